@@ -14,7 +14,6 @@ the consumer.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...amqp.constants import PRECONDITION_FAILED
@@ -27,22 +26,19 @@ from ...routing.phrases import no_queue, queue_phrase
 from ...routing.queue_types import STREAM
 from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
-from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ...runtime.turn_work import TurnWork
-from ...store.messages.message import Delivery, QueuedMessage
+from ...store.messages.message import Delivery
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.inspection import residence
 from ...store.queue.memory_queue import MemoryQueue
 from ...store.queue.memory_stream import MemoryStream
 from ...store.queue.priority_queue import PriorityQueue
-from ...store.queue.range_read import SupportsRangeRead
 from ...store.queue.stream_segments import StreamBacking
 from ..channel.contract import to_channel
 from ..disk.errors import BatchLost
-from ..metadata.contract import to_metadata
 from ..node.context import NodeContext
 from .batches import fits
 from .consumers import ChannelRecord, Consumer
@@ -51,11 +47,13 @@ from .disk_loader import Job
 from .durability import Durability
 from .effects import Effects
 from .head_read import HeadRead
-from .indexing import Indexing, read_range
+from .indexing import Indexing
 from .listing import storage_items
+from .look_up import look_up
 from .master.master import Master
 from .policed_settings import policed_settings
 from .publisher_confirms import PublisherConfirms
+from .removal import Removal
 from .replica_state import ReplicaState
 from .role import Result, Role, Steps, Wait
 from .stream.stream import Stream
@@ -68,12 +66,6 @@ if TYPE_CHECKING:
     from ..metadata.info_items import InfoItems
     from .contract import AtMostOnceEntry, HandedEntry, NeededBodies, PublishEntry, Terms
     from .transit import Transit
-
-#: Bytes of messages that one look-up returns; further ones are returned without their content.
-LOOK_UP_BYTES = 16 << 20
-
-#: How many messages a queue that ends may free in a turn instead of settling one.
-FREED_AS_ONE = 8
 
 
 class Queue(Process):
@@ -659,27 +651,7 @@ class Queue(Process):
 
     def on_look_up(self, sender: Sender, numbers: list[int]) -> Coroutine[Any, Any, list[LookedUp]]:
         self._check_not_ending()
-        return self._look_up(numbers)
-
-    async def _look_up(self, numbers: list[int]) -> list[LookedUp]:
-        """Read messages without touching them. A queue with priorities cannot be read by number."""
-        found = []
-        size = 0
-        for number in numbers:
-            backing, channel = self.backing, self._owner(number)
-            messages: list[QueuedMessage] = []
-            if size < LOOK_UP_BYTES and self.is_open and isinstance(backing, SupportsRangeRead):
-                messages, _ = await read_range(backing, self._disk.loader, number, number)
-                if not messages:
-                    continue  # it has left the queue
-            message = messages[0] if messages else None
-            size += len(message.content) if message is not None else 0
-            found.append(LookedUp(number, channel, message))
-        return found
-
-    def _owner(self, number: int) -> str | None:
-        """The id of the channel that has a message unacknowledged."""
-        return next((record.channel_id for record in self.channels.values() if number in record.pending), None)
+        return look_up(numbers, self.backing, self._disk.loader, self.channels, lambda: self.is_open)
 
     def on_consumers_info(self, sender: Sender) -> list[InfoItems]:
         return self.role.consumers_info()
@@ -713,7 +685,7 @@ class Queue(Process):
         if self.is_ending:
             return
         self.is_ending = True
-        await self.ask(self.context.metadata, to_metadata.queue_gone(self.row.vhost, self.row.name, self.queue_id))
+        await self._removal().leave_routing()
         await self._delete(reason)
 
     async def _delete(self, reason: str) -> None:
@@ -721,36 +693,12 @@ class Queue(Process):
         self.is_open = self.is_released = False
         if self.indexing is not None:
             self.indexing.queue_deleted()
-        self.backing.delete_and_terminate()
-        if self.durability is not None and self.row.durable:
-            await self._remove_row()
-        await self._dispose()
-        if self.durability is not None:
-            await self.durability.delete()
+        await self._removal().remove(self.backing)
         # Channels monitor the queue: at this end they cancel their consumers and confirm what is unconfirmed (AB-86).
         self.stop(reason)
 
-    async def _dispose(self) -> None:
-        """Free what the queue has in memory in steps. At the end of the process it would be freed in one turn."""
-        most = FREED_AS_ONE * self.work.most
-        while self.backing.dispose(most):
-            if self.durability is not None:
-                self.durability.send()
-            await self.next_turn()
-        for record in list(self.channels.values()):
-            while record.take_last_pending(most):
-                await self.next_turn()
-
-    async def _remove_row(self) -> None:
-        """Return when the disk has no row of this queue. Its files are removed only after that, so that a crash leaves
-        either the whole queue, or files without a queue, which the next start removes (C-16, C-17).
-        """
-        metadata = self.context.metadata
-        # A full disk refuses this commit. The deletion goes on, since it may free space, and Metadata reports the error
-        # to the client that asked for it.
-        with suppress(AmqpError, ProcessDown):
-            await self.ask(metadata, to_metadata.queue_gone(self.row.vhost, self.row.name, self.queue_id))
-            await self.ask(metadata, to_metadata.write())
+    def _removal(self) -> Removal:
+        return Removal(self, self.context, self.row, self.channels, self.work, self.durability)
 
 
 def _memory_queue(row: QueueRow, settings: QueueSettings, clock: Callable[[], float]) -> BackingQueue:

@@ -1,0 +1,77 @@
+"""`Removal`: takes a queue that ends out of the metadata, the memory and the disk, in steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from ...amqp.errors import AmqpError
+from ...routing.rows import QueueRow
+from ...runtime.errors import ProcessDown
+from ...runtime.process import Process
+from ...runtime.turn_work import TurnWork
+from ...store.queue.backing_queue import BackingQueue
+from ..metadata.contract import to_metadata
+from ..node.context import NodeContext
+from .consumers import ChannelRecord
+from .durability import Durability
+
+#: How many messages a queue that ends may free in a turn instead of settling one.
+FREED_AS_ONE = 8
+
+
+class Removal:
+    """The removal of the queue `row`, whose process is `process`; `durability` is None without a disk."""
+
+    __slots__ = ("_channels", "_context", "_durability", "_process", "_row", "_work")
+
+    def __init__(
+        self,
+        process: Process,
+        context: NodeContext,
+        row: QueueRow,
+        channels: Mapping[str, ChannelRecord],
+        work: TurnWork,
+        durability: Durability | None,
+    ) -> None:
+        self._process = process
+        self._context = context
+        self._row = row
+        self._channels = channels
+        self._work = work
+        self._durability = durability
+
+    async def leave_routing(self) -> None:
+        """Return when the routing table does not have the queue, so that no publish is routed to it."""
+        row = self._row
+        await self._process.ask(self._context.metadata, to_metadata.queue_gone(row.vhost, row.name, row.queue_id))
+
+    async def remove(self, backing: BackingQueue) -> None:
+        """Remove everything that the queue has."""
+        backing.delete_and_terminate()
+        if self._durability is not None and self._row.durable:
+            await self._remove_row()
+        await self._dispose(backing)
+        if self._durability is not None:
+            await self._durability.delete()
+
+    async def _remove_row(self) -> None:
+        """Return when the disk has no row of this queue. Its files are removed only after that, so that a crash leaves
+        either the whole queue, or files without a queue, which the next start removes (C-16, C-17).
+        """
+        # A full disk refuses this commit. The deletion goes on, since it may free space, and Metadata reports the error
+        # to the client that asked for it.
+        with suppress(AmqpError, ProcessDown):
+            await self.leave_routing()
+            await self._process.ask(self._context.metadata, to_metadata.write())
+
+    async def _dispose(self, backing: BackingQueue) -> None:
+        """Free what the queue has in memory in steps. At the end of the process it would be freed in one turn."""
+        most = FREED_AS_ONE * self._work.most
+        while backing.dispose(most):
+            if self._durability is not None:
+                self._durability.send()
+            await self._process.next_turn()
+        for record in list(self._channels.values()):
+            while record.take_last_pending(most):
+                await self._process.next_turn()
