@@ -8,8 +8,10 @@ import logging
 import time
 
 import pytest
+from thespian.actors import ActorExitRequest
 
 from warren import Broker, SettingsError
+from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp import methods as m
 from warren.amqp.fields import table_to_dict
 
@@ -255,6 +257,24 @@ def test_what_operators_change(watched, watch):
     assert said["vhost.limits.set"] == {"name": "limits", "vhost": "v1", "max-queues": 4, **by}
     assert said["alarm.set"] == said["alarm.cleared"] == {"source": "memory", "node": "warren@localhost"}
     assert said["permission.deleted"]["vhost"] == "v1"
+
+
+def test_a_virtual_host_that_fails(watched, watch):
+    watched.create_vhost("v1")
+    events = watch("vhost.*")
+    base = watched._node._base
+
+    def fail():
+        cells = base.cells.values()
+        newest = [cell.address for cell in cells if isinstance(getattr(cell, "actor", None), VhostSupervisor)][-1]
+        base.enqueue(newest, newest, ActorExitRequest())
+
+    base.call(fail)
+    assert fields(("vhost.down", events.one("vhost.down"))) == {
+        "name": "v1",
+        "node": "warren@localhost",
+        "user_who_performed_action": "rmq-internal",
+    }
 
 
 def test_what_the_broker_does_by_itself(watch, channel):
