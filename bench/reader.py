@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from ..amqp.frames import build_content, method_frame
 from ..amqp.methods import BasicAck, BasicPublish
-from ..amqp.parser.reader import ACKS, RUN, FrameReader
+from ..amqp.parser.events import ACKS, RUN
+from ..amqp.parser.reader import FrameReader
 from ..amqp.properties import Properties, encode_properties
 
 #: delivery_mode 2.

@@ -11,7 +11,7 @@ from ...store.messages.message import Origins
 if TYPE_CHECKING:
     from ...amqp.errors import AmqpError
     from ...amqp.method import Method
-    from ...amqp.parser.reader import Event
+    from ...amqp.parser.events import Event
     from ...definitions.access import Access
     from ..metadata.info_items import InfoItems
     from ..node.context import NodeContext

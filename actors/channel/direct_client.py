@@ -15,7 +15,7 @@ from ...amqp.decoding import decode_method
 from ...amqp.errors import AmqpError
 from ...amqp.frames import build_content, split_frames
 from ...amqp.method import Method
-from ...amqp.parser.reader import METHOD, RUN, Event
+from ...amqp.parser.events import METHOD, RUN, Event
 from ...amqp.parser.skimmer import fate
 from ...definitions.access import Access
 from ...runtime.contract import Address, Sender

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...amqp.parser.reader import OVERSIZED, RUN, Event
+from ...amqp.parser.events import OVERSIZED, RUN, Event
 from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
 from .process import CONNECTION, Channel

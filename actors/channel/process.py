@@ -31,7 +31,7 @@ from ...amqp import methods
 from ...amqp.channel_state import COMMITTING, RUNNING, check_method
 from ...amqp.errors import AmqpError
 from ...amqp.method import Method
-from ...amqp.parser.reader import ACKS, METHOD, OVERSIZED, RUN, Event
+from ...amqp.parser.events import ACKS, METHOD, OVERSIZED, RUN, Event
 from ...runtime.contract import Address, Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown, ProcessTimeout

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from ...amqp import methods
 from ...amqp.errors import AmqpError
 from ...amqp.method import Method
-from ...amqp.parser.reader import ACKS, METHOD, OVERSIZED, RUN, Event, FrameReader
+from ...amqp.parser.events import ACKS, METHOD, OVERSIZED, RUN, Event
+from ...amqp.parser.reader import FrameReader
 from ...definitions.access import Access
 from ...runtime.contract import Address
 from ...runtime.credit import CreditFlow

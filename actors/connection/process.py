@@ -29,7 +29,8 @@ from ...amqp.constants import PROTOCOL_HEADER
 from ...amqp.errors import AmqpError
 from ...amqp.frames import heartbeat, method_frame
 from ...amqp.method import Method
-from ...amqp.parser.reader import HANDSHAKE, METHOD, RUNNING, FrameReader
+from ...amqp.parser.events import METHOD
+from ...amqp.parser.reader import HANDSHAKE, RUNNING, FrameReader
 from ...runtime.contract import Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitReason

@@ -7,10 +7,10 @@ The parser has two paths, which return the same events:
   last byte of the body completes it. Each frame is consumed as soon as it is complete, so the time for a body is
   proportional to its size, however small the pieces are in which it arrives.
 - **By repetition** (`_read_run`) reads what a publisher sends again and again: publishes with a body in one frame. It
-  compares their bytes with those of earlier messages instead of decoding them (see `shapes` and `header_patterns`), and
-  takes each content as one slice. Bodies, properties and method frames may differ; at the first message of another fate
-  it stops without consuming any of it. It never raises; the frame-by-frame path reads the same bytes next and finds the
-  fault.
+  compares their bytes with those of earlier messages instead of decoding them (see `shapes`, `known_headers` and
+  `header_patterns`), and takes each content as one slice. Bodies, properties and method frames may differ; at the first
+  message of another fate it stops without consuming any of it. It never raises; the frame-by-frame path reads the same
+  bytes next and finds the fault.
 
 A body too large for that is received *in place*, see `large_content`: once the head of its first frame has arrived,
 `large` has room for the rest, and the caller may read the socket into it. The next publish that begins with the same
@@ -45,7 +45,6 @@ CLOSING    methods; other frames are skipped    skipped without decoding
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 from ..constants import (
     CLASS_BASIC,
@@ -65,45 +64,23 @@ from ..errors import AmqpError, binary_text
 from ..frames import END, HEAD
 from ..method import Method
 from ..methods import BasicAck, BasicPublish
-from .header_patterns import HeaderPattern, headers_before_a_pattern
+from .assembly import Assembly
+from .events import ACKS, HEARTBEAT, METHOD, OVERSIZED, RUN, Event
+from .known_headers import KnownHeaders
 from .large_content import LargeContent, LargeStart, fits, large_start
-from .shapes import NO_SHAPE, SHAPE_SIZE_MAX, PublishShape, take_contents
-from .skimmer import fate, is_special
-
-#: One or more basic.publish that share their fate: `(RUN, channel, methods, key, contents, body_bytes)`. `methods` is
-#: the payload of their method frame, or a list of one payload for each; `key` is their fate (see `skimmer`).
-RUN = "run"
-#: Consecutive basic.ack on one channel: `(ACKS, channel, [(delivery_tag, multiple), ...])`.
-ACKS = "acks"
-#: Any other method: `(METHOD, channel, method)`.
-METHOD = "method"
-#: A heartbeat frame: `(HEARTBEAT, 0)`.
-HEARTBEAT = "heartbeat"
-#: A basic.publish whose body exceeds `max_body_size`: `(OVERSIZED, channel, method_payload, props, body_size)`.
-OVERSIZED = "oversized"
+from .shapes import NO_SHAPE, PUBLISH_IDS, SHAPE_SIZE_MAX, KnownShapes, PublishShape, take_contents
+from .skimmer import fate
 
 HANDSHAKE = "handshake"
 RUNNING = "running"
 CLOSING = "closing"
 
-#: One of the tuples above; the first element is its kind.
-Event = tuple[Any, ...]
-
-#: Class and method id of basic.publish.
-_PUBLISH_IDS = b"\x00\x3c\x00\x28"
 #: Payload length, class and method id of basic.ack.
 _ACK_HEAD = b"\x00\x00\x00\x0d\x00\x3c\x00\x50"
 _ACK = struct.Struct(">11xQ?x")
 _ACK_ENDS = (b"\x00\xce", b"\x01\xce")
 _CONTENT_HEADER = struct.Struct(">HHQ")
 _ACK_FRAME_SIZE = 21
-#: Shapes remembered for one connection. At one more, the reader forgets all of them, so that a client cannot make it
-#: keep more than this many shapes of SHAPE_SIZE_MAX bytes.
-_SHAPES_MAX = 256
-#: Patterns that one connection may have compiled, so that no client can make the broker compile for ever.
-_PATTERNS_MAX = 64
-#: Lengths of headers that are remembered for one connection, on all its channels. At one more, all are forgotten.
-_CANDIDATES_MAX = 256
 
 
 class FrameReader:
@@ -123,18 +100,15 @@ class FrameReader:
     __slots__ = (
         "_assemblies",
         "_buffer",
-        "_candidates",
         "_chunks",
         "_chunks_size",
         "_dead",
         "_fast",
         "_frame_max",
+        "_headers",
         "_large_start",
         "_max_body_size",
         "_needed",
-        "_patterns",
-        "_pattern_after",
-        "_patterns_made",
         "_position",
         "_shape",
         "_shapes",
@@ -157,18 +131,14 @@ class FrameReader:
         self._chunks: list[bytes] = []  # input that has not been joined to the buffer yet
         self._chunks_size = 0
         self._needed = 0  # size of the frame at `_position`, or of its head while that is incomplete
-        self._assemblies: dict[int, _Assembly] = {}
+        self._assemblies: dict[int, Assembly] = {}
         #: The content that is received in place. The buffer is empty as long as that has room.
         self.large: LargeContent | None = None
         #: How the latest publish began whose content was received in place.
         self._large_start: LargeStart | None = None
-        self._shapes: dict[bytes, PublishShape] = {}
+        self._shapes = KnownShapes()
         self._shape = NO_SHAPE  # the shape of the latest publish
-        # By channel, and then by the length of the header frame's payload as it stands on the wire.
-        self._patterns: dict[int, dict[bytes, _Candidate]] = {}
-        self._candidates = 0  # in `_patterns`
-        self._patterns_made = 0
-        self._pattern_after = headers_before_a_pattern()
+        self._headers = KnownHeaders()
 
     @property
     def frame_max(self) -> int:
@@ -194,7 +164,7 @@ class FrameReader:
 
     def _forget_shapes(self) -> None:
         # The remembered shapes were checked against the old limits.
-        self._shapes.clear()
+        self._shapes.forget()
         self._shape = NO_SHAPE
         self._large_start = None
 
@@ -264,36 +234,13 @@ class FrameReader:
         if not self._buffer.startswith(shape.method_frame, self._position):
             if self._buffer.startswith(_ACK_HEAD, self._position + 3):
                 return self._read_acks()
-            known = self._known_shape(self._position)
+            known = self._shapes.find(self._buffer, self._position)
             if known is None:
                 return None
             self._shape = shape = known
         if shape.channel in self._assemblies:
             return None
         return self._read_run(shape, [], 0, None)
-
-    def _known_shape(self, position: int) -> PublishShape | None:
-        """The shape, remembered or new, of a sound basic.publish frame at `position`; None if there is none."""
-        buffer = self._buffer
-        if not buffer.startswith(_PUBLISH_IDS, position + 7):
-            return None
-        kind, channel, length = HEAD.unpack_from(buffer, position)
-        stop = position + 7 + length
-        if length > SHAPE_SIZE_MAX or stop >= len(buffer):
-            return None
-        method_frame = buffer[position : stop + 1]
-        shape = self._shapes.get(method_frame)
-        if shape is None:
-            if kind != FRAME_METHOD or channel == 0 or buffer[stop] != FRAME_END:
-                return None
-            try:
-                check_publish(method_frame[7:-1])
-            except AmqpError:
-                return None
-            if len(self._shapes) >= _SHAPES_MAX:
-                self._shapes.clear()
-            self._shapes[method_frame] = shape = PublishShape(method_frame, channel)
-        return shape
 
     def _read_run(self, shape: PublishShape, contents: list[bytes], body_bytes: int, key: bytes | None) -> Event | None:
         """The RUN that begins with `contents`, which are consumed already, and goes on at the position.
@@ -310,9 +257,7 @@ class FrameReader:
         limit = self.credit.get(channel, 1)
         methods: list[bytes] | None = None  # one for each content, once two differ
         first = shape.payload
-        patterns = self._patterns.get(channel)
-        if patterns is None:
-            patterns = self._patterns[channel] = {}
+        headers = self._headers.on(channel)
         while not contents or len(contents) < limit:
             before = len(contents)
             if matches(shape.prefix, position):
@@ -339,7 +284,7 @@ class FrameReader:
                     continue
             elif not matches(shape.method_frame, position):
                 # Another routing key, or another exchange: the fate does not depend on it.
-                other = self._known_shape(position) if contents else None
+                other = self._shapes.find(self._buffer, position) if contents else None
                 if other is None or other.channel != channel:
                     break
                 if methods is None:
@@ -367,7 +312,7 @@ class FrameReader:
                     continue
             # Other properties. The pattern for headers of this length checks them in one go: 900 ns.
             start = position + method_size
-            candidate = patterns.get(buffer[start + 3 : start + 7])
+            candidate = headers.get(buffer[start + 3 : start + 7])
             if candidate is not None and candidate.pattern is not None:
                 found = candidate.pattern.match(buffer, start)
                 if found is not None:
@@ -393,7 +338,7 @@ class FrameReader:
             if size < 0 or key is not None and key != shape.key:
                 break
             key = shape.key
-            self._note_header(shape, patterns, buffer[start + 3 : start + 7])
+            self._headers.note(shape, buffer[start + 3 : start + 7])
             end = position + size + (shape.overhead if size else shape.overhead_empty)
             contents.append(buffer[start:end])
             if methods is not None:
@@ -406,26 +351,6 @@ class FrameReader:
         self._position = position
         self.content_started = True
         return RUN, channel, first if methods is None or len(set(methods)) == 1 else methods, key, contents, body_bytes
-
-    def _note_header(self, shape: PublishShape, patterns: dict[bytes, _Candidate], length: bytes) -> None:
-        """A header without a pattern was read; make one once that has happened often enough to pay for compiling it."""
-        candidate = patterns.get(length)
-        if candidate is None:
-            self._candidates += 1
-            if self._candidates > _CANDIDATES_MAX:
-                self._candidates = 1
-                for known in self._patterns.values():
-                    known.clear()
-            candidate = patterns[length] = _Candidate()
-        if shape.props == candidate.props:
-            shape.varies = False
-            return
-        candidate.props = shape.props
-        candidate.count += 1
-        if candidate.count >= self._pattern_after and self._patterns_made < _PATTERNS_MAX and not is_special(shape.key):
-            candidate.count = 0
-            candidate.pattern = HeaderPattern(shape.channel, shape.props)
-            self._patterns_made += 1
 
     @property
     def _body_size_max(self) -> int:
@@ -520,7 +445,7 @@ class FrameReader:
 
     def _begin_same(self, start: LargeStart) -> None:
         """Receive the content of such a publish in place. Its frames were checked when `start` was made."""
-        self._assemblies[start.channel] = assembly = _Assembly(start.method_payload, BasicPublish, None)
+        self._assemblies[start.channel] = assembly = Assembly(start.method_payload, BasicPublish, None)
         assembly.has_header = True
         assembly.props = start.props
         assembly.size = assembly.remaining = start.size
@@ -599,19 +524,19 @@ class FrameReader:
         raise AmqpError(UNEXPECTED_FRAME, _snippet(kind, payload))
 
     def _method(self, channel: int, payload: bytes) -> Event | None:
-        if payload.startswith(_PUBLISH_IDS):
+        if payload.startswith(PUBLISH_IDS):
             check_publish(payload)
-            self._assemblies[channel] = _Assembly(payload, BasicPublish, None)
+            self._assemblies[channel] = Assembly(payload, BasicPublish, None)
             return None
         method = decode_method(payload)
         if method.HAS_CONTENT:
-            self._assemblies[channel] = _Assembly(payload, type(method), method)
+            self._assemblies[channel] = Assembly(payload, type(method), method)
             return None
         if isinstance(method, BasicAck):
             return ACKS, channel, [(method.delivery_tag, method.multiple)]
         return METHOD, channel, method
 
-    def _content_header(self, channel: int, assembly: _Assembly, kind: int, payload: bytes) -> Event | None:
+    def _content_header(self, channel: int, assembly: Assembly, kind: int, payload: bytes) -> Event | None:
         if kind == FRAME_HEADER:
             class_id, weight, size = _CONTENT_HEADER.unpack_from(payload)
         if kind != FRAME_HEADER or weight != 0:
@@ -634,7 +559,7 @@ class FrameReader:
             return OVERSIZED, channel, assembly.method_payload, assembly.props, size
         return None
 
-    def _body_frame(self, channel: int, assembly: _Assembly, start: int, last: int) -> Event | None:
+    def _body_frame(self, channel: int, assembly: Assembly, start: int, last: int) -> Event | None:
         """Handle a body frame that lies in the buffer from `start`, with its end octet at `last`."""
         length = last - start - 7
         if length > assembly.remaining:
@@ -647,7 +572,7 @@ class FrameReader:
             assembly.gathered += memoryview(self._buffer)[start : last + 1]  # a bytearray until it is complete
         return None if assembly.remaining else self._complete(channel, assembly)
 
-    def _complete(self, channel: int, assembly: _Assembly) -> Event | None:
+    def _complete(self, channel: int, assembly: Assembly) -> Event | None:
         del self._assemblies[channel]
         if assembly.method is not None:
             # Only brokers send this method, so the channel refuses it and needs no content (AB-58).
@@ -669,45 +594,6 @@ class FrameReader:
     def _misplaced(self, channel: int, text: str) -> AmqpError:
         method = self._assemblies.pop(channel).method_class
         return AmqpError(UNEXPECTED_FRAME, text, method.CLASS_ID, method.METHOD_ID)
-
-
-class _Candidate:
-    """Headers of one length on one channel, and the pattern that was made of them."""
-
-    __slots__ = ("count", "pattern", "props")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.props = b""
-        self.pattern: HeaderPattern | None = None
-
-
-class _Assembly:
-    """A content of which not all frames have arrived on its channel yet."""
-
-    __slots__ = (
-        "gathered",
-        "has_header",
-        "is_irregular",
-        "method",
-        "method_class",
-        "method_payload",
-        "props",
-        "remaining",
-        "size",
-    )
-
-    def __init__(self, method_payload: bytes, method_class: type[Method], method: Method | None) -> None:
-        self.method_payload = method_payload
-        self.method_class = method_class
-        self.method = method  # None for basic.publish, which the channel decodes
-        self.has_header = False
-        self.props = b""
-        self.size = 0
-        self.remaining = 0
-        self.is_irregular = False  # its frames were not as announced, so it is not received in place
-        # The frames so far. None if the content is not kept, and while it is received in place.
-        self.gathered: bytearray | bytes | None = None
 
 
 def _decode_on_channel0(payload: bytes) -> Method:

@@ -17,14 +17,21 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
-from ..constants import CLASS_BASIC, FRAME_END, FRAME_HEADER, FRAME_OVERHEAD
-from ..frames import CONTENT_HEAD, END
+from ..constants import CLASS_BASIC, FRAME_END, FRAME_HEADER, FRAME_METHOD, FRAME_OVERHEAD
+from ..decoding import check_publish
+from ..errors import AmqpError
+from ..frames import CONTENT_HEAD, END, HEAD
 from .skimmer import fate
 
 #: An argument for `startswith` that no input matches. No `bytes` value would do, because a client can send any.
 NOTHING: tuple[bytes, ...] = ()
 #: The largest method frame, and the largest payload of a header frame, that a shape remembers, in bytes.
 SHAPE_SIZE_MAX = 1024
+#: Class and method id of basic.publish.
+PUBLISH_IDS = b"\x00\x3c\x00\x28"
+#: Shapes remembered for one connection. At one more, the reader forgets all of them, so that a client cannot make it
+#: keep more than this many shapes of SHAPE_SIZE_MAX bytes.
+_SHAPES_MAX = 256
 #: Contents cut out of the buffer by one call of struct.unpack.
 _BLOCK = 32
 
@@ -162,3 +169,41 @@ def take_contents(buffer: bytes, start: int, stop: int, skip: int, stride: int, 
         contents += _block(skip, stride - skip).unpack_from(buffer, start)
         start += _BLOCK * stride
     contents += [buffer[at + skip : at + stride] for at in range(start, stop, stride)]
+
+
+class KnownShapes:
+    """The shapes of one connection's publishes, by their method frames."""
+
+    __slots__ = ("_by_method_frame",)
+
+    def __init__(self) -> None:
+        self._by_method_frame: dict[bytes, PublishShape] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_method_frame)
+
+    def forget(self) -> None:
+        """Forget all shapes."""
+        self._by_method_frame.clear()
+
+    def find(self, buffer: bytes, position: int) -> PublishShape | None:
+        """The shape, remembered or new, of a sound basic.publish frame at `position`; None if there is none."""
+        if not buffer.startswith(PUBLISH_IDS, position + 7):
+            return None
+        kind, channel, length = HEAD.unpack_from(buffer, position)
+        stop = position + 7 + length
+        if length > SHAPE_SIZE_MAX or stop >= len(buffer):
+            return None
+        method_frame = buffer[position : stop + 1]
+        shape = self._by_method_frame.get(method_frame)
+        if shape is None:
+            if kind != FRAME_METHOD or channel == 0 or buffer[stop] != FRAME_END:
+                return None
+            try:
+                check_publish(method_frame[7:-1])
+            except AmqpError:
+                return None
+            if len(self._by_method_frame) >= _SHAPES_MAX:
+                self._by_method_frame.clear()
+            self._by_method_frame[method_frame] = shape = PublishShape(method_frame, channel)
+        return shape

@@ -16,7 +16,7 @@ from warren.amqp.constants import FRAME_METHOD, PROTOCOL_HEADER
 from warren.amqp.decoding import decode_method
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content, method_frame, split_frames
-from warren.amqp.parser.reader import RUN
+from warren.amqp.parser.events import RUN
 from warren.runtime.process import Process
 
 from .stage import PROPS, Stage, Stub

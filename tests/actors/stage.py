@@ -20,7 +20,7 @@ from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content, content_body, content_properties, split_frames
 from warren.amqp.method import Method
 from warren.amqp.methods import BasicPublish, ChannelOpen
-from warren.amqp.parser.reader import ACKS, METHOD, RUN
+from warren.amqp.parser.events import ACKS, METHOD, RUN
 from warren.definitions.access import Access
 from warren.definitions.definitions import Definitions
 from warren.definitions.records import Permission

@@ -19,7 +19,7 @@ from warren.actors.queue.contract import ToQueue
 from warren.amqp import methods
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content
-from warren.amqp.parser.reader import ACKS, METHOD
+from warren.amqp.parser.events import ACKS, METHOD
 from warren.routing.arguments import queue_settings
 from warren.store.messages.message import Origin
 

@@ -19,7 +19,8 @@ from warren.amqp.methods import (
     ConnectionUpdateSecret,
     QueueDeclare,
 )
-from warren.amqp.parser.reader import ACKS, CLOSING, HEARTBEAT, METHOD, RUN, Event, FrameReader
+from warren.amqp.parser.events import ACKS, HEARTBEAT, METHOD, RUN, Event
+from warren.amqp.parser.reader import CLOSING, FrameReader
 from warren.amqp.parser.skimmer import fate
 from warren.amqp.properties import Properties, encode_properties
 

@@ -14,8 +14,9 @@ from warren.amqp.errors import AmqpError
 from warren.amqp.frames import CONTENT_HEAD, FRAME_BODY, frame, heartbeat, method_frame
 from warren.amqp.methods import BasicPublish
 from warren.amqp.parser import large_content
+from warren.amqp.parser.events import HEARTBEAT, RUN, Event
 from warren.amqp.parser.large_content import LargeContent
-from warren.amqp.parser.reader import CLOSING, HEARTBEAT, RUN, Event, FrameReader
+from warren.amqp.parser.reader import CLOSING, FrameReader
 
 from .conversations import conversation, cut, normal, read_all
 from .strategies import steady

@@ -9,7 +9,8 @@ import pytest
 from warren.amqp.errors import AmqpError
 from warren.amqp.frames import build_content, frame, heartbeat, method_frame
 from warren.amqp.methods import BasicAck, BasicDeliver, BasicNack, BasicPublish, QueueDeclare
-from warren.amqp.parser.reader import ACKS, HEARTBEAT, METHOD, OVERSIZED, RUN, Event, FrameReader
+from warren.amqp.parser.events import ACKS, HEARTBEAT, METHOD, OVERSIZED, RUN, Event
+from warren.amqp.parser.reader import FrameReader
 from warren.amqp.parser.skimmer import fate
 from warren.amqp.properties import Properties, encode_properties
 

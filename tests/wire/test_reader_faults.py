@@ -21,7 +21,8 @@ from warren.amqp.methods import (
     ConnectionClose,
     ConnectionUpdateSecret,
 )
-from warren.amqp.parser.reader import ACKS, CLOSING, HANDSHAKE, HEARTBEAT, METHOD, RUN, FrameReader
+from warren.amqp.parser.events import ACKS, HEARTBEAT, METHOD, RUN
+from warren.amqp.parser.reader import CLOSING, HANDSHAKE, FrameReader
 
 from .conversations import kept
 

@@ -37,7 +37,7 @@ from warren.amqp.methods import (
     ConnectionTune,
     ConnectionTuneOk,
 )
-from warren.amqp.parser.reader import METHOD, RUN
+from warren.amqp.parser.events import METHOD, RUN
 from warren.definitions.definitions import Definitions
 from warren.definitions.records import Permission
 from warren.routing.table import RoutingTable

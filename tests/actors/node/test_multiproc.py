@@ -38,7 +38,7 @@ from warren.amqp.methods import (
     QueueDeclare,
     QueueDeclareOk,
 )
-from warren.amqp.parser.reader import ACKS, METHOD, RUN
+from warren.amqp.parser.events import ACKS, METHOD, RUN
 from warren.definitions.access import Access
 from warren.definitions.definitions import Definitions
 from warren.routing.rows import QueueRow
