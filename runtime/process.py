@@ -129,6 +129,10 @@ class Process(Actor):
     #: for a message.
     turn_limit: ClassVar[int] = 64
 
+    #: The payloads of timers that carry on with work in progress, such as a write that is put off for a moment. As long
+    #: as one runs, the loop is busy; other timers are for things that may come later.
+    work_timers: ClassVar[tuple[str, ...]] = ()
+
     #: Errors that a handler may answer an ask with; any other error is a crash.
     reply_errors: tuple[type[BaseException], ...] = (ProcessError,)
 

@@ -69,6 +69,8 @@ class MessageStore(Process):
     """See the module."""
 
     contract = ToMessageStore
+    #: Confirms wait for the sync that is put off.
+    work_timers = ("dwelt",)
 
     def __init__(self) -> None:
         super().__init__()

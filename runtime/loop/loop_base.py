@@ -386,7 +386,7 @@ class LoopBase(ActorBase):
     def busy_with(self) -> str:
         """Describe the work that the loop has now; empty if it has none. Call it on the loop: `call(self.busy_with)`.
 
-        Timers that are not due yet are no work.
+        Timers that are not due yet are no work, except those that their processes count as work.
         """
         cell = self.lanes.first()
         if cell is not None:
@@ -398,6 +398,9 @@ class LoopBase(ActorBase):
         for fd, (watcher, mask) in self.poller.owners.items():
             if mask & WRITE:
                 return f"{watcher.address} cannot write all it has to descriptor {fd}"
+        for _, _, owner, payload in self.timers.heap:
+            if owner is not None and owner.handlers is not None and payload in owner.actor.work_timers:
+                return f"{owner.address} goes on with its work ({payload}) soon"
         return "a blocking call is under way" if self._pool.is_busy() else ""
 
     def deliver_slowly(self, sender: ActorAddress, target: Any, message: Any) -> None:

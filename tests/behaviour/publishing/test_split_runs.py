@@ -321,15 +321,27 @@ class Player:
 
 
 def seen(event):
-    """An event as a value to compare, without the times of deaths."""
+    """An event as a value to compare, without what the speed of the broker decides.
+
+    That is the time of a death, and whether a message without time to live behind others in a full queue expires or is
+    dropped for the next one: it expires when it becomes the head, unless messages that push it out come at once.
+    """
     if event.properties is None:
         return event
     headers = event.properties.headers
-    return event._replace(properties=replace(event.properties, headers=headers and without_times(headers)))
+    return event._replace(properties=replace(event.properties, headers=headers and comparable(headers)))
 
 
-def without_times(headers):
+def comparable(headers):
     deaths = headers.get("x-death")
     if deaths is None:
         return headers
-    return headers.replaced("x-death", "A", tuple([(letter, death.without("time")) for letter, death in deaths[1]]))
+    if headers.get("x-first-death-reason") == ("S", b"expired"):
+        headers = headers.replaced("x-first-death-reason", "S", b"maxlen")
+    return headers.replaced("x-death", "A", tuple((letter, same_death(death)) for letter, death in deaths[1]))
+
+
+def same_death(death):
+    if death.get("reason") == ("S", b"expired"):
+        death = death.replaced("reason", "S", b"maxlen")
+    return death.without("time")

@@ -164,6 +164,25 @@ class TestSleep:
         assert "Flood" in base.call(base.busy_with)
         client.ask(flood, ("finish",), WAIT)
 
+    def test_a_timer_is_work_if_its_process_says_so(self, base, system, client):
+        class Writer(Process):
+            work_timers = ("write",)
+
+            def on_wait(self, sender, payload):
+                return self.start_timer(86_400.0, payload)
+
+            def on_stop_waiting(self, sender, ref):
+                self.cancel_timer(ref)
+                return True
+
+        writer = system.createActor(Writer)
+        client.ask(writer, ("wait", "expire"), WAIT)
+        assert base.call(base.busy_with) == ""
+        ref = client.ask(writer, ("wait", "write"), WAIT)
+        assert "Writer" in base.call(base.busy_with)
+        client.ask(writer, ("stop_waiting", ref), WAIT)
+        assert base.call(base.busy_with) == ""
+
 
 class TestCallersThread:
     @pytest.fixture
