@@ -1,4 +1,4 @@
-"""The offline check of the metadata: every row, and whether rows refer to others that exist.
+"""The offline check of the metadata: every row, whether rows refer to others that exist, and the log of consensus.
 
 The store does not interpret rows, so the caller passes the broker's own interpretation: a function from all tables to
 the changes that the next start makes because of rows that belong to nothing. It raises for a row that it cannot read.
@@ -59,6 +59,10 @@ def check_metadata(path: str, interpret: Interpret, findings: Findings) -> Metad
             interpret,
             findings,
         )
+        store.load_log()
+    except MetadataError as error:
+        # Only the log raises: damaged rows are findings of their own.
+        findings.error(PLACE, str(error), "warren refuses to start")
     finally:
         store.close()
     return found

@@ -21,6 +21,7 @@ from warren.actors.metadata.row_encoding import stored_rows
 from warren.store.bodies.store_engine import StoreEngine
 from warren.store.bodies.store_recovery import State, write_state
 from warren.store.data_dir.data_dir import FORMAT, claim
+from warren.store.data_dir.log_tables import LogStart, LogWrite
 from warren.store.data_dir.metadata_store import Change, MetadataStore
 from warren.store.data_dir.recovery_terms import RecoveryTerms
 from warren.store.disk.real_disk import RealDisk
@@ -900,6 +901,18 @@ class TestMetadata:
             0
         ].found
         assert findings[1].outcome == "not known: the metadata are damaged, and may have named it"
+
+    def test_a_log_of_consensus(self, clean):
+        log = LogWrite(ballot=(1, "a"), entries=[(1, 1, 1, b""), (2, 1, 1, b"")], applied=1, start=LogStart(0, 0, b""))
+        store = MetadataStore(str(clean.path / "metadata"))
+        store.apply([], log)
+        store.close()
+        assert clean.found() == []
+        with lmdb.open(str(clean.path / "metadata"), max_dbs=64) as environment:
+            entries = environment.open_db(b"consensus_log")
+            with environment.begin(write=True) as transaction:
+                transaction.delete((1).to_bytes(8, "big"), db=entries)
+        assert clean.only("ERROR", "metadata", "entry 1 of the log is missing") == "warren refuses to start"
 
     def test_two_queues_of_one_number(self, clean):
         self.apply(clean, clean.queue_row("twin", 1))
