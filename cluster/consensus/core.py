@@ -233,7 +233,10 @@ class Raft:
         return messages
 
     def take_snapshots_due(self) -> list[str]:
-        """The members to which the caller is to send a `Snapshot` of its state now."""
+        """The members to which the caller is to send a `Snapshot` of the state on its disk.
+
+        The state in memory may be ahead of it: what a sole voter has applied during a write is lost if the write is.
+        """
         if self.leading is None:
             return []
         due, self.leading.snapshots_due = self.leading.snapshots_due, []

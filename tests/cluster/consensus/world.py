@@ -276,8 +276,8 @@ class World:
                 self._elected(node)
         self._send(node, raft.take_messages())
         for to in raft.take_snapshots_due():
-            mark = self._mark(node)
-            self._send(node, [Snapshot(to, node.name, raft.term, mark, node.state)])
+            # The state on the disk: a sole voter may lose what it has applied during a write.
+            self._send(node, [Snapshot(to, node.name, raft.term, self._mark(node), node.disk.state)])
         for serial, index in raft.take_barriers():
             self._passed(node, serial, index)
         if raft.leading is not None:
@@ -290,9 +290,9 @@ class World:
 
     def _mark(self, node: Node) -> Mark:
         log = node.live.log
-        term = log.term_at(node.applied)
+        term = log.term_at(node.disk.applied)
         assert term is not None
-        return Mark(node.applied, term, log.members_at(node.applied))
+        return Mark(node.disk.applied, term, log.members_at(node.disk.applied))
 
     def _begin_write(self, node: Node, ready: Ready) -> None:
         if ready.snapshot is not None:
