@@ -15,6 +15,7 @@ from typing import Any, Literal
 from ..amqp.constants import PRECONDITION_FAILED
 from ..amqp.errors import AmqpError
 from ..amqp.fields import TYPE_NAMES, Table
+from ..seams import seam
 from .phrases import exchange_phrase, queue_phrase, value_text
 from .queue_types import CLASSIC, QUEUE_TYPES, QUORUM, STREAM, QueueType, queue_type
 from .range_read_arguments import ACK_TO, BOUNDS, READ_FROM, READ_TO, range_read_arguments
@@ -92,6 +93,7 @@ class QueueSettings:
         return self.overflow == "drop-head" and (self.max_length is not None or self.max_length_bytes is not None)
 
 
+@seam("whether an argument or a policy decides")
 def queue_settings(arguments: Table, policy: Mapping[str, Any] = NO_POLICY) -> QueueSettings:
     """Decode arguments that `check_queue_arguments` has accepted, and merge them with what policies define (AB-158).
 

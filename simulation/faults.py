@@ -31,7 +31,7 @@ ALARM_SECONDS = 1.2
 HEARTBEATS = 3.2
 RESOURCES = ("memory", "disk")
 #: The definition of the policy: limits that are wider than those of every kind of queue.
-WIDE_POLICY = '{"queue-mode":"lazy","max-length":1000,"message-ttl":3600000,"overflow":"reject-publish"}'
+WIDE_POLICY = '{"queue-mode":"lazy","max-length":1000,"message-ttl":3600000}'
 #: Lines of the story for a resource that becomes low, and for one that no longer is.
 _LOW_TEXTS = {
     "memory": ("memory is low", "there is memory again"),

@@ -36,8 +36,7 @@ The machine's actions:
                           with late=1 after it has handled it
     pause                 the process does nothing `for` so many ms
     policy                on=1 sets a policy for all queues that changes nothing which clients could see: queues become
-                          lazy, and their limits stay as they are because the policy's are wider; on=0 removes it. Drawn
-                          plans do not use it
+                          lazy, and their limits stay as they are because the policy's are wider; on=0 removes it
     memory, disk          low=1 fills it, low=0 frees it; a disk with low=1 takes `room` more bytes, which drawn plans
                           do not use
 
@@ -51,7 +50,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..store.data_dir.file_limits import REAL_FILES, FileLimits
-from .queue_kinds import DEAD_LETTER_QUEUE, KINDS, NAMES
+from .queue_kinds import DEAD_LETTER_QUEUE, KINDS, NAMES, VARIANTS
 
 #: Returns a number below its argument, by chance or by a chooser.
 Below = Callable[[int], int]
@@ -235,6 +234,8 @@ _CLIENT_CHOICES = [what for what, weight in _CLIENT_ACTIONS for _ in range(weigh
 _MACHINE_CHOICES = [what for what, weight in _MACHINE_ACTIONS for _ in range(weight)]
 #: One in so many actions is the machine's.
 MACHINE_ONE_IN = 8
+#: One in so many plans has variants of queues; in one in so many a policy comes and goes.
+VARIANTS_ONE_IN, POLICIES_ONE_IN = 4, 6
 #: One in so many actions of a client is repeated at once by another.
 REPEAT_ONE_IN = 10
 
@@ -263,9 +264,28 @@ def draw_plan(below: Below, longest: int = 34) -> Plan:
     if has_differing_messages:
         actions = _by_exchange(actions, names)
     turn = (TURN_MESSAGES, SHORT_TURN)[below(2)]
+    if below(VARIANTS_ONE_IN) == VARIANTS_ONE_IN - 1:
+        names, actions = _with_variants(names, actions)
+    if below(POLICIES_ONE_IN) == POLICIES_ONE_IN - 1:
+        for is_on in (1, 0, 1, 0):
+            actions.insert(
+                below(len(actions) + 1), Action("machine", 0, "policy", {"on": is_on}, STEPS[below(len(STEPS))])
+            )
     return Plan(
         has_store, tuple(names), credit, tuple(actions), has_small_files, heartbeat, has_differing_messages, turn
     )
+
+
+def _with_variants(names: Sequence[str], actions: Sequence[Action]) -> tuple[list[str], list[Action]]:
+    """The queues and actions, with `VARIANTS` in the place of other queues."""
+    renamed = {name: kind.name for name, kind in VARIANTS.items()}
+    changed = [
+        replace(action, values={**action.values, "queue": renamed[action.text("queue")]})
+        if action.text("queue") in renamed
+        else action
+        for action in actions
+    ]
+    return with_dead_letter_queue(list(dict.fromkeys(renamed.get(name, name) for name in names))), changed
 
 
 def _by_exchange(actions: Sequence[Action], queues: Sequence[str]) -> list[Action]:

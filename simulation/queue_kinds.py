@@ -56,7 +56,22 @@ class QueueKind:
     @property
     def may_nack(self) -> bool:
         """Whether it refuses publishes when it is full."""
-        return self.max_length is not None and self.arguments.get("x-overflow") == "reject-publish"
+        return self.max_length is not None and "x-overflow" in self.arguments
+
+    @property
+    def dead_letters_refused(self) -> bool:
+        """Whether a publish that it refuses becomes a dead letter."""
+        return self.arguments.get("x-overflow") == "reject-publish-dlx"
+
+    @property
+    def is_quorum(self) -> bool:
+        return self.arguments.get("x-queue-type") == "quorum"
+
+    @property
+    def delivery_limit(self) -> int | None:
+        """How often a message may be returned."""
+        found: int | None = self.arguments.get("x-delivery-limit")
+        return found
 
     @property
     def drops_head(self) -> bool:
@@ -81,4 +96,8 @@ KINDS = (
     QueueKind("passing", auto_delete=True),
     QueueKind("wide", arguments={"x-warren-shards": 3}),
 )
-NAMES = {kind.name: kind for kind in KINDS}
+_RETRIED = QueueKind("retried", arguments={"x-queue-type": "quorum", "x-delivery-limit": 1, **_DEAD_LETTERING})
+_REFUSING = QueueKind("refusing", arguments={"x-max-length": 3, "x-overflow": "reject-publish-dlx", **_DEAD_LETTERING})
+#: Queues that take the place of others in some plans. They are apart, so that the plans of most seeds stay the same.
+VARIANTS = {"orders": _RETRIED, "archive": _RETRIED, "last": _REFUSING, "full": _REFUSING}
+NAMES = {kind.name: kind for kind in (*KINDS, *VARIANTS.values())}

@@ -12,7 +12,7 @@ from ..model.copies import Copy, PromiseBroken, State, mark_returned
 from ..model.queue_model import Newest, QueueModel
 from ..plan import Action
 from ..queue_kinds import DEAD_LETTER_QUEUE
-from .message_properties import check_properties
+from .message_properties import check_properties, delivery_count
 from .peer import SimContent
 
 if TYPE_CHECKING:
@@ -135,6 +135,8 @@ class ConsumingSide:
         limit = action.number("limit")
         if self.consumers or self.unacked or not limit:
             return
+        if any(queue.kind.is_quorum for queue in self.schedule.queues.values()):
+            return  # it is an error to consume from a quorum queue then
         self._limit = limit
         self.channel.tell(f"limits the channel to {limit} unacknowledged messages")
         self.channel.request(
@@ -207,6 +209,9 @@ class ConsumingSide:
         may_be_old |= channel.may_be_closed and (
             copy.seen > 0 or copy.state not in (State.SENT, State.READY, State.UNCERTAIN)
         )
+        returns = delivery_count(content.props) if queue.kind.is_quorum else None
+        if returns is not None and not may_be_old:
+            queue.check_returns(copy, returns)
         queue.on_delivery(channel, copy, method.redelivered, consumer, may_be_old, self._newest)
         self.schedule.check_body(copy.message, content.body)
         check_properties(copy.message, method, content.props, death is not None)

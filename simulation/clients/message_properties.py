@@ -13,6 +13,8 @@ from ...amqp.fields import Table, table_from
 from ...amqp.properties import Properties, decode_properties
 from ..model.copies import PromiseBroken, PublishedMessage
 
+#: The header with which a quorum queue says how often a message was returned to it.
+DELIVERY_COUNT = "x-delivery-count"
 #: Headers that the broker adds to a dead letter. It also removes the expiration, and sorts the headers by name.
 _DEATH_HEADERS = ("x-death", "x-first-death-reason", "x-first-death-queue", "x-first-death-exchange")
 
@@ -38,6 +40,13 @@ def properties_of(message: PublishedMessage) -> Properties:
     return properties
 
 
+def delivery_count(props: bytes) -> int:
+    """How often a message of a quorum queue was returned to it."""
+    headers = decode_properties(props).headers
+    found = headers.get(DELIVERY_COUNT) if headers is not None else None
+    return 0 if found is None else int(found[1])
+
+
 def check_properties(
     message: PublishedMessage,
     method: methods.BasicDeliver | methods.BasicGetOk | methods.BasicReturn,
@@ -46,6 +55,8 @@ def check_properties(
 ) -> None:
     """Raise PromiseBroken unless a delivery or return has the properties and the origin of the published message."""
     expected, found = properties_of(message), decode_properties(props)
+    if found.headers is not None:
+        found.headers = Table([entry for entry in found.headers if entry[0] != DELIVERY_COUNT]) or None
     if is_dead:
         expected.expiration = None
         expected.headers = Table(sorted(expected.headers)) if expected.headers else None

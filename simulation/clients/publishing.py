@@ -126,6 +126,8 @@ class PublishingSide:
             ):
                 raise PromiseBroken(f"message {message.number} was refused for no reason")
             mark_refused(message)
+            if not self.schedule.has_crashed and len(message.copies) == 1 and not message.copies[0].queue.delete_count:
+                message.copies[0].queue.deaths.on_refuse(message.copies[0])
 
     def on_return(self, method: methods.BasicReturn, content: SimContent) -> None:
         message = self.schedule.messages[self.schedule.number_in(content.body)]

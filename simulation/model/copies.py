@@ -100,6 +100,11 @@ class Copy:
     #: What it becomes when it dies in a queue that dead-letters.
     dead_letter: Copy | None = None
     is_rejected: bool = False
+    #: How often it was returned to its queue, at least and at most. A crash may undo returns that were not on the disk
+    #: then; `returns_kept` were.
+    returns_least: int = 0
+    returns_kept: int = 0
+    returns_most: int = 0
     #: Whether it may have died and come back with a crash.
     may_have_died: bool = False
     is_ambiguous: bool = False
@@ -114,6 +119,15 @@ class Copy:
         return (
             self.state in (State.UNACKED, State.SETTLING) and self.holder is not None and not self.holder.may_be_closed
         )
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether it survives a restart if its queue does."""
+        return self.message.persistent or self.queue.kind.is_quorum
+
+    def is_returned_too_often(self, returns: int) -> bool:
+        limit = self.queue.kind.delivery_limit
+        return limit is not None and returns > limit
 
     def make_uncertain(self) -> None:
         """From now on it may be gone, whoever held it."""
@@ -143,7 +157,7 @@ def mark_confirmed(message: PublishedMessage, now: float) -> None:
             copy.state = State.READY
         if copy.arrived is None:
             copy.arrived = now
-        if copy.state != State.UNCERTAIN and copy.queue.survives_restart and message.persistent:
+        if copy.state != State.UNCERTAIN and copy.queue.survives_restart and copy.is_persistent:
             copy.is_safe = True
 
 
@@ -171,7 +185,9 @@ def mark_settled(copies: Iterable[Copy], channel: Channel) -> None:
 def mark_returned(copies: Iterable[Copy], channel: Channel) -> None:
     """The channel requeues these copies, or has ended."""
     for copy in copies:
+        copy.returns_most += 1
         if copy.state == State.UNACKED and copy.holder is channel:
+            copy.returns_least += 1
             copy.state, copy.holder = State.READY if copy.queue.keeps_returned else State.UNCERTAIN, None
             copy.queue.has_new_messages = True
         elif copy.state == State.SETTLING and copy.holder is channel:

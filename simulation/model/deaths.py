@@ -1,8 +1,9 @@
 """`Deaths`: which messages of a queue may have died, and the dead letters that they become.
 
-A message dies when a consumer rejects it, when it expires and no channel holds it, and when a queue of limited length
-drops its head. While clients work nobody can know when a message has died, so a crash leaves open whether the message
-or its dead letter is there. But just one of them is: `unseen` are the messages of which the auditor must receive one.
+A message dies when a consumer rejects it, when it is returned more often than the queue's delivery limit, when it
+expires and no channel holds it, and when a queue of limited length drops its head or refuses a publish. While clients
+work nobody can know when a message has died, so a crash leaves open whether the message or its dead letter is there.
+But just one of them is: `unseen` are the messages of which the auditor must receive one.
 """
 
 from __future__ import annotations
@@ -35,6 +36,12 @@ class Deaths:
         copy.is_rejected = True
         return self.die(copy, State.SENT) if copy.source is None else None
 
+    def on_refuse(self, copy: Copy) -> None:
+        """The queue has refused the copy because it was full, and nothing else can have refused it."""
+        if copy.dead_letter is None and self._queue.kind.dead_letters_refused:
+            self.die(copy, State.READY)
+            copy.state = State.REMOVED
+
     def on_dead_letter(self, copy: Copy, reason: str, is_certain: bool) -> Copy:
         """A client has received the dead letter of this copy from `target`. Returns that dead letter.
 
@@ -63,7 +70,14 @@ class Deaths:
             expires_at = copy.message.sent_at + lifetime
             if queue.clock() < expires_at:
                 raise PromiseBroken(f"{copy} expired {(expires_at - queue.clock()) * 1000:.0f} ms before its time")
-        elif not (reason == "rejected" and copy.is_rejected or reason == "maxlen" and queue.kind.drops_head):
+        elif not (
+            reason == "rejected"
+            and copy.is_rejected
+            or reason == "delivery_limit"
+            and copy.is_returned_too_often(copy.returns_most)
+            or reason == "maxlen"
+            and (queue.kind.drops_head or queue.kind.dead_letters_refused)
+        ):
             raise PromiseBroken(f"{copy} died for no reason: '{reason}'")
 
     def unseen(self) -> list[Copy]:
@@ -80,6 +94,7 @@ class Deaths:
             copy
             for copy in self._queue.copies.values()
             if copy.is_safe
+            and copy.message.persistent  # the dead letter of a transient message in a quorum queue is transient
             and not copy.seen
             and (copy.dead_letter is None or not copy.dead_letter.seen)
             and self.target is not None
@@ -108,11 +123,12 @@ class Deaths:
         queue, lifetime = self._queue, self.lifetime(copy)
         if lifetime is not None and queue.clock() >= copy.message.sent_at + lifetime:
             return True
-        return queue.kind.drops_head and queue.has_new_messages
+        return queue.kind.drops_head and queue.has_new_messages or copy.is_returned_too_often(copy.returns_most)
 
     def may_be_gone(self, copy: Copy) -> bool:
         """Whether the copy may have died and left no dead letter that must be in `target`."""
-        if self.lifetime(copy) is None and not self._queue.kind.drops_head:
+        may_be_given_up = copy.is_returned_too_often(copy.returns_most)
+        if self.lifetime(copy) is None and not self._queue.kind.drops_head and not may_be_given_up:
             return False
         target = self.target
         return target is None or copy.may_have_died or not target.has_kept_since(self.lives_until(copy))

@@ -27,6 +27,9 @@ from .protocols import Channel, Consumer, Owner
 EXPIRY_SLACK = 0.002
 
 
+#: Returns of a message that came in while there were unseen deliveries, at most.
+UNKNOWN_RETURNS = 1000
+
 #: The highest `PublishedMessage.order` that a channel has received, by queue, publishing channel and priority.
 Newest = dict[tuple["QueueModel", Channel, int], int]
 
@@ -102,6 +105,7 @@ class QueueModel:
             message, self, State.SENT if is_certain and not self.may_lose else State.UNCERTAIN
         )
         copy.may_be_redelivered = self.has_unseen_deliveries
+        copy.returns_most = UNKNOWN_RETURNS if self.has_unseen_deliveries else 0
         message.copies.append(copy)
         self.has_new_messages = True
         return copy
@@ -156,6 +160,8 @@ class QueueModel:
             raise PromiseBroken(f"{copy} was delivered again after it was gone for good")
         if self.has_old_deliveries:
             return
+        if copy.is_returned_too_often(copy.returns_least):
+            raise PromiseBroken(f"{copy} was delivered after it had been returned {copy.returns_least} times")
         if copy.state == State.REMOVED:
             raise PromiseBroken(
                 f"{copy} was delivered again after its {'death' if copy.dead_letter is not None else 'acknowledgement'}"
@@ -172,6 +178,16 @@ class QueueModel:
             if newest.get(key, 0) > copy.message.order:
                 raise PromiseBroken(f"{copy} was delivered after a message that was published later")
             newest[key] = copy.message.order
+
+    def check_returns(self, copy: Copy, returns: int) -> None:
+        """The queue has told a client how often the copy was returned to it."""
+        if self.has_old_deliveries or copy.is_ambiguous:
+            return
+        if not copy.returns_least <= returns <= copy.returns_most:
+            raise PromiseBroken(
+                f"{copy} was delivered as returned {returns} times, but it was returned {copy.returns_least} to "
+                f"{copy.returns_most} times"
+            )
 
     def _check_expiry(self, copy: Copy, requested_at: float) -> None:
         """A message that had expired before the consumer was requested must not be delivered to it."""
@@ -249,6 +265,7 @@ class QueueModel:
         self.may_have_leaked |= without_ack
         for copy in self.copies.values():
             copy.may_be_redelivered = True
+            copy.returns_most += 1
         if without_ack:
             self._make_unheld_uncertain()
 
@@ -429,6 +446,7 @@ class QueueModel:
         # those that a channel holds now, so the purge removes them too.
         keeps_all = keeps_disk and not self.purging
         for copy in self.copies.values():
+            copy.returns_least = copy.returns_kept
             may_have_died = (
                 self.kind.has_dead_letters
                 and copy.state != State.FORBIDDEN
@@ -459,7 +477,7 @@ class QueueModel:
         self.had_consumer = False
         self.on_crash(True)
         for copy in self.copies.values():
-            if not copy.message.persistent:
+            if not copy.is_persistent:
                 copy.state = State.FORBIDDEN
         self.has_old_deliveries = False
         self._came_up()
@@ -491,12 +509,20 @@ class QueueModel:
             ):
                 self.deaths.die(copy, State.READY)
                 copy.state = State.FORBIDDEN
+            copy.returns_kept = copy.returns_least
+            if (
+                copy.state == State.READY
+                and self.deaths.target is not None
+                and copy.is_returned_too_often(copy.returns_least)
+            ):
+                self.deaths.die(copy, State.READY)
+                copy.state = State.FORBIDDEN
             if copy.state == State.REMOVED:
                 copy.state = State.FORBIDDEN
             elif copy.state in (State.READY, State.UNACKED):
                 if copy.arrived is None:
                     copy.arrived = now
-                if self.survives_restart and copy.message.persistent:
+                if self.survives_restart and copy.is_persistent:
                     copy.is_safe = True
 
     def _came_up(self) -> None:

@@ -122,6 +122,7 @@ class LogWriter:
         self._sizes.setdefault(queue, {}).update(sizes)
         return self._add(queue, record(Type.SIZES, queue, [encode_sizes(sizes)]))
 
+    @seam("which returns of messages survive a crash")
     def returned(self, queue: int, returns: Mapping[int, int]) -> int:
         """Record how often messages were returned to the queue by now; returns the position."""
         return self._add(queue, record(Type.RETURNED, queue, [encode_returns(returns)]))

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ....amqp.added_header import HeaderAdder
+from ....seams import seam
 from ....store.queue.range_read import SupportsRangeRead
 
 HEADER = "x-delivery-count"
@@ -33,6 +34,7 @@ class DeliveryCounts:
         #: How often a message may be returned; None: any number of times.
         self.limit: int | None = None
 
+    @seam("which returned messages are given up")
     def returned(self, tags: Sequence[int]) -> tuple[Sequence[int], list[int]]:
         """Count a return of these messages: those that may be delivered again, and those that exceed the limit."""
         # By ack tag, which is the number of the message.

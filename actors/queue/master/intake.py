@@ -14,6 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ....amqp.dead_letter_headers import PACED
+from ....seams import seam
 from ....store.messages.message import any_of, slice_of
 from ....store.queue.backing_queue import BackingQueue
 from ..arrivals import Arrival, Arrivals
@@ -279,6 +280,7 @@ class Intake(Arrivals):
         """Whether a message that no consumer can take is not even kept behind others."""
         return self._expiry.ttl == 0 and not self._dead_letterer.is_enabled
 
+    @seam("what becomes of a publish that is refused")
     def _refuse(self, arrival: Arrival) -> None:
         """Overflow `reject-publish`: the messages get numbers, but nobody waits until these are safe (AB-101)."""
         if arrival.handed is not None:
