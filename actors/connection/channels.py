@@ -21,7 +21,7 @@ from ...amqp.parser.reader import FrameReader
 from ...definitions.access import Access
 from ...runtime.contract import Address
 from ...runtime.credit import CreditFlow
-from ...runtime.process import Process
+from ...runtime.process import STEP, Process
 from ..channel import Channel
 from ..channel.contract import ChannelConfig, ToChannel, to_channel
 from ..events import client_events
@@ -201,8 +201,13 @@ class ChannelTable:
         for entry in entries:
             entry.is_ended = True
         await self._process.ask_each(((entry.address, to_channel.shut_down()) for entry in entries), limit)
-        for entry in entries:
-            self._report_end(entry)
+        # In steps, which also free the entries, because these are the last references to them.
+        entries.reverse()
+        while entries:
+            for _ in range(min(STEP, len(entries))):
+                self._report_end(entries.pop())
+            if entries:
+                await self._process.next_turn()
 
     def closed(self, entry: ChannelEntry, is_crossed: bool) -> None:
         """The channel has ended. `is_crossed`: both sides sent channel.close."""
