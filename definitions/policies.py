@@ -43,6 +43,7 @@ FOREIGN: dict[Kind, frozenset[str]] = {
             "pace-max-wait-ms",
             "pace-overflow",
             "pace-burst",
+            "pace-scope",
             "expires",
             "message-ttl",
             "dead-letter-exchange",

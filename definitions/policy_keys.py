@@ -96,6 +96,7 @@ CHECKS: dict[str, Check] = {
     "pace-max-wait-ms": _number(0, "pace maximum wait"),
     "pace-overflow": _one_of(("hold", "dead-letter", "nack", "drop"), "{} is not a valid pace-overflow value"),
     "pace-burst": _number(1, "pace burst"),
+    "pace-scope": _one_of(("queue", "group", "consumer"), "{} is not a valid pace-scope value"),
     "ha-mode": _ha_mode,
     "ha-params": lambda value: "",  # Its check depends on `ha-mode`.
     "ha-sync-mode": _one_of(("manual", "automatic"), 'ha-sync-mode must be "manual" or "automatic", got {}'),

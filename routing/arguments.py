@@ -81,6 +81,8 @@ class QueueSettings:
     pace_overflow: Literal["hold", "dead-letter", "nack", "drop"] = "hold"
     #: Deliveries that may go together after a pause.
     pace_burst: int = 1
+    #: Who has a clock: the queue, each group of its consumers, or each consumer.
+    pace_scope: Literal["queue", "group", "consumer"] = "queue"
 
     @property
     def rejects_publish(self) -> bool:
@@ -152,6 +154,7 @@ _POLICY_SETTINGS = {
     "pace-max-wait-ms": "pace_max_wait",
     "pace-overflow": "pace_overflow",
     "pace-burst": "pace_burst",
+    "pace-scope": "pace_scope",
 }
 
 
@@ -282,6 +285,10 @@ def _check_consumer_priority(letter: str, value: Any, arguments: Table) -> Reaso
     return _integer(letter, value)
 
 
+def _check_consumer_group(letter: str, value: Any, arguments: Table) -> Reason:
+    return "" if letter == "S" else _unacceptable(letter)
+
+
 def _check_read_from(letter: str, value: Any, arguments: Table) -> Reason:
     return (
         ""
@@ -406,6 +413,7 @@ _TYPED_ARGUMENTS = CLASSIC.arguments | QUORUM.arguments | STREAM.arguments
 _CONSUMER_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-priority", _check_consumer_priority),
     ("x-cancel-on-ha-failover", _check_bool),
+    ("x-consumer-group", _check_consumer_group),
     (STREAM_OFFSET, _check_stream_offset),
     (ACK_TO, _check_not_negative),
     (BOUNDS, _check_bool),
@@ -440,6 +448,12 @@ def consumer_priority(arguments: Table) -> int:
     """`x-priority` of accepted consumer arguments, 0 if absent (AB-122)."""
     found = arguments.get("x-priority")
     return 0 if found is None else found[1]
+
+
+def consumer_group(arguments: Table) -> str:
+    """`x-consumer-group` of accepted consumer arguments; empty if absent."""
+    found = arguments.get("x-consumer-group")
+    return "" if found is None else value_text(found[1])
 
 
 def cancels_on_failover(row: QueueRow, arguments: Table) -> bool:

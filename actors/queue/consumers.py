@@ -15,10 +15,10 @@ Pure: this module decides and counts. `Dispatch` fetches the messages and sends 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ...seams import seam
 
@@ -122,6 +122,8 @@ class Consumer:
     user: str
     #: Deliveries that await an ack; those to a `no_ack` consumer do not count.
     unacked: int = 0
+    #: What bounds it beside prefetch, socket and limiter. Only a `GatedConsumer` has one (`set_gates`).
+    gate: Gate | None = None
 
     @property
     @seam("how many messages a consumer can take")
@@ -134,6 +136,11 @@ class Consumer:
         if self.prefetch and not self.no_ack and self.prefetch - self.unacked < room:
             room = self.prefetch - self.unacked
         return room
+
+    @property
+    def awaits_gate(self) -> bool:
+        """Whether only its gate keeps it from taking a message, or from asking for a grant."""
+        return False
 
     @property
     def is_bounded(self) -> bool:
@@ -178,6 +185,48 @@ class Consumer:
         }
 
 
+class Gate(Protocol):
+    """Bounds what one consumer, or several together, can take. A policy or an argument asks for it."""
+
+    def room(self) -> int:
+        """How many messages may be delivered now."""
+
+    def delivered(self, count: int) -> None:
+        """So many of them were delivered."""
+
+
+class GatedConsumer(Consumer):
+    """A consumer with a gate. It is a class of its own so that other consumers do not ask whether they have one."""
+
+    __slots__ = ()
+
+    @property
+    def _room(self) -> int:
+        assert self.gate is not None
+        return self.gate.room()
+
+    @property
+    def capacity(self) -> int:
+        return min(super().capacity, self._room)
+
+    @property
+    def is_bounded(self) -> bool:
+        return True
+
+    @property
+    def awaits_grant(self) -> bool:
+        return super().awaits_grant and self._room > 0
+
+    @property
+    def awaits_gate(self) -> bool:
+        return self._room <= 0 and (super().capacity > 0 or super().awaits_grant)
+
+    def took(self, count: int) -> None:
+        super().took(count)
+        assert self.gate is not None
+        self.gate.delivered(count)
+
+
 class Consumers:
     """The consumers of one queue. With `single_active` only the active one is given messages (AB-124)."""
 
@@ -187,6 +236,7 @@ class Consumers:
         "_counts",
         "_exclusive",
         "_full",
+        "_has_gates",
         "_limited",
         "_lines",
         "_no_ack",
@@ -212,6 +262,8 @@ class Consumers:
         self._counts: dict[int, int] = {}
         #: How many of all do not acknowledge, how many are exclusive, and how many have a prefetch of their own.
         self._no_ack = self._exclusive = self._bounded = 0
+        #: Some consumers have gates, which they may share.
+        self._has_gates = False
         #: All consumers count as set aside, though they are in their lines: see `_wait_for_one_channel`.
         self._waits_in_line = False
         #: Channels that have consumers and a limiter.
@@ -271,16 +323,39 @@ class Consumers:
         self._no_ack += consumer.no_ack
         self._exclusive += consumer.exclusive
         self._bounded += consumer.is_bounded
-        if self._waits_in_line:
-            self._waits_in_line = False
-            for line in self._lines.values():
-                while line:
-                    self._set_aside(line)
+        self._leave_lines()
         if self.single_active:
             if self._is_activated():
                 self.active = consumer
         else:
             self._enter_line(consumer)
+
+    def _leave_lines(self) -> None:
+        """Set those aside that wait in their lines."""
+        if self._waits_in_line:
+            self._waits_in_line = False
+            for line in self._lines.values():
+                while line:
+                    self._set_aside(line)
+
+    def set_gates(self, gate_of: Callable[[Consumer], Gate | None]) -> None:
+        """Give each consumer the gate that `gate_of` returns, and let all that can take a message return to the
+        lines.
+        """
+        self._leave_lines()
+        self._has_gates = False
+        for consumer in self:
+            self._bounded -= consumer.is_bounded
+            consumer.gate = gate_of(consumer)
+            consumer.__class__ = Consumer if consumer.gate is None else GatedConsumer
+            self._bounded += consumer.is_bounded
+            self._has_gates = self._has_gates or consumer.gate is not None
+        self.resume_all()
+
+    def resume_all(self) -> None:
+        """As `resume`, for all channels."""
+        for channel in dict.fromkeys(consumer.channel for consumer in self):
+            self.resume(channel)
 
     @seam("whether a new consumer becomes the single active one")
     def _is_activated(self) -> bool:
@@ -322,11 +397,11 @@ class Consumers:
     def resume(self, channel: ChannelRecord) -> bool:
         """Return consumers of `channel` to their lines if they can take messages again.
 
-        True if one of them can take a message, or could if the channel's limiter granted it.
+        True if one of them can take a message, or could if the channel's limiter granted it or its gate opened.
         """
         if self.single_active:
             active = self.active
-            return active is not None and active.channel is channel and (active.capacity > 0 or active.awaits_grant)
+            return active is not None and active.channel is channel and _may_take(active)
         if self._waits_in_line and channel.consumers and next(iter(channel.consumers)).capacity > 0:
             self._waits_in_line = False
         if channel.set_aside:
@@ -336,7 +411,7 @@ class Consumers:
                 del channel.set_aside[consumer]
                 self._enter_line(consumer)
         for consumer in channel.consumers:
-            if consumer.capacity > 0 or consumer.awaits_grant:
+            if _may_take(consumer):
                 return True
         return False
 
@@ -380,7 +455,12 @@ class Consumers:
                 at += taken
                 continue
             rounds = (count - at) // size
-            if rounds > 1 and self.is_uniform and all([len(consumer.channel.consumers) == 1 for consumer in line]):
+            if (
+                rounds > 1
+                and not self._has_gates
+                and self.is_uniform
+                and all([len(consumer.channel.consumers) == 1 for consumer in line])
+            ):
                 rounds = min(rounds, min([consumer.capacity for consumer in line]))
                 if rounds > 1:
                     for offset, consumer in enumerate(line):
@@ -463,3 +543,8 @@ class Consumers:
             for channel in self._limited
             if not channel.is_grant_requested and any(consumer.awaits_grant for consumer in channel.consumers)
         ]
+
+
+def _may_take(consumer: Consumer) -> bool:
+    """Whether a consumer can take a message, or waits for nothing but a grant or its gate."""
+    return consumer.capacity > 0 or consumer.awaits_grant or consumer.awaits_gate

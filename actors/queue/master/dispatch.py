@@ -14,7 +14,7 @@ from ..grants import Grants
 from ..head_read import HeadRead
 from .delivery_counts import DeliveryCounts
 from .message_expiry import MessageExpiry
-from .pacing import Pacing
+from .pacing import GroupPacing, Pacing
 from .utilisation import Utilisation
 
 #: Messages fetched from the backing queue at a time.
@@ -33,6 +33,7 @@ class Dispatch:
         "_head_read",
         "awaits_write",
         "grants",
+        "group_pacing",
         "is_due",
         "keeps_grants",
         "outbox",
@@ -70,6 +71,8 @@ class Dispatch:
         self.grants = Grants(queue_id, effects)
         #: None: messages are delivered as soon as a consumer can take them.
         self.pacing: Pacing | None = None
+        #: None: the consumers have no clocks of their own.
+        self.group_pacing: GroupPacing | None = None
 
     def deliver(self) -> None:
         """Give messages out from the head while a consumer can take one."""
@@ -89,6 +92,8 @@ class Dispatch:
                     self._head_read.prepare()
                     if backing.available(1):
                         continue
+                elif self.group_pacing is not None:
+                    self.group_pacing.await_slot(consumers)
                 return
             if pacing is not None:
                 ready = min(ready, pacing.due())
@@ -99,6 +104,8 @@ class Dispatch:
             if pacing is not None:
                 pacing.delivered(taken)
             if not taken:
+                if self.group_pacing is not None:
+                    self.group_pacing.await_slot(consumers)
                 self.awaits_write = consumers.awaits_write()
                 self.utilisation.hold_back()
                 # No consumer can use the grants now, but the channels' consumers on other queues may.

@@ -41,7 +41,7 @@ from .intake import Intake, PublishDelay
 from .length_limit import LengthLimit
 from .listing import queue_items
 from .message_expiry import EXPIRY_STEP, MessageExpiry
-from .pacing import Pacing
+from .pacing import GroupPacing, Pacing
 from .queue_expiry import QueueExpiry
 from .range_readers import RangeReaders
 from .utilisation import Utilisation
@@ -146,13 +146,25 @@ class Master(Role):
         self.queue_expiry.apply(settings)
         if self.delivery_counts is not None:
             self.delivery_counts.limit = settings.delivery_limit
-        if settings.pace_rate is None:
+        self._apply_pace(settings)
+
+    def _apply_pace(self, settings: QueueSettings) -> None:
+        is_paced = settings.pace_rate is not None
+        if not is_paced or settings.pace_scope != "queue":
             self.pacing = None
         else:
             if self.pacing is None:
                 self.pacing = Pacing(self.backing, self.effects, self.state.now)
             self.pacing.apply(settings)
         self.dispatch.pacing = self.intake.pacing = self.pacing
+        groups = self.dispatch.group_pacing
+        if is_paced and settings.pace_scope != "queue":
+            if groups is None:
+                groups = self.dispatch.group_pacing = GroupPacing(self.effects, self.state.now, settings)
+            groups.apply(settings, self.consumers)
+        elif groups is not None:
+            self.dispatch.group_pacing = None
+            self.consumers.set_gates(lambda consumer: None)
 
     def release(self) -> None:
         if not self.backing.is_empty():
@@ -223,8 +235,11 @@ class Master(Role):
         elif name == "expiry":
             self.message_expiry.timer_fired()
             self.dispatch.is_due = True
-        elif name == "pace" and self.pacing is not None:
-            self.pacing.timer_fired()
+        elif name == "pace":
+            if self.pacing is not None:
+                self.pacing.timer_fired()
+            if self.dispatch.group_pacing is not None:
+                self.dispatch.group_pacing.timer_fired(self.consumers)
             self.dispatch.is_due = True
         elif name == "queue_expiry" and self.queue_expiry.timer_fired():
             self.effects.end("expired")
@@ -291,6 +306,8 @@ class Master(Role):
         ):
             raise AmqpError(ACCESS_REFUSED, f"{self._phrase} in exclusive use")
         consumers.add(consumer)
+        if self.dispatch.group_pacing is not None:
+            self.dispatch.group_pacing.set_gates(consumers)
         self.had_consumer = True
         self.queue_expiry.enter()
         self.effects.change_consumers()

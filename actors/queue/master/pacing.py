@@ -12,11 +12,12 @@ slot moves to the moment at which one can.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ....routing.arguments import QueueSettings
+from ....routing.arguments import QueueSettings, consumer_group
 from ....store.queue.backing_queue import BackingQueue
+from ..consumers import Consumer, Consumers, Gate
 from ..effects import Effects
 
 if TYPE_CHECKING:
@@ -43,6 +44,14 @@ class PaceClock:
         self.latest = latest
         self.unit = _SECOND
         self.kept = 0
+
+    def apply(self, settings: QueueSettings, is_delivery: bool) -> None:
+        """Use this rate from now on. The slot that was taken last stays, so a change of the rate makes no burst."""
+        assert settings.pace_rate is not None
+        self.unit = max(1, math.ceil(settings.pace_period * _MILLISECOND / settings.pace_rate))
+        self.kept = (settings.pace_burst - 1) * self.unit
+        if is_delivery and self.unit < TICK:
+            self.kept += 2 * TICK
 
     def next_slot(self, now: int) -> int:
         """The next slot. It may be in the past, by `kept` at most."""
@@ -95,19 +104,15 @@ class Pacing:
         return int(self._now() * _SECOND)
 
     def apply(self, settings: QueueSettings) -> None:
-        """Use this rate from now on. The slot that was taken last stays, so a change of the rate makes no burst."""
         assert settings.pace_rate is not None
         self._rate, self._period = settings.pace_rate, settings.pace_period
-        unit = max(1, math.ceil(settings.pace_period * _MILLISECOND / settings.pace_rate))
-        burst = (settings.pace_burst - 1) * unit
-        self._delivery.unit = self._admission.unit = unit
-        self._admission.kept = burst
-        self._delivery.kept = burst + (2 * TICK if unit < TICK else 0)
+        self._delivery.apply(settings, is_delivery=True)
+        self._admission.apply(settings, is_delivery=False)
         self._max_wait = settings.pace_max_wait * _MILLISECOND
         self.overflow = settings.pace_overflow
         if not self._has_settings:
             # Those that wait already come first.
-            self._admission.latest += len(self._backing) * unit
+            self._admission.latest += len(self._backing) * self._admission.unit
             self._has_settings = True
         self.timer_fired()
 
@@ -141,10 +146,7 @@ class Pacing:
         """Set the timer to the next slot, unless it runs."""
         if not self._is_timing:
             self._is_timing = True
-            now = self.now()
-            wait = max(self._delivery.next_slot(now) - now, TICK if self._delivery.unit < TICK else 0)
-            # A µs late rather than early: a slot that is not due yet would need another timer.
-            self._effects.set_timer("pace", wait / _SECOND + 1e-6)
+            self._effects.set_timer("pace", _seconds_to_slot([self._delivery], self.now()))
 
     def timer_fired(self) -> None:
         self._is_timing = False
@@ -162,3 +164,90 @@ class Pacing:
             "planned_wait_ms": (next_slot - now + waiting * self._delivery.unit) // _MILLISECOND,
             "refused_total": self.refused,
         }
+
+
+class PaceGate(Gate):
+    """Bounds what the consumers of one group can take by a clock that they share."""
+
+    __slots__ = ("_now", "clock")
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        #: A group that comes begins with the present, so nobody gets a burst by leaving and coming back.
+        self.clock = PaceClock(now())
+
+    def room(self) -> int:
+        now = self._now()
+        return self.clock.free_until(now, now)
+
+    def delivered(self, count: int) -> None:
+        self.clock.take(self._now(), count)
+
+
+class GroupPacing:
+    """A delivery clock for each group of consumers, or for each consumer, of one queue (QP-111).
+
+    Everything is admitted, since it is unknown at which rate the queue will be drained.
+    """
+
+    __slots__ = ("_effects", "_gates", "_is_timing", "_now", "_settings")
+
+    def __init__(self, effects: Effects, now: Callable[[], float], settings: QueueSettings) -> None:
+        self._effects = effects
+        self._now = now
+        self._settings = settings
+        self._gates: dict[tuple[str, ...], PaceGate] = {}
+        self._is_timing = False
+
+    def now(self) -> int:
+        return int(self._now() * _SECOND)
+
+    def apply(self, settings: QueueSettings, consumers: Consumers) -> None:
+        """Use this rate, and give the consumers their gates."""
+        self._settings = settings
+        self.set_gates(consumers)
+        for gate in self._gates.values():
+            gate.clock.apply(settings, is_delivery=True)
+        self.timer_fired(consumers)
+
+    def set_gates(self, consumers: Consumers) -> None:
+        """Give the consumers that there are now their gates. Groups without a consumer are forgotten."""
+        known, self._gates = self._gates, {}
+
+        def gate_of(consumer: Consumer) -> PaceGate:
+            key = self._key_of(consumer)
+            gate = self._gates.get(key) or known.get(key)
+            if gate is None:
+                gate = PaceGate(self.now)
+                gate.clock.apply(self._settings, is_delivery=True)
+            self._gates[key] = gate
+            return gate
+
+        consumers.set_gates(gate_of)
+
+    def _key_of(self, consumer: Consumer) -> tuple[str, ...]:
+        if self._settings.pace_scope == "group":
+            return (consumer_group(consumer.arguments),)
+        return consumer.channel.channel_id, consumer.tag
+
+    def await_slot(self, consumers: Consumers) -> None:
+        """Set the timer to the next slot of a consumer that only its gate holds back, unless it runs."""
+        clocks = [
+            consumer.gate.clock
+            for consumer in consumers
+            if isinstance(consumer.gate, PaceGate) and consumer.awaits_gate
+        ]
+        if clocks and not self._is_timing:
+            self._is_timing = True
+            self._effects.set_timer("pace", _seconds_to_slot(clocks, self.now()))
+
+    def timer_fired(self, consumers: Consumers) -> None:
+        self._is_timing = False
+        consumers.resume_all()
+
+
+def _seconds_to_slot(clocks: Sequence[PaceClock], now: int) -> float:
+    """Seconds to the next slot of any of these clocks."""
+    wait = min(clock.next_slot(now) for clock in clocks) - now
+    # A µs late rather than early: a slot that is not due yet would need another timer.
+    return max(wait, TICK if clocks[0].unit < TICK else 0) / _SECOND + 1e-6

@@ -74,6 +74,36 @@ def test_message_that_would_wait_too_long_becomes_a_dead_letter(broker, channel)
     assert properties.headers["x-death"][0]["reason"] == "paced"
 
 
+def test_each_group_of_consumers_has_the_rate(broker, channel):
+    """Two consumers of one group share a message an hour and its burst of 3; another group has its own."""
+    pace(broker, "grouped", rate=1, period_ms=3_600_000, burst=3, scope="group")
+    channel.queue_declare("grouped")
+    got = {"a1": 0, "a2": 0, "b": 0}
+
+    def count(ch, method, props, body):
+        got[method.consumer_tag] += 1
+
+    for tag in got:
+        arguments = {"x-consumer-group": tag[0]}
+        channel.basic_consume("grouped", count, auto_ack=True, consumer_tag=tag, arguments=arguments)
+    for _ in range(10):
+        channel.basic_publish("", "grouped", b"body")
+    channel.connection.process_data_events(time_limit=0.2)
+    assert got == {"a1": 0, "a2": 0, "b": 0}, "a clock begins with the present"
+    pace(broker, "grouped", rate=10, period_ms=1000, scope="group")
+    deadline = time.monotonic() + PATIENCE
+    while sum(got.values()) < 10 and time.monotonic() < deadline:
+        channel.connection.process_data_events(time_limit=1)
+    assert got["a1"] + got["a2"] == pytest.approx(5, abs=1)
+    assert got["b"] == pytest.approx(5, abs=1)
+
+
+def test_name_of_a_group_is_a_text(channel):
+    channel.queue_declare("strict")
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="x-consumer-group"):
+        channel.basic_consume("strict", lambda *_: None, arguments={"x-consumer-group": 1})
+
+
 def test_get_is_not_paced(broker, channel):
     pace(broker, "got", rate=1, period_ms=3_600_000)
     channel.queue_declare("got")

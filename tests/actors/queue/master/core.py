@@ -96,8 +96,15 @@ class Core:
         self.master.publish(self.channel(channel), [(origin, contents, size, number, awaits_confirm, 0)])
 
     def consume(self, channel: str = "a channel", tag: str = "c", **options: Any) -> Consumer:
-        fields = {"no_ack": False, "exclusive": False, "prefetch": 0, "priority": 0, **options}
-        consumer = Consumer(self.channel(channel), tag, **fields, arguments=table_from({}), user="guest")
+        fields = {
+            "no_ack": False,
+            "exclusive": False,
+            "prefetch": 0,
+            "priority": 0,
+            "arguments": table_from({}),
+            **options,
+        }
+        consumer = Consumer(self.channel(channel), tag, **fields, user="guest")
         assert not list(self.master.consume(consumer)), "to register a consumer waits for nothing"
         return consumer
 

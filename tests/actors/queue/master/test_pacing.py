@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.actors.queue.master.pacing import PaceClock
-from warren.amqp.fields import Table
+from warren.amqp.fields import Table, table_from
 from warren.routing.arguments import queue_settings
 
 from .core import Core
@@ -255,3 +255,121 @@ def test_policy_that_ends():
     core.master.release()
     core.turn()
     assert core.bodies() == [0, 1, 2]
+
+
+def in_group(core, tag, group, **options):
+    """A consumer of a group, on a channel of its own."""
+    return core.consume(f"channel of {tag}", tag, arguments=table_from({"x-consumer-group": group}), **options)
+
+
+def taken(core):
+    """How many messages each consumer got since the last call."""
+    counts = {}
+    for tag, bodies in core.delivered():
+        counts[tag] = counts.get(tag, 0) + len(bodies)
+    return counts
+
+
+def test_each_group_has_a_clock():
+    """Two consumers of one group share its slots; a consumer of another group has its own."""
+    core = Paced(rate=10, scope="group")
+    for tag, group in (("a1", "a"), ("a2", "a"), ("b", "b")):
+        in_group(core, tag, group)
+    core.publish(100)
+    core.turn()
+    total = {}
+    for _ in range(10):
+        core.wait(0.1001)
+        counts = taken(core)
+        assert counts.pop("b") == 1 and sum(counts.values()) == 1
+        for tag, count in counts.items():
+            total[tag] = total.get(tag, 0) + count
+    assert sum(total.values()) == 10
+
+
+def test_each_consumer_has_a_clock():
+    core = Paced(rate=10, scope="consumer", burst=2)
+    core.consume("one", "a"), core.consume("one", "b"), core.consume("other", "c", no_ack=True)
+    core.wait(5)
+    core.publish(100)
+    core.turn()
+    assert taken(core) == {"a": 2, "b": 2, "c": 2}
+    core.wait(0.1001)
+    assert taken(core) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_coming_back_makes_no_burst():
+    """A consumer that leaves and comes back waits for its next slot."""
+    core = Paced(rate=10, scope="consumer")
+    core.publish(10)
+    for _ in range(5):
+        core.consume()
+        core.turn()
+        assert core.bodies() == []
+        core.master.cancel("a channel", "c")
+
+
+def test_scope_that_changes():
+    """Clocks come and go while consumers stay."""
+    core = Paced(rate=10, scope="group")
+    consumer = core.consume()
+    core.publish(10)
+    core.turn()
+    assert core.bodies() == []
+    core.pace(rate=10)
+    core.turn()
+    assert core.bodies() == []
+    core.wait(0.1001)
+    assert core.bodies() == [0]
+    core.settings = queue_settings(Table())
+    core.master.apply(core.settings)
+    core.master.release()
+    core.turn()
+    assert core.bodies() == list(range(1, 10))
+    assert consumer.unacked == 10
+
+
+@given(
+    scope=st.sampled_from(("queue", "group", "consumer")),
+    groups=st.lists(st.sampled_from(("a", "b")), min_size=1, max_size=4),
+    prefetch=st.integers(0, 3),
+    steps=st.lists(st.tuples(st.integers(0, 250), st.integers(0, 4), st.booleans()), max_size=25),
+)
+def test_no_clock_is_exceeded(scope, groups, prefetch, steps):
+    """With publishes, acks and pauses in any order, each clock lets at most one message go in its unit, and everything
+    is delivered in the end.
+    """
+    core = Paced(rate=10, scope=scope)
+    consumers = {
+        f"c{number}": in_group(core, f"c{number}", group, prefetch=prefetch) for number, group in enumerate(groups)
+    }
+    clock_of = {tag: {"queue": "", "group": group, "consumer": tag}[scope] for tag, group in zip(consumers, groups)}
+    latest, published, got = {}, 0, []
+
+    def look():
+        for tag, bodies in core.delivered():
+            got.extend(bodies)
+            assert len(bodies) == 1
+            assert core.seconds - latest.get(clock_of[tag], 0) > 0.0999
+            latest[clock_of[tag]] = core.seconds
+
+    def acknowledge():
+        for consumer in consumers.values():
+            if consumer.channel.pending:
+                core.master.settle(consumer.channel, "ack", [sorted(consumer.channel.pending)])
+
+    for passed, count, acks in steps:
+        if count:
+            core.publish(count, first=published, number=published + 1)
+            published += count
+        core.wait(passed / 1000)
+        look()
+        if acks:
+            acknowledge()
+            core.turn()
+            look()
+    for _ in range(2 * published + 2):
+        acknowledge()
+        core.wait(0.1001)
+        look()
+    assert sorted(got) == list(range(published))
