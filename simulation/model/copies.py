@@ -157,7 +157,8 @@ def mark_confirmed(message: PublishedMessage, now: float) -> None:
             copy.state = State.READY
         if copy.arrived is None:
             copy.arrived = now
-        if copy.state != State.UNCERTAIN and copy.queue.survives_restart and copy.is_persistent:
+        is_here = copy.state not in (State.UNCERTAIN, State.FORBIDDEN)
+        if is_here and copy.queue.survives_restart and copy.is_persistent:
             copy.is_safe = True
 
 

@@ -60,6 +60,18 @@ def test_a_message_held_when_its_queue_crashes_must_be_delivered_again(queue, he
     assert queue.missing() == [held]
 
 
+def test_a_message_that_was_returned_is_not_expected_in_a_queue_that_was_about_to_be_bound(channel):
+    """The broker returns and then confirms it; which queues it might have reached no longer matters."""
+    claims, target = (QueueModel(NAMES[name], True, lambda: 1.0) for name in ("claims", DEAD_LETTER_QUEUE))
+    claims.deaths.target = target
+    claims.exists = target.exists = True
+    message = PublishedMessage(1, channel, 1, True, 0, 20, 1.0)
+    copy = claims.on_publish(message, False)
+    copy.state = State.FORBIDDEN
+    mark_confirmed(message, 1.0)
+    assert claims.deaths.unseen() == []
+
+
 def test_a_purge_that_meets_a_crash_may_remove_held_messages(queue, held, channel):
     """The queue's next process does the purge (AB-63), and there every message is ready.
 
