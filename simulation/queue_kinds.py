@@ -94,10 +94,10 @@ KINDS = (
     QueueKind("line", arguments={"x-single-active-consumer": True, **_DEAD_LETTERING}),
     QueueKind("private", durable=False, exclusive=True),
     QueueKind("passing", auto_delete=True),
-    QueueKind("wide", arguments={"x-warren-shards": 3}),
 )
 _RETRIED = QueueKind("retried", arguments={"x-queue-type": "quorum", "x-delivery-limit": 1, **_DEAD_LETTERING})
 _REFUSING = QueueKind("refusing", arguments={"x-max-length": 3, "x-overflow": "reject-publish-dlx", **_DEAD_LETTERING})
+_WIDE = QueueKind("wide", arguments={"x-warren-shards": 3})
 #: Queues that take the place of others in some plans. They are apart, so that the plans of most seeds stay the same.
-VARIANTS = {"orders": _RETRIED, "archive": _RETRIED, "last": _REFUSING, "full": _REFUSING}
+VARIANTS = {"orders": _RETRIED, "archive": _RETRIED, "last": _REFUSING, "full": _REFUSING, "news": _WIDE}
 NAMES = {kind.name: kind for kind in (*KINDS, *VARIANTS.values())}
