@@ -197,12 +197,6 @@ class TestQueueDeclare:
         """An exclusive queue is declared as transient, whatever the client asks for (AB-83)."""
         assert meta.queue("q", owner=MINE, durable=True)[0].durable is False
 
-    def test_types_that_are_not_here(self, meta):
-        """A queue type that this node does not have is refused with 541, and the text names the node (AB-91)."""
-        with pytest.raises(AmqpError) as caught:
-            meta.queue("q", arguments={"x-queue-type": "stream"})
-        assert caught.value.code == 541 and "warren@test" in caught.value.text
-
     def test_a_new_queue_under_an_old_name_has_another_id(self, meta):
         """A queue declared again after its deletion is another queue, with an id of its own."""
         row, _ = meta.queue("q")
