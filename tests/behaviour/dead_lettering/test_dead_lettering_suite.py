@@ -80,7 +80,7 @@ def test_dead_letter_nack_counter(channel, pair, deaths):
     for tag in pair.held("1", "2", "3"):
         channel.nack(tag, requeue=False)
     pair.taken(3)
-    assert deaths(pair.queue) == {"rejected": 3, "expired": 0, "maxlen": 0, "delivery_limit": 0}
+    assert deaths(pair.queue) == {"rejected": 3, "expired": 0, "maxlen": 0, "delivery_limit": 0, "paced": 0}
 
 
 def test_dead_letter_multiple_nack(channel, pair):
@@ -458,7 +458,7 @@ def test_metric_maxlen(channel, name, deaths):
     for number in range(1000):
         channel.publish(str(number), name)
     assert channel.get_all(name) == [b"999"]
-    assert deaths(name) == {"maxlen": 999, "rejected": 0, "expired": 0, "delivery_limit": 0}
+    assert deaths(name) == {"maxlen": 999, "rejected": 0, "expired": 0, "delivery_limit": 0, "paced": 0}
 
 
 def test_metric_rejected(channel, name, deaths):
@@ -470,7 +470,7 @@ def test_metric_rejected(channel, name, deaths):
     for event in channel.deliveries(1000):
         channel.reject(event.tag, requeue=False)
     channel.ready(name)
-    assert deaths(name) == {"maxlen": 0, "rejected": 1000, "expired": 0, "delivery_limit": 0}
+    assert deaths(name) == {"maxlen": 0, "rejected": 1000, "expired": 0, "delivery_limit": 0, "paced": 0}
 
 
 @pytest.mark.parametrize(("arguments", "properties"), [({"x-message-ttl": 0}, {}), ({}, {"expiration": "0"})])
@@ -482,7 +482,7 @@ def test_metric_expired(channel, name, deaths, arguments, properties):
     for number in range(1000):
         channel.publish(str(number), name, **properties)
     assert channel.get(name) is None
-    assert deaths(name) == {"maxlen": 0, "rejected": 0, "expired": 1000, "delivery_limit": 0}
+    assert deaths(name) == {"maxlen": 0, "rejected": 0, "expired": 1000, "delivery_limit": 0, "paced": 0}
 
 
 # --- what clients may have written into x-death ---
