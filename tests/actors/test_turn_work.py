@@ -59,6 +59,7 @@ EXEMPT = {
     "reading_ended": "one consumer",
     "reply_to": "one message from the mailbox",
     "has_reply_key": "one look-up",
+    "look_up": "as many messages as an operator's query may return",
 }
 
 Scenario = Callable[[Stage, int], Callable[[], None]]
@@ -311,11 +312,12 @@ def messages_that_expire_together(stage: Stage, count: int) -> Callable[[], None
 @scenario("counts")
 @scenario("info")
 @scenario("consumers_info")
+@scenario("storage_info")
 def questions(stage: Stage, count: int) -> Callable[[], None]:
     queue, _ = held(stage, count)
 
     def act() -> None:
-        for name in ("counts", "info", "consumers_info"):
+        for name in ("counts", "info", "consumers_info", "storage_info"):
             stage.tell(stage.metadata, queue.address, name)
         stage.settle()
 
