@@ -33,8 +33,8 @@ sys.path[:] = [entry for entry in sys.path if Path(entry or os.curdir).resolve()
 #: When a search ends, in seconds since the epoch; None in a test run.
 SEARCH_END = float(os.environ["WARREN_SEARCH"]) if "WARREN_SEARCH" in os.environ else None
 
-settings.register_profile("repeated", derandomize=True)
-settings.register_profile("search", derandomize=False, database=None, print_blob=True)
+settings.register_profile("repeated", derandomize=True, deadline=None)
+settings.register_profile("search", derandomize=False, deadline=None, database=None, print_blob=True)
 settings.load_profile("repeated" if SEARCH_END is None else "search")
 
 
