@@ -198,8 +198,11 @@ class ToQueueSupervisor(Contract):
     """What `QueueSupervisor` receives."""
 
     @message
-    def start(self, context: NodeContext, storage: VhostStorage | None) -> None:
-        """From the virtual host: `storage` is where its queues keep messages, None if in memory alone."""
+    def start(self, context: NodeContext, storage: VhostStorage | None) -> bool:
+        """From the virtual host: `storage` is where its queues keep messages, None if in memory alone.
+
+        Answered, because Thespian's own systems may let a later message overtake the first one to a new process.
+        """
 
     @message
     def recover(

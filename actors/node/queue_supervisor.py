@@ -96,9 +96,10 @@ class QueueSupervisor(Process):
         self.is_recovering = False
         self.is_ending = False
 
-    def on_start(self, sender: Sender, context: NodeContext, storage: VhostStorage | None) -> None:
+    def on_start(self, sender: Sender, context: NodeContext, storage: VhostStorage | None) -> bool:
         self.context = context
         self.storage = storage
+        return True
 
     # --- recovery ---
 

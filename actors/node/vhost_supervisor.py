@@ -89,7 +89,7 @@ class VhostSupervisor(Process):
         self.monitor(self.queues, "queues")
         data_dir = context.settings.data_dir
         if data_dir is None:
-            self.send(self.queues, to_queue_supervisor.start(context, None))
+            await self.ask(self.queues, to_queue_supervisor.start(context, None))
             return self.queues, rows
         try:
             return self.queues, await self._recover(DataDir(data_dir), rows)
@@ -135,7 +135,7 @@ class VhostSupervisor(Process):
             context.limits.embed_below,
             context.settings.msg_store_credit_disc_bound,
         )
-        self.send(self.queues, to_queue_supervisor.start(context, self.storage))
+        await self.ask(self.queues, to_queue_supervisor.start(context, self.storage))
         self._make_indexer(IndexerSettings(self.name, self.path, context.settings.message_index_max_bytes, numbers))
         is_clean = found.is_clean(journaled.levels)
         # A store that does not trust its index may lack bodies that the queues' terms count (D-7), so the terms are not

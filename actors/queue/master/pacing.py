@@ -231,11 +231,14 @@ class GroupPacing:
         return consumer.channel.channel_id, consumer.tag
 
     def await_slot(self, consumers: Consumers) -> None:
-        """Set the timer to the next slot of a consumer that only its gate holds back, unless it runs."""
+        """Set the timer to the next slot of a consumer that only its gate holds back, unless it runs.
+
+        A gate may have opened since its consumer was asked for the last time. The timer resumes that one too, at once.
+        """
         clocks = [
             consumer.gate.clock
             for consumer in consumers
-            if isinstance(consumer.gate, PaceGate) and consumer.awaits_gate
+            if isinstance(consumer.gate, PaceGate) and (consumer.awaits_gate or consumer.capacity > 0)
         ]
         if clocks and not self._is_timing:
             self._is_timing = True

@@ -93,7 +93,7 @@ def declares(draw: st.DrawFn, server_named: st.SearchStrategy[bool]) -> DeclareQ
     if draw(st.integers(0, 3)):
         return DeclareQueue(row, draw(server_named))
     row = replace(row, arguments=table_from({"x-warren-shards": 2}), shards=2)
-    return DeclareQueue(row, draw(server_named), new_shards(row, [f"{at}{row.queue_id[1:]}" for at in "ef"]))
+    return DeclareQueue(row, draw(server_named), shards=new_shards(row, [f"{at}{row.queue_id[1:]}" for at in "ef"]))
 
 
 EXCHANGE_ROWS = st.builds(

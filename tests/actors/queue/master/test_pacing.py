@@ -1,7 +1,7 @@
 """The clocks of a paced queue, and what its master does with them, on a clock that stands still."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from warren.actors.queue.master.pacing import PaceClock
@@ -335,6 +335,7 @@ def test_scope_that_changes():
     prefetch=st.integers(0, 3),
     steps=st.lists(st.tuples(st.integers(0, 250), st.integers(0, 4), st.booleans()), max_size=25),
 )
+@example(scope="group", groups=["a"], prefetch=1, steps=[(0, 3, False)])
 def test_no_clock_is_exceeded(scope, groups, prefetch, steps):
     """With publishes, acks and pauses in any order, each clock lets at most one message go in its unit, and everything
     is delivered in the end.
