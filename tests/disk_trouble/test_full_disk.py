@@ -142,26 +142,26 @@ def test_publishing_continues_when_a_full_disk_has_space_again(broker, small_dis
 def test_a_start_on_a_disk_full_of_messages_lets_consumers_make_room(small_disk, tmp_path, end, body):
     """The start uses the reserve, which is made again when there is room. No confirmed message is lost."""
     reserve = small_disk / "data" / "reserve"
-    broker = TorturedBroker(small_disk / "data", tmp_path / "broker.log", fault=WATCHES_NO_DISK + HAS_SMALL_FILES)
-    client = started(broker)
-    assert reserve.stat().st_blocks * 512 >= 4 * MIB
-    (small_disk / "ballast").write_bytes(bytes(8 * MIB))
-    publisher = Publisher(client, "q", body)
-    publisher.fill()
-    leave_full(broker, client, publisher, small_disk, end)
-    client = started(broker)
-    assert not reserve.exists()
-    found = numbers(client, "q")
-    assert set(found) >= publisher.confirmed and found == sorted(set(found)) and found[-1] <= publisher.sent
-    client.channel().delete("q")
-    (small_disk / "filler").unlink()
-    (small_disk / "ballast").unlink()
-    client.abort()
-    deadline = time.monotonic() + 60
-    while not reserve.exists():
-        assert time.monotonic() < deadline, "the reserve was not made again"
-        time.sleep(0.1)
-    broker.kill()
+    fault = WATCHES_NO_DISK + HAS_SMALL_FILES
+    with TorturedBroker(small_disk / "data", tmp_path / "broker.log", fault=fault) as broker:
+        client = started(broker)
+        assert reserve.stat().st_blocks * 512 >= 4 * MIB
+        (small_disk / "ballast").write_bytes(bytes(8 * MIB))
+        publisher = Publisher(client, "q", body)
+        publisher.fill()
+        leave_full(broker, client, publisher, small_disk, end)
+        client = started(broker)
+        assert not reserve.exists()
+        found = numbers(client, "q")
+        assert set(found) >= publisher.confirmed and found == sorted(set(found)) and found[-1] <= publisher.sent
+        client.channel().delete("q")
+        (small_disk / "filler").unlink()
+        (small_disk / "ballast").unlink()
+        client.abort()
+        deadline = time.monotonic() + 60
+        while not reserve.exists():
+            assert time.monotonic() < deadline, "the reserve was not made again"
+            time.sleep(0.1)
 
 
 def leave_full(broker, client, publisher, small_disk, end):
@@ -184,29 +184,29 @@ def leave_full(broker, client, publisher, small_disk, end):
 def test_a_broker_without_a_reserve_does_not_start_on_a_full_disk(small_disk, tmp_path, end):
     """A start must write a little. The log has the reason and the way out; with free space, no message is lost."""
     fault = WATCHES_NO_DISK + HAS_NO_RESERVE
-    broker = TorturedBroker(small_disk / "data", tmp_path / "broker.log", fault=fault)
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(bytes(6 * MIB))
-    client = started(broker)
-    publisher = Publisher(client, "q")
-    publisher.fill()
-    leave_full(broker, client, publisher, small_disk, end)
-    with suppress(BrokerFailed, Refused):  # the node fails to start, or only the virtual host
-        started(broker).abort()
-    log = broker.log.read_text()
-    # The text is that of the node or of a virtual host.
-    assert "No space left on device" in log and "Free space on that" in log
-    if broker.is_running:
-        broker.kill()
-    ballast.unlink()
-    client = started(broker)
-    found = numbers(client, "q")
-    assert set(found) >= publisher.confirmed and found == sorted(set(found)) and found[-1] <= publisher.sent
-    publisher = Publisher(client, "again")
-    for _ in range(50):
-        publisher.publish()
-    publisher.wait_confirmed()
-    client.abort()
+    with TorturedBroker(small_disk / "data", tmp_path / "broker.log", fault=fault) as broker:
+        ballast = small_disk / "ballast"
+        ballast.write_bytes(bytes(6 * MIB))
+        client = started(broker)
+        publisher = Publisher(client, "q")
+        publisher.fill()
+        leave_full(broker, client, publisher, small_disk, end)
+        with suppress(BrokerFailed, Refused):  # the node fails to start, or only the virtual host
+            started(broker).abort()
+        log = broker.log.read_text()
+        # The text is that of the node or of a virtual host.
+        assert "No space left on device" in log and "Free space on that" in log
+        if broker.is_running:
+            broker.kill()
+        ballast.unlink()
+        client = started(broker)
+        found = numbers(client, "q")
+        assert set(found) >= publisher.confirmed and found == sorted(set(found)) and found[-1] <= publisher.sent
+        publisher = Publisher(client, "again")
+        for _ in range(50):
+            publisher.publish()
+        publisher.wait_confirmed()
+        client.abort()
 
 
 def test_the_disk_free_limit_blocks_publishers_before_the_disk_is_full(small_disk, tmp_path):

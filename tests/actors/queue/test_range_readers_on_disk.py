@@ -268,6 +268,7 @@ def test_a_wide_hole_on_disk_is_skipped_in_several_turns(stage):
     queue.tell(eater.myAddress, "settle", "ack", [range(1, count - 1)])
     queue.tell(eater.myAddress, "cancel", "c")
     queue.tell(eater.myAddress, "settle", "requeue", [[0, count - 1]])
+    stage.until(lambda: len(queue.actor.backing) == 2)
     on_disk(stage, queue, 0)
     found = delta(queue)
     assert (found.start, found.count, found.end) == (0, 2, count)
