@@ -509,6 +509,8 @@ class TestDescriptors:
         base.call(lambda: first._cell.actor.sock.close())
         ours.close()
         mine, again = socket.socketpair()
+        if mine.fileno() == number:
+            mine, again = again, mine
         with mine:
             if again.fileno() != number:
                 os.dup2(again.fileno(), number)
