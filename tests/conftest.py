@@ -38,15 +38,9 @@ settings.register_profile("search", derandomize=False, deadline=None, database=N
 settings.load_profile("repeated" if SEARCH_END is None else "search")
 
 
-#: Folders whose files take minutes. They are begun first, so that no worker has one left when the others are done.
-SLOW = ("torture", "disk_trouble", "system_crash", "simulation", "cluster", "clients", "cli")
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     if SEARCH_END is None:
-        places = {folder: place for place, folder in enumerate(SLOW)}
-        items.sort(key=lambda item: places.get(item.nodeid.partition("/")[0], len(SLOW)))
         return
     drawing = [item for item in items if item.get_closest_marker("hypothesis") or "first_seed" in item.fixturenames]
     config.hook.pytest_deselected(items=[item for item in items if item not in drawing])
