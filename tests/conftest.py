@@ -54,6 +54,19 @@ def pytest_runtest_setup(item):
         pytest.skip("the time of the search is over")
 
 
+@pytest.fixture(scope="module")
+def broker_url():
+    """The URL of a broker for tests with client libraries: a new one, or RabbitMQ's if WARREN_TEST_URL names it."""
+    oracle = os.environ.get("WARREN_TEST_URL")
+    if oracle:
+        yield oracle
+        return
+    from warren import Broker
+
+    with Broker(port=0) as broker:
+        yield broker.url
+
+
 @pytest.fixture
 def first_seed(request):
     """The first seed of a test of simulated schedules: always the same in test runs, a new one in each search."""

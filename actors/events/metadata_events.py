@@ -24,8 +24,9 @@ from ...routing.changes import (
     VhostAdded,
     VhostRemoved,
 )
-from ...routing.rows import Binding, ExchangeRow
+from ...routing.rows import ExchangeRow
 from ...routing.vhost_rows import default_exchanges
+from ..metadata.info_items import binding_items
 from ..metadata.state.commands import Command, CreateVhost, DeclareQueue, DeleteVhost
 from ..metadata.state.effects import Change
 from .events import BROKER, OPERATOR
@@ -56,9 +57,9 @@ def _events(command: Command, change: Change, node_name: str) -> Iterator[Event]
     elif isinstance(change, ExchangeRemoved):
         yield "exchange.deleted", {"name": change.row.name, "vhost": change.row.vhost}
     elif isinstance(change, BindingAdded):
-        yield "binding.created", _binding(change.vhost, change.binding)
+        yield "binding.created", binding_items(change.vhost, change.binding)
     elif isinstance(change, BindingRemoved):
-        yield "binding.deleted", _binding(change.vhost, change.binding)
+        yield "binding.deleted", binding_items(change.vhost, change.binding)
     elif isinstance(change, VhostAdded):
         for row in default_exchanges(change.vhost):
             yield "exchange.created", _exchange(row)
@@ -93,18 +94,6 @@ def _exchange(row: ExchangeRow) -> Fields:
         "auto_delete": row.auto_delete,
         "internal": row.internal,
         "arguments": row.arguments,
-    }
-
-
-def _binding(vhost: str, binding: Binding) -> Fields:
-    return {
-        "vhost": vhost,
-        "source_name": binding.source,
-        "source_kind": "exchange",
-        "destination_name": binding.destination,
-        "destination_kind": binding.kind,
-        "routing_key": binding.routing_key,
-        "arguments": binding.arguments,
     }
 
 

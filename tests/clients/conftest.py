@@ -14,19 +14,6 @@ import pytest
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def broker_url():
-    """An AMQP URL that every client library accepts."""
-    oracle = os.environ.get("WARREN_TEST_URL")
-    if oracle:
-        yield oracle
-        return
-    from warren import Broker
-
-    with Broker(port=0) as broker:
-        yield broker.url
-
-
 @pytest.fixture
 def broker_address(broker_url):
     """`(host, port)` for clients that do not take a URL."""

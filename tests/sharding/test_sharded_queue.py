@@ -15,18 +15,6 @@ SECONDS = 60
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def broker_url():
-    oracle = os.environ.get("WARREN_TEST_URL")
-    if oracle:
-        yield oracle
-        return
-    from warren import Broker
-
-    with Broker(port=0) as broker:
-        yield broker.url
-
-
 @pytest.fixture
 def name(broker_url):
     name = f"sharded-{os.getpid()}-{next(_numbers)}"
