@@ -84,8 +84,8 @@ def query_message(
         updated = answer["index_last_update_timestamp"]
         if not answer["messages"]:
             call.remark(
-                "Nothing found. "
-                + (f"The index was last written at {_time(updated)}." if updated else "The index has nothing yet.")
+                "Nothing found. Only queues to which a policy with the key message-index applies are searched. "
+                + (f"The index was last written at {_time(updated)}." if updated else "The index is empty.")
             )
     if fail_if_none and not answer["messages"]:
         raise CommandFailure("Error: no message was found", EX_UNAVAILABLE)

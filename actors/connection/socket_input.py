@@ -68,7 +68,7 @@ class SocketInput:
 
     @property
     def is_filling(self) -> bool:
-        """Whether more of a large content can be read into its place."""
+        """Whether a large body is arriving that can be read from the socket straight into its place."""
         return self._reader.large is not None and self._recv_into is not None
 
     def read(self) -> bool:

@@ -97,7 +97,7 @@ class Journal(Process):
         self._replayed: dict[int, dict[int, Replayed]] = {}
         #: Queues that have no process and may have records in the files.
         self._absent: set[int] = set()
-        #: Queues that are down and whose dead letters are dropped, for the log.
+        #: Queues that are down and for which the journal has dropped a dead letter. The log names each of them once.
         self._dropping: set[int] = set()
         #: By queue: the position up to which its process has appended.
         self._positions: dict[int, int] = {}

@@ -279,8 +279,10 @@ class Durability:
         self._levels.bodies_stored(ids)
 
     async def flush_synced(self) -> bool:
-        """Write everything that only the journal has to segments, and sync them. What segments cannot have, how often
-        messages were returned, goes to the journal once more: before the answer, so before older files are given up.
+        """Write to segments, and sync, everything that only the journal has.
+
+        Segments have no place for how often a message was returned. So these counts are written to the journal once
+        more. That happens before the answer, because the journal then deletes the files that have them now.
         """
         is_flushed = await self.flusher.flush_synced()
         for level in self.levels.values():

@@ -103,7 +103,7 @@ class Effects:
         self.needs_turn = False
         #: A consumer came or left.
         self.consumers_changed = False
-        #: What an indexed queue reports to the message index; None: it is not indexed.
+        #: Collects what this queue reports to the message index. None if the queue is not indexed.
         self.index: IndexFeed | None = None
         #: Why the queue is to end by itself.
         self.end_reason: str | None = None

@@ -1,4 +1,4 @@
-"""`IndexFeed`: what a queue reports to the message index, as far as it is not sent yet.
+"""`IndexFeed`: the reports of a queue to the message index that have not been sent yet.
 
 The core of an indexed queue writes into it what comes and what leaves; a queue that is not indexed has none. The feed
 is bounded. When reports pile up because the index is slow or down, the feed **falls behind**: it drops them, and

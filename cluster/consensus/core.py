@@ -123,7 +123,8 @@ class Raft:
         #: Messages that wait for the next write.
         self._answers: list[Message] = []
         self._snapshot: Snapshot | None = None
-        #: A snapshot that arrived during a write. The entries of that write must not be applied to its state.
+        #: A snapshot that the leader sent while this node was writing entries. The snapshot replaces them, so they must
+        #: not be applied to its state afterwards.
         self._late_snapshot: Snapshot | None = None
         #: The barriers of this node that were answered: number, and the index up to which it must apply.
         self._barriers: list[tuple[int, int]] = []

@@ -120,7 +120,7 @@ def test_a_program_gets_errors_as_well(broker):
 
 
 def test_patterns_that_blow_up_hold_nobody_up(broker, run, caplog):
-    """Each search ends after some milliseconds, and the users of the node notice nothing."""
+    """A pattern that would be searched for hours is given up after some milliseconds, so nobody else has to wait."""
     for name in ("a", "b"):
         assert run("set_policy", name, "(a|aa|x|xx)+$", '{"max-length":1}')[0] == 0
     broker.add_user("ann", PASSWORD)

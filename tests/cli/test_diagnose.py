@@ -107,7 +107,7 @@ def test_a_client_that_does_not_read(broker, diagnose):
 
 #: Seconds that a publish takes in the stage that is made slow. The other stages need a small part of that.
 SLOW = 0.0005
-#: Seconds that the slow disk takes for each write and each sync.
+#: Seconds that each write and each sync takes on the disk that is made slow.
 SLOW_WRITE = 0.2
 
 

@@ -179,7 +179,7 @@ class Schedule:
             self.world.crash(self.random.choice(self.live()), self.random.random() < 0.5)
 
     def crash_writer(self) -> None:
-        """A node that writes loses what it writes, and is back at once."""
+        """Crash a node in the middle of a write, so that the write is lost, and start the node again at once."""
         writing = [name for name in self.live() if self.world.nodes[name].writing is not None]
         if writing:
             name = self.random.choice(writing)
