@@ -89,7 +89,7 @@ class IndexedQueue:
     retention: int
     #: When the queue was deleted; 0: it exists.
     deleted_at: int = 0
-    #: Whether the policy no longer has it indexed. What the index knows of it is then removed, a portion at a time.
+    #: Whether the policy no longer has it indexed. What the index knows of it is then removed, a part at a time.
     is_forgotten: bool = False
     #: Sweeps that are to be done: the step, the last position that it applies to, and the number to go on with.
     sweeps: list[tuple[Rest, int, int]] = field(default_factory=list)
