@@ -96,6 +96,8 @@ def read_table(file: File, size: int, base: int, entries: int) -> BlockTable:
         if offset + FRAME.size + length > size:
             raise Damaged(f"the file ends within the frame at {offset}")
         if kind == Kind.ENTRIES:
+            if length < BLOCK.size:
+                raise Damaged(f"the block at {offset} is shorter than its head")
             first, last, _ = BLOCK.unpack_from(head, FRAME.size)
             if not base <= first <= last < base + entries:
                 raise Damaged(f"the block at {offset} has numbers of another segment")

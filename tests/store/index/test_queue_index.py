@@ -17,7 +17,7 @@ from warren.store.index.queue_index import QueueIndex
 from warren.store.index.segment_file import BLOCK
 from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.message import Origin
-from warren.store.messages.records import Kind, make_stub
+from warren.store.messages.records import FRAME, Kind, make_stub
 from warren.store.messages.run import Run
 
 from ..engines import DirectLog
@@ -425,6 +425,20 @@ class TestDamage:
         caplog.clear()
         opened(disk)
         assert not caplog.records
+
+    @pytest.mark.parametrize("is_clean", [True, False])
+    def test_the_last_frame_becomes_a_block_too_short_for_its_head(self, is_clean):
+        """The last frame holds acks and is shorter than the head of a block; one bit of its kind makes it a block."""
+        disk = FaultyDisk()
+        terms = in_blocks(disk, acked=(1, 6, 11))
+        data = disk._names["q/0.idx"].data
+        last = list(walk_frames(disk.open("q/0.idx"), len(data)))[-1]
+        assert last.kind == Kind.ACKS and len(last.payload) < BLOCK.size
+        assert FRAME.unpack_from(data, last.offset)[2] == Kind.ACKS
+        flip(disk, "q/0.idx", last.offset + FRAME.size - 9, Kind.ACKS ^ Kind.ENTRIES)
+        assert FRAME.unpack_from(data, last.offset)[2] == Kind.ENTRIES
+        _, index, _ = opened(disk, terms if is_clean else None)
+        assert sorted(held(index, 0, ENTRIES)) == list(range(15))
 
     def test_the_damaged_file_is_kept(self, disk):
         """The operator may look at it."""
