@@ -43,13 +43,14 @@ from thespian.actors import (
 )
 from thespian.system.utilis import actualActorClass
 
-from .address import LoopAddress, system_of
+from .address import LoopAddress, node_of, system_of
 from .cell import Cell
 from .coroutines import SlicedHandler
 from .dormant import Dormant
 from .errors import ProcessDown
 from .exit_reason import NOPROC, NORMAL, ExitKind, ExitReason, crash_reason
 from .instance import instance_of
+from .local_names import LocalNames
 from .long_turn import LongTurn
 from .loop.poller import HANG_UP, READ, WRITE, Watches
 from .loop.timers import OWNER, Timers
@@ -93,6 +94,7 @@ class ActorBase:
         self.is_ending = False
         self.timers = Timers()
         self.remotes = RemoteSystems(name)
+        self.names = LocalNames(name)
         #: Messages that reached no process, neither asks nor messages of the runtime itself.
         self.dead_letters = 0
         self.global_names: dict[str, ActorAddress] = {}
@@ -377,6 +379,19 @@ class ActorBase:
                 actor.after_batch()
             self.end(cell, actor._stop_reason)
 
+    def round_end_turn(self, cell: Cell) -> None:
+        """Let a Process do what it has put off to the end of the round."""
+        actor = cell.actor
+        if actor is None:
+            return
+        try:
+            actor.on_round_end()
+        except Exception as error:
+            self.crash(cell, error, ("round end",))
+            return
+        if actor._stop_reason is not None:
+            self.end(cell, actor._stop_reason)
+
     # -- delivery ----------------------------------------------------------------------------------
 
     def enqueue(self, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
@@ -399,7 +414,11 @@ class ActorBase:
                 )
                 self.enqueue(self.address, sender, status)
         elif system_of(target) == self.name:
-            self.undeliverable(sender, target, message)
+            named = self.names.resolve(target)
+            if named is None:
+                self.undeliverable(sender, target, message)
+            else:
+                self.enqueue(sender, named, message)
         elif (remote := self.remotes.of(target)) is None:
             self.undeliverable(sender, target, message, self.remotes.absence(target))
         elif remote.leaves(sender, target, message):
@@ -418,6 +437,13 @@ class ActorBase:
         if remote is not None:
             for sender, target, message in remote.ends():
                 self.enqueue(sender, target, message)
+
+    def named_address(self, node: str, name: str) -> ActorAddress | None:
+        """See `Process.named_address`."""
+        system = self.remotes.system_of_node(node)
+        if system is not None:
+            return LoopAddress(f"{system}/{name}")
+        return self.names.get(name) if node == node_of(self.name) else None
 
     def arrived(self, name: str, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
         """Take a message from the connected system `name`."""
@@ -534,6 +560,8 @@ class ActorBase:
             cell.dormant = None
         if cell.globalName:
             self.global_names.pop(cell.globalName, None)
+        if details in self.names.of_process:
+            self.names.forget(details)
         if self._dead_letter_handler is cell:
             self._dead_letter_handler = None
         for entry in cell.timers.values():
@@ -584,6 +612,10 @@ class ActorBase:
     def run_blocking(self, cell: Cell, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Run `function(*args)` and send `("$answer", ref, ok, value or error)` to the actor of `cell`."""
         raise NotImplementedError
+
+    def call_at_round_end(self, cell: Cell) -> None:
+        """See `Process.call_at_round_end`. Where there are no rounds, the process has another turn."""
+        cell.resume_later(None)
 
     def request_shutdown(self) -> None:
         """End all actors soon; returns at once."""

@@ -15,6 +15,7 @@ from thespian.actors import ActorAddress, ActorSystemFailure, WakeupMessage
 
 from .address import LoopAddress
 from .coroutines import Pending, SlicedHandler
+from .local_names import LocalNames
 from .long_turn import LongTurn
 from .loop.poller import READ, WRITE
 from .loop.timers import PAYLOAD, Entry
@@ -213,6 +214,20 @@ class Cell:
 
     def share_turns(self, group: str) -> None:
         self.group = group
+
+    def call_at_round_end(self) -> None:
+        self.base.call_at_round_end(self)
+
+    @property
+    def systems(self) -> ActorBase:
+        return self.base
+
+    @property
+    def names(self) -> LocalNames:
+        return self.base.names
+
+    def named_address(self, node: str, name: str) -> ActorAddress | None:
+        return self.base.named_address(node, name)
 
     def run_blocking(self, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self.base.run_blocking(self, ref, function, args)

@@ -9,9 +9,11 @@ from typing import Any, Protocol
 from thespian.actors import ActorAddress
 
 from .coroutines import Pending, SlicedHandler
+from .local_names import LocalNames
 from .long_turn import LongTurn
 from .machine.memory import Memory
 from .machine.sockets import Sockets
+from .remote_systems import Systems
 
 
 class Host(Protocol):
@@ -48,6 +50,18 @@ class Host(Protocol):
     def unwatch(self, fd: int) -> None: ...
 
     def share_turns(self, group: str) -> None: ...
+    def call_at_round_end(self) -> None: ...
+
+    @property
+    def systems(self) -> Systems:
+        """By which a process that keeps a connection to another system passes on messages."""
+
+    @property
+    def names(self) -> LocalNames:
+        """The names by which other nodes reach processes of this system."""
+
+    def named_address(self, node: str, name: str) -> ActorAddress | None: ...
+
     def run_blocking(self, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Run `function(*args)`, then send the process `("$answer", ref, ok, value or error)`."""
 

@@ -59,6 +59,7 @@ from .exit_reason import NORMAL, ExitKind, ExitReason
 
 if TYPE_CHECKING:
     from .host import Host
+    from .local_names import Resolve
     from .long_turn import LongTurn
     from .machine.memory import Memory
     from .machine.sockets import Sockets
@@ -76,6 +77,7 @@ EVENTS = frozenset(
         "overload",
         "poison",
         "readable",
+        "round_end",
         "system_message",
         "timer",
         "unknown",
@@ -172,6 +174,9 @@ class Process(Actor):
 
     def after_batch(self) -> None:
         """A turn has handled one or more messages: send here what they gathered."""
+
+    def on_round_end(self) -> None:
+        """The round in which the process called `call_at_round_end` is over."""
 
     def on_exit(self) -> None:
         """The process is ending, for whatever reason: close here what it owns. Must not wait."""
@@ -313,6 +318,33 @@ class Process(Actor):
     def request_turn(self) -> None:
         """Take another turn behind those of others, even if no message has come: `after_batch` is called then."""
         self._host.resume_later(None)
+
+    def call_at_round_end(self) -> None:
+        """Have `on_round_end` called when every process that is ready now has had its turn.
+
+        So what many processes give this one in a round, such as output for one connection, can leave as one. Where the
+        system has no rounds, as in a simulation, the process has another turn instead, and `after_batch` is called.
+        """
+        self._host.call_at_round_end()
+
+    # -- processes on other nodes ------------------------------------------------------------------
+
+    def register(self, name: str, address: Address[Any] | None = None) -> None:
+        """Let processes of other nodes reach this process, or the one at `address`, by `name` (see `local_names`)."""
+        self._host.names.register(name, self.myAddress if address is None else address)
+
+    def register_family(self, family: str, resolve: Resolve) -> None:
+        """Let `resolve` find the process for each name that begins with `<family>/`, from the rest of the name."""
+        self._host.names.register_family(family, resolve)
+
+    def named_address(self, node: str, name: str) -> Address[Any] | None:
+        """The address of the process that is registered as `name` on the node `node`, which may be this one.
+
+        None if that node is not connected now; on this node, if there is no such process. An address is that of the run
+        of the node that is connected now: after the node has restarted, messages to it reach nobody.
+        """
+        address: Address[Any] | None = self._host.named_address(node, name)
+        return address
 
     # -- monitors, timers, descriptors, clock ------------------------------------------------------
 

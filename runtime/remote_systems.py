@@ -23,7 +23,7 @@ open across the connection, in both directions. Any other message costs one look
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from thespian.actors import ActorAddress
 
@@ -105,24 +105,45 @@ def _note(
     return True
 
 
+class Systems(Protocol):
+    """What a process that keeps a connection to another system needs of its own system (`actor_base.ActorBase`)."""
+
+    #: The name of its own system.
+    name: str
+
+    def system_up(self, name: str, carry: Carry) -> None: ...
+    def system_down(self, name: str) -> None: ...
+    def arrived(self, name: str, sender: ActorAddress, target: ActorAddress, message: Any) -> None: ...
+
+
 class RemoteSystems:
     """All systems that the system `here` is connected to."""
 
     def __init__(self, here: str) -> None:
         self._node = node_of(here)
         self._by_name: dict[str, RemoteSystem] = {}
+        #: The name of the system that is connected, by its node.
+        self._of_node: dict[str, str] = {}
 
     def connect(self, name: str, carry: Carry) -> None:
         if name in self._by_name:
             raise RuntimeError(f"the connection to {name} has not ended")
         self._by_name[name] = RemoteSystem(name, carry)
+        self._of_node[node_of(name)] = name
 
     def disconnect(self, name: str) -> RemoteSystem | None:
         """Forget a system; None if it was not connected."""
+        if self._of_node.get(node_of(name)) == name:
+            del self._of_node[node_of(name)]
         return self._by_name.pop(name, None)
 
     def disconnect_all(self) -> None:
         self._by_name.clear()
+        self._of_node.clear()
+
+    def system_of_node(self, node: str) -> str | None:
+        """The name of the connected system that is a run of this node; None if none is."""
+        return self._of_node.get(node)
 
     def get(self, name: str) -> RemoteSystem | None:
         return self._by_name.get(name)
@@ -134,5 +155,5 @@ class RemoteSystems:
     def absence(self, address: ActorAddress) -> ExitReason:
         """Why there is no process at `address`, whose system is not connected."""
         node = node_of(system_of(address))
-        runs_again = node == self._node or any(node == node_of(name) for name in self._by_name)
+        runs_again = node == self._node or node in self._of_node
         return NOPROC if runs_again else NOCONNECTION

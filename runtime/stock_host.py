@@ -29,12 +29,14 @@ from thespian.actors import ActorAddress, ActorExitRequest, ChildActorExited, Th
 from .coroutines import Pending, SlicedHandler
 from .errors import ProcessDown
 from .exit_reason import NORMAL, ExitKind, ExitReason, crash_reason
+from .local_names import LocalNames
 from .long_turn import LongTurn
 from .machine.memory import SystemMemory
 from .machine.sockets import SystemSockets
 
 if TYPE_CHECKING:
     from .process import Process
+    from .remote_systems import Systems
 
 _TIMER = "$timer"
 
@@ -65,6 +67,8 @@ class StockHost:
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        #: Names that no other node can use.
+        self._names = LocalNames("")
         self._timers: dict[int, Any] = {}
         self._last_timer = 0
         self._fds: set[int] = set()
@@ -161,6 +165,20 @@ class StockHost:
 
     def share_turns(self, group: str) -> None:
         """Ignored: Thespian's own bases have no lanes."""
+
+    def call_at_round_end(self) -> None:
+        self.resume_later(None)
+
+    @property
+    def systems(self) -> Systems:
+        raise NotImplementedError("Thespian's own system bases are connected to no other system")
+
+    @property
+    def names(self) -> LocalNames:
+        return self._names
+
+    def named_address(self, node: str, name: str) -> ActorAddress | None:
+        return None
 
     def run_blocking(self, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         try:

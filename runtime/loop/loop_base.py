@@ -141,6 +141,8 @@ class LoopBase(ActorBase):
         self.lanes = Lanes(self.ready)
         #: What the last poll has reported and nobody has served yet.
         self._unserved: list[tuple[int, int]] = []
+        #: Cells whose processes have called `call_at_round_end` in this round.
+        self._round_end: list[Cell] = []
         self.poller = SystemPoller()
         self._waker = SystemWaker()
         self._wake_fd = self._waker.fd
@@ -236,6 +238,9 @@ class LoopBase(ActorBase):
                     floor = watchdog.floor
                 if now > round_ends:
                     break
+            while self._round_end:
+                self._end_round()
+                now = monotonic()
             # The loop may sleep for long, and must not keep alive a large message, or a process that has ended.
             message = cell = lane = None
             if condition is not None and (condition() or (deadline is not None and now >= deadline)):
@@ -264,6 +269,15 @@ class LoopBase(ActorBase):
                 continue
             self._serve_descriptors(None if wake_at is None else min(max(0.0, wake_at - monotonic()), LONGEST_SLEEP))
             now = monotonic()
+
+    def call_at_round_end(self, cell: Cell) -> None:
+        self._round_end.append(cell)
+
+    def _end_round(self) -> None:
+        """Call `on_round_end` of the processes that have asked for it."""
+        cells, self._round_end = self._round_end, []
+        for cell in cells:
+            self.round_end_turn(cell)
 
     def _drain_inbox(self) -> None:
         inbox = self._inbox

@@ -18,7 +18,11 @@ REPLACED = [
     ("portions?", "batch", set()),
     ("looking", "peek", set()),
     # The lease on a message store's files, and a node's lease to act as part of its cluster.
-    ("leases?", "queue expiry", {"store/bodies/", "cluster/", "docs/internals/consensus.md"}),
+    (
+        "leases?",
+        "queue expiry",
+        {"store/bodies/", "cluster/", "docs/internals/consensus.md", "docs/internals/cluster.md"},
+    ),
     ("on[ _]their[ _]way", "in flight", set()),
     ("patience", "a timeout", set()),
     ("durable_?tables", "table writer", set()),

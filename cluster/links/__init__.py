@@ -1,0 +1,1 @@
+"""Links: the connections between the nodes of a cluster, and what may cross them."""

@@ -1,0 +1,131 @@
+"""What `Links` receives, and what it sends to the processes that follow the links of this node.
+
+`Links` knows nodes, sessions and connections, and nothing of the cluster's metadata. Whoever knows the members tells it
+whom to connect to (`set_peers`) and who may come (`set_membership`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypedDict
+
+from ...runtime.contract import Address, Contract, message
+
+#: What a node tells its peers in the greeting, by name: strings, numbers, booleans, None, and lists of them.
+Facts = dict[str, Any]
+
+
+class Membership(NamedTuple):
+    """What a node tells of its cluster in the greeting, and whom it admits.
+
+    cluster_id  None as long as the node belongs to no cluster. A node without one may link to every node, because it
+                must ask where it belongs
+    members     the node id of each member, by name; empty as long as the node does not know them. A node that claims
+                this cluster and is not listed, or is listed with another id, is refused
+    removed     the ids of nodes that were members once
+    required    the features that are enabled in the cluster: a node whose build lacks one is refused
+    facts       what the greeting tells the peer besides; the peer's watchers receive it in `link_up`
+    """
+
+    cluster_id: str | None = None
+    members: dict[str, str] = {}
+    removed: frozenset[str] = frozenset()
+    required: frozenset[str] = frozenset()
+    facts: Facts = {}
+
+
+class LaneItems(TypedDict):
+    """One lane, for the command `warren links`."""
+
+    lane: str
+    received_bytes: int
+    sent_bytes: int
+    received_frames: int
+    sent_frames: int
+    received_messages: int
+    sent_messages: int
+    unsent: int
+    held: int
+
+
+class LinkItems(TypedDict):
+    """One peer, for the command `warren links`."""
+
+    node: str
+    #: `up`, `connecting`, `waiting` before the next attempt, or `refused`.
+    state: str
+    #: Seconds for which the link has been in this state.
+    since: float
+    address: str
+    incarnation: str
+    #: Milliseconds from a ping to its answer; None before the first one.
+    round_trip: float | None
+    #: Asks across the link, in both directions, that are not answered, and monitors.
+    open: int
+    #: How often the link has been made since the node started.
+    sessions: int
+    #: Version of the protocol; 0 if the link is not up.
+    version: int
+    #: The last refusal or the reason for which the last session ended; empty if there was none.
+    reason: str
+    lanes: list[LaneItems]
+
+
+class ToLinkWatcher(Contract):
+    """For processes that follow the links of their node. They receive the messages of one peer in order."""
+
+    @message
+    def link_up(self, node: str, incarnation: str, node_id: str, facts: Facts) -> None:
+        """From Links: this run of the node is connected. Messages to its addresses arrive from now on."""
+
+    @message
+    def link_down(self, node: str, reason: str) -> None:
+        """From Links: the connection has ended. Asks and monitors across it have got `noconnection` before."""
+
+    @message
+    def link_refused(self, node: str, sentence: str) -> None:
+        """From Links: the attempt to connect was answered by a refusal. The sentence is for a person.
+
+        Either nobody listens on the node's address, although the host answers, or the greeting was refused by
+        one of the two sides. An attempt without any answer is not reported.
+        """
+
+
+class ToLinks(Contract):
+    @message
+    def start(self) -> tuple[str, int]:
+        """From the node: listen on `cluster_host` and `cluster_port`. Answered with host and port.
+
+        Raises LinksError if the port or the cookie file cannot be used.
+        """
+
+    @message
+    def set_peers(self, peers: dict[str, tuple[str, int]]) -> None:
+        """From members: keep a link to each of these nodes, at this host and port. Links to former peers end."""
+
+    @message
+    def set_membership(self, membership: Membership) -> None:
+        """From members: greet with this from now on, and admit by it. Links that are up stay."""
+
+    @message
+    def subscribe(self, watcher: Address[ToLinkWatcher]) -> None:
+        """From watchers: send it `link_up` for each link that is up, and all that follows, until it ends."""
+
+    @message
+    def disconnect(self, node: str, reason: str) -> None:
+        """From members: end the link to this node now, and make it again as after any other end."""
+
+    @message
+    def set_applied(self, index: int) -> None:
+        """From consensus: this node has applied the log up to here.
+
+        Frames of the lanes `data` and `bulk` carry the sender's index, and a receiver that is behind holds them until
+        it has caught up.
+        """
+
+    @message
+    def links(self) -> list[LinkItems]:
+        """From operations: one row for each peer and each node that is connected without being one."""
+
+
+to_links = ToLinks()
+to_link_watcher = ToLinkWatcher()

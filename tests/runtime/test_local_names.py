@@ -1,0 +1,167 @@
+"""Names by which other nodes reach processes, and the end of a round of the loop."""
+
+from __future__ import annotations
+
+import pytest
+from thespian.actors import ActorSystem
+
+from warren.runtime.address import LoopAddress
+from warren.runtime.errors import ProcessDown
+from warren.runtime.local_names import LocalNames
+from warren.runtime.process import Process
+from warren.runtime.sim.world import SimWorld
+
+WAIT = 10
+
+
+class Named(Process):
+    def on_take(self, sender, name, address=None):
+        self.register(name, address)
+        return True
+
+    def on_family(self, sender, family, address):
+        self.register_family(family, lambda rest: address if rest == "1" else None)
+        return True
+
+    def on_who(self, sender):
+        return self.myAddress.addressDetails
+
+    def on_find(self, sender, node, name):
+        found = self.named_address(node, name)
+        return "nobody" if found is None else found.addressDetails
+
+    def on_watch(self, sender, address):
+        self.monitor(address, "it")
+        self.asker = sender
+
+    def on_down(self, name, reason):
+        self.reply(self.asker, str(reason))
+
+    def on_leave(self, sender):
+        self.stop("tired")
+
+
+def name(base, local):
+    return LoopAddress(f"{base.name}/{local}")
+
+
+def test_a_name_leads_to_the_process_that_has_it(base, client):
+    first, second = base.newPrimaryActor(Named), base.newPrimaryActor(Named)
+    client.ask(first, ("take", "meta"), WAIT)
+    assert client.ask(name(base, "meta"), ("who",), WAIT) == first.addressDetails
+    client.ask(first, ("take", "meta", second), WAIT)
+    assert client.ask(name(base, "meta"), ("who",), WAIT) == second.addressDetails
+
+
+def test_a_name_ends_with_its_process(base, client):
+    """Later asks and monitors fail at once. A process that has lost its name takes nothing away when it ends."""
+    first, second = base.newPrimaryActor(Named), base.newPrimaryActor(Named)
+    for process in (first, second):
+        client.ask(process, ("take", "meta"), WAIT)
+    client.tell(first, ("leave",))
+    assert client.ask(name(base, "meta"), ("who",), WAIT) == second.addressDetails
+    client.tell(second, ("leave",))
+    for reason in ("tired|noproc", "noproc"):
+        with pytest.raises(ProcessDown, match=reason):
+            client.ask(name(base, "meta"), ("who",), WAIT)
+    assert base.names.of_process == {}
+
+
+def test_a_name_can_be_monitored(base, client):
+    target, watcher = base.newPrimaryActor(Named), base.newPrimaryActor(Named)
+    client.ask(target, ("take", "meta"), WAIT)
+    base.post(base.enqueue, base.address, target, ("leave",))
+    assert client.ask(watcher, ("watch", name(base, "meta")), WAIT) in ("tired", "noproc")
+    assert client.ask(watcher, ("watch", name(base, "meta")), WAIT) == "noproc"
+
+
+def test_a_family_of_names_is_looked_up(base, client):
+    """Nothing is kept for each name of it."""
+    target = base.newPrimaryActor(Named)
+    client.ask(target, ("family", "q", target), WAIT)
+    assert client.ask(name(base, "q/1"), ("who",), WAIT) == target.addressDetails
+    for unknown in ("q/2", "q", "p/1"):
+        with pytest.raises(ProcessDown, match="noproc"):
+            client.ask(name(base, unknown), ("who",), WAIT)
+
+
+def test_a_process_finds_the_names_of_connected_nodes(client, base):
+    process = base.newPrimaryActor(Named)
+    own = base.name.rpartition("-")[0]
+    assert client.ask(process, ("find", own, "meta"), WAIT) == "nobody"
+    client.ask(process, ("take", "meta"), WAIT)
+    assert client.ask(process, ("find", own, "meta"), WAIT) == process.addressDetails
+    assert client.ask(process, ("find", "b", "meta"), WAIT) == "nobody"
+    base.call(base.system_up, "b-2", print)
+    assert client.ask(process, ("find", "b", "meta"), WAIT) == "b-2/meta"
+    base.call(base.system_down, "b-2")
+    assert client.ask(process, ("find", "b", "meta"), WAIT) == "nobody"
+
+
+def test_no_process_is_its_own_name():
+    with pytest.raises(ValueError, match="cannot stand for itself"):
+        LocalNames("a-1").register("meta", LoopAddress("a-1/meta"))
+
+
+class Gatherer(Process):
+    """Puts what others give it in a round into one line."""
+
+    def __init__(self):
+        super().__init__()
+        self.given, self.lines, self.waiting = [], [], None
+
+    def on_give(self, sender, what):
+        if not self.given:
+            self.call_at_round_end()
+        self.given.append(what)
+
+    def on_round_end(self):
+        self.lines.append(self.given)
+        self.given = []
+        if self.waiting is not None and sum(map(len, self.lines)) == 3:
+            self.reply(self.waiting, self.lines)
+
+    def on_lines(self, sender):
+        self.waiting = sender
+
+
+class GathererWithoutRounds(Gatherer):
+    def after_batch(self):
+        if self.given:
+            self.on_round_end()
+
+
+class Giver(Process):
+    def on_start(self, sender, gatherer, what):
+        self.send(gatherer, ("give", what))
+
+
+def test_the_end_of_a_round_comes_after_all_that_are_ready(base, client):
+    """Three processes have turns of their own, and what they give leaves as one."""
+    gatherer = base.newPrimaryActor(Gatherer)
+    givers = [base.newPrimaryActor(Giver) for _ in range(3)]
+
+    def start():
+        base.enqueue(base.address, gatherer, ("give", "a"))
+        for giver, what in zip(givers[1:], "bc"):
+            base.enqueue(base.address, giver, ("start", gatherer, what))
+
+    asked = client._send(gatherer, ("lines",), lambda ok, value: results.append(value))
+    results = []
+    base.call(start)
+    for _ in range(1000):
+        if results:
+            break
+        base.call(lambda: None)
+    assert asked and results == [[["a", "b", "c"]]]
+
+
+def test_a_simulation_has_no_rounds():
+    base = SimWorld(seed=3).machine("a").boot()
+    system = ActorSystem(systemBase=base, transientUnique=True)
+    gatherer = base.newPrimaryActor(GathererWithoutRounds)
+    for what in "abc":
+        system.tell(gatherer, ("give", what))
+    base.world.settle()
+    assert [what for line in base.cells[gatherer.addressDetails].actor.lines for what in line] == ["a", "b", "c"]
+    system.shutdown()
