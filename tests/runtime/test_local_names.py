@@ -104,64 +104,60 @@ def test_no_process_is_its_own_name():
 
 
 class Gatherer(Process):
-    """Puts what others give it in a round into one line."""
+    """Carries messages to another system: all of a round at once."""
 
-    def __init__(self):
-        super().__init__()
-        self.given, self.lines, self.waiting = [], [], None
+    def on_start(self, sender):
+        self.given, self.lines = [], []
+        self._host.systems.system_up("b-2", self.carry)
+        return True
 
-    def on_give(self, sender, what):
+    def carry(self, sender, target, message):
         if not self.given:
             self.call_at_round_end()
-        self.given.append(what)
+        self.given.append(message[1])
 
     def on_round_end(self):
         self.lines.append(self.given)
         self.given = []
-        if self.waiting is not None and sum(map(len, self.lines)) == 3:
-            self.reply(self.waiting, self.lines)
 
-    def on_lines(self, sender):
-        self.waiting = sender
-
-
-class GathererWithoutRounds(Gatherer):
     def after_batch(self):
         if self.given:
             self.on_round_end()
 
+    def on_lines(self, sender):
+        return list(self.lines)
+
 
 class Giver(Process):
-    def on_start(self, sender, gatherer, what):
-        self.send(gatherer, ("give", what))
+    def on_give(self, sender, what):
+        self.send(LoopAddress("b-2/Peer-1"), ("take", what))
 
 
 def test_the_end_of_a_round_comes_after_all_that_are_ready(base, client):
-    """Three processes have turns of their own, and what they give leaves as one."""
+    """Three processes have turns of their own, and what they send leaves as one."""
     gatherer = base.newPrimaryActor(Gatherer)
-    givers = [base.newPrimaryActor(Giver) for _ in range(3)]
+    client.ask(gatherer, ("start",), WAIT)
+    parents = [base.cells[base.newPrimaryActor(Named).addressDetails] for _ in range(3)]
+    givers = [base.call(base.create, Giver, parent, None, None, None) for parent in parents]
 
-    def start():
-        base.enqueue(base.address, gatherer, ("give", "a"))
-        for giver, what in zip(givers[1:], "bc"):
-            base.enqueue(base.address, giver, ("start", gatherer, what))
+    def give():
+        for giver, what in zip(givers, "abc"):
+            base.enqueue(base.address, giver, ("give", what))
 
-    asked = client._send(gatherer, ("lines",), lambda ok, value: results.append(value))
-    results = []
-    base.call(start)
-    for _ in range(1000):
-        if results:
-            break
-        base.call(lambda: None)
-    assert asked and results == [[["a", "b", "c"]]]
+    for _ in range(2):
+        base.call(give)
+    assert client.ask(gatherer, ("lines",), WAIT) == [["a", "b", "c"]] * 2
 
 
 def test_a_simulation_has_no_rounds():
+    """The process has another turn."""
     base = SimWorld(seed=3).machine("a").boot()
     system = ActorSystem(systemBase=base, transientUnique=True)
-    gatherer = base.newPrimaryActor(GathererWithoutRounds)
+    gatherer, giver = base.newPrimaryActor(Gatherer), base.newPrimaryActor(Giver)
+    system.tell(gatherer, ("start",))
+    base.world.settle()
     for what in "abc":
-        system.tell(gatherer, ("give", what))
+        system.tell(giver, ("give", what))
     base.world.settle()
     assert [what for line in base.cells[gatherer.addressDetails].actor.lines for what in line] == ["a", "b", "c"]
     system.shutdown()
