@@ -1,7 +1,7 @@
 """A client that sends every method as written and lets tests inspect every frame that arrives, in order.
 
 It uses warren's own codec, which `tests/wire` compares with an independent one. It sends at once, and keeps what
-arrives by channel until a test asks for it. A wait fails after `TIMEOUT` seconds.
+arrives by channel until a test asks for it. A wait fails after `timeout` seconds, by default `TIMEOUT`.
 """
 
 from __future__ import annotations
@@ -89,16 +89,23 @@ def plain(text: str) -> str:
 class Client:
     """One connection, which the constructor opens."""
 
-    def __init__(self, url: str, capabilities: Mapping[str, bool] = CAPABILITIES, frame_max: int = 131_072) -> None:
+    def __init__(
+        self,
+        url: str,
+        capabilities: Mapping[str, bool] = CAPABILITIES,
+        frame_max: int = 131_072,
+        timeout: float = TIMEOUT,
+    ) -> None:
         parts = urlsplit(url)
         self.frame_max = frame_max
+        self.timeout = timeout
         self.vhost = unquote(parts.path[1:]) or "/"
         self.events: dict[int, deque[Event]] = {0: deque()}
         self._rest = b""
         self._contents: dict[int, list[Any]] = {}  # channel -> [method, properties, body parts, bytes missing]
         self._held: list[bytes] | None = None
         self._highest = 0
-        self.socket = socket.create_connection((parts.hostname, parts.port))
+        self.socket = socket.create_connection((parts.hostname, parts.port), timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.sendall(PROTOCOL_HEADER)
         self.start = self.wait(0, m.ConnectionStart).method
@@ -125,7 +132,12 @@ class Client:
         if self._held is not None:
             self._held.append(data)
         else:
-            self.socket.sendall(data)
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        # `receive` may have left a time limit in which a broker that is busy reads nothing.
+        self.socket.settimeout(self.timeout)
+        self.socket.sendall(data)
 
     @contextmanager
     def in_one_piece(self) -> Iterator[None]:
@@ -133,14 +145,14 @@ class Client:
         self._held = []
         yield
         held, self._held = self._held, None
-        self.socket.sendall(b"".join(held))
+        self._write(b"".join(held))
 
     def wait(self, channel: int, *wanted: type) -> Event:
         """Take out the next event of the `wanted` types, or of any type if none is given. Other events stay.
 
         Raises Refused if the broker closes the channel or the connection first.
         """
-        deadline = monotonic() + TIMEOUT
+        deadline = monotonic() + self.timeout
         while True:
             events = self.events[channel]
             for at, event in enumerate(events):
@@ -157,7 +169,9 @@ class Client:
                     raise Refused(event.method)
             if not self.receive(deadline - monotonic()):
                 names = " or ".join(kind.__name__ for kind in wanted) or "anything"
-                raise AssertionError(f"no {names} on channel {channel} within {TIMEOUT} s; received: {list(events)}")
+                raise AssertionError(
+                    f"no {names} on channel {channel} within {self.timeout} s; received: {list(events)}"
+                )
 
     def receive(self, seconds: float) -> bool:
         """Read from the socket; False if nothing arrives within `seconds`."""

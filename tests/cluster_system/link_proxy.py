@@ -88,7 +88,7 @@ class Direction:
 
 
 class Connection:
-    """A connection between two nodes: the dialer's half, which the proxy accepted, and the one that it opened itself."""
+    """A connection between two nodes: the half that the proxy accepted, and the half that it opened itself."""
 
     def __init__(self, dialer: str, target: str, accepted: socket.socket) -> None:
         self.dialer = dialer

@@ -1,0 +1,370 @@
+"""Clients of a cluster, each on a thread of its own, which write everything into the ledger.
+
+A client names a node and goes to another when that one refuses it. A client whose connection ends begins again.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pika
+import pika.exceptions
+
+from warren.amqp import methods as m
+from warren.amqp.properties import Properties, encode_properties
+from warren.tests.behaviour.wire import Channel, Client, Event, Refused
+from warren.tests.torture import messages
+from warren.tests.torture.messages import Key
+
+from .ledger import Copy, Ledger, Violation
+from .nodes import Nodes
+
+#: Most unanswered publishes of a channel.
+WINDOW = 100
+#: Seconds in which a healed cluster answers every publish and every method.
+ANSWER_SECONDS = 60.0
+#: Seconds to wait for input that may not come.
+QUIET = 0.02
+#: Seconds until a client tries again what was refused.
+AGAIN = 0.1
+#: Seconds that a client waits for an answer before it gives up its connection; a node that is paused never answers.
+PATIENCE = 8.0
+#: A body of a few bytes, one that is kept beside the queue's index, and one of several reads.
+SIZES = (16, 200, 5_000, 60_000)
+
+
+class Worker(threading.Thread):
+    """A client that works until `is_over` is set. An exception that should not happen goes into the ledger."""
+
+    def __init__(self, name: str, nodes: Nodes, node: str, ledger: Ledger, chooser: random.Random) -> None:
+        super().__init__(name=name, daemon=True)
+        self.nodes = nodes
+        self.node = node
+        self.ledger = ledger
+        self.chooser = chooser
+        self.is_over = threading.Event()
+
+    def run(self) -> None:
+        said = ""
+        try:
+            while not self.is_over.is_set():
+                node = self.node if self.chooser.random() < 0.8 else self.chooser.choice(self.nodes.names)
+                try:
+                    self.work(node)
+                except (OSError, Refused, AssertionError, pika.exceptions.AMQPError) as error:
+                    # AssertionError: no answer in time. The answers that must come are counted by the publisher.
+                    text = f"{self.name} on {node}: {type(error).__name__} {error}"[:200]
+                    if text != said:
+                        self.ledger.note(text)
+                    said = text
+                    self.is_over.wait(AGAIN)
+        except BaseException as error:
+            self.ledger.failed(self.name, error)
+
+    def work(self, node: str) -> None:
+        """Connect to the node and work until the connection ends or the work is over."""
+        raise NotImplementedError
+
+    def connect(self, node: str) -> Client:
+        return Client(self.nodes[node].url, timeout=PATIENCE)
+
+
+class Publisher(Worker):
+    """Publishes with confirms to queues wherever they are, one by one and to several by a fanout exchange."""
+
+    def __init__(self, *args: object, queues: Sequence[str], fanout: str) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.queues = queues
+        self.fanout = fanout
+
+    def work(self, node: str) -> None:
+        client = self.connect(node)
+        waiting: deque[Key] = deque()
+        try:
+            channel = client.channel()
+            channel.confirm()
+            publisher = self.ledger.new_publisher()
+            number = 0
+            while not self.is_over.is_set():
+                with client.in_one_piece():
+                    for _ in range(self.chooser.choice((1, 1, 5, 20))):
+                        number += 1
+                        waiting.append(self.publish(channel, node, Key(publisher, number)))
+                client.receive(0)
+                self.answers(client, channel, waiting, number)
+                # Now and then all answers are awaited, so that not every publish has others behind it.
+                while len(waiting) > (0 if self.chooser.random() < 0.3 else WINDOW) and not self.is_over.is_set():
+                    client.receive(QUIET)
+                    self.answers(client, channel, waiting, number)
+            self.last_answers(client, channel, node, waiting, number)
+        finally:
+            self.ledger.answer_lost(waiting)
+            client.abort()
+
+    def publish(self, channel: Channel, node: str, key: Key) -> Key:
+        if self.chooser.random() < 0.1:
+            exchange, routing_key, queues = self.fanout, "", self.queues
+        else:
+            routing_key = self.chooser.choice(self.queues)
+            exchange, queues = "", [routing_key]
+        body = messages.body(key, self.chooser.choice(SIZES))
+        self.ledger.publishing(key, queues, node)
+        properties = Properties(delivery_mode=2, correlation_id=f"{key.publisher}.{key.number}")
+        channel.send(m.BasicPublish(exchange=exchange, routing_key=routing_key), body, encode_properties(properties))
+        return key
+
+    def answers(self, client: Client, channel: Channel, waiting: deque[Key], number: int) -> None:
+        """Write down the acks and nacks that have arrived. `number` is that of the latest publish."""
+        for event in arrived(client, channel, m.BasicAck, m.BasicNack):
+            method = event.method
+            if method.delivery_tag > number:
+                raise Violation(f"publish {method.delivery_tag} is answered, but there were only {number} (P7)")
+            settled = [
+                key
+                for key in waiting
+                if (key.number <= method.delivery_tag if method.multiple else key.number == method.delivery_tag)
+            ]
+            if not settled:
+                raise Violation(f"publish {method.delivery_tag} is answered a second time (P7)")
+            for key in settled:
+                self.ledger.answered(key, isinstance(method, m.BasicAck))
+                waiting.remove(key)
+
+    def last_answers(self, client: Client, channel: Channel, node: str, waiting: deque[Key], number: int) -> None:
+        """The cluster has healed: whatever this connection published must be answered now (P7)."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while waiting:
+            if time.monotonic() > deadline:
+                raise self.ledger.unanswered(node, list(waiting), ANSWER_SECONDS)
+            client.receive(QUIET)
+            self.answers(client, channel, waiting, number)
+        # A second answer would come before this one.
+        with suppress(OSError, Refused, AssertionError):
+            channel.close()
+            self.answers(client, channel, waiting, number)
+
+
+class Consumer(Worker):
+    """Consumes from a few queues, a channel each, and acks, requeues or keeps what it is given."""
+
+    def __init__(self, *args: object, queues: Sequence[str]) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.queues = queues
+
+    def work(self, node: str) -> None:
+        client = self.connect(node)
+        lines: list[Line] = []
+        try:
+            chosen = self.chooser.sample(self.queues, min(len(self.queues), 3))
+            lines = [Line(self, client, node, queue) for queue in chosen]
+            until = time.monotonic() + self.chooser.uniform(0.3, 2.0)
+            while not self.is_over.is_set() and time.monotonic() < until:
+                client.receive(QUIET)
+                for line in lines:
+                    line.step()
+            for line in lines:
+                line.channel.close()
+            client.close()
+        finally:
+            for line in lines:
+                line.reader.ended()
+            client.abort()
+
+
+class Line:
+    """A channel that consumes from one queue, and tries again later if the queue is not there for it."""
+
+    def __init__(self, consumer: Consumer, client: Client, node: str, queue: str) -> None:
+        self.queue = queue
+        self.client = client
+        self.chooser = consumer.chooser
+        self.reader = consumer.ledger.reader(f"{consumer.name} on {node}")
+        self.ledger = consumer.ledger
+        self.name = f"{consumer.name} on {node}"
+        self.held: dict[int, Copy] = {}
+        self.again_at = 0.0
+        self.tag = ""
+        self.channel = client.channel()
+        self.consume()
+
+    def consume(self) -> None:
+        try:
+            self.channel.call(m.BasicQos(prefetch_count=self.chooser.choice((1, 20, 100))))
+            self.tag = self.channel.consume(self.queue)
+        except Refused as refused:
+            if refused.is_connection_error:
+                raise
+            self.ledger.note(f"{self.name}: cannot consume from {self.queue}: {refused}"[:200])
+            self.tag = ""
+            self.again_at = time.monotonic() + AGAIN
+            self.reader.ended()
+            self.held.clear()
+            self.reader = self.ledger.reader(self.name)
+            self.channel = self.client.channel()
+
+    def step(self) -> None:
+        if not self.tag and time.monotonic() > self.again_at:
+            self.consume()
+        for event in arrived(self.client, self.channel, m.BasicDeliver):
+            assert event.body is not None and event.properties is not None
+            self.held[event.tag] = self.reader.delivered(
+                self.queue, event.body, event.properties.correlation_id, event.method.redelivered
+            )
+        for _ in arrived(self.client, self.channel, m.BasicCancel):
+            # The queue's node has gone, and takes back what this channel has not settled.
+            for copy in self.held.values():
+                self.reader.requeueing(copy)
+            self.held.clear()
+            self.tag = ""
+            self.again_at = time.monotonic() + AGAIN
+        for tag, copy in tuple(self.held.items()):
+            choice = self.chooser.random()
+            if choice < 0.7:
+                del self.held[tag]
+                self.reader.acking(copy)
+                self.channel.ack(tag)
+            elif choice < 0.75:
+                del self.held[tag]
+                self.reader.requeueing(copy)
+                self.channel.nack(tag)
+        if self.tag and self.chooser.random() < 0.05:
+            # The queue answers this behind the acks of this channel.
+            try:
+                self.channel.ready(self.queue)
+            except Refused as refused:
+                if refused.is_connection_error:
+                    raise
+                # The queue's node has gone; the error has ended the channel.
+                self.tag = ""
+                self.held.clear()
+                self.reader.ended()
+                self.reader = self.ledger.reader(self.name)
+                self.channel = self.client.channel()
+            else:
+                self.reader.round_trip()
+
+
+class PikaConsumer(Worker):
+    """Consumes from one queue after the other with the library pika, and acks everything."""
+
+    def __init__(self, *args: object, queues: Sequence[str]) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.queues = queues
+
+    def work(self, node: str) -> None:
+        parameters = pika.URLParameters(self.nodes[node].url)
+        parameters.socket_timeout = parameters.stack_timeout = PATIENCE
+        parameters.blocked_connection_timeout = PATIENCE
+        parameters.connection_attempts = 1
+        # pika knows no other time limit for an answer than missed heartbeats.
+        parameters.heartbeat = 2
+        connection = pika.BlockingConnection(parameters)
+        try:
+            while not self.is_over.is_set():
+                self.consume(connection, node, self.chooser.choice(self.queues))
+        finally:
+            with suppress(pika.exceptions.AMQPError, OSError):
+                connection.close()
+
+    def consume(self, connection: pika.BlockingConnection, node: str, queue: str) -> None:
+        reader = self.ledger.reader(f"{self.name} on {node}")
+        channel = connection.channel()
+        try:
+            channel.basic_qos(prefetch_count=50)
+            until = time.monotonic() + 0.5
+            for method, properties, body in channel.consume(queue, inactivity_timeout=QUIET):
+                if method is None:
+                    if self.is_over.is_set() or time.monotonic() > until:
+                        break
+                    continue
+                reader.acking(reader.delivered(queue, body, properties.correlation_id, method.redelivered))
+                channel.basic_ack(method.delivery_tag)
+            channel.cancel()
+            channel.close()
+        except pika.exceptions.ChannelClosed as closed:
+            self.ledger.note(f"{self.name} on {node}: {queue}: {closed}"[:200])
+            self.is_over.wait(AGAIN)
+        finally:
+            reader.ended()
+
+
+class Declarer(Worker):
+    """Declares and deletes queues of its own, and looks for each on another node as soon as it is answered."""
+
+    number = 0
+
+    def work(self, node: str) -> None:
+        other = self.chooser.choice(self.nodes.names)
+        client, elsewhere = self.connect(node), self.connect(other)
+        try:
+            channel, looking = client.channel(), Looker(elsewhere, other)
+            until = time.monotonic() + self.chooser.uniform(0.3, 2.0)
+            while not self.is_over.is_set() and time.monotonic() < until:
+                self.number += 1
+                queue = f"{self.name}.{self.number}"
+                sent_at = self.ledger.declaring(queue)
+                channel.queue(queue, durable=True)
+                self.ledger.declared(queue, node, sent_at)
+                self.look(looking, queue)
+                if self.chooser.random() < 0.7:
+                    sent_at = self.ledger.deleting(queue)
+                    channel.delete(queue)
+                    self.ledger.deleted(queue, node, sent_at)
+                    self.look(looking, queue)
+                self.is_over.wait(0.01)
+        finally:
+            client.abort()
+            elsewhere.abort()
+
+    def look(self, looking: Looker, queue: str) -> None:
+        is_there = looking.has(queue)
+        if is_there is not None:
+            self.ledger.looked_up(queue, looking.node, is_there)
+
+
+class Looker:
+    """Asks one node which queues there are."""
+
+    def __init__(self, client: Client, node: str) -> None:
+        self.node = node
+        self._client = client
+        self._channel = client.channel()
+
+    def has(self, queue: str) -> bool | None:
+        """Whether the node has the queue; None if it says that it cannot know, because another node is down."""
+        try:
+            self._channel.ready(queue)
+        except Refused as refused:
+            if refused.is_connection_error:
+                raise
+            self._channel = self._client.channel()
+            code, text = refused.close.reply_code, refused.close.reply_text
+            if code == 404 and text.startswith("NOT_FOUND - no queue"):
+                return False
+            if code == 404 and " is down or inaccessible" in text:
+                return None
+            raise
+        return True
+
+
+def arrived(client: Client, channel: Channel, *wanted: type) -> list[Event]:
+    """Take out the events of the wanted types that have arrived on the channel. Raises Refused if it was closed."""
+    events = client.events[channel.number]
+    taken: list[Event] = []
+    rest: list[Event] = []
+    for event in events:
+        if isinstance(event.method, m.ChannelClose):
+            raise Refused(event.method)
+        (taken if isinstance(event.method, wanted) else rest).append(event)
+    if taken:
+        events.clear()
+        events.extend(rest)
+    for event in client.events[0]:
+        if isinstance(event.method, m.ConnectionClose):
+            raise Refused(event.method)
+    return taken

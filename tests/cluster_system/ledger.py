@@ -1,0 +1,337 @@
+"""The ledger: what clients of a cluster published, and what the broker answered and delivered.
+
+Clients write down each thing before they do it, and each answer when they have it. The ledger compares at once what can
+be compared at once, and the rest when the cluster has healed and its queues have been drained:
+
+    P3  a confirmed persistent message of a durable queue is delivered, and comes again until it has been acked
+        nothing is delivered that nobody published to that queue, and nothing is twice in a queue
+    P4  a node without majority answers no declare and no confirm to what it was sent after its lease had ended
+    P6  what was answered with declare-ok is on every node, and what was answered with delete-ok is on none
+    P7  each publish is answered once while its connection lives
+    P8  messages of one channel to one queue keep their order, redelivered ones excepted
+    P9  a message that is delivered again is flagged as redelivered
+
+The numbers are those of the promises in docs/spec/cluster.md.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import TextIO
+
+from warren.tests.torture import messages
+from warren.tests.torture.messages import Key
+
+#: Seconds from the beginning of a cut until the leases of the minority have certainly ended. They last 1.5 s.
+LEASE_SECONDS = 2.0
+
+
+class Violation(Exception):
+    """The broker broke a promise."""
+
+
+class Answer(Enum):
+    NONE = "not answered"
+    ACK = "acked"
+    NACK = "nacked"
+    LOST = "unknown: the connection ended first"
+
+
+class Published:
+    """A message that a client has published."""
+
+    __slots__ = ("answer", "key", "node", "queues", "sent_at")
+
+    def __init__(self, key: Key, queues: Sequence[str], node: str, sent_at: float) -> None:
+        self.key = key
+        self.queues = queues
+        self.node = node
+        self.sent_at = sent_at
+        self.answer = Answer.NONE
+
+
+class Copy:
+    """A message in one queue, as far as clients have seen it."""
+
+    __slots__ = ("deliveries", "holder", "is_acked", "is_surely_acked", "message")
+
+    def __init__(self, message: Published) -> None:
+        self.message = message
+        self.deliveries = 0
+        self.holder: Reader | None = None  # the channel to which it was delivered last, until it settles the message
+        self.is_acked = False  # the ack was sent, and may have been lost
+        self.is_surely_acked = False  # the queue has certainly had the ack
+
+
+class Presence(Enum):
+    ABSENT = "absent"
+    MAYBE = "unknown"
+    PRESENT = "present"
+
+
+class Reader:
+    """One channel that consumes."""
+
+    def __init__(self, ledger: Ledger, name: str) -> None:
+        self.name = name
+        self._ledger = ledger
+        self._highest: dict[tuple[int, str], int] = {}
+        self._acked: list[Copy] = []
+
+    def delivered(self, queue: str, body: bytes, correlation_id: str | None, redelivered: bool) -> Copy:
+        """A delivery has arrived. Raises Violation if it should not have."""
+        with self._ledger.lock:
+            return self._ledger.take(self, queue, body, correlation_id, redelivered)
+
+    def in_order(self, queue: str, key: Key, redelivered: bool) -> None:
+        place = key.publisher, queue
+        if redelivered:
+            return
+        if key.number <= self._highest.get(place, 0):
+            raise Violation(f"{queue}: {self.name} was sent {key} behind number {self._highest[place]} (P8)")
+        self._highest[place] = key.number
+
+    def acking(self, copy: Copy) -> None:
+        with self._ledger.lock:
+            copy.is_acked = True
+            copy.holder = None
+            self._acked.append(copy)
+            self._ledger.counts["acked"] += 1
+
+    def requeueing(self, copy: Copy) -> None:
+        with self._ledger.lock:
+            copy.holder = None
+
+    def round_trip(self) -> None:
+        """The broker has answered a method on the queue that this channel sent after its latest ack."""
+        with self._ledger.lock:
+            for copy in self._acked:
+                copy.is_surely_acked = True
+            self._acked.clear()
+
+    def ended(self) -> None:
+        """The channel or its connection has ended, so the queue has its unsettled messages again."""
+        self._acked.clear()
+
+
+class Ledger:
+    """What all clients of one cluster know. Every method may be called from any thread.
+
+    `account` is a file for the story of the run. `flags_redelivered` says whether the broker keeps the redelivered flag
+    over the death of a node: RabbitMQ does not always.
+    """
+
+    def __init__(self, account: TextIO | None = None, flags_redelivered: bool = True) -> None:
+        self.lock = threading.RLock()
+        self.counts: Counter[str] = Counter()
+        self.violations: list[BaseException] = []
+        self._account = account
+        self._flags_redelivered = flags_redelivered
+        self._began = time.monotonic()
+        self._publishers = 0
+        self._published: dict[Key, Published] = {}
+        self._copies: dict[str, dict[Key, Copy]] = {}
+        self._queues: dict[str, Presence] = {}
+        #: When each node lost the majority: a promise holds for what it was sent later.
+        self._alone_since: dict[str, float] = {}
+        self._acks_may_be_lost = False
+
+    def note(self, line: str) -> None:
+        """Write a line of the story."""
+        if self._account is not None:
+            with self.lock:
+                self._account.write(f"{time.monotonic() - self._began:8.3f}  {line}\n")
+                self._account.flush()
+
+    def failed(self, who: str, error: BaseException) -> None:
+        """A client has found a violation, or has failed itself."""
+        error.add_note(f"found by {who}")
+        self.note(f"VIOLATION found by {who}: {error}")
+        with self.lock:
+            self.violations.append(error)
+
+    def raise_violation(self) -> None:
+        """Raise the first violation, if there is one."""
+        if self.violations:
+            raise self.violations[0]
+
+    # -- faults ---
+
+    def alone(self, nodes: Iterable[str]) -> None:
+        """These nodes have just lost the majority."""
+        with self.lock:
+            self._alone_since.update(dict.fromkeys(nodes, time.monotonic() + LEASE_SECONDS))
+
+    def together(self) -> None:
+        """The network is about to be healed."""
+        with self.lock:
+            self._alone_since.clear()
+
+    def acks_may_be_lost(self) -> None:
+        """A node has been killed, stopped or cut off, so acks that were sent may not have reached a queue."""
+        with self.lock:
+            self._acks_may_be_lost = True
+
+    def _refuse_without_majority(self, node: str, sent_at: float, what: str) -> None:
+        since = self._alone_since.get(node)
+        if since is not None and sent_at > since:
+            raise Violation(f"{node} answered {what} that it was sent {sent_at - since:.1f} s after its lease (P4)")
+
+    # -- publishing ---
+
+    def new_publisher(self) -> int:
+        """The number of a channel that publishes; its messages are numbered from 1."""
+        with self.lock:
+            self._publishers += 1
+            return self._publishers
+
+    def publishing(self, key: Key, queues: Sequence[str], node: str) -> None:
+        """A client is about to publish to these queues."""
+        with self.lock:
+            message = self._published[key] = Published(key, queues, node, time.monotonic())
+            for queue in queues:
+                self._copies.setdefault(queue, {})[key] = Copy(message)
+            self.counts["published"] += 1
+
+    def answered(self, key: Key, is_ack: bool) -> None:
+        """A basic.ack or basic.nack has arrived for the message."""
+        with self.lock:
+            message = self._published[key]
+            if message.answer is not Answer.NONE:
+                raise Violation(f"{key} is answered again; it was {message.answer.value} before (P7)")
+            if is_ack:
+                self._refuse_without_majority(message.node, message.sent_at, f"with a confirm of {key}")
+            message.answer = Answer.ACK if is_ack else Answer.NACK
+            self.counts["confirmed" if is_ack else "nacked"] += 1
+
+    def answer_lost(self, keys: Iterable[Key]) -> None:
+        """The connection has ended before these were answered."""
+        with self.lock:
+            for key in keys:
+                self._published[key].answer = Answer.LOST
+
+    def unanswered(self, node: str, keys: Sequence[Key], seconds: float) -> Violation:
+        """The error for messages that were not answered in time on a connection that lives."""
+        places = Counter(queue for key in keys for queue in self._published[key].queues)
+        return Violation(
+            f"{node} has not answered {len(keys)} publishes for {seconds:.0f} s; the first is {keys[0]} (P7); "
+            f"they were for {dict(places)}"
+        )
+
+    # -- delivering ---
+
+    def reader(self, name: str) -> Reader:
+        return Reader(self, name)
+
+    def take(self, reader: Reader, queue: str, body: bytes, correlation_id: str | None, redelivered: bool) -> Copy:
+        key = messages.read(body)
+        if key is None or correlation_id != f"{key.publisher}.{key.number}":
+            raise Violation(
+                f"{queue}: nobody published this: {len(body)} bytes {body[:40]!r}, correlation id {correlation_id}"
+            )
+        copy = self._copies.get(queue, {}).get(key)
+        if copy is None:
+            message = self._published.get(key)
+            raise Violation(f"{queue}: {key} was never published to it; {message and message.queues} (invented)")
+        if copy.holder is reader:
+            raise Violation(f"{queue}: {key} was delivered twice to {reader.name}, which had not settled it (doubled)")
+        if copy.deliveries and not redelivered and self._flags_redelivered:
+            raise Violation(f"{queue}: {key} was delivered before, and comes again without the redelivered flag (P9)")
+        if copy.is_surely_acked and not self._acks_may_be_lost:
+            raise Violation(f"{queue}: {key} was acked, and comes again although no node has failed")
+        reader.in_order(queue, key, redelivered)
+        copy.deliveries += 1
+        copy.holder = reader
+        self.counts["delivered"] += 1
+        return copy
+
+    def check_drained(self, drained: dict[str, Sequence[Copy]]) -> None:
+        """All clients have stopped, all queues are empty, and these copies were taken out of each: check P3, and forget
+        the messages.
+        """
+        with self.lock:
+            for queue, copies in self._copies.items():
+                found = Counter(copy.message.key for copy in drained.get(queue, ()))
+                for key, count in found.items():
+                    if count > 1:
+                        raise Violation(f"{queue}: {key} was {count} times in the drained queue (doubled)")
+                lost = [
+                    key
+                    for key, copy in copies.items()
+                    if copy.message.answer is Answer.ACK and not copy.is_acked and key not in found
+                ]
+                if lost:
+                    story = copies[lost[0]]
+                    raise Violation(
+                        f"{queue}: {len(lost)} confirmed messages are lost (P3); the first is {lost[0]}, published on "
+                        f"{story.message.node} at {story.message.sent_at - self._began:.3f} s, delivered "
+                        f"{story.deliveries} times"
+                    )
+                self.counts["drained"] += len(found)
+            self._copies.clear()
+            self._published.clear()
+            self._acks_may_be_lost = False
+
+    # -- declaring ---
+
+    def declaring(self, queue: str) -> float:
+        """A client is about to declare the queue. Returns the time, for `declared`."""
+        with self.lock:
+            if self._queues.get(queue, Presence.ABSENT) is Presence.ABSENT:
+                self._queues[queue] = Presence.MAYBE
+            return time.monotonic()
+
+    def declared(self, queue: str, node: str, sent_at: float) -> None:
+        """The node has answered with declare-ok."""
+        with self.lock:
+            self._refuse_without_majority(node, sent_at, f"declare-ok for {queue}")
+            self._queues[queue] = Presence.PRESENT
+            self.counts["declared"] += 1
+
+    def deleting(self, queue: str) -> float:
+        with self.lock:
+            self._queues[queue] = Presence.MAYBE
+            return time.monotonic()
+
+    def deleted(self, queue: str, node: str, sent_at: float) -> None:
+        """The node has answered with delete-ok."""
+        with self.lock:
+            self._refuse_without_majority(node, sent_at, f"delete-ok for {queue}")
+            self._queues[queue] = Presence.ABSENT
+            self.counts["deleted"] += 1
+
+    def looked_up(self, queue: str, node: str, is_there: bool) -> None:
+        """A node that serves clients was asked for the queue, after the latest answer about it."""
+        with self.lock:
+            known = self._queues[queue]
+            self.counts["looked up"] += 1
+        if known is not Presence.MAYBE and is_there != (known is Presence.PRESENT):
+            raise Violation(f"{node} has {'a' if is_there else 'no'} queue {queue}, which is {known.value} (P6)")
+
+    def check_queues(self, nodes: Sequence[str], is_there: Callable[[str, str], bool]) -> None:
+        """The cluster has healed: compare what each node has with what was answered. Absent queues are forgotten.
+
+        `is_there` asks a node for a queue. Nodes must agree on a queue whose declaration was not answered.
+        """
+        for queue, known in tuple(self._queues.items()):
+            found = {node: is_there(node, queue) for node in nodes}
+            for node, has_it in found.items():
+                self.looked_up(queue, node, has_it)
+            if len(set(found.values())) > 1:
+                raise Violation(f"{queue} is on some nodes only: {found} (P6)")
+            with self.lock:
+                if found[nodes[0]]:
+                    self._queues[queue] = Presence.PRESENT
+                else:
+                    del self._queues[queue]
+            if known is Presence.MAYBE:
+                self.note(f"{queue}, whose declaration or deletion was not answered, is there: {found[nodes[0]]}")
+
+    def queues(self) -> list[str]:
+        """The queues that are there, or may be there."""
+        with self.lock:
+            return [queue for queue, presence in self._queues.items() if presence is not Presence.ABSENT]

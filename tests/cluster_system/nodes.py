@@ -1,0 +1,268 @@
+"""Nodes as processes of the operating system: `warren start`, or RabbitMQ's server to test the tests.
+
+Every wait has a bound, and its error says what was waited for and has the end of the node's log.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from warren.tests.behaviour.wire import Client, Refused
+
+from .link_proxy import LinkProxies
+
+#: Seconds that a node may take to serve clients, and a cluster to be whole again. Both take a few seconds when nothing
+#: else uses the machine.
+READY_SECONDS = 90.0
+STOP_SECONDS = 60.0
+#: Seconds between two looks at something that does not tell when it changes.
+LOOK_SECONDS = 0.05
+
+#: `warren` with some Python code that runs first, to make a node faulty.
+_PROGRAM = """
+import sys
+fault = sys.argv.pop(1)
+exec(fault)
+from warren.cli import main
+sys.argv[0] = "warren"
+main()
+"""
+
+
+class Waited(AssertionError):
+    """Something did not happen in time."""
+
+
+def wait_for(what: str, is_so: Callable[[], bool], seconds: float = READY_SECONDS) -> None:
+    """Wait until `is_so`; raise Waited, which names `what`, after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise Waited(f"waited {seconds:.0f} s for {what}")
+        time.sleep(LOOK_SECONDS)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses, below those that the system gives to connections, so that a node that is started again
+    finds its port free.
+    """
+    ports: list[int] = []
+    chooser = random.Random(secrets.randbits(64))
+    while len(ports) < count:
+        port = chooser.randrange(15_000, 32_000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                ports.append(port)
+    return ports
+
+
+class Node:
+    """One node: a process that is started, killed, paused, stopped and started again on the same directory."""
+
+    def __init__(self, name: str, directory: Path, port: int, command: Sequence[str], **environment: str) -> None:
+        self.name = name
+        self.directory = directory
+        self.port = port
+        self.log = directory / "log"
+        self.data_dir = directory / "data"
+        self.is_paused = False
+        self._command = command
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name}>"
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, f"{self.name} was not started"
+        return self._process
+
+    def start(self) -> None:
+        """Start the process. It serves clients later: see `wait_ready`."""
+        assert self._process is None, f"{self.name} runs already"
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env={**os.environ, **self._environment},
+                start_new_session=True,  # RabbitMQ's script leaves the server in a process of its own
+            )
+
+    def wait_ready(self, seconds: float = READY_SECONDS) -> None:
+        """Wait until a client can connect."""
+
+        def is_ready() -> bool:
+            code = self.process.poll()
+            if code is not None:
+                raise Waited(f"{self.name} ended with exit code {code} before it served clients\n{self.log_end()}")
+            return self.serves()
+
+        try:
+            wait_for(f"{self.name} to serve clients", is_ready, seconds)
+        except Waited as waited:
+            waited.add_note(self.log_end())
+            raise
+
+    def serves(self) -> bool:
+        """Whether the node lets a client connect now."""
+        try:
+            client = Client(self.url, timeout=5.0)
+        except (OSError, Refused, AssertionError):
+            return False
+        client.abort()
+        return True
+
+    def log_end(self, size: int = 4_000) -> str:
+        data = self.log.read_bytes() if self.log.exists() else b""
+        return f"--- the end of the log of {self.name} ---\n{data[-size:].decode(errors='replace')}"
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._signal(signal.SIGKILL)
+        self._ended()
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self._signal(signal.SIGSTOP)
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """SIGCONT, if the node is paused."""
+        if self.is_paused:
+            self._signal(signal.SIGCONT)
+            self.is_paused = False
+
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """SIGTERM, and wait until the process has ended. Raises Waited if it does not, or ends with an error."""
+        self._signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise Waited(f"waited {seconds:.0f} s for {self.name} to stop\n{self.log_end()}") from None
+        self._ended()
+        if code:
+            raise Waited(f"{self.name} stopped with exit code {code}\n{self.log_end()}")
+
+    def wipe(self) -> None:
+        """Delete the data directory of a node that does not run."""
+        assert self._process is None, f"{self.name} runs"
+        shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def _signal(self, number: int) -> None:
+        os.killpg(self.process.pid, number)
+
+    def _ended(self) -> None:
+        self.process.wait()
+        with suppress(ProcessLookupError):
+            # Whatever the process has started and left behind.
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self._process = None
+        self.is_paused = False
+
+
+class Nodes:
+    """Several nodes. Without proxies there is nothing between them that could be cut."""
+
+    def __init__(self, nodes: Sequence[Node], proxies: LinkProxies | None = None) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self.proxies = proxies
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes.values())
+
+    def __getitem__(self, name: str) -> Node:
+        return self._nodes[name]
+
+    def start(self) -> None:
+        """Start all nodes at once, and wait until each serves clients."""
+        for node in self:
+            self.start_node(node.name)
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        for node in self:
+            node.wait_ready()
+
+    def start_node(self, name: str) -> None:
+        self[name].start()
+
+    def kill(self, name: str) -> None:
+        self[name].kill()
+
+    def stop_node(self, name: str) -> None:
+        self[name].stop()
+
+    def heal(self) -> None:
+        """Let everything run and pass again. What was killed is not started."""
+        for node in self:
+            node.resume()
+        if self.proxies is not None:
+            self.proxies.heal()
+
+    def close(self) -> None:
+        """Kill whatever runs."""
+        for node in self:
+            if node.is_running:
+                node.kill()
+        if self.proxies is not None:
+            self.proxies.close()
+
+    def __enter__(self) -> Nodes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def warren_node(name: str, directory: Path, port: int, settings: str = "", fault: str = "", **environment: str) -> Node:
+    """A node of warren with these settings, as lines of TOML, and this Python code run first."""
+    config = directory / "warren.toml"
+    node = Node(
+        name,
+        directory,
+        port,
+        [sys.executable, "-c", _PROGRAM, fault, "start", "--config", str(config)],
+        HOME=str(directory),
+        XDG_RUNTIME_DIR=str(directory / "runtime"),
+        **environment,
+    )
+    config.write_text(f'node_name = "{name}"\nport = {port}\ndata_dir = "{node.data_dir}"\n{settings}')
+    return node
+
+
+def single_warren(directory: Path, fault: str = "", settings: str = "") -> Nodes:
+    """A broker of one node."""
+    return Nodes([warren_node("warren@n1", directory / "n1", *free_ports(1), settings=settings, fault=fault)])

@@ -1,0 +1,264 @@
+"""Rounds of faults against nodes while clients work, and the checks after each.
+
+A round: clients work for a moment, something happens to the nodes or the network, clients go on, everything is healed.
+Then all nodes must serve again, every publish must be answered, the queues are drained, and the ledger is compared. All
+choices follow from the seed, except how the threads interleave.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from warren.tests.behaviour.wire import Channel, Client, Refused
+
+from .clients import ANSWER_SECONDS, Consumer, Declarer, Looker, PikaConsumer, Publisher, Worker
+from .ledger import Copy, Ledger, Violation
+from .nodes import LOOK_SECONDS, READY_SECONDS, Nodes, Waited, wait_for
+
+FANOUT = "ledger.fanout"
+#: Queues that have their home on each node.
+QUEUES_A_NODE = 2
+#: Seconds in which the clients of a round end once they are asked to.
+END_SECONDS = ANSWER_SECONDS + 60.0
+
+Fault = Callable[["Rounds"], None]
+
+
+class Rounds:
+    """Everything that is done to `nodes`, which run.
+
+    `seconds` is how long clients work before a fault and how long most faults last.
+    """
+
+    def __init__(self, nodes: Nodes, ledger: Ledger, seed: int, seconds: float = 0.5) -> None:
+        self.nodes = nodes
+        self.ledger = ledger
+        self.chooser = random.Random(seed)
+        self.seconds = seconds
+        self.queues: list[str] = []
+        self.workers: list[Worker] = []
+
+    def declare(self) -> None:
+        """Declare the queues that are published to: some through each node, where they then have their home."""
+        names = self.nodes.names
+        for number, name in enumerate(names):
+            client = Client(self.nodes[name].url, timeout=READY_SECONDS)
+            channel = client.channel()
+            channel.exchange(FANOUT, "fanout", durable=True)
+            for index in range(QUEUES_A_NODE):
+                queue = f"ledger.{number + 1}.{index + 1}"
+                sent_at = self.ledger.declaring(queue)
+                channel.queue(queue, durable=True)
+                self.ledger.declared(queue, name, sent_at)
+                channel.bind(queue, FANOUT)
+                self.queues.append(queue)
+            client.close()
+
+    def run(self, faults: Sequence[Fault]) -> None:
+        """One round for each fault, in this order."""
+        for number, fault in enumerate(faults, 1):
+            self.ledger.note(f"round {number}: {fault.__name__}")
+            with self.clients():
+                time.sleep(self.seconds)
+                self.ledger.raise_violation()
+                fault(self)
+                self.heal()
+                time.sleep(self.seconds / 2)
+            self.check()
+
+    # -- clients ---
+
+    @contextmanager
+    def clients(self) -> Iterator[None]:
+        """Clients work inside. They end when the block does, and a violation that one of them found is raised."""
+        self.workers = [*self._new_workers()]
+        for worker in self.workers:
+            worker.start()
+        yield
+        deadline = time.monotonic() + END_SECONDS
+        for worker in self.workers:
+            worker.is_over.set()
+        for worker in self.workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+            if worker.is_alive():
+                raise Waited(f"waited {END_SECONDS:.0f} s for the client '{worker.name}' to end")
+        self.ledger.raise_violation()
+
+    def _new_workers(self) -> Iterator[Worker]:
+        for number, node in enumerate(self.nodes.names, 1):
+
+            def shared(name: str, number: int = number, node: str = node) -> tuple[object, ...]:
+                chooser = random.Random(self.chooser.random())
+                return f"{name} {number}", self.nodes, node, self.ledger, chooser
+
+            yield Publisher(*shared("publisher"), queues=self.queues, fanout=FANOUT)
+            kind = PikaConsumer if number == 2 or len(self.nodes) == 1 else Consumer
+            yield kind(*shared("consumer"), queues=self.queues)
+            if kind is PikaConsumer and len(self.nodes) == 1:
+                yield Consumer(*shared("other consumer"), queues=self.queues)
+            yield Declarer(*shared("declarer"))
+
+    # -- faults and their end ---
+
+    def another(self) -> str:
+        """A node, drawn."""
+        return self.chooser.choice(self.nodes.names)
+
+    def wait(self, least: float = 0.0) -> None:
+        """Let a fault last."""
+        time.sleep(max(least, self.chooser.uniform(0.5, 1.5) * self.seconds))
+        self.ledger.raise_violation()
+
+    def heal(self) -> None:
+        """Let everything pass and run again, start the nodes that do not run, and wait until the cluster is whole."""
+        self.ledger.together()
+        self.nodes.heal()
+        for node in self.nodes:
+            if not node.is_running:
+                self.nodes.start_node(node.name)
+        self.nodes.wait_ready()
+        self.wait_whole()
+
+    def wait_whole(self) -> None:
+        """Wait until each node has all queues, and they answer."""
+        for node in self.nodes:
+            missing: list[str] = []
+
+            def has_all(url: str = node.url, missing: list[str] = missing) -> bool:
+                try:
+                    client = Client(url, timeout=5.0)
+                except (OSError, Refused, AssertionError):
+                    return False
+                try:
+                    channel = client.channel()
+                    for queue in self.queues:
+                        missing[:] = [queue]
+                        channel.ready(queue)
+                except (OSError, Refused, AssertionError) as error:
+                    missing.append(str(error))
+                    return False
+                finally:
+                    client.abort()
+                return True
+
+            try:
+                wait_for(f"{node.name} to reach all queues", has_all)
+            except Waited as waited:
+                waited.add_note(f"the last attempt failed at {missing}\n{node.log_end()}")
+                raise
+
+    # -- checks ---
+
+    def check(self) -> None:
+        """The clients have ended: drain each queue through some node, and compare everything with the ledger."""
+        drained = {}
+        for number, queue in enumerate(self.queues):
+            node = self.nodes.names[(number + self.chooser.randrange(len(self.nodes))) % len(self.nodes)]
+            drained[queue] = self._drain(queue, node)
+        self.ledger.check_drained(drained)
+        self._check_queues()
+        counts = self.ledger.counts
+        self.ledger.note("held: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
+
+    def _drain(self, queue: str, node: str) -> list[Copy]:
+        """Take everything out of the queue and ack it."""
+        client = Client(self.nodes[node].url, timeout=READY_SECONDS)
+        reader = self.ledger.reader(f"the drain on {node}")
+        taken: list[Copy] = []
+        try:
+            channel = client.channel()
+            # Channels of clients that have gone give back what they held, and the queue does that by and by.
+            while (event := channel.get(queue)) is not None or not self._is_empty(channel, queue):
+                if event is None:
+                    time.sleep(LOOK_SECONDS)
+                    continue
+                assert event.body is not None and event.properties is not None
+                copy = reader.delivered(queue, event.body, event.properties.correlation_id, event.method.redelivered)
+                taken.append(copy)
+                reader.acking(copy)
+                channel.ack(event.tag)
+            client.close()
+        finally:
+            client.abort()
+        return taken
+
+    def _is_empty(self, channel: Channel, queue: str) -> bool:
+        """Whether no message and no other channel is left in the queue."""
+        declared = channel.declare(queue, passive=True)
+        return not declared.message_count and not declared.consumer_count
+
+    def _check_queues(self) -> None:
+        clients = {node: Client(self.nodes[node].url, timeout=READY_SECONDS) for node in self.nodes.names}
+        lookers = {node: Looker(client, node) for node, client in clients.items()}
+        try:
+            self.ledger.check_queues(self.nodes.names, lambda node, queue: self._has(lookers[node], queue))
+            channel = clients[self.another()].channel()
+            for queue in self.ledger.queues():
+                if queue not in self.queues:
+                    sent_at = self.ledger.deleting(queue)
+                    channel.delete(queue)
+                    self.ledger.deleted(queue, "", sent_at)
+            self.ledger.check_queues(self.nodes.names, lambda node, queue: self._has(lookers[node], queue))
+        finally:
+            for client in clients.values():
+                client.abort()
+
+    def _has(self, looker: Looker, queue: str) -> bool:
+        is_there = looker.has(queue)
+        if is_there is None:
+            raise Violation(f"the cluster has healed, but {looker.node} says that the home of {queue} is down")
+        return is_there
+
+
+# -- the faults ---
+
+
+def nothing(_rounds: Rounds) -> None:
+    """The clients work undisturbed: nothing may be lost, doubled or come again at all."""
+
+
+def kill_one(rounds: Rounds) -> None:
+    """SIGKILL, and a start on the same directory."""
+    name = rounds.another()
+    rounds.ledger.note(f"kill {name}")
+    rounds.ledger.acks_may_be_lost()
+    rounds.nodes.kill(name)
+    rounds.wait()
+
+
+def kill_all(rounds: Rounds) -> None:
+    """All nodes at once, as in a power cut, except that the kernels keep what was written."""
+    rounds.ledger.acks_may_be_lost()
+    for name in rounds.nodes.names:
+        rounds.nodes.kill(name)
+
+
+def stop_one(rounds: Rounds) -> None:
+    """SIGTERM, and a start on the same directory."""
+    name = rounds.another()
+    rounds.ledger.note(f"stop {name}")
+    rounds.ledger.acks_may_be_lost()
+    rounds.nodes.stop_node(name)
+    rounds.wait()
+
+
+def pause_briefly(rounds: Rounds) -> None:
+    """SIGSTOP for less than anybody notices."""
+    _pause(rounds, rounds.chooser.uniform(0.1, 1.0))
+
+
+def pause_long(rounds: Rounds) -> None:
+    """SIGSTOP for longer than the others wait for a node, so that they declare it down."""
+    _pause(rounds, rounds.chooser.uniform(3.0, 5.0))
+
+
+def _pause(rounds: Rounds, seconds: float) -> None:
+    name = rounds.another()
+    rounds.ledger.note(f"pause {name} for {seconds:.1f} s")
+    rounds.ledger.acks_may_be_lost()
+    rounds.nodes[name].pause()
+    time.sleep(seconds)
+    rounds.nodes[name].resume()

@@ -1,0 +1,75 @@
+"""The rounds against one node, which has no cluster: they find nothing, and they find each planted fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.tests.cluster_system import clients
+from warren.tests.cluster_system.ledger import Ledger, Violation
+from warren.tests.cluster_system.nodes import single_warren
+from warren.tests.cluster_system.rounds import Fault, Rounds, kill_one, nothing, pause_briefly, stop_one
+
+SEED = 1
+
+
+def run(tmp_path, faults: list[Fault], fault: str = "") -> Ledger:
+    with (tmp_path / "account").open("w") as account, single_warren(tmp_path, fault) as nodes:
+        ledger = Ledger(account)
+        nodes.start()
+        rounds = Rounds(nodes, ledger, SEED)
+        rounds.declare()
+        rounds.run(faults)
+        return ledger
+
+
+def test_a_node_that_is_paused_killed_and_stopped_keeps_its_promises(tmp_path):
+    """No promise is broken, and the clients did enough to notice."""
+    counts = run(tmp_path, [nothing, pause_briefly, kill_one, stop_one]).counts
+    for done in ("confirmed", "delivered", "acked", "drained", "declared", "deleted", "looked up"):
+        assert counts[done] > 20, f"the clients did too little: {counts}"
+
+
+#: Python code that makes a node faulty, and the violation that the ledger must find.
+FAULTS = {
+    "every 50th confirm is lost": (
+        r"has not answered \d+ publishes .*P7",
+        """
+from itertools import count
+from warren.actors.channel.confirms import Confirms
+confirmed, numbers = Confirms._confirmed, count(1)
+Confirms._confirmed = lambda self, *span: confirmed(self, *span) if next(numbers) % 50 else None
+""",
+    ),
+    "some messages are lost when they go back to their queue": (
+        r"confirmed messages are lost \(P3\)",
+        """
+from itertools import count
+from warren.store.queue.variable_queue import VariableQueue
+requeue, numbers = VariableQueue.requeue, count(1)
+VariableQueue.requeue = lambda self, tags: requeue(self, tags) if next(numbers) % 4 else self.ack(tags)
+""",
+    ),
+    "every 20th message is twice in its queue": (
+        r"doubled|without the redelivered flag|behind number",
+        """
+from itertools import count
+from warren.store.queue.variable_queue import VariableQueue
+publish, numbers = VariableQueue.publish, count(1)
+def twice(self, origins, contents, body_bytes, expiry, confirm, *rest):
+    taken = publish(self, origins, contents, body_bytes, expiry, confirm, *rest)
+    if not next(numbers) % 20:
+        publish(self, origins, contents, body_bytes, expiry, False)
+    return taken
+VariableQueue.publish = twice
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(tmp_path, monkeypatch, fault):
+    """Without any trouble from outside: the node alone breaks its promises."""
+    monkeypatch.setattr(clients, "ANSWER_SECONDS", 3.0)
+    found, code = FAULTS[fault]
+    with pytest.raises(Violation, match=found):
+        run(tmp_path, [nothing] * 6, code)
