@@ -33,8 +33,8 @@ class QueueRow:
 
     vhost: str
     name: str
-    #: The address of the queue's process. Rows of Metadata's state have None, because an address means something on
-    #: this node only; the routing table has rows with the address.
+    #: The address of the queue's process. Rows of Metadata's state have None; the routing table has rows with the
+    #: address. That of a queue on another node follows from `node`, `queue_id` and `generation`.
     address: Any
     #: Unique for ever: a queue that is declared again under the same name gets another id.
     queue_id: str
@@ -47,7 +47,7 @@ class QueueRow:
     state: QueueState = "running"
     #: The name of a queue that gets a copy of each message routed to this one (AB-79).
     extra_queue: str | None = None
-    #: The node whose process decides about the queue's messages.
+    #: The queue's home: the node whose process decides about the queue's messages.
     node: str = ""
     #: The nodes that keep the queue's messages, `node` first.
     replicas: tuple[str, ...] = ()
@@ -55,6 +55,9 @@ class QueueRow:
     shards: int = 0
     #: The name of the logical queue that this queue is a shard of.
     shard_of: str | None = None
+    #: Counts the processes that the queue has had since its home started, so that nothing that was meant for an earlier
+    #: one reaches a later one.
+    generation: int = 0
 
     def at(self, address: Any) -> QueueRow:
         """The same row with this address. Each declare needs one, and `dataclasses.replace` takes twice as long."""
@@ -74,6 +77,7 @@ class QueueRow:
             self.replicas,
             self.shards,
             self.shard_of,
+            self.generation,
         )
 
 

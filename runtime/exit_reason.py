@@ -49,6 +49,11 @@ class ExitReason:
         """Whether the process had ended before anybody watched it."""
         return self.kind is ExitKind.NOPROC
 
+    @property
+    def is_noconnection(self) -> bool:
+        """Whether the process lives in a system to which the connection is lost, so that it may well run on."""
+        return self.kind is ExitKind.NOCONNECTION
+
     def __str__(self) -> str:
         return f"{self.kind.value}: {self.text}" if self.is_fault else self.text
 

@@ -95,7 +95,7 @@ class QueueLinks:
         if row is None:
             raise no_queue(vhost, name)
         if row.state != "running":
-            raise queue_unavailable(vhost, name, row.state, self._context.node_name)
+            raise queue_unavailable(vhost, name, row.state, row.node)
         if row.exclusive_owner is not None and row.exclusive_owner != self._config.connection_id:
             raise queue_locked(row.vhost, row.name)
         return row
@@ -110,9 +110,9 @@ class QueueLinks:
         found = shards_of(self._context.routing, row)
         for shard in found:
             if shard.state != "running":
-                raise queue_unavailable(shard.vhost, shard.name, shard.state, self._context.node_name)
+                raise queue_unavailable(shard.vhost, shard.name, shard.state, shard.node)
         if len(found) < row.shards:
-            raise queue_unavailable(row.vhost, row.name, "stopped", self._context.node_name)
+            raise queue_unavailable(row.vhost, row.name, "stopped", row.node)
         return found
 
     def read_name(self, name: str) -> str:
@@ -193,9 +193,11 @@ class QueueLinks:
                 self.watch(row)
             try:
                 return await self._process.ask(row.address, message)
-            except ProcessDown:
+            except ProcessDown as down:
+                if down.reason.is_noconnection:
+                    raise queue_unavailable(row.vhost, row.name, "down", row.node) from None
                 row = await self.restarted(row)
-        raise queue_unavailable(row.vhost, row.name, "crashed", self._context.node_name)
+        raise queue_unavailable(row.vhost, row.name, "crashed", row.node)
 
     async def restarted(self, row: QueueRow) -> QueueRow:
         """Wait until the queue whose process at `row.address` has died runs again, and return its new row.
@@ -209,7 +211,7 @@ class QueueLinks:
                 timeout=self._context.settings.channel_operation_timeout / 1000,
             )
         except ProcessTimeout:
-            raise queue_unavailable(row.vhost, row.name, "timeout", self._context.node_name) from None
+            raise queue_unavailable(row.vhost, row.name, "timeout", row.node) from None
         if again.queue_id != row.queue_id:
             raise no_queue(row.vhost, row.name)  # the queue was deleted, and another one has its name
         return again

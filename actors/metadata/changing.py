@@ -1,8 +1,9 @@
 """`Changing`: how the handlers of Metadata change the state. They propose a command, wait for what becomes of it, and
 perform its effects.
 
-The effects of a command are performed by whoever proposed it, after the log has answered. So a queue's process starts
-after its row is on the disk, and its files are removed after the row is gone from the disk.
+The effects of a command are performed after the log has answered. So a queue's process starts after its row is on the
+disk, and its files are removed after the row is gone from the disk. What a command that another node proposed asks of
+this node is the matter of `Elsewhere`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from ...runtime.contract import Address
 from ...runtime.errors import ProcessDown, ProcessError
 from ...runtime.process import STEP, Process
 from ...runtime.signal import Signal
+from ..node.context import NodeContext
 from ..node.contract import ToQueueSupervisor, to_node, to_queue_supervisor
+from .elsewhere import Elsewhere
 from .live_policies import LivePolicies
 from .log import Log, Outcome
 from .state.commands import Command, DeleteExchange, DeleteQueue, DeleteVhost, TrimBindings, TrimVhost
@@ -58,6 +61,7 @@ class Changing:
         state: State,
         log: Log,
         policies: LivePolicies,
+        context: NodeContext,
     ) -> None:
         self._process = process
         self._node = node
@@ -67,6 +71,16 @@ class Changing:
         self._policies = policies
         #: The queue supervisor of each virtual host that runs. A virtual host that is down has none.
         self.supervisors: dict[str, Address[ToQueueSupervisor]] = {}
+        self._node_name = context.node_name
+        self.elsewhere = Elsewhere(
+            process,
+            context.node_name,
+            routing,
+            state,
+            context.peers,
+            self._follow,
+            context.settings.channel_operation_timeout / 1000,
+        )
 
     # -- proposals ---
 
@@ -151,10 +165,16 @@ class Changing:
 
     def _perform(self, effect: Effect) -> Coroutine[Any, Any, None]:
         if isinstance(effect, StartQueue):
+            if effect.row.node != self._node_name:
+                return self.elsewhere.home_started(effect.row)
             return self._start_queue(effect.row)
         if isinstance(effect, EndQueue):
             return self._end_queue(effect.vhost, effect.queue_id)
         return self._start_vhost(effect.name) if isinstance(effect, StartVhost) else self._stop_vhost(effect.name)
+
+    def _follow(self, effect: Effect) -> Coroutine[Any, Any, None]:
+        """Perform an effect of a command that another node proposed."""
+        return self._start_vhost_too(effect.name) if isinstance(effect, StartVhost) else self._perform(effect)
 
     async def _start_queue(self, row: QueueRow) -> None:
         """Start a queue and show it to channels. If that fails its row is deleted. Raises AmqpError."""
@@ -173,13 +193,18 @@ class Changing:
         self._policies.queue_started(started, version)
         current = self._state.queue(row.vhost, row.name)
         if current is row:
-            self._routing.put_queue(started)
+            self.show_own(started)
         elif current is not None and current.queue_id == row.queue_id:
-            self._routing.put_queue(replace(started, state=current.state))
+            self.show_own(replace(started, state=current.state))
         else:
             # The virtual host was deleted while the queue started, or the queue has ended by itself already.
             self._state.rows(row.vhost)
             self.forget_queue(row.vhost, row.queue_id)
+
+    def show_own(self, row: QueueRow) -> None:
+        """Show a queue that is at home here, with the address of its process."""
+        self._routing.put_queue(row)
+        self.elsewhere.own_started(row)
 
     async def _end_queue(self, vhost: str, queue_id: str) -> None:
         """Have the queue's supervisor end it, not restart it (AB-63), and remove its files, which must come last
@@ -200,6 +225,22 @@ class Changing:
             await self.note(DeleteVhost(name, is_ended=True))
             raise
         self._routing.add_vhost(name, self._state.vhosts[name])
+        self._policies.recovered(name)
+
+    async def _start_vhost_too(self, name: str) -> None:
+        """Start a virtual host that another node has created. If that fails it is down here, and tried again later."""
+        rows = self._state.vhosts.get(name)
+        if rows is None:
+            return
+        self._routing.add_vhost(name, rows)
+        for row in rows.queues.values():
+            if row.node != self._node_name:
+                self.elsewhere.show_queue(row)
+        try:
+            self.supervisors[name], _ = await self._process.ask(self._node, to_node.start_vhost(name, []))
+        except ProcessError:
+            self._routing.set_down(name)
+            raise
         self._policies.recovered(name)
 
     async def _stop_vhost(self, name: str) -> None:

@@ -177,6 +177,20 @@ class ToMetadata(Contract):
         """
 
     @message
+    def await_queue(self, vhost: str, name: str, queue_id: str) -> bool:
+        """From the Metadata of another node, which has declared a queue at home here: answered True when it runs.
+
+        Raises AmqpError if it cannot be started, or is deleted meanwhile.
+        """
+
+    @message
+    def node_met(self, node: str, system: str) -> None:
+        """From whoever keeps the connection to another node: its processes are in this system of actors.
+
+        Answered when the routing table shows the queues of that node with their addresses in it.
+        """
+
+    @message
     def connection_opened(self, connection_id: str) -> None:
         """From connections: delete this connection's exclusive queues if it crashes.
 

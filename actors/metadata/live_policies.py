@@ -28,8 +28,10 @@ SLICE = 50
 class LivePolicies:
     """Belongs to `process`, the Metadata."""
 
-    def __init__(self, process: Process, routing: RoutingTable, definitions: Definitions) -> None:
+    def __init__(self, process: Process, here: str, routing: RoutingTable, definitions: Definitions) -> None:
         self._process = process
+        #: The name of this node. Other nodes see to the queues that are at home there.
+        self._here = here
         self._routing = routing
         self._definitions = definitions
         #: By virtual host: the policies that queues and exchanges follow.
@@ -83,7 +85,8 @@ class LivePolicies:
             self._running.discard(vhost)
 
     async def _follow_from(self, vhost: str, followed: VhostPolicies | None, wanted: VhostPolicies | None) -> None:
-        exchanges, queues = self._routing.exchanges(vhost), self._routing.queues(vhost)
+        exchanges = self._routing.exchanges(vhost)
+        queues = [row for row in self._routing.queues(vhost) if row.node == self._here]
         for at in range(0, len(exchanges), SLICE):
             for exchange in exchanges[at : at + SLICE]:
                 self._show_alternate(exchange, wanted)

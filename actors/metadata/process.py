@@ -41,6 +41,7 @@ from ...store.data_dir.data_dir import DataDir
 from ..connection.contract import to_connection
 from ..events.events import watching_exchanges
 from ..node.context import NodeContext
+from ..node.peers import METADATA_NAME, QUEUES
 from .changing import Changing
 from .contract import ToMetadata
 from .exchanges import Exchanges
@@ -105,8 +106,8 @@ class Metadata(Process):
         self.routing = routing
         #: Where new queues are: the node that decides, and all that keep their messages.
         self.home = name, (name,)
-        self.policies = LivePolicies(self, routing, state.definitions)
-        self.changing = Changing(self, node, routing, state, self.log, self.policies)
+        self.policies = LivePolicies(self, name, routing, state.definitions)
+        self.changing = Changing(self, node, routing, state, self.log, self.policies, context)
         self.exchanges = Exchanges(self, self.log, self.changing, self._answer_with)
         self.queues = Queues(self, routing, state, self.changing, self.policies, name, data_dir is not None)
         self.owner_waiters = OwnerWaiters(self, routing)
@@ -114,6 +115,8 @@ class Metadata(Process):
             routing, self.changing, self.queues, self.turns, watching_exchanges(context.settings)
         )
         self.recovery = Recovery(self, node, routing, state, self.changing, self.queues, self.policies, name)
+        self.register(METADATA_NAME)
+        self.register_family(QUEUES, self.changing.elsewhere.find)
         if data_dir is not None:
             await self.recovery.recover(DataDir(data_dir), self.log)
 
@@ -122,13 +125,19 @@ class Metadata(Process):
 
     # --- the log ---
 
-    def _applied(self, command: Command, applied: Applied) -> None:
-        """A command was applied to the state: show readers what changed."""
+    def _applied(self, command: Command, applied: Applied, is_own: bool = True) -> None:
+        """A command was applied to the state: show readers what changed.
+
+        Unless this node has proposed it, `is_own`, nobody here waits to perform its effects.
+        """
+        if applied.effects and not is_own:
+            self.changing.elsewhere.perform(applied.effects)
         if not applied.changes:
             return
         rows = [change for change in applied.changes if not isinstance(change, (RecordPut, RecordRemoved))]
         # The routing table's version changes for records too: what channels remember of a publish may follow from them.
         self.routing.publish(rows)
+        self.changing.elsewhere.show(rows)
         self.events.emit_applied(self, command, applied.changes)
         self.policies.exchanges_added(change for change in rows if isinstance(change, ExchangePut))
         self.queues.published(rows)
@@ -294,15 +303,21 @@ class Metadata(Process):
     def on_queue_killed(self, sender: Sender, vhost: str, name: str, queue_id: str) -> Coroutine[Any, Any, None] | None:
         return self.queues.was_killed(vhost, name, queue_id)
 
-    def on_queue_restarted(
+    async def on_queue_restarted(
         self, sender: Sender, vhost: str, name: str, queue_id: str, address: Address[ToQueue]
     ) -> None:
-        self.queues.restarted(vhost, name, queue_id, address)
+        await self.queues.restarted(vhost, name, queue_id, address)
 
     async def on_queue_recovered(
         self, sender: Sender, vhost: str, name: str, queue_id: str, address: Address[ToQueue]
     ) -> None:
-        await self.queues.recovered(vhost, name, queue_id, address)
+        await self.queues.restarted(vhost, name, queue_id, address)
+
+    def on_await_queue(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
+        self.changing.elsewhere.await_queue(sender, vhost, name, queue_id)
+
+    async def on_node_met(self, sender: Sender, node: str, system: str) -> None:
+        await self.changing.elsewhere.node_met(node, system)
 
     async def on_queue_crashed(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
         await self.queues.crashed(vhost, name, queue_id)

@@ -29,7 +29,7 @@ from .changing import Changing
 from .contract import ToMetadata, to_metadata
 from .live_policies import LivePolicies
 from .restart_waiters import RestartWaiters
-from .state.commands import DeclareQueue, DeleteQueue, SetQueueStates
+from .state.commands import DeclareQueue, DeleteQueue, RestartQueue, SetQueueStates
 from .state.queues import check_owner
 from .state.state import State
 
@@ -47,7 +47,7 @@ class Queues:
         state: State,
         changing: Changing,
         policies: LivePolicies,
-        node_name: str,
+        here: str,
         is_durable: bool,
     ) -> None:
         self._process = process
@@ -55,12 +55,13 @@ class Queues:
         self._state = state
         self._changing = changing
         self._policies = policies
-        self._node_name = node_name
+        #: The name of this node.
+        self._here = here
         #: Whether durable queues outlive their processes.
         self._is_durable = is_durable
         #: The ids of the logical queues that are being deleted.
         self._deleting: set[str] = set()
-        self.restart_waiters = RestartWaiters(process, routing, node_name)
+        self.restart_waiters = RestartWaiters(process, routing)
 
     # --- declared and deleted ---
 
@@ -71,7 +72,7 @@ class Queues:
         row = self._routing.queue(vhost, name)
         if row is None:
             # It has ended by itself since, or its virtual host is being started.
-            raise queue_unavailable(vhost, name, "", self._node_name)
+            raise queue_unavailable(vhost, name, "", command.row.node)
         return row, bool(applied.changes)
 
     async def delete(self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str, by: str) -> int:
@@ -169,24 +170,29 @@ class Queues:
 
     # --- changes of state ---
 
-    def restarted(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
+    async def restarted(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
         """The queue runs at another address, whatever its state was before.
 
         A queue without a row was deleted: its process crashed while it ended, and the supervisor must not restart it.
         """
-        row = self._state.queue(vhost, name)
-        if row is None or row.queue_id != queue_id:
+        row = self._row(vhost, name, queue_id)
+        if row is not None:
+            generation = row.generation + 1
+            self._changing.elsewhere.own_starts(row, generation, address)
+            await self._changing.note(RestartQueue(vhost, name, queue_id, generation))
+            row = self._row(vhost, name, queue_id)
+        if row is None:
             self._changing.forget_queue(vhost, queue_id)
             return
-        self._routing.put_queue(row.at(address))
+        self._changing.show_own(row.at(address))
         # It read the policies when it started, at some time in the past.
         self._policies.queue_started(row.at(address), -1)
         self.restart_waiters.row_changed(vhost, name)
 
-    async def recovered(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
-        """The queue, which could not be started before, runs at this address."""
-        await self._changing.note(SetQueueStates(vhost, ((name, queue_id, "running"),)))
-        self.restarted(vhost, name, queue_id, address)
+    def _row(self, vhost: str, name: str, queue_id: str) -> QueueRow | None:
+        """The row of the queue with this id, if it has not been deleted."""
+        row = self._state.queue(vhost, name)
+        return row if row is not None and row.queue_id == queue_id else None
 
     async def crashed(self, vhost: str, name: str, queue_id: str) -> None:
         """The queue crashed too often, and is not restarted."""
@@ -210,10 +216,12 @@ class Queues:
         return self._changing.note(DeleteQueue(vhost, name, queue_id, is_ended=True))
 
     async def all_stopped(self, vhost: str) -> None:
+        """The processes of this virtual host have ended on this node."""
         rows = self._state.vhosts.get(vhost)
         if rows is not None:
             state: QueueState = "stopped"
-            states = tuple((row.name, row.queue_id, state) for row in rows.queues.values())
+            own = [row for row in rows.queues.values() if row.node == self._here]
+            states = tuple((row.name, row.queue_id, state) for row in own)
             await self._changing.note(SetQueueStates(vhost, states))
 
     def published(self, changes: Sequence[Change]) -> None:

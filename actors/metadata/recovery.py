@@ -84,7 +84,7 @@ class Recovery:
     async def _start_vhost(self, name: str) -> None:
         """Have the queues of a virtual host recovered, and show them in the routing table."""
         shown = self._shown(name)
-        rows = list(self._state.vhosts[name].queues.values())
+        rows = self._own_rows(name)
         try:
             supervisor, rows = await self._process.ask(self._node, to_node.start_vhost(name, rows))
         except ProcessError as error:
@@ -95,6 +95,14 @@ class Recovery:
             await self._queues.all_stopped(name)
         else:
             await self._started(name, supervisor, shown, rows)
+
+    def _own_rows(self, vhost: str) -> list[QueueRow]:
+        """The rows of the queues at home here. Those of other nodes are shown at once, with the addresses there."""
+        rows = list(self._state.vhosts[vhost].queues.values())
+        for row in rows:
+            if row.node != self._node_name:
+                self._changing.elsewhere.show_queue(row)
+        return [row for row in rows if row.node == self._node_name]
 
     def _shown(self, vhost: str) -> dict[str, QueueRow]:
         """The queues of a virtual host in the routing table, by id."""
@@ -135,7 +143,7 @@ class Recovery:
                 states.append((name, queue_id, "running"))
         await self._changing.note(SetQueueStates(vhost, tuple(states)))
         for row in news:
-            routing.put_queue(row)
+            self._changing.show_own(row)
 
     def _finish(self, vhost: str) -> None:
         """The table has everything of this virtual host now."""
@@ -151,7 +159,7 @@ class Recovery:
             return
         routing.recovering.add(name)
         shown = self._shown(name)
-        wanted = [replace(row, state="running") for row in self._state.vhosts[name].queues.values() if row.durable]
+        wanted = [replace(row, state="running") for row in self._own_rows(name) if row.durable]
         try:
             supervisor, rows = await self._process.ask(self._node, to_node.start_vhost(name, wanted))
         except ProcessError as error:

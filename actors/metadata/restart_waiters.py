@@ -28,10 +28,9 @@ class RestartWaiters:
     gets the third one.
     """
 
-    def __init__(self, process: Process, routing: RoutingTable, node_name: str) -> None:
+    def __init__(self, process: Process, routing: RoutingTable) -> None:
         self._process = process
         self._routing = routing
-        self._node_name = node_name
         #: By virtual host and queue: who asked, and the address it found dead.
         self._waiting: dict[tuple[str, str], list[tuple[Sender, Address[ToQueue]]]] = {}
 
@@ -70,5 +69,5 @@ class RestartWaiters:
         if row is None:
             return no_queue(vhost, name)
         if row.state != "running":
-            return queue_unavailable(vhost, name, row.state, self._node_name)
+            return queue_unavailable(vhost, name, row.state, row.node)
         return None

@@ -13,9 +13,9 @@ are all of the record's. A virtual host that was described has the fields of its
 Arguments are an encoded field table with its length, so that every value keeps its type letter (AB-47). Fields that
 follow from others are not stored: the alternate exchange is among the arguments, and a binding is durable if both ends
 are. Nor are the exchanges that every virtual host has (AB-64). A row that is not as nearly all rows are has more
-fields: `durable` if it is not, and a queue's `exclusive_owner`, `state`, `extra_queue`, `shards` and `shard_of`. Only
-the last two are ever on a disk, because a durable queue has no exclusive owner (AB-83) and is not running when it is
-read; a copy of a whole state has the others too.
+fields: `durable` if it is not, and a queue's `exclusive_owner`, `state`, `extra_queue`, `generation`, `shards` and
+`shard_of`. A node that is alone has only the last two on its disk, because a durable queue has no exclusive owner
+(AB-83), and it is not running and has no process when it is read; a copy of a whole state has the others too.
 Rows of older versions lack `node` and `replicas`.
 """
 
@@ -63,7 +63,7 @@ RowKey = tuple[str, tuple[str | bytes, ...]]
 
 #: Fields that a row has only if the value is another one.
 _USUAL: dict[str, Any] = {"durable": True, "exclusive_owner": None, "state": "running", "extra_queue": None}
-_USUAL |= {"shards": 0, "shard_of": None}
+_USUAL |= {"shards": 0, "shard_of": None, "generation": 0}
 
 
 def is_durable(change: effects.Change) -> bool:

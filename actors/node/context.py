@@ -17,6 +17,7 @@ from ...store.disk.real_disk import RealDisk
 from ..events.events import Events
 from ..message_index.places import IndexPlaces
 from .extensions import NO_EXTENSIONS, Extensions
+from .peers import Peers
 from .sessions import Sessions
 
 if TYPE_CHECKING:
@@ -51,3 +52,5 @@ class NodeContext:
     events: Events = field(default_factory=Events)
     #: Where the message index of each virtual host is. The virtual hosts enter it.
     index_places: IndexPlaces = field(default_factory=IndexPlaces)
+    #: The other nodes of the cluster. Metadata alone changes it.
+    peers: Peers = field(default_factory=Peers)

@@ -113,6 +113,19 @@ class SetQueueStates(NamedTuple):
     states: tuple[tuple[str, str, QueueState], ...]
 
 
+class RestartQueue(NamedTuple):
+    """The queue has another process, whatever its state was before (AB-63). A queue that does not exist any more stays
+    away.
+    """
+
+    vhost: str
+    name: str
+    queue_id: str
+    #: The generation of the process. One that is not above the row's changes nothing, so a command that is applied
+    #: twice takes effect once.
+    generation: int
+
+
 class EndConnection(NamedTuple):
     """A connection has ended without deleting its exclusive queues: it can declare no more of them (AB-84)."""
 
@@ -159,6 +172,7 @@ Command = (
     | DeclareQueue
     | DeleteQueue
     | SetQueueStates
+    | RestartQueue
     | EndConnection
     | DefinitionCommand
 )

@@ -13,7 +13,7 @@ from ....routing.phrases import check_not_reserved, queue_locked, queue_phrase, 
 from ....routing.rows import QueueRow
 from ....routing.shards import check_not_shard, shard_name
 from ....routing.vhost_rows import VhostRows
-from .commands import DeclareQueue, DeleteQueue, SetQueueStates
+from .commands import DeclareQueue, DeleteQueue, RestartQueue, SetQueueStates
 from .effects import Applied, Effect, EndQueue
 
 #: The longest name that a client can write into a method, in bytes.
@@ -94,6 +94,15 @@ def set_queue_states(rows: VhostRows, command: SetQueueStates) -> list[Change]:
             rows.put_queue(row)
             changes.append(QueuePut(row))
     return changes
+
+
+def restart_queue(rows: VhostRows, command: RestartQueue) -> list[Change]:
+    row = rows.queues.get(command.name)
+    if row is None or row.queue_id != command.queue_id or row.generation >= command.generation:
+        return []
+    row = replace(row, state="running", generation=command.generation)
+    rows.put_queue(row)
+    return [QueuePut(row)]
 
 
 def check_owner(row: QueueRow, connection_id: str) -> None:

@@ -32,6 +32,7 @@ from .commands import (
     EndConnection,
     PutRecords,
     RemoveRecords,
+    RestartQueue,
     SetQueueStates,
     TrimBindings,
     TrimVhost,
@@ -40,7 +41,7 @@ from .commands import (
 from .definitions import change_user, put_records, remove_all, remove_records
 from .effects import Applied, Change, Effect, StartQueue, StartVhost, StopVhost
 from .exchanges import delete_exchange, new_exchange
-from .queues import delete_queue, new_queues, set_queue_states
+from .queues import delete_queue, new_queues, restart_queue, set_queue_states
 
 #: Why a command is refused: DefinitionError if it is one of operators on definitions.
 Refusal = AmqpError | DefinitionError
@@ -100,6 +101,9 @@ def apply(state: State, command: Command) -> Applied:
     if isinstance(command, SetQueueStates):
         rows = state.vhosts.get(command.vhost)
         return Applied([] if rows is None else set_queue_states(rows, command), [])
+    if isinstance(command, RestartQueue):
+        rows = state.vhosts.get(command.vhost)
+        return Applied([] if rows is None else restart_queue(rows, command), [])
     if isinstance(command, RemoveRecords):
         return Applied(remove_records(state.definitions, command), [])
     if isinstance(command, EndConnection):

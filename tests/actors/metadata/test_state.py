@@ -16,6 +16,7 @@ from warren.actors.metadata.state.commands import (
     DeleteQueue,
     DeleteVhost,
     EndConnection,
+    RestartQueue,
     SetQueueStates,
     Unbind,
 )
@@ -222,6 +223,17 @@ class TestQueues:
         changed = replace(queue(), state="stopped")
         assert apply(state, SetQueueStates(V, states)) == Applied([QueuePut(changed)], [])
         assert state.queue(V, "q") == changed
+
+    def test_each_process_of_a_queue_has_a_generation(self, state):
+        """A restart gives the row a higher generation, once, and leaves another queue of that name alone (CL-10)."""
+        declare(state, queue())
+        apply(state, SetQueueStates(V, (("q", "1", "stopped"),)))
+        again = replace(queue(), generation=1)
+        assert apply(state, RestartQueue(V, "q", "1", 1)) == Applied([QueuePut(again)], [])
+        assert apply(state, RestartQueue(V, "q", "1", 1)) == NOTHING
+        for command in (RestartQueue(V, "q", "0", 2), RestartQueue(V, "r", "1", 2), RestartQueue("gone", "q", "1", 2)):
+            assert apply(state, command) == NOTHING
+        assert state.queue(V, "q") == again
 
     def test_an_ended_connection_declares_no_exclusive_queue(self, state, monkeypatch):
         """Nobody would delete it. The ids of the last connections are remembered, of older ones no more (AB-84)."""

@@ -25,6 +25,7 @@ from warren.actors.metadata.state.commands import (
     EndConnection,
     PutRecords,
     RemoveRecords,
+    RestartQueue,
     SetQueueStates,
     Unbind,
 )
@@ -145,6 +146,7 @@ COMMANDS = st.one_of(
     st.builds(DeleteQueue, VHOSTS, NAMES, IDS, st.booleans()),
     st.builds(DeleteExchange, VHOSTS, NAMES, st.booleans()),
     st.builds(SetQueueStates, VHOSTS, st.lists(STATES, max_size=3).map(tuple)),
+    st.builds(RestartQueue, VHOSTS, NAMES, IDS, st.integers(1, 3)),
     DEFINITIONS,
     DEFINITIONS,
     st.one_of(

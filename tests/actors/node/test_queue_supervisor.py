@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from thespian.actors import ActorExitRequest
 
@@ -30,7 +32,8 @@ def test_a_crashed_queue_is_restarted(client, declare, routing, eventually):
     eventually(lambda: routing.queue(V, "q").address != row.address)
     again = routing.queue(V, "q")
     assert (again.queue_id, again.state, again.durable) == (row.queue_id, "running", True)
-    assert client.ask(again.address, ("row",), WAIT) == (again, False), (
+    assert again.generation == row.generation + 1, "another node must be able to tell the processes apart"
+    assert client.ask(again.address, ("row",), WAIT) == (replace(again, generation=0), False), (
         "everything is in memory, so there is nothing to recover"
     )
     assert declare() == (again, False)

@@ -1,0 +1,197 @@
+"""`Elsewhere`: the part of Metadata that has to do with other nodes (cluster section 9).
+
+Every node of a cluster applies every command, whichever node proposed it. So each node shows the queues of all nodes in
+its routing table, those of others with addresses that follow from their rows (`node/peers`), and performs the effects
+that concern it: a queue is started by its home, a virtual host by every node. The node that proposed the command
+performs its part before it answers, and asks the home of a queue to answer when the queue runs (`await_queue`).
+
+Effects of commands of others are performed in their order in each virtual host, because a queue cannot be started
+before its virtual host.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...amqp.errors import AmqpError
+from ...routing.changes import Change, QueuePut, QueueRemoved
+from ...routing.phrases import no_queue, queue_unavailable
+from ...routing.rows import QueueRow
+from ...routing.table import RoutingTable
+from ...runtime.contract import Address, Sender
+from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from ...runtime.process import Process
+from ..node.peers import Peers
+from .contract import to_metadata
+from .state.effects import Effect, EndQueue, StartQueue
+from .state.state import State
+
+if TYPE_CHECKING:
+    from ..queue.contract import ToQueue
+
+log = logging.getLogger("warren.metadata")
+
+#: Queues that are shown in one turn when a node that has started again is met.
+ROWS_AT_A_TIME = 1_000
+
+
+class Elsewhere:
+    """Belongs to `process`, the Metadata of the node `here`.
+
+    perform   performs an effect of a command that another node proposed
+    timeout   seconds to wait for the home of a queue
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        here: str,
+        routing: RoutingTable,
+        state: State,
+        peers: Peers,
+        perform: Callable[[Effect], Coroutine[Any, Any, None]],
+        timeout: float,
+    ) -> None:
+        self._process = process
+        self._here = here
+        self._routing = routing
+        self._state = state
+        self._peers = peers
+        self._perform = perform
+        self._timeout = timeout
+        #: By virtual host: effects of other nodes' commands that are not performed yet.
+        self._effects: dict[str, deque[Effect]] = {}
+        #: By queue id: the nodes that wait until the queue, which is starting here, runs.
+        self._waiting: dict[str, list[Sender]] = {}
+        #: The rows of the queues at home here, by id. Empty as long as this node has never met another one.
+        self._own: dict[str, QueueRow] = {}
+        #: The processes of queues here that run, but are not in the routing table yet, by name behind `q/`.
+        self._next: dict[str, Address[ToQueue]] = {}
+
+    # -- what others proposed ---
+
+    def perform(self, effects: Iterable[Effect]) -> None:
+        """Perform what a command of another node asks of this one."""
+        for effect in effects:
+            if isinstance(effect, StartQueue):
+                if effect.row.node != self._here:
+                    continue
+                vhost = effect.row.vhost
+                self._waiting.setdefault(effect.row.queue_id, [])
+            else:
+                vhost = effect.vhost if isinstance(effect, EndQueue) else effect.name
+            waiting = self._effects.get(vhost)
+            if waiting is not None:
+                waiting.append(effect)
+            else:
+                self._effects[vhost] = deque((effect,))
+                self._process.spawn(self._perform_all(vhost))
+
+    async def _perform_all(self, vhost: str) -> None:
+        effects = self._effects[vhost]
+        while effects:
+            effect = effects.popleft()
+            error: AmqpError | None = None
+            try:
+                await self._perform(effect)
+            except AmqpError as refusal:
+                error = refusal
+            except ProcessError as failure:
+                log.error("vhost '%s' cannot follow a change that another node made: %s", vhost, failure)
+            if isinstance(effect, StartQueue):
+                self._answer(effect.row.queue_id, error)
+        del self._effects[vhost]
+
+    def _answer(self, queue_id: str, error: AmqpError | None) -> None:
+        for sender in self._waiting.pop(queue_id, ()):
+            if error is None:
+                self._process.reply(sender, True)
+            else:
+                self._process.reply_error(sender, error)
+
+    # -- the start of a queue at its home ---
+
+    def await_queue(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
+        """Answer another node True when this queue, which is at home here, runs. Raises AmqpError if it cannot."""
+        waiting = self._waiting.get(queue_id)
+        row = self._routing.queue(vhost, name)
+        if waiting is not None:
+            waiting.append(sender)
+        elif row is not None and row.queue_id == queue_id:
+            self._process.reply(sender, True)
+        else:
+            self._process.reply_error(sender, no_queue(vhost, name))
+
+    async def home_started(self, row: QueueRow) -> None:
+        """Return when the home of a new queue has started it. Raises AmqpError if it cannot, or cannot be reached."""
+        question = to_metadata.await_queue(row.vhost, row.name, row.queue_id)
+        try:
+            await self._process.ask(self._peers.metadata(row.node), question, timeout=self._timeout)
+        except (ProcessDown, ProcessTimeout):
+            raise queue_unavailable(row.vhost, row.name, "down", row.node) from None
+
+    # -- the routing table ---
+
+    def show(self, changes: Sequence[Change]) -> None:
+        """The routing table has these changes: give the rows of queues on other nodes their addresses."""
+        for change in changes:
+            if isinstance(change, QueuePut):
+                if change.row.node != self._here and self._routing.has_vhost(change.row.vhost):
+                    self.show_queue(change.row)
+                elif change.row.queue_id in self._own:
+                    self._keep(change.row)
+            elif isinstance(change, QueueRemoved):
+                self._own.pop(change.row.queue_id, None)
+
+    def show_queue(self, row: QueueRow) -> None:
+        """Show a queue that is at home on another node."""
+        self._routing.put_queue(row.at(self._peers.queue(row)))
+
+    def own_starts(self, row: QueueRow, generation: int, address: Address[ToQueue]) -> None:
+        """A queue that is at home here has another process at `address`, of which the other nodes are about to be told.
+
+        What they send it may arrive before the routing table of this node shows it.
+        """
+        if self._peers:
+            self._next[f"{row.queue_id}/{generation}"] = address
+
+    def own_started(self, row: QueueRow) -> None:
+        """A queue that is at home here is in the routing table with the address of its process."""
+        if self._peers:
+            self._own[row.queue_id] = row
+            self._next.pop(_name(row), None)
+
+    def _keep(self, row: QueueRow) -> None:
+        shown = self._routing.queue(row.vhost, row.name)
+        if shown is not None and shown.queue_id == row.queue_id:
+            self._own[row.queue_id] = shown
+
+    def find(self, name: str) -> Address[ToQueue] | None:
+        """The address of the queue with this name behind `q/`, `<queue id>/<generation>`; None if it has none now."""
+        row = self._own.get(name.partition("/")[0])
+        return row.address if row is not None and _name(row) == name else self._next.get(name)
+
+    async def node_met(self, node: str, system: str) -> None:
+        """This node is connected to another one, whose processes are in that system."""
+        is_first = not self._peers
+        if not self._peers.met(node, system):
+            return
+        shown = [row for vhost in self._routing.vhosts() for row in self._routing.queues(vhost)]
+        if is_first:
+            # In one turn, because the other node may use any of them from now on.
+            self._own = {row.queue_id: row for row in shown if row.node == self._here}
+        theirs = [row for row in shown if row.node == node]
+        for at in range(0, len(theirs), ROWS_AT_A_TIME):
+            for row in theirs[at : at + ROWS_AT_A_TIME]:
+                current = self._routing.queue(row.vhost, row.name)
+                if current is not None and current.queue_id == row.queue_id:
+                    self.show_queue(current)
+            await self._process.next_turn()
+
+
+def _name(row: QueueRow) -> str:
+    """The name of the queue's process behind `q/`."""
+    return f"{row.queue_id}/{row.generation}"

@@ -1,0 +1,73 @@
+"""`Peers`: the other nodes of the cluster, and the addresses of the processes on them that have names.
+
+A process that others reach from another node has a name there: `q/<queue id>/<generation>` is that of a queue's
+process, `c/<channel id>` that of a channel that receives direct replies, and Metadata is `meta`. Its address is
+
+    <node>-<incarnation>/<name>
+
+so it follows from the row of the queue, and nobody has to ask for it (CL-10). It leads nowhere while the nodes are not
+connected, and no longer when the node has started again or the queue has another process: then it is like the address
+of a process that has ended (`runtime/remote_systems`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...runtime.address import LoopAddress
+from ...runtime.contract import Address
+
+if TYPE_CHECKING:
+    from ...routing.rows import QueueRow
+    from ..channel.contract import ToChannel
+    from ..metadata.contract import ToMetadata
+    from ..queue.contract import ToQueue
+
+#: The name under which Metadata is reached from other nodes.
+METADATA_NAME = "meta"
+
+#: The families of names of queues and of channels that receive direct replies.
+QUEUES, CHANNELS = "q", "c"
+
+
+class Peers:
+    """What one node knows about the others. Metadata alone changes it."""
+
+    def __init__(self) -> None:
+        #: By node: the system of actors that it had when this node was connected to it last.
+        self._systems: dict[str, str] = {}
+
+    def __bool__(self) -> bool:
+        """Whether this node has ever been connected to another one."""
+        return bool(self._systems)
+
+    def met(self, node: str, system: str) -> bool:
+        """This node is connected to `node`, whose processes are in that system. Return whether it has a new one."""
+        is_new = self._systems.get(node) != system
+        self._systems[node] = system
+        return is_new
+
+    def nodes(self) -> list[str]:
+        """The nodes that this one has been connected to."""
+        return list(self._systems)
+
+    def node_of(self, system: str) -> str | None:
+        """The node of which this system is the latest run that this node was connected to."""
+        return next((node for node, own in self._systems.items() if own == system), None)
+
+    def queue(self, row: QueueRow) -> Address[ToQueue]:
+        """The address of a queue on another node."""
+        return self._named(row.node, f"{QUEUES}/{row.queue_id}/{row.generation}")
+
+    def metadata(self, node: str) -> Address[ToMetadata]:
+        """The address of the Metadata of another node."""
+        return self._named(node, METADATA_NAME)
+
+    def channel(self, node: str, channel_id: str) -> Address[ToChannel]:
+        """The address of a channel on another node that receives direct replies."""
+        return self._named(node, f"{CHANNELS}/{channel_id}")
+
+    def _named(self, node: str, name: str) -> Any:
+        # A node that this one was never connected to has no system yet. An address without an incarnation is that of no
+        # process, and messages to it fail as those to any node that is not connected.
+        return LoopAddress(f"{self._systems.get(node, node + '-')}/{name}")
