@@ -184,13 +184,6 @@ class ToMetadata(Contract):
         """
 
     @message
-    def node_met(self, node: str, system: str) -> None:
-        """From whoever keeps the connection to another node: its processes are in this system of actors.
-
-        Answered when the routing table shows the queues of that node with their addresses in it.
-        """
-
-    @message
     def connection_opened(self, connection_id: str) -> None:
         """From connections: delete this connection's exclusive queues if it crashes.
 

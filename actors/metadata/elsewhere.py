@@ -175,7 +175,9 @@ class Elsewhere:
         return row.address if row is not None and _name(row) == name else self._next.get(name)
 
     async def node_met(self, node: str, system: str) -> None:
-        """This node is connected to another one, whose processes are in that system."""
+        """This node is connected to another one, whose processes are in that system: show its queues with their
+        addresses there.
+        """
         is_first = not self._peers
         if not self._peers.met(node, system):
             return

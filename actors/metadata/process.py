@@ -316,9 +316,6 @@ class Metadata(Process):
     def on_await_queue(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
         self.changing.elsewhere.await_queue(sender, vhost, name, queue_id)
 
-    async def on_node_met(self, sender: Sender, node: str, system: str) -> None:
-        await self.changing.elsewhere.node_met(node, system)
-
     async def on_queue_crashed(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
         await self.queues.crashed(vhost, name, queue_id)
 
