@@ -14,6 +14,7 @@ from .policies import VhostPolicies
 from .records import (
     TABLES,
     GlobalParameter,
+    Node,
     Parameter,
     Permission,
     Policy,
@@ -38,6 +39,7 @@ class Definitions:
         "parameters",
         "global_parameters",
         "policies",
+        "nodes",
         "_of_vhost",
         "_with_policies",
         "_limits",
@@ -52,6 +54,7 @@ class Definitions:
         self.parameters: dict[RecordKey, Parameter] = {}
         self.global_parameters: dict[RecordKey, GlobalParameter] = {}
         self.policies: dict[RecordKey, Policy] = {}
+        self.nodes: dict[RecordKey, Node] = {}
         self.tables: dict[str, dict[RecordKey, Record]] = {name: getattr(self, name) for name in TABLES}
         #: The virtual hosts that have policies, and these as they are asked for. Names of other virtual hosts are not
         #: kept: they would be left behind by virtual hosts that are deleted.
@@ -64,6 +67,10 @@ class Definitions:
 
     def user(self, name: str) -> User | None:
         return self.users.get((name,))
+
+    def node(self, name: str) -> Node | None:
+        """A member of the cluster."""
+        return self.nodes.get((name,))
 
     def permission(self, user: str, vhost: str) -> Permission | None:
         """What the user may do in the virtual host; None if he may not open it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 #: The tables of records and of their keys.
-TABLES = ("vhosts", "users", "permissions", "topic_permissions", "parameters", "global_parameters", "policies")
+TABLES = ("vhosts", "users", "permissions", "topic_permissions", "parameters", "global_parameters", "policies", "nodes")
 
 RecordKey = tuple[str, ...]
 
@@ -136,4 +136,31 @@ class Policy:
         return self.vhost, "operator" if self.is_operator else "user", self.name
 
 
-Record = VhostProperties | User | Permission | TopicPermission | Parameter | GlobalParameter | Policy
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A member of the cluster (cluster section 2). A node that is alone has no such record."""
+
+    name: str
+    #: 128 random bits in hex digits, which the node keeps in its data directory.
+    node_id: str
+    #: `data`, or `witness` for a node that votes and has neither queues nor clients.
+    role: str = "data"
+    #: Host and port at which other nodes reach it.
+    address: str = ""
+    #: The version of warren that it runs, and the features that this version knows.
+    build: str = ""
+    features: tuple[str, ...] = ()
+    #: Counts the nodes that the cluster has ever had, so no two have the same. The command that adds the node gives it.
+    number: int = 0
+    in_maintenance: bool = False
+    #: Which run of the node is up, 64 random bits in hex digits; empty while the node is down.
+    incarnation: str = ""
+
+    table = "nodes"
+
+    @property
+    def key(self) -> RecordKey:
+        return (self.name,)
+
+
+Record = VhostProperties | User | Permission | TopicPermission | Parameter | GlobalParameter | Policy | Node

@@ -86,6 +86,25 @@ class VhostRows:
             yield Binding("", "queue", name, name, NO_ARGUMENTS)
         yield from bindings
 
+    def count(self) -> int:
+        """How many rows there are, besides the default exchanges."""
+        bindings = sum(map(len, self._by_source.values()))
+        return bindings + len(self.queues) + len(self.exchanges) - len(DEFAULT_EXCHANGES)
+
+    def some_bindings(self, end: str | Destination, count: int) -> tuple[Binding, ...]:
+        """`count` of the bindings from an exchange, or to a destination."""
+        found = self._by_source.get(end, {}) if isinstance(end, str) else self._by_destination.get(end, {})
+        return tuple(islice(found, count))
+
+    def some(self, count: int) -> tuple[tuple[Binding, ...], tuple[str, ...], tuple[str, ...]]:
+        """`count` rows besides the default exchanges, or all if there are fewer: bindings, names of queues and of
+        exchanges.
+        """
+        bindings = tuple(binding for binding, _ in islice(self.bindings(), count))
+        queues = tuple(islice(self.queues, count - len(bindings)))
+        added = (name for name in self.exchanges if name not in _DEFAULT_NAMES)
+        return bindings, queues, tuple(islice(added, count - len(bindings) - len(queues)))
+
     # -- writing ---
 
     def put_exchange(self, row: ExchangeRow) -> None:
@@ -130,31 +149,27 @@ class VhostRows:
         changes.append(ExchangeRemoved(row))
         return changes + exchanges
 
-    def trim(self, end: str | Destination, count: int) -> list[Change]:
-        """Remove the `count` oldest bindings from an exchange, or to a destination, and what goes with them (AB-77)."""
-        found = self._by_source.get(end, {}) if isinstance(end, str) else self._by_destination.get(end, {})
-        bindings = tuple(islice(found, count))
-        changes: list[Change] = [self._unlink(binding) for binding in bindings]
-        exchanges = self._without_bindings([binding.source for binding in bindings], changes)
-        return changes + exchanges
-
-    def count(self) -> int:
-        """How many rows there are, besides the default exchanges."""
-        bindings = sum(map(len, self._by_source.values()))
-        return bindings + len(self.queues) + len(self.exchanges) - len(DEFAULT_EXCHANGES)
-
-    def trim_all(self, count: int) -> list[Change]:
-        """Remove `count` rows, or all but the default exchanges if there are fewer: bindings first, then queues."""
+    def trim(
+        self, bindings: Iterable[Binding], queues: Iterable[str] = (), exchanges: Iterable[str] = ()
+    ) -> list[Change]:
+        """Remove these bindings, queues and exchanges, as far as they still exist, and what goes with them (AB-77)."""
         changes: list[Change] = []
-        for binding, _ in list(islice(self.bindings(), count)):
-            if self.binding(binding) is not None:  # else it went with an auto-delete exchange
+        for binding in bindings:
+            if self.binding(binding) is not None:
                 changes += self.remove_binding(binding)
-        for name in list(islice(self.queues, max(0, count - len(changes)))):
-            changes += self.remove_queue(name)
-        added = (name for name in self.exchanges if name not in _DEFAULT_NAMES)
-        for name in list(islice(added, max(0, count - len(changes)))):
-            changes += self.remove_exchange(name)
+        for name in queues:
+            if name in self.queues:
+                changes += self.remove_queue(name)
+        for name in exchanges:
+            if name in self.exchanges:
+                changes += self.remove_exchange(name)
         return changes
+
+    def remove_transient(self) -> list[Change]:
+        """Remove all queues, exchanges and bindings that are not durable, and what goes with them (AB-77)."""
+        bindings = [binding for binding, durable in self.bindings() if not durable]
+        queues = [row.name for row in self.queues.values() if not row.durable]
+        return self.trim(bindings, queues, [row.name for row in self.exchanges.values() if not row.durable])
 
     def remove_everything(self) -> list[Change]:
         """Remove all rows."""

@@ -148,8 +148,8 @@ class Changing:
         return True
 
     async def _trim(self, vhost: str, end: str | Destination) -> None:
-        while self.is_wide(vhost, end):
-            await self.note(TrimBindings(vhost, end, STEP))
+        while (rows := self._state.vhosts.get(vhost)) is not None and rows.count_bindings(end) > STEP:
+            await self.note(TrimBindings(vhost, rows.some_bindings(end, STEP)))
             await self._process.next_turn()
 
     async def trim_vhost(self, name: str) -> None:
@@ -158,7 +158,7 @@ class Changing:
         Its processes go on until then. A crash meanwhile leaves the virtual host with the rest.
         """
         while (rows := self._state.vhosts.get(name)) is not None and rows.count() > STEP:
-            await self.note(TrimVhost(name, STEP))
+            await self.note(TrimVhost(name, *rows.some(STEP)))
             await self._process.next_turn()
 
     # -- effects ---

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..node.contract import ToNode
     from ..queue.contract import ToQueue
     from .info_items import InfoItems
-    from .state.commands import DefinitionCommand
+    from .state.commands import DefinitionCommand, NodeCommand
 
 
 class ToMetadata(Contract):
@@ -41,8 +41,11 @@ class ToMetadata(Contract):
         """From the node: answered True when nothing of the virtual host is left, False if there is none (AB-170)."""
 
     @message
-    def change_definitions(self, command: DefinitionCommand) -> int:
-        """From operations: apply this command. Answered with how many records changed. Raises DefinitionError."""
+    def change_definitions(self, command: DefinitionCommand | NodeCommand) -> int:
+        """From operations, and from whoever decides about members of the cluster: apply this command.
+
+        Answered with how many records changed. Raises DefinitionError.
+        """
 
     @message
     def revive_vhost(self, name: str) -> None:

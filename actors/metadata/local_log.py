@@ -29,7 +29,7 @@ record of the definitions may be replaced, so the state may have an older one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
@@ -42,7 +42,7 @@ from ...store.data_dir.data_dir import DataDir
 from ...store.data_dir.metadata_store import Change, MetadataError, MetadataStore, MetadataWriteError
 from ..disk.disk_retry import DiskRetry
 from ..disk.errors import StorageError
-from .log import Answer, Outcome
+from .log import Answer, LogOwner, Outcome
 from .row_encoding import (
     RowKey,
     StoredRows,
@@ -87,15 +87,12 @@ class _Proposal:
 
 
 class LocalLog:
-    """Belongs to `process`, a Metadata, whose `after_batch` calls `begin`. Keeps nothing on a disk until `open`.
+    """Belongs to `process`, a Metadata, whose `after_batch` calls `begin`. Keeps nothing on a disk until `open`."""
 
-    applied   called with each command and what it did, right after it was applied to `state`
-    """
-
-    def __init__(self, process: Process, state: State, applied: Callable[[Command, Applied], None]) -> None:
+    def __init__(self, process: Process, state: State, owner: LogOwner) -> None:
         self._process = process
         self._state = state
-        self._applied = applied
+        self._owner = owner
         self.store: MetadataStore | None = None
         self._disk_retry = DiskRetry(process, "metadata", None, CONSEQUENCE)
         #: How many commands were applied.
@@ -113,10 +110,7 @@ class LocalLog:
         self._has_retry = False
 
     async def open(self, directory: DataDir) -> StoredRows:
-        """Open the metadata store of this data directory, to which commits are written from now on; return its rows.
-
-        Raises StorageError.
-        """
+        """See `Log`."""
         try:
             self.store = await self._process.run_blocking(MetadataStore, directory.metadata)
             tables = await self._process.run_blocking(self.store.load)
@@ -125,6 +119,9 @@ class LocalLog:
         found = stored_rows(tables)
         self._owe(found.stale)
         return found
+
+    async def catch_up(self) -> None:
+        """The disk has everything that there is."""
 
     def close(self) -> None:
         if self.store is not None:
@@ -185,7 +182,7 @@ class LocalLog:
                 for change in applied.changes
                 if isinstance(change, _REMOVALS) and is_durable(change)
             )
-        self._applied(command, applied)
+        self._owner.applied(command, applied, True)
         return applied
 
     def _owe(self, deletions: Iterable[Change]) -> None:

@@ -11,6 +11,7 @@ names do not wait for each other.
 
 This file receives the messages. `queues` and `vhosts` hold these conversations, `exchanges` has the requests for
 exchanges and bindings, `local_log` keeps the durable rows on the disk, and `recovery` brings them back at the start.
+Commands of other nodes of a cluster are applied in the same way (`log`); those who proposed them wait on their nodes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from .exchanges import Exchanges
 from .info_items import InfoItems, binding_items, exchange_items, queue_items
 from .live_policies import LivePolicies
 from .local_log import LocalLog
-from .log import Outcome
+from .log import Log, Outcome
 from .owner_waiters import OwnerWaiters
 from .queues import Queues
 from .recovery import Recovery
@@ -60,6 +61,7 @@ from .state.commands import (
     DefinitionCommand,
     DeleteExchange,
     EndConnection,
+    NodeCommand,
     Unbind,
 )
 from .state.effects import Applied
@@ -96,7 +98,11 @@ class Metadata(Process):
         super().__init__()
         self.turns = Turns(self)
         self.state = State()
-        self.log = LocalLog(self, self.state, self._applied)
+        self.log: Log = self.make_log()
+
+    def make_log(self) -> Log:
+        """The log of a node that is alone. A node that may have a cluster makes another one."""
+        return LocalLog(self, self.state, self)
 
     async def on_start(self, sender: Sender, context: NodeContext, node: Address[ToNode]) -> None:
         # Every process of the node reads the definitions, so the state has those of the node.
@@ -125,11 +131,21 @@ class Metadata(Process):
 
     # --- the log ---
 
-    def _applied(self, command: Command, applied: Applied, is_own: bool = True) -> None:
-        """A command was applied to the state: show readers what changed.
+    def applied(self, command: Command, applied: Applied, is_own: bool) -> None:
+        """See `LogOwner`."""
+        if self.recovery.is_reading:
+            return  # the routing table gets all rows when there is nothing left to read
+        self._show(applied, is_own)
+        if is_own and applied.changes:
+            self.events.emit_applied(self, command, applied.changes)
 
-        Unless this node has proposed it, `is_own`, nobody here waits to perform its effects.
-        """
+    def replaced(self, applied: Applied) -> None:
+        """See `LogOwner`."""
+        if not self.recovery.is_reading:
+            self._show(applied, False)
+
+    def _show(self, applied: Applied, is_own: bool) -> None:
+        """Show readers what changed. Unless this node has proposed it, nobody here waits to perform its effects."""
         if applied.effects and not is_own:
             self.changing.elsewhere.perform(applied.effects)
         if not applied.changes:
@@ -138,7 +154,6 @@ class Metadata(Process):
         # The routing table's version changes for records too: what channels remember of a publish may follow from them.
         self.routing.publish(rows)
         self.changing.elsewhere.show(rows)
-        self.events.emit_applied(self, command, applied.changes)
         self.policies.exchanges_added(change for change in rows if isinstance(change, ExchangePut))
         self.queues.published(rows)
         if len(rows) < len(applied.changes):
@@ -187,7 +202,7 @@ class Metadata(Process):
         self.state.rows(vhost)
         self.routing.set_traced(vhost, on)
 
-    def on_change_definitions(self, sender: Sender, command: DefinitionCommand) -> None:
+    def on_change_definitions(self, sender: Sender, command: DefinitionCommand | NodeCommand) -> None:
         self.log.propose(command, partial(self._answer_with_count, sender))
 
     def _answer_with_count(self, sender: Sender, outcome: Outcome) -> None:

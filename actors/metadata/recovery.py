@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...routing.rows import QueueRow, QueueState
 from ...routing.table import RoutingTable
-from ...routing.vhost_rows import VhostRows
+from ...routing.vhost_rows import DEFAULT_EXCHANGES, VhostRows
 from ...runtime.contract import Address
 from ...runtime.errors import ProcessDown, ProcessError
 from ...runtime.process import Process
@@ -25,7 +25,7 @@ from ...store.data_dir.data_dir import DataDir
 from ..node.contract import to_node, to_queue_supervisor
 from .changing import Changing
 from .live_policies import LivePolicies
-from .local_log import LocalLog
+from .log import Log
 from .queues import Queues
 from .row_encoding import StoredRows
 from .state.commands import SetQueueStates
@@ -62,24 +62,31 @@ class Recovery:
         self._queues = queues
         self._policies = policies
         self._node_name = node_name
+        #: Whether the state is still being filled, so that the routing table shows nothing of it yet.
+        self.is_reading = False
 
-    async def recover(self, directory: DataDir, local_log: LocalLog) -> None:
+    async def recover(self, directory: DataDir, stored: Log) -> None:
         """Fill state and routing table from `directory`. Raises StorageError for metadata that cannot be read."""
         routing, vhosts = self._routing, self._state.vhosts
-        found = await local_log.open(directory)
-        await self._process.run_blocking(directory.sweep_vhosts, list(found.vhosts))
-        # The node that reads a queue's files is its home, whatever it was called when it wrote them.
-        found.queues = [replace(row, node=self._node_name, replicas=(self._node_name,)) for row in found.queues]
+        self.is_reading = True
+        found = await stored.open(directory)
+        if not any(record.table == "nodes" for record in found.records):
+            # The node that reads a queue's files is its home, whatever it was called when it wrote them.
+            found.queues = [replace(row, node=self._node_name, replicas=(self._node_name,)) for row in found.queues]
         fill(self._state, found)
-        routing.recovering.update(found.vhosts)
-        for name in found.vhosts:
+        await stored.catch_up()
+        names = sorted(vhosts)
+        await self._process.run_blocking(directory.sweep_vhosts, names)
+        routing.recovering.update(names)
+        self.is_reading = False
+        for name in names:
             routing.add_vhost(name, vhosts[name])
             self._policies.recovered(name)
-        for name in found.vhosts:
+        for name in names:
             await self._start_vhost(name)
-        for name in found.vhosts:
+        for name in names:
             self._finish(name)
-        _log_recovered(directory.path, found)
+        _log_recovered(directory.path, self._state)
 
     async def _start_vhost(self, name: str) -> None:
         """Have the queues of a virtual host recovered, and show them in the routing table."""
@@ -188,12 +195,13 @@ def fill(state: State, found: StoredRows) -> None:
         rows.add_binding(binding, rows.exchanges[binding.source].durable and ends[binding.destination].durable)
 
 
-def _log_recovered(path: str, found: StoredRows) -> None:
+def _log_recovered(path: str, state: State) -> None:
+    vhosts = state.vhosts.values()
     counts = {
-        "vhost": len(found.vhosts),
-        "exchange": len(found.exchanges),
-        "queue": len(found.queues),
-        "binding": len(found.bindings),
+        "vhost": len(vhosts),
+        "exchange": sum(len(rows.exchanges) - len(DEFAULT_EXCHANGES) for rows in vhosts),
+        "queue": sum(len(rows.queues) for rows in vhosts),
+        "binding": sum(sum(1 for _ in rows.bindings()) for rows in vhosts),
     }
     parts = [f"{count} {noun}{'s' * (count > 1)}" for noun, count in counts.items() if count]
     if parts:

@@ -31,6 +31,7 @@ from ...amqp.fields import FieldError, Table, decode_table_at, encode_table
 from ...definitions.changes import RecordPut, RecordRemoved
 from ...definitions.records import (
     GlobalParameter,
+    Node,
     Parameter,
     Permission,
     Policy,
@@ -210,6 +211,7 @@ _RECORD_TYPES: dict[str, type[Record]] = {
     "parameters": Parameter,
     "global_parameters": GlobalParameter,
     "policies": Policy,
+    "nodes": Node,
 }
 
 

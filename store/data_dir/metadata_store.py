@@ -57,6 +57,7 @@ TABLES = (
     "parameters",
     "global_parameters",
     "policies",
+    "nodes",
 )
 #: Bytes of address space at first; they double when they are full. A queue with two bindings takes two kilobytes at
 #: most.

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ....definitions.records import Record, RecordKey
-from ....routing.destinations import Destination
+from ....definitions.records import Node, Record, RecordKey
 from ....routing.rows import Binding, ExchangeRow, QueueRow, QueueState
 
 
@@ -68,19 +67,22 @@ class Unbind(NamedTuple):
 
 
 class TrimBindings(NamedTuple):
-    """Remove some of the bindings of an exchange or a queue that is about to be deleted, with what goes with them."""
+    """Remove bindings of an exchange or a queue that is about to be deleted, with what goes with them.
+
+    The command names them, because which ones a node finds first depends on when it was started.
+    """
 
     vhost: str
-    #: The exchange that is the source of the bindings, or their destination.
-    end: str | Destination
-    most: int
+    bindings: tuple[Binding, ...]
 
 
 class TrimVhost(NamedTuple):
     """Remove some of the exchanges, queues and bindings of a virtual host that is about to be deleted."""
 
     vhost: str
-    most: int
+    bindings: tuple[Binding, ...]
+    queues: tuple[str, ...]
+    exchanges: tuple[str, ...]
 
 
 class DeclareQueue(NamedTuple):
@@ -157,8 +159,37 @@ class RemoveRecords(NamedTuple):
     by: str = ""
 
 
-#: The commands of operators on definitions. They are refused with DefinitionErrors, all others with AmqpErrors.
+class AddNode(NamedTuple):
+    """Make this node a member of the cluster, or give a member another role and address (cluster section 2)."""
+
+    node: Node
+
+
+class RemoveNode(NamedTuple):
+    """Remove a member with the queues whose home it is; one that does not exist is success."""
+
+    name: str
+
+
+class ChangeNodes(NamedTuple):
+    """Runs of nodes have ended, and others have begun (CL-42): both in one command, so that nobody acts in between.
+
+    A transient queue goes with the run of its home, and nobody can use a durable one until its home runs again. When no
+    node is left, transient exchanges and bindings go as well.
+    """
+
+    #: Name and incarnation of the runs that have ended; without effect if the node has begun another run since.
+    down: tuple[tuple[str, str], ...] = ()
+    #: The nodes that run, with incarnation, address, build and features. An earlier run of theirs has ended.
+    up: tuple[Node, ...] = ()
+
+
+#: The commands of operators on definitions. They are refused with DefinitionErrors.
 DefinitionCommand = PutRecords | ChangeUser | RemoveRecords
+
+#: The commands about members of the cluster. They are refused with DefinitionErrors, all but these two kinds with
+#: AmqpErrors.
+NodeCommand = AddNode | RemoveNode | ChangeNodes
 
 Command = (
     CreateVhost
@@ -175,4 +206,5 @@ Command = (
     | RestartQueue
     | EndConnection
     | DefinitionCommand
+    | NodeCommand
 )

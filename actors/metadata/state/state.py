@@ -20,7 +20,9 @@ from ....routing.rows import QueueRow
 from ....routing.vhost_rows import VhostRows
 from .bindings import new_binding, unbind
 from .commands import (
+    AddNode,
     Bind,
+    ChangeNodes,
     ChangeUser,
     Command,
     CreateVhost,
@@ -31,6 +33,7 @@ from .commands import (
     DeleteVhost,
     EndConnection,
     PutRecords,
+    RemoveNode,
     RemoveRecords,
     RestartQueue,
     SetQueueStates,
@@ -41,6 +44,7 @@ from .commands import (
 from .definitions import change_user, put_records, remove_all, remove_records
 from .effects import Applied, Change, Effect, StartQueue, StartVhost, StopVhost
 from .exchanges import delete_exchange, new_exchange
+from .nodes import add_node, change_nodes, remove_node
 from .queues import delete_queue, new_queues, restart_queue, set_queue_states
 
 #: Why a command is refused: DefinitionError if it is one of operators on definitions.
@@ -86,7 +90,7 @@ def apply(state: State, command: Command) -> Applied:
     if isinstance(command, DeleteQueue):
         rows = state.vhosts.get(command.vhost)
         return Applied([], []) if rows is None else delete_queue(rows, command)
-    if isinstance(command, (DeclareQueue, Bind, DeclareExchange, CreateVhost, PutRecords, ChangeUser)):
+    if isinstance(command, (DeclareQueue, Bind, DeclareExchange, CreateVhost, PutRecords, ChangeUser, AddNode)):
         return _add(state, command)
     if isinstance(command, Unbind):
         return Applied(unbind(state.rows(command.vhost), command), [])
@@ -94,10 +98,11 @@ def apply(state: State, command: Command) -> Applied:
         return Applied(delete_exchange(state.rows(command.vhost), command), [])
     if isinstance(command, TrimBindings):
         rows = state.vhosts.get(command.vhost)
-        return Applied([] if rows is None else rows.trim(command.end, command.most), [])
+        return Applied([] if rows is None else rows.trim(command.bindings), [])
     if isinstance(command, TrimVhost):
         rows = state.vhosts.get(command.vhost)
-        return Applied([] if rows is None else rows.trim_all(command.most), [])
+        found = () if rows is None else rows.trim(command.bindings, command.queues, command.exchanges)
+        return Applied(found, [])
     if isinstance(command, SetQueueStates):
         rows = state.vhosts.get(command.vhost)
         return Applied([] if rows is None else set_queue_states(rows, command), [])
@@ -106,6 +111,10 @@ def apply(state: State, command: Command) -> Applied:
         return Applied([] if rows is None else restart_queue(rows, command), [])
     if isinstance(command, RemoveRecords):
         return Applied(remove_records(state.definitions, command), [])
+    if isinstance(command, RemoveNode):
+        return Applied(remove_node(state.definitions, state.vhosts.values(), command), [])
+    if isinstance(command, ChangeNodes):
+        return Applied(change_nodes(state.definitions, state.vhosts.values(), command), [])
     if isinstance(command, EndConnection):
         return _end_connection(state, command)
     return _delete_vhost(state, command)
@@ -132,6 +141,8 @@ def additions(state: State, command: Command) -> list[Change]:
         return [*put_records(state.definitions, state.vhosts, command)]
     if isinstance(command, ChangeUser):
         return [*change_user(state.definitions, command)]
+    if isinstance(command, AddNode):
+        return [*add_node(state.definitions, command)]
     return []
 
 

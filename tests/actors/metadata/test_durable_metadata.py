@@ -641,6 +641,7 @@ class TestRecovery:
                 "parameters": 0,
                 "global_parameters": 1,
                 "policies": 0,
+                "nodes": 0,
             }
 
     def test_a_vhost_that_does_not_start_is_down_and_the_others_are_not(self, data_dir, monkeypatch):

@@ -1,0 +1,126 @@
+"""Nodes: who belongs to the cluster, which of them run, and what goes with a node that does not (CL-33, CL-42)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from ....definitions.changes import RecordPut, RecordRemoved
+from ....definitions.definitions import Definitions
+from ....definitions.errors import DefinitionError
+from ....routing.changes import Change as RowChange
+from ....routing.changes import QueuePut
+from ....routing.rows import QueueRow, QueueState
+from ....routing.vhost_rows import VhostRows
+from .commands import AddNode, ChangeNodes, RemoveNode
+from .effects import Change
+
+
+def add_node(definitions: Definitions, command: AddNode) -> list[RecordPut]:
+    """The record to put. Raises DefinitionError if another node has the name."""
+    wanted, found = command.node, definitions.node(command.node.name)
+    if found is None:
+        number = 1 + max((node.number for node in definitions.nodes.values()), default=0)
+        return [RecordPut(replace(wanted, number=number))]
+    if found.node_id != wanted.node_id:
+        raise DefinitionError(
+            "unavailable",
+            f"{wanted.name} is a member of this cluster with another data directory. If that directory is lost, run "
+            f"'warren forget-cluster-node {wanted.name}' on a running node, then start this node again. "
+            "If it is only not mounted, mount it.",
+        )
+    changed = replace(wanted, number=found.number, incarnation=found.incarnation, in_maintenance=found.in_maintenance)
+    return [] if changed == found else [RecordPut(changed, found)]
+
+
+def remove_node(definitions: Definitions, vhosts: Collection[VhostRows], command: RemoveNode) -> list[Change]:
+    """Remove the node with all queues that are at home there, because nobody else has their messages."""
+    found = definitions.node(command.name)
+    if found is None:
+        return []
+    if len(definitions.nodes) == 1:
+        raise DefinitionError("unavailable", f"{command.name} is the last node of the cluster, and cannot be removed")
+    definitions.remove(found)
+    changes: list[Change] = [RecordRemoved(found)]
+    for rows in vhosts:
+        changes += _remove_queues(rows, [row for row in rows.queues.values() if row.node == command.name])
+    return changes
+
+
+def change_nodes(definitions: Definitions, vhosts: Collection[VhostRows], command: ChangeNodes) -> list[Change]:
+    """See `ChangeNodes`. Raises DefinitionError if a node that is up is no member, or another node has its name."""
+    for node in command.up:
+        known = definitions.node(node.name)
+        if known is None or known.node_id != node.node_id:
+            raise DefinitionError("unavailable", f"{node.name} is no member of this cluster")
+    incarnations = dict(command.down)
+    gone: dict[str, None] = {}
+    for name, incarnation in incarnations.items():
+        found = definitions.node(name)
+        if found is not None and found.incarnation == incarnation:
+            gone[name] = None
+    started = {node.name: node for node in command.up}
+    for name, node in started.items():
+        found = definitions.node(name)
+        if found is not None and found.incarnation != node.incarnation:
+            gone[name] = None
+    changes: list[Change] = []
+    for name in gone:
+        changes += _put(definitions, name, incarnation="")
+    for rows in vhosts:
+        changes += _nodes_gone(rows, gone)
+    for name, node in started.items():
+        changes += _put(
+            definitions,
+            name,
+            incarnation=node.incarnation,
+            address=node.address,
+            build=node.build,
+            features=node.features,
+        )
+    if not any(node.incarnation for node in definitions.nodes.values()):
+        for rows in vhosts:
+            changes += rows.remove_transient()
+    for rows in vhosts:
+        changes += _nodes_up(rows, started)
+    return changes
+
+
+def _put(definitions: Definitions, name: str, **values: object) -> list[Change]:
+    found = definitions.node(name)
+    assert found is not None
+    changed = replace(found, **values)  # type: ignore[arg-type]
+    if changed == found:
+        return []
+    definitions.put(changed)
+    return [RecordPut(changed, found)]
+
+
+def _nodes_gone(rows: VhostRows, gone: Collection[str]) -> list[RowChange]:
+    """The transient queues of these nodes go; nobody can use their durable ones until the nodes are back."""
+    homeless = [row for row in rows.queues.values() if row.node in gone]
+    changes = _remove_queues(rows, [row for row in homeless if not row.durable])
+    return changes + _set_states(rows, [row for row in homeless if row.durable], "down")
+
+
+def _nodes_up(rows: VhostRows, up: Collection[str]) -> list[RowChange]:
+    down = [row for row in rows.queues.values() if row.node in up and row.state != "running"]
+    return _set_states(rows, down, "running")
+
+
+def _remove_queues(rows: VhostRows, queues: Collection[QueueRow]) -> list[RowChange]:
+    changes: list[RowChange] = []
+    for row in queues:
+        if row.name in rows.queues:
+            changes += rows.remove_queue(row.name)
+    return changes
+
+
+def _set_states(rows: VhostRows, queues: Collection[QueueRow], state: QueueState) -> list[RowChange]:
+    changes: list[RowChange] = []
+    for row in queues:
+        if row.state != state:
+            changed = replace(row, state=state)
+            rows.put_queue(changed)
+            changes.append(QueuePut(changed))
+    return changes
