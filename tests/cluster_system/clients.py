@@ -75,12 +75,13 @@ class Worker(threading.Thread):
 
 
 class Publisher(Worker):
-    """Publishes with confirms to queues wherever they are, one by one and to several by a fanout exchange."""
+    """Publishes with confirms to queues wherever they are, to one of them or by a fanout exchange to all."""
 
     def __init__(self, *args: object, queues: Sequence[str], fanout: str) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
         self.queues = queues
         self.fanout = fanout
+        self.fanout_share = 0.1
 
     def work(self, node: str) -> None:
         client = self.connect(node)
@@ -88,6 +89,8 @@ class Publisher(Worker):
         try:
             channel = client.channel()
             channel.confirm()
+            if not self.ledger.promises.orders_all_routes:
+                self.fanout_share = self.chooser.choice((0.0, 0.0, 1.0))
             publisher = self.ledger.new_publisher()
             number = 0
             while not self.is_over.is_set():
@@ -107,7 +110,7 @@ class Publisher(Worker):
             client.abort()
 
     def publish(self, channel: Channel, node: str, key: Key) -> Key:
-        if self.chooser.random() < 0.1:
+        if self.chooser.random() < self.fanout_share:
             exchange, routing_key, queues = self.fanout, "", self.queues
         else:
             routing_key = self.chooser.choice(self.queues)

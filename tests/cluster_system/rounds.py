@@ -107,6 +107,11 @@ class Rounds:
         """A node, drawn."""
         return self.chooser.choice(self.nodes.names)
 
+    def disturb(self, what: str) -> None:
+        """A fault is about to begin. From now on acks that were sent may not reach a queue."""
+        self.ledger.note(what)
+        self.ledger.acks_may_be_lost()
+
     def wait(self, least: float = 0.0) -> None:
         """Let a fault last."""
         time.sleep(max(least, self.chooser.uniform(0.5, 1.5) * self.seconds))
@@ -211,54 +216,3 @@ class Rounds:
         if is_there is None:
             raise Violation(f"the cluster has healed, but {looker.node} says that the home of {queue} is down")
         return is_there
-
-
-# -- the faults ---
-
-
-def nothing(_rounds: Rounds) -> None:
-    """The clients work undisturbed: nothing may be lost, doubled or come again at all."""
-
-
-def kill_one(rounds: Rounds) -> None:
-    """SIGKILL, and a start on the same directory."""
-    name = rounds.another()
-    rounds.ledger.note(f"kill {name}")
-    rounds.ledger.acks_may_be_lost()
-    rounds.nodes.kill(name)
-    rounds.wait()
-
-
-def kill_all(rounds: Rounds) -> None:
-    """All nodes at once, as in a power cut, except that the kernels keep what was written."""
-    rounds.ledger.acks_may_be_lost()
-    for name in rounds.nodes.names:
-        rounds.nodes.kill(name)
-
-
-def stop_one(rounds: Rounds) -> None:
-    """SIGTERM, and a start on the same directory."""
-    name = rounds.another()
-    rounds.ledger.note(f"stop {name}")
-    rounds.ledger.acks_may_be_lost()
-    rounds.nodes.stop_node(name)
-    rounds.wait()
-
-
-def pause_briefly(rounds: Rounds) -> None:
-    """SIGSTOP for less than anybody notices."""
-    _pause(rounds, rounds.chooser.uniform(0.1, 1.0))
-
-
-def pause_long(rounds: Rounds) -> None:
-    """SIGSTOP for longer than the others wait for a node, so that they declare it down."""
-    _pause(rounds, rounds.chooser.uniform(3.0, 5.0))
-
-
-def _pause(rounds: Rounds, seconds: float) -> None:
-    name = rounds.another()
-    rounds.ledger.note(f"pause {name} for {seconds:.1f} s")
-    rounds.ledger.acks_may_be_lost()
-    rounds.nodes[name].pause()
-    time.sleep(seconds)
-    rounds.nodes[name].resume()

@@ -1,0 +1,152 @@
+"""What happens to the nodes of a round and to the network between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from .link_proxy import LinkProxies
+from .rounds import Fault, Rounds
+
+#: Seconds of silence after which the others declare a node down, with room to spare. They wait for 2 s.
+LONG = (3.0, 4.5)
+#: Seconds of silence that nobody notices.
+BRIEF = (0.1, 1.0)
+
+
+def nothing(_rounds: Rounds) -> None:
+    """The clients work undisturbed: nothing may be lost or doubled, and nothing that was acked may come again."""
+
+
+# -- processes ---
+
+
+def kill_one(rounds: Rounds) -> None:
+    """SIGKILL, and a start on the same directory."""
+    name = rounds.another()
+    rounds.disturb(f"kill {name}")
+    rounds.nodes.kill(name)
+    rounds.wait()
+
+
+def kill_all(rounds: Rounds) -> None:
+    """All nodes at once, as in a power cut, except that the kernel keeps what was written."""
+    rounds.disturb("kill all nodes")
+    for name in rounds.nodes.names:
+        rounds.nodes.kill(name)
+
+
+def kill_and_start_at_once(rounds: Rounds) -> None:
+    """The node is there again before the others have noticed that it was gone."""
+    name = rounds.another()
+    rounds.disturb(f"kill and start {name}")
+    rounds.nodes.kill(name)
+    rounds.nodes.start_node(name)
+
+
+def stop_one(rounds: Rounds) -> None:
+    """SIGTERM, and a start on the same directory."""
+    name = rounds.another()
+    rounds.disturb(f"stop {name}")
+    rounds.nodes.stop_node(name)
+    rounds.wait()
+
+
+def pause_briefly(rounds: Rounds) -> None:
+    """SIGSTOP for less than anybody notices."""
+    _pause(rounds, rounds.chooser.uniform(*BRIEF))
+
+
+def pause_long(rounds: Rounds) -> None:
+    """SIGSTOP for longer than the others wait for a node, so that they declare it down."""
+    _pause(rounds, rounds.chooser.uniform(*LONG))
+
+
+def _pause(rounds: Rounds, seconds: float) -> None:
+    name = rounds.another()
+    rounds.disturb(f"pause {name} for {seconds:.1f} s")
+    rounds.nodes[name].pause()
+    time.sleep(seconds)
+    rounds.nodes[name].resume()
+
+
+# -- network ---
+
+
+def isolate_one(rounds: Rounds) -> None:
+    """A node is cut off from all others for so long that it has no lease and is declared down."""
+    name = rounds.another()
+    rounds.disturb(f"isolate {name}")
+    _proxies(rounds).isolate(name)
+    rounds.ledger.alone([name])
+    rounds.wait(rounds.chooser.uniform(*LONG))
+
+
+def cut_briefly(rounds: Rounds) -> None:
+    """Two nodes do not hear each other for less than anybody notices."""
+    a, b = rounds.chooser.sample(rounds.nodes.names, 2)
+    rounds.disturb(f"cut {a} from {b} briefly")
+    _proxies(rounds).cut(a, b)
+    time.sleep(rounds.chooser.uniform(*BRIEF))
+
+
+def cut_two(rounds: Rounds) -> None:
+    """Two nodes do not hear each other, while both hear the third one."""
+    a, b = rounds.chooser.sample(rounds.nodes.names, 2)
+    rounds.disturb(f"cut {a} from {b}")
+    _proxies(rounds).cut(a, b)
+    rounds.wait(rounds.chooser.uniform(*LONG))
+
+
+def mute_one(rounds: Rounds) -> None:
+    """A node hears all others and is heard by none."""
+    name = rounds.another()
+    rounds.disturb(f"mute {name}")
+    for other in rounds.nodes.names:
+        if other != name:
+            _proxies(rounds).mute(name, other)
+    rounds.wait(rounds.chooser.uniform(*LONG))
+
+
+def part_all(rounds: Rounds) -> None:
+    """No node hears another: nobody has a majority."""
+    rounds.disturb("part all nodes")
+    for name in rounds.nodes.names:
+        _proxies(rounds).isolate(name)
+    rounds.ledger.alone(rounds.nodes.names)
+    rounds.wait(rounds.chooser.uniform(*LONG))
+
+
+def reset_connections(rounds: Rounds) -> None:
+    """The connections between two nodes are reset a few times."""
+    a, b = rounds.chooser.sample(rounds.nodes.names, 2)
+    rounds.disturb(f"reset the connections between {a} and {b}")
+    for _ in range(3):
+        _proxies(rounds).break_connections(a, b)
+        time.sleep(rounds.chooser.uniform(0.0, 0.3))
+
+
+def slow_network(rounds: Rounds) -> None:
+    """What two nodes send each other takes a tenth of a second, in one direction ten times as long to arrive."""
+    a, b = rounds.chooser.sample(rounds.nodes.names, 2)
+    rounds.disturb(f"slow {a} and {b}")
+    _proxies(rounds).slow(a, b, delay=0.1)
+    _proxies(rounds).slow(b, a, delay=0.01)
+    rounds.wait()
+
+
+def _proxies(rounds: Rounds) -> LinkProxies:
+    assert rounds.nodes.proxies is not None, "nothing between these nodes can be cut"
+    return rounds.nodes.proxies
+
+
+PROCESSES: Sequence[Fault] = (nothing, pause_briefly, kill_one, stop_one, kill_and_start_at_once, pause_long, kill_all)
+NETWORK: Sequence[Fault] = (
+    cut_briefly,
+    isolate_one,
+    reset_connections,
+    cut_two,
+    slow_network,
+    mute_one,
+    part_all,
+)
