@@ -18,6 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from .cluster_settings import FORMATION, read_formation, read_partition_handling
 from .limits import LimitError, read_disk_limit, read_size, read_watermark
 
 DEFAULT_PORT = 5672
@@ -45,7 +46,7 @@ def setting(default: Any, doc: str, **limits: Any) -> Any:
     returns the value in its final form or raises LimitError. A `secret` value is in no error and in no `repr`.
     """
     metadata = {"doc": doc, **limits}
-    if isinstance(default, dict):
+    if isinstance(default, Mapping):
         return field(default_factory=lambda: dict(default), metadata=metadata)
     return field(default=default, metadata=metadata, repr=not limits.get("secret"))
 
@@ -244,6 +245,42 @@ class Settings:
         None, "directory for durable data; None keeps everything in memory", path=True, optional=True
     )
 
+    # -- the cluster ---
+    # CL-39
+    cluster_formation: Mapping[str, Any] = setting(
+        FORMATION,
+        "how a node without a cluster finds one: `nodes` is a list of names, or `dns` a name with an address for each"
+        " node, or `file` a file with a name on each line. `timeout` are the ms until the node gives up; with"
+        " `replace_lost` a node with an empty data directory takes the place of the member of its name",
+        read=read_formation,
+    )
+    # CL-54
+    cluster_partition_handling: str = setting(
+        "pause_minority",
+        "what a node does that cannot reach a majority of its cluster; `pause_minority` is the only choice",
+        read=read_partition_handling,
+    )
+    cluster_pause_grace: int = setting(
+        5_000,
+        "ms without a majority after which a node closes its listeners and the connections of its clients",
+        low=0,
+        high=600_000,
+    )
+    net_ticktime: float = setting(
+        2.0,
+        "seconds without a sign of life after which a node counts as lost; the leader's setting decides",
+        above=0.0,
+        low=0.5,
+        high=600.0,
+    )
+    # CL-41
+    mnesia_table_loading_retry_timeout: int = setting(
+        30_000, "ms that a starting member waits for a majority of its cluster, for each retry", low=100, high=3_600_000
+    )
+    mnesia_table_loading_retry_limit: int = setting(
+        10, "how often a starting member waits for a majority before it gives up", low=1, high=1_000_000
+    )
+
     # -- the log of `warren start` ---
     log_file: str | None = setting(
         None,
@@ -400,6 +437,12 @@ class NodeKeywords(TypedDict, total=False):
     message_index_max_bytes: int
     stop_timeout: int
     data_dir: str | PathLike[str] | None
+    cluster_formation: Mapping[str, Any]
+    cluster_partition_handling: str
+    cluster_pause_grace: int
+    net_ticktime: float
+    mnesia_table_loading_retry_timeout: int
+    mnesia_table_loading_retry_limit: int
     log_file: str | PathLike[str] | None
     log_level: str
     log_format: str
@@ -465,6 +508,8 @@ def _checked(key: str, value: Any, default: Any, limits: Mapping[str, Any]) -> A
     if isinstance(default, float):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > limits["above"]:
             raise _wrong(key, value, f"a number above {limits['above']}")
+        if "high" in limits and not limits["low"] <= value <= limits["high"]:
+            raise _wrong(key, value, f"a number from {limits['low']} to {limits['high']}")
         return float(value)
     low, high = limits.get("low", 0), limits.get("high")
     wanted = (

@@ -6,8 +6,8 @@
     2  mirror                                    queues across nodes
     1  actors  gm_ring  perf_test  sharding      processes, and two rooms that are clients: a load generator, and a
                                                  library for sharded queues
-    0  amqp  definitions  routing  store         pure rooms, with settings.py, limits.py, portable.py, seams.py and
-       runtime                                   version.py
+    0  amqp  definitions  routing  store         pure rooms, with settings.py, cluster_settings.py, limits.py,
+       runtime                                   portable.py, seams.py and version.py
 
 A room imports from its own layer and from those below, never upward. A pure room imports no other pure room, with one
 exception: `routing` and `definitions` use the values of AMQP (field tables, reply codes, `AmqpError`), which are the
@@ -19,7 +19,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LAYERS = {
-    0: {"amqp", "definitions", "routing", "store", "runtime", "limits", "portable", "seams", "settings", "version"},
+    0: {
+        "amqp",
+        "definitions",
+        "routing",
+        "store",
+        "runtime",
+        "cluster_settings",
+        "limits",
+        "portable",
+        "seams",
+        "settings",
+        "version",
+    },
     1: {"actors", "gm_ring", "perf_test", "sharding"},
     2: {"mirror"},
     3: {"cluster", "simulation"},

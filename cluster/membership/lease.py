@@ -1,0 +1,81 @@
+"""Leases: the right of a node to act as a part of the majority, until a moment on its own clock (CL-51).
+
+`Asker` is the side of the node, `Granter` the side of the leader. A node asks with each heartbeat and names the moment
+of the question by its own monotonic clock; the leader sends that moment back with the grant. The lease lasts
+`LEASE_SHARE` of the leader's `net_ticktime` from the *question*. So a grant that was in flight for long is worth
+little, and a node that stood still for long finds its lease ended. The leader declares a node down no sooner than a
+whole `net_ticktime` after its last grant to it. So a node has stopped to act before others take over, if the rates of
+the two clocks differ by less than a third; what the clocks show does not matter.
+
+The leader itself needs the answers of a majority to what it sent lately, and grants nothing without them: whoever is
+elected in its place waits for `net_ticktime` before it declares anybody down, and was elected no sooner than
+`HEARD_SECONDS` after the last answer that the old leader counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...seams import seam
+
+#: The share of the leader's `net_ticktime` for which a lease is valid.
+LEASE_SHARE = 0.75
+
+#: Seconds for which a voter that has answered a leader elects no other (`HEARD_TICKS` of the consensus).
+HEARD_SECONDS = 1.0
+
+#: The share of `HEARD_SECONDS` for which a leader that a majority has answered grants leases.
+CONTACT_SHARE = 0.75
+
+
+class Asker:
+    """A node's lease. All times are of its own monotonic clock."""
+
+    def __init__(self) -> None:
+        self.until = float("-inf")
+
+    @seam("lease: from when it counts")
+    def granted(self, asked_at: float, seconds: float) -> None:
+        """The leader has granted a lease to the question of this moment. Grants may arrive in any order."""
+        self.until = max(self.until, asked_at + seconds)
+
+    def holds(self, now: float) -> bool:
+        """Whether the node may act now."""
+        return now < self.until
+
+
+class Granter:
+    """The leader's side, from the moment at which it became the leader. All times are of its monotonic clock."""
+
+    def __init__(self, now: float, net_ticktime: float) -> None:
+        self._began = now
+        self._net_ticktime = net_ticktime
+        self._granted: dict[str, float] = {}
+
+    @property
+    def seconds(self) -> float:
+        """For how long a lease is valid."""
+        return LEASE_SHARE * self._net_ticktime
+
+    @seam("lease: whether a leader may grant")
+    def may_grant(self, now: float, contact: float) -> bool:
+        """Whether a majority has answered lately; `contact` is when the leader sent what that majority has answered."""
+        return now - contact < CONTACT_SHARE * HEARD_SECONDS
+
+    def grant(self, node: str, now: float) -> float:
+        """Grant a lease to `node` and return how long it is valid."""
+        self._granted[node] = now
+        return self.seconds
+
+    @seam("lease: when a node has lost it for certain")
+    def has_ended(self, node: str, now: float) -> bool:
+        """Whether no lease of this node can be valid, whoever has granted it."""
+        return now - self._granted.get(node, self._began) >= self._net_ticktime
+
+    def ended(self, nodes: Iterable[str], now: float) -> list[str]:
+        """Those of the nodes whose leases have ended for certain."""
+        return [node for node in nodes if self.has_ended(node, now)]
+
+    def next_end(self, nodes: Iterable[str]) -> float | None:
+        """When the next of these nodes has no lease any more, unless it is granted another one."""
+        return min((self._granted.get(node, self._began) + self._net_ticktime for node in nodes), default=None)

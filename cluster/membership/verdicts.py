@@ -1,0 +1,95 @@
+"""`Verdicts`: which members the leader declares down, and which it declares up (CL-42, CL-43, CL-53).
+
+Only the leader judges, and it judges by what its own eyes and its own grants say: a member is down when no lease of it
+can be valid any more, or when its process has ended for certain. Everything that has happened since the last judgement
+is one set, so that what must be decided about several nodes is decided about all of them at once.
+
+A new leader first waits until every member has sent something, or has ended for certain, or `net_ticktime` has passed.
+So after a power cut of everything, all runs that ended with it go down together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ...seams import seam
+from .failure_detector import FailureDetector
+from .lease import Granter
+
+
+class Judgement(NamedTuple):
+    """One set of changes: (node, incarnation) of each run that is down, and of each that is up."""
+
+    down: tuple[tuple[str, str], ...]
+    up: tuple[tuple[str, str], ...]
+
+
+class Verdicts:
+    """The eyes of one leader, from the moment `now` at which it became the leader."""
+
+    def __init__(self, node: str, incarnation: str, now: float, net_ticktime: float) -> None:
+        self._node = node
+        self._incarnation = incarnation
+        self._net_ticktime = net_ticktime
+        self._began = now
+        self._has_waited = False
+        self.granter = Granter(now, net_ticktime)
+        #: The run of each member that has sent something to this leader, and whether it waits to be declared up.
+        self._seen: dict[str, tuple[str, bool]] = {}
+        #: The rows of the last judgement.
+        self._rows: dict[str, str | None] = {}
+
+    def heard(self, node: str, incarnation: str, wants_up: bool) -> None:
+        """A heartbeat of this run has come.
+
+        A run wants to be declared up until it has been up once. A run that was declared down must not come up again,
+        because others have taken over what it had.
+        """
+        self._seen[node] = (incarnation, wants_up)
+
+    def gone(self, node: str) -> None:
+        """The link to this node has ended: which run of it comes next is not known."""
+        self._seen.pop(node, None)
+
+    def is_waiting(self, members: Iterable[str], detector: FailureDetector, now: float) -> bool:
+        """Whether this leader has not yet heard from everybody."""
+        if not self._has_waited:
+            missing = [
+                node
+                for node in members
+                if node != self._node and node not in self._seen and not detector.is_dead(node, now)
+            ]
+            self._has_waited = not missing or now - self._began >= self._net_ticktime
+        return not self._has_waited
+
+    @seam("verdicts: who is down and who is up")
+    def judge(self, rows: Mapping[str, str | None], detector: FailureDetector, now: float) -> Judgement | None:
+        """What to propose now; None for nothing. `rows` has the incarnation of each member, None if it is down."""
+        self._note_changes(rows, now)
+        if self.is_waiting(rows, detector, now):
+            return None
+        lost = detector.lost(now)
+        down, up = [], []
+        for node, incarnation in sorted(rows.items()):
+            seen, wants_up = (self._incarnation, True) if node == self._node else self._seen.get(node, ("", False))
+            if seen and seen != incarnation:
+                if incarnation is not None:
+                    # Another run of the node answers, so the one in the row has ended.
+                    down.append((node, incarnation))
+                if wants_up and node not in lost:
+                    up.append((node, seen))
+            elif incarnation is not None and node != self._node and self._is_lost(node, detector, now):
+                down.append((node, incarnation))
+        return Judgement(tuple(down), tuple(up)) if down or up else None
+
+    def _note_changes(self, rows: Mapping[str, str | None], now: float) -> None:
+        """A run that has just been declared up gets as long for its first question as any other between two."""
+        for node, incarnation in rows.items():
+            if self._rows.get(node) != incarnation and self._rows:
+                self.granter.grant(node, now)
+        self._rows = dict(rows)
+
+    @seam("verdicts: who is lost")
+    def _is_lost(self, node: str, detector: FailureDetector, now: float) -> bool:
+        return detector.is_dead(node, now) or self.granter.has_ended(node, now)

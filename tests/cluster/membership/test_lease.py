@@ -1,0 +1,114 @@
+"""Leases: a node has stopped to act before a leader declares it down (CL-51)."""
+
+import random
+
+import pytest
+
+from warren.cluster.membership import lease as module
+from warren.cluster.membership.lease import CONTACT_SHARE, HEARD_SECONDS, LEASE_SHARE, Asker, Granter
+from warren.seams import SEAMS
+
+
+def test_a_lease_counts_from_the_question():
+    asker = Asker()
+    assert not asker.holds(0.0)
+    asker.granted(10.0, 1.5)
+    assert asker.holds(11.49)
+    assert not asker.holds(11.5)
+
+
+def test_a_late_grant_of_an_earlier_question_takes_nothing_back():
+    asker = Asker()
+    asker.granted(10.0, 1.5)
+    asker.granted(9.0, 1.5)
+    assert asker.until == 11.5
+
+
+def test_a_process_that_stood_still_finds_its_lease_expired():
+    """CL-56: the clock is read after the pause."""
+    asker = Asker()
+    asker.granted(10.0, 1.5)
+    assert not asker.holds(70.0)
+
+
+def test_a_new_leader_waits_as_if_it_had_granted_to_everybody_at_its_election():
+    granter = Granter(100.0, 2.0)
+    assert granter.ended(("a", "b"), 101.9) == []
+    granter.grant("b", 101.0)
+    assert granter.ended(("a", "b"), 102.0) == ["a"]
+    assert granter.next_end(("a", "b")) == 102.0
+    assert granter.ended(("a", "b"), 103.0) == ["a", "b"]
+
+
+def test_a_leader_without_a_majority_grants_nothing():
+    granter = Granter(100.0, 2.0)
+    assert granter.may_grant(100.5, contact=100.0)
+    assert not granter.may_grant(100.0 + CONTACT_SHARE * HEARD_SECONDS, contact=100.0)
+
+
+def overlaps(seed):
+    """Play a node and two leaders with clocks of their own; return whether a lease was valid after a declaration.
+
+    The clocks' rates differ by less than a quarter, and what they show differs by anything. The old leader loses its
+    majority at some moment, and the new one is elected as soon as voters may elect it.
+    """
+    draw = random.Random(seed)
+    ticktime = draw.choice((0.5, 2.0, 10.0))
+    slow = draw.uniform(0.8, 1.0)
+    rates = {name: draw.uniform(slow, slow * 1.25) for name in ("node", "old", "new")}
+    offsets = {name: draw.uniform(-1e6, 1e6) for name in rates}
+
+    def clock(name, time):
+        return offsets[name] + rates[name] * time
+
+    asker, old = Asker(), Granter(clock("old", 0.0), ticktime)
+    contact_lost = draw.uniform(0.0, 5.0)
+    elected = contact_lost + HEARD_SECONDS / max(rates.values())
+    new = None
+    time = 0.0
+    grants = []
+    while time < elected + 3 * ticktime:
+        time += draw.uniform(0.01, 0.2)
+        node_now = clock("node", time)
+        for arrival, asked_at, seconds in list(grants):
+            if arrival <= time:
+                grants.remove((arrival, asked_at, seconds))
+                asker.granted(asked_at, seconds)
+        if draw.random() < 0.5:
+            arrives = time + draw.uniform(0.0, 1.0)
+            # The question reaches the old leader, which answers as long as it believes that it has its majority.
+            contact = clock("old", min(arrives, contact_lost))
+            if old.may_grant(clock("old", arrives), contact) and draw.random() < 0.9:
+                grants.append((arrives + draw.uniform(0.0, 3.0), node_now, old.grant("node", clock("old", arrives))))
+        if new is None and time >= elected:
+            new = Granter(clock("new", time), ticktime)
+        if new is not None and new.has_ended("node", clock("new", time)) and asker.holds(node_now):
+            return True
+    return False
+
+
+def test_no_lease_is_valid_after_its_node_was_declared_down():
+    assert [seed for seed in range(1_500) if overlaps(seed)] == []
+
+
+@pytest.mark.parametrize(
+    ("decision", "owner", "wrong"),
+    [
+        (
+            "lease: from when it counts",
+            module.Asker,
+            lambda self, asked_at, seconds: setattr(self, "until", max(self.until, asked_at + 2 * seconds)),
+        ),
+        ("lease: whether a leader may grant", module.Granter, lambda self, now, contact: now - contact < 4.0),
+        ("lease: when a node has lost it for certain", module.Granter, lambda self, node, now: True),
+    ],
+)
+def test_the_search_finds_a_planted_fault(monkeypatch, decision, owner, wrong):
+    (function,) = SEAMS[decision]
+    monkeypatch.setattr(owner, function.__name__, wrong)
+    assert any(overlaps(seed) for seed in range(1_500))
+
+
+def test_the_share_allows_clocks_that_differ_by_a_quarter():
+    assert LEASE_SHARE * 1.25 < 1.0
+    assert CONTACT_SHARE * 1.25 < 1.0

@@ -1,0 +1,66 @@
+"""The settings of a cluster: what is accepted, and errors that name the way out."""
+
+import pytest
+
+from warren import Settings
+from warren.settings import SettingsError
+
+
+def test_a_node_founds_a_cluster_of_its_own_by_default():
+    formation = Settings().cluster_formation
+    assert formation == {"nodes": (), "dns": "", "file": "", "timeout": 300_000, "replace_lost": False}
+
+
+def test_a_file_has_dotted_keys(tmp_path):
+    """CL-39"""
+    file = tmp_path / "warren.toml"
+    file.write_text('cluster_formation.nodes = ["warren@a", "warren@b"]\ncluster_formation.timeout = 5000\n')
+    formation = Settings.from_toml(file).cluster_formation
+    assert (formation["nodes"], formation["timeout"], formation["replace_lost"]) == (
+        ("warren@a", "warren@b"),
+        5000,
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (7, "a table, such as"),
+        ({"node": ["warren@a"]}, "'node' is none of them"),
+        ({"nodes": "warren@a"}, "whose nodes are a list"),
+        ({"nodes": ["a"]}, "'a' is no such name"),
+        ({"nodes": ["warren@a", "warren@a"]}, "'warren@a' is there twice"),
+        ({"nodes": ["warren@a"], "dns": "warren.local"}, "only one of nodes, dns and file"),
+        ({"dns": 1}, "whose dns is a text"),
+        ({"timeout": 999}, "from 1000 to 86400000"),
+        ({"timeout": True}, "from 1000 to 86400000"),
+        ({"replace_lost": "yes"}, "true or false"),
+    ],
+)
+def test_a_formation_that_cannot_be_used(value, reason):
+    with pytest.raises(SettingsError, match="setting 'cluster_formation'") as caught:
+        Settings(cluster_formation=value)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["ignore", "autoheal", "pause_if_all_down"])
+def test_modes_that_lose_messages_are_refused(mode):
+    """CL-54"""
+    with pytest.raises(SettingsError) as caught:
+        Settings(cluster_partition_handling=mode)
+    assert (
+        f"{mode} lets both sides of a partition change the same queues, which loses confirmed messages;"
+        " warren decides by majority" in str(caught.value)
+    )
+
+
+def test_an_unknown_mode_names_the_only_one():
+    with pytest.raises(SettingsError, match="must be 'pause_minority'"):
+        Settings(cluster_partition_handling="pause_majority")
+
+
+@pytest.mark.parametrize("seconds", [0.4, 601, "2", True])
+def test_a_tick_time_out_of_range(seconds):
+    with pytest.raises(SettingsError, match="net_ticktime"):
+        Settings(net_ticktime=seconds)
