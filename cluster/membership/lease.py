@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...actors.node.clustering import Lease
 from ...seams import seam
 
 #: The share of the leader's `net_ticktime` for which a lease is valid.
@@ -29,19 +30,16 @@ CONTACT_SHARE = 0.75
 
 
 class Asker:
-    """A node's lease. All times are of its own monotonic clock."""
+    """Prolongs the lease of a node, which is over when this begins. All times are of the node's monotonic clock."""
 
-    def __init__(self) -> None:
-        self.until = float("-inf")
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        lease.until = float("-inf")
 
     @seam("lease: from when it counts")
     def granted(self, asked_at: float, seconds: float) -> None:
         """The leader has granted a lease to the question of this moment. Grants may arrive in any order."""
-        self.until = max(self.until, asked_at + seconds)
-
-    def holds(self, now: float) -> bool:
-        """Whether the node may act now."""
-        return now < self.until
+        self._lease.until = max(self._lease.until, asked_at + seconds)
 
 
 class Granter:

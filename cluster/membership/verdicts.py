@@ -1,4 +1,4 @@
-"""`Verdicts`: which members the leader declares down, and which it declares up (CL-42, CL-43, CL-53).
+"""`Verdicts`: which members the leader declares down, and which it declares up (CL-43, CL-53).
 
 Only the leader judges, and it judges by what its own eyes and its own grants say: a member is down when no lease of it
 can be valid any more, or when its process has ended for certain. Everything that has happened since the last judgement

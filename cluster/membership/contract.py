@@ -1,0 +1,46 @@
+"""What the process `Members` receives from other nodes and from the consensus of its own."""
+
+from __future__ import annotations
+
+from ...actors.node.clustering import ToMembership
+from ...runtime.contract import message
+from ..links.contract import ToLinkWatcher
+
+#: The fields of a `founding.Report`, in order.
+ReportFields = tuple[str, str, str, str, str]
+
+
+class ToMembers(ToMembership, ToLinkWatcher):
+    """Its name on every node is `members`. All messages from other nodes go by the lane `control`."""
+
+    @message
+    def question(self, report: ReportFields) -> ReportFields:
+        """From a node without a cluster: answered with this node's own report (`founding`)."""
+
+    @message
+    def admit(self, node: str, node_id: str, role: str, address: str, build: str, cluster: str) -> bool:
+        """From a node that is to join: make it a member. Answered True when the metadata lists it.
+
+        Raises MembershipError if this node's cluster is another one, or if it refuses the node.
+        """
+
+    @message
+    def heartbeat(self, node: str, incarnation: str, wants_up: bool, asked_at: float, applied: int) -> None:
+        """From a member, every 250 ms (CL-50). To the leader it is the question for a lease as well: `asked_at` is the
+        moment of the question on the sender's own clock, and comes back with the grant.
+        """
+
+    @message
+    def grant(self, asked_at: float, seconds: float) -> None:
+        """From the leader: a lease of so many seconds from the moment of this question (CL-51)."""
+
+    @message
+    def leader_is(self, leader: str | None, term: int) -> None:
+        """From the consensus of this node, when the leader changes."""
+
+    @message
+    def dismissed(self, sentence: str) -> None:
+        """From a member: this node was removed from the cluster; the sentence is for its operator."""
+
+
+to_members = ToMembers()
