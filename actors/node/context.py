@@ -15,8 +15,8 @@ from ...store.disk.disk import Disk
 from ...store.disk.progress import NO_PROGRESS, Progress
 from ...store.disk.real_disk import RealDisk
 from ..events.events import Events
+from ..membership.lease import Lease
 from ..message_index.places import IndexPlaces
-from .clustering import Lease
 from .extensions import NO_EXTENSIONS, Extensions
 from .peers import Peers
 from .sessions import Sessions
@@ -24,7 +24,6 @@ from .sessions import Sessions
 if TYPE_CHECKING:
     from ..metadata.contract import ToMetadata
     from ..resources.contract import ToAlarms, ToMemoryMonitor
-    from .clustering import ToMembership
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,5 +57,3 @@ class NodeContext:
     peers: Peers = field(default_factory=Peers)
     #: Until when the node may act as a part of the majority of its cluster.
     lease: Lease = field(default_factory=Lease)
-    #: The process that makes the node part of a cluster; None on a node that is alone.
-    members: Address[ToMembership] | None = None

@@ -21,7 +21,7 @@ REPLACED = [
     (
         "leases?",
         "queue expiry",
-        {"store/bodies/", "cluster/", "actors/node/cl", "actors/node/context.py", "docs/internals/c"},
+        {"store/bodies/", "cluster/", "actors/membership/", "actors/node/context.py", "docs/internals/c"},
     ),
     ("on[ _]their[ _]way", "in flight", set()),
     ("patience", "a timeout", set()),
