@@ -1,0 +1,136 @@
+"""Which node may link to which: decided by each side of a greeting, from what both have said (CL-8, CL-9)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .contract import Facts, Membership
+from .frames import FrameError
+
+#: The protocol versions that this build speaks: the oldest and the newest.
+VERSIONS = (1, 1)
+
+#: What this build can do. A feature is used once it is enabled in the whole cluster.
+FEATURES: frozenset[str] = frozenset()
+
+#: Codes of refusals, those of QP-170.
+NOT_SUPPORTED, NO_PERMISSION, CONFLICT, BAD_SECRET = 3, 16, 1005, 1007
+
+#: Most characters of a name or id, and most features and members that a greeting may name.
+MAX_TEXT, MAX_ITEMS = 255, 1_000
+
+
+class Refusal(NamedTuple):
+    """Why there is no link, as a sentence for a person. `by_peer`: the other side refuses."""
+
+    code: int
+    sentence: str
+    by_peer: bool = False
+
+
+class Identity(NamedTuple):
+    """Who a node is, as it says in the greeting. `membership` is only known of this node."""
+
+    node: str
+    node_id: str
+    incarnation: str
+    cluster_id: str | None = None
+    versions: tuple[int, int] = VERSIONS
+    features: frozenset[str] = FEATURES
+    facts: Facts = {}
+    membership: Membership = Membership()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "id": self.node_id,
+            "incarnation": self.incarnation,
+            "cluster": self.cluster_id,
+            "versions": list(self.versions),
+            "features": sorted(self.features),
+            "facts": self.facts,
+        }
+
+    @classmethod
+    def from_json(cls, given: dict[str, Any]) -> Identity:
+        """Raises FrameError unless every field has the right type and a sensible size."""
+        texts = [given.get(key) for key in ("node", "id", "incarnation")]
+        cluster, versions, features = given.get("cluster"), given.get("versions"), given.get("features")
+        facts = given.get("facts", {})
+        if not all(type(text) is str and 0 < len(text) <= MAX_TEXT and text.isprintable() for text in texts):
+            raise FrameError("a greeting without node, id or incarnation")
+        if "/" in texts[0] or "/" in texts[2] or "-" in texts[2]:  # type: ignore[operator]
+            raise FrameError("a greeting with a name or incarnation that no node has")
+        if cluster is not None and (type(cluster) is not str or len(cluster) > MAX_TEXT):
+            raise FrameError("a greeting with a wrong cluster id")
+        if type(versions) is not list or [type(item) for item in versions] != [int, int]:
+            raise FrameError("a greeting without versions")
+        if type(features) is not list or len(features) > MAX_ITEMS or not all(type(item) is str for item in features):
+            raise FrameError("a greeting without features")
+        if type(facts) is not dict:
+            raise FrameError("a greeting with wrong facts")
+        node, node_id, incarnation = map(str, texts)
+        return cls(node, node_id, incarnation, cluster, (versions[0], versions[1]), frozenset(features), facts)
+
+
+def refusal(own: Identity, peer: Identity, expected: str = "") -> Refusal | None:
+    """Why `own` does not link to `peer`, None if it does. `expected` is the node that it wanted to reach, if any."""
+    a, b, membership = own.node, peer.node, own.membership
+    if b == a:
+        if peer.node_id == own.node_id and peer.incarnation == own.incarnation:
+            return Refusal(
+                CONFLICT,
+                f"{a} has reached itself: an address in its list of nodes, or in cluster_peer_addresses, is its own "
+                "under another name",
+            )
+        return Refusal(
+            CONFLICT, f"two nodes are named {a}; give one of them another node_name, because names must differ"
+        )
+    if expected and b != expected:
+        return Refusal(CONFLICT, f"{b} answers at the address of {expected}; correct the address, or the name")
+    if min(own.versions[1], peer.versions[1]) < max(own.versions[0], peer.versions[0]):
+        return Refusal(
+            NOT_SUPPORTED,
+            f"{b} speaks versions {peer.versions[0]} to {peer.versions[1]} of the protocol between nodes, and {a} "
+            f"versions {own.versions[0]} to {own.versions[1]}; upgrade the older one, one release at a time",
+        )
+    missing = membership.required - peer.features
+    if missing:
+        return Refusal(
+            NOT_SUPPORTED,
+            f"{b} lacks the features {', '.join(sorted(missing))}, which are enabled in this cluster; upgrade {b}",
+        )
+    if peer.node_id in membership.removed:
+        return Refusal(
+            NO_PERMISSION,
+            f"{b} was removed from the cluster; `warren reset` and `warren join-cluster {a}` on {b} make it a member",
+        )
+    if own.cluster_id is None or peer.cluster_id is None:
+        return _of_a_stranger(membership, peer) if peer.cluster_id is None else None
+    if peer.cluster_id != own.cluster_id:
+        return Refusal(
+            CONFLICT,
+            f"{b} belongs to another cluster ({peer.cluster_id}) than {a} ({own.cluster_id}); to move a node, `warren "
+            "reset` and `warren join-cluster` on it",
+        )
+    if membership.members:
+        known = membership.members.get(b)
+        if known is None:
+            return Refusal(NO_PERMISSION, f"{b} is no member of the cluster of {a}; `warren join-cluster {a}` on {b}")
+        if known != peer.node_id:
+            return _another_directory(b)
+    return None
+
+
+def _of_a_stranger(membership: Membership, peer: Identity) -> Refusal | None:
+    """A node that belongs to no cluster may ask where it belongs, but not under the name of a member."""
+    known = membership.members.get(peer.node)
+    return None if known is None or known == peer.node_id else _another_directory(peer.node)
+
+
+def _another_directory(node: str) -> Refusal:
+    return Refusal(
+        CONFLICT,
+        f"{node} is a member with another data directory. If that one is lost: `warren forget-cluster-node {node}`, "
+        "then start this node again. If it is not mounted: mount it",
+    )
