@@ -13,7 +13,7 @@ VERSIONS = (1, 1)
 #: What this build can do. A feature is used once it is enabled in the whole cluster.
 FEATURES: frozenset[str] = frozenset()
 
-#: Codes of refusals, those of QP-170.
+#: Codes of refusals.
 NOT_SUPPORTED, NO_PERMISSION, CONFLICT, BAD_SECRET = 3, 16, 1005, 1007
 
 #: Most characters of a name or id, and most features and members that a greeting may name.

@@ -1,4 +1,4 @@
-"""Messages between actors to bytes and back: the body of a SEND frame (QP-180).
+"""Messages between actors to bytes and back: the body of a SEND frame.
 
     bytes 0 to 3    size of the msgpack data
     msgpack data    an array of messages

@@ -1,4 +1,4 @@
-"""Frames between nodes: bytes in, frames out, without a socket and without a clock (QP-141, QP-175).
+"""Frames between nodes: bytes in, frames out, without a socket and without a clock.
 
 | offset | bytes | field |
 |---|---|---|

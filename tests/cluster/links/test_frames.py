@@ -1,4 +1,4 @@
-"""Frames: cut anywhere, all at once, and any bytes at all (QP-141, QP-142, QP-175)."""
+"""Frames: cut anywhere, all at once, and any bytes at all (QP-141, QP-142)."""
 
 from __future__ import annotations
 
