@@ -110,7 +110,7 @@ def set_user_limits(call: Call, username: str, definition: str) -> None:
 @click.argument("limit")
 def clear_user_limits(call: Call, username: str, limit: str) -> None:
     """Remove one LIMIT of USERNAME, or `all`."""
-    what = "all limits" if limit == "all" else f'limit "{limit}"'
+    what = "all limits" if limit == "all" else f'"{limit}" limit'
     call.banner(f'Clearing {what} for user "{username}" ...')
     call.ask("clear_user_limits", user=username, limit=limit)
     call.done()

@@ -20,6 +20,10 @@ SECTION = "Monitoring, observability and health checks"
 #: Seconds that a connection to a listener may take.
 CONNECT_SECONDS = 10.0
 
+#: Seconds of a day, and the days of each unit in which RabbitMQ measures the life of a certificate.
+DAY = 86_400
+UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
+
 #: Other names of protocols, without hyphens, underscores and capitals, and the names that listeners have.
 PROTOCOLS = {
     "amqp091": "amqp",
@@ -207,6 +211,22 @@ def check_port_connectivity(call: Call, host: str | None) -> None:
     call.checked(f"Successfully connected to ports {ports} on node {node}.", listeners=found)
 
 
+@node_command(SECTION, timeout=60.0)
+@click.option("--within", type=click.IntRange(min=0), default=4, help="How far to look ahead.  [default: 4]")
+@click.option("--unit", default="weeks", help="The unit of --within: days, weeks, months or years.  [default: weeks]")
+def check_certificate_expiration(call: Call, within: int, unit: str) -> None:
+    """Check that no certificate of a listener ends soon; exit 69 with the files and dates otherwise."""
+    if unit not in UNITS:
+        raise BadArguments(f"unit '{unit}' is not supported. Please use one of: {', '.join(UNITS)}")
+    call.banner(f"Checking certificate expiration on node {call.target.node} ...")
+    span = f"{within} {unit[:-1] if within == 1 else unit}"
+    expiring = list(call.node.rows("check_certificate_expiration", seconds=float(within * UNITS[unit] * DAY)))
+    if expiring:
+        lines = [f"  * {one['file']}: ends at {one['not_after']}" for one in expiring]
+        raise CheckFailed("\n".join([f"Certificates expiring within {span}:", *lines]), certificates=expiring)
+    call.checked(f"No certificates are expiring within {span}.")
+
+
 # -- virtual hosts and queues ---
 
 
@@ -255,6 +275,7 @@ COMMANDS = (
     check_port_listener,
     check_protocol_listener,
     check_port_connectivity,
+    check_certificate_expiration,
     check_virtual_hosts,
     check_if_node_is_quorum_critical,
     check_if_node_is_mirror_sync_critical,

@@ -69,8 +69,10 @@ def _read(path: str | None) -> dict[str, Any]:
         else:
             with open(path, encoding="utf-8") as file:
                 text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandFailure(f"the definitions in {name} cannot be read: {error}", EX_DATAERR) from None
+    except OSError as error:
+        raise CommandFailure(f"the definitions in {name} cannot be read: {error.strerror}", EX_DATAERR) from None
+    except UnicodeDecodeError as error:
+        raise CommandFailure(f"the definitions in {name} are not text in UTF-8: {error}", EX_DATAERR) from None
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -154,7 +154,7 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         return dumped(value)
     if isinstance(value, list) and value and all(isinstance(one, int) for one in value):
-        return "{" + ",".join(str(one) for one in value) + "}"
+        return "{" + ",".join(_text(one) for one in value) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(_text(one) for one in value) + "]"
     return str(value)

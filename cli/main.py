@@ -8,6 +8,7 @@ interrupted.
 import difflib
 import io
 import sys
+import textwrap
 from typing import Any
 
 import click
@@ -48,7 +49,8 @@ class Root(click.Group):
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             name = args[0]
             near = difflib.get_close_matches(name.replace("-", "_"), self.commands, n=1, cutoff=SIMILAR)
-            hint = f"Did you mean '{near[0]}'?" if near else "Commands: " + ", ".join(sorted(self.commands))
+            names = textwrap.wrap(", ".join(sorted(self.commands)), WIDTH, break_on_hyphens=False)
+            hint = f"Did you mean '{near[0]}'?" if near else "\n".join(["These are the commands:", *names])
             raise CommandNotFound(f"Command '{name}' not found.\n{hint}", EX_USAGE)
         return super().resolve_command(ctx, args)
 
@@ -137,6 +139,9 @@ COMMANDS = (
 for each in (perf_test, simulate, start, store, *COMMANDS):
     root.add_command(each)
 
+
+#: Characters in a line of the list of all commands.
+WIDTH = 100
 
 #: How similar a command must be to one that does not exist to be proposed instead.
 SIMILAR = 0.6

@@ -303,4 +303,10 @@ def _own_secret(cookie_file: str | None) -> bytes:
     given = os.environ.get("WARREN_COOKIE")
     if cookie_file is None and given:
         return given.encode()
-    return read_secret(cookie_file or str(Path.home() / ".warren.cookie"))
+    default = str(Path.home() / ".warren.cookie")
+    if cookie_file is None and not os.path.exists(default):
+        raise SecretError(
+            f"--address needs the secret of that node, and there is no file '{default}': name the file with "
+            "--cookie-file FILE, or set WARREN_COOKIE to the secret"
+        )
+    return read_secret(cookie_file or default)

@@ -161,7 +161,7 @@ class NodeCommand(click.Command):
         except click.BadParameter as error:
             if isinstance(error, click.MissingParameter):
                 raise self._bad("not enough arguments.") from None
-            name = error.param.opts[0] if error.param is not None else ""
+            name = max(error.param.opts, key=len) if error.param is not None else ""
             raise InvalidOptions(self, name, error.message) from None
         except click.UsageError as error:
             if "unexpected extra argument" in error.message:
@@ -225,12 +225,12 @@ class BadArguments(CommandFailure):
         click.echo("\n".join(lines), err=True)
 
 
-class InvalidOptions(CommandFailure):
+class InvalidOptions(BadArguments):
     """A switch that the command does not have, or one with a value of the wrong type (CM-10)."""
 
     def __init__(self, command: click.Command, name: str, reason: str = "") -> None:
-        text = f"Invalid options for this command:\n\n{name} : {reason or 'unknown option'}"
-        super().__init__("\n".join([text, "", "Usage", "", usage(command)]), EX_USAGE)
+        super().__init__(f"Invalid options for this command:\n{name} : {reason or 'unknown option'}")
+        self.command = command
 
 
 def arguments(command: click.Command) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
 
-from .node_command import Call, node_command
+from .node_command import BadArguments, Call, node_command
 
 POLICIES = "Policies"
 PARAMETERS = "Parameters"
@@ -50,6 +51,50 @@ def set_operator_policy(call: Call, name: str, pattern: str, definition: str, pr
 def _set(call: Call, operation: str, name: str, pattern: str, definition: str, priority: int, apply_to: str) -> None:
     arguments: dict[str, Any] = {"name": name, "pattern": pattern, "definition": definition}
     call.ask(operation, vhost=call.vhost, priority=priority, apply_to=apply_to, **arguments)
+    call.done()
+
+
+#: A rate such as `50`, `50/s`, `600/m` or `2.5/h`, and the ms of its period.
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?", re.ASCII)
+_PERIODS = {"s": 1000, "m": 60_000, "h": 3_600_000}
+
+
+@node_command(POLICIES)
+@click.argument("queue")
+@click.argument("rate")
+@click.option("--max-wait", type=int, metavar="MS", help="The longest planned wait of a message.  [default: 500]")
+@click.option("--overflow", help="What happens to a message that would wait longer: hold, dead-letter, nack or drop.")
+def set_pace(call: Call, queue: str, rate: str, max_wait: int | None, overflow: str | None) -> None:
+    """Let QUEUE deliver evenly, at the RATE of so many messages a second, a minute or an hour: 50, 50/s, 600/m, 9/h.
+
+    It is a policy of the name pace.QUEUE, so it survives a restart.
+    """
+    found = _RATE.fullmatch(rate)
+    if found is None or not float(found[1]):
+        raise BadArguments(f"Bad argument: '{rate}' is no rate above 0 such as 50, 50/s, 600/m or 9/h", is_data=True)
+    period = _PERIODS[found[2] or "s"]
+    call.banner(f"Setting pace of queue '{queue}' in vhost '{call.vhost}' to {rate} ...")
+    other = call.ask(
+        "set_pace",
+        vhost=call.vhost,
+        queue=queue,
+        rate=float(found[1]),
+        period_ms=period,
+        max_wait_ms=max_wait,
+        overflow=overflow,
+    )
+    if other:
+        call.remark(
+            f"Policy pace.{queue} contains what policy {other} defines now, because only one policy applies to a queue."
+        )
+    call.done()
+
+
+@node_command(POLICIES, "Clearing pace of queue '{queue}' in vhost '{vhost}' ...")
+@click.argument("queue")
+def clear_pace(call: Call, queue: str) -> None:
+    """Remove the pace that set_pace has set for QUEUE."""
+    call.ask("clear_pace", vhost=call.vhost, queue=queue)
     call.done()
 
 
@@ -169,6 +214,8 @@ COMMANDS = (
     set_policy,
     set_operator_policy,
     clear_policy,
+    set_pace,
+    clear_pace,
     clear_operator_policy,
     list_policies,
     list_operator_policies,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 import click
 
 from ..actors.node.operations import columns as known
 from .formatters import cell, listing
 from .node_command import Call, node_command
+from .status_commands import status_sections
 
 #: The parts about the whole node: title, operation and columns.
 NODE_PARTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -44,12 +46,12 @@ _LOGIN = re.compile(r"://[^\s\"]*@")
 @node_command("Monitoring, observability and health checks", "Reporting server status of node {node} ...")
 def report(call: Call) -> None:
     """Show the node's status, settings, connections, and everything in its virtual hosts. Secrets are blanked."""
-    _title("Status")
-    facts = call.ask("status")
-    for name, value in facts.items():
-        click.echo(f"{name}: {value}")
+    for title, lines in status_sections(call.ask("status"), "gb"):
+        _title(title)
+        for text in lines or ["(none)"]:
+            click.echo(text)
     _title("Command line")
-    click.echo(" ".join(call.ask("command_line_arguments")))
+    click.echo(shlex.join(call.ask("command_line_arguments")))
     for title, operation, columns in NODE_PARTS:
         _part(call, title, operation, columns)
     for vhost in [row["name"] for row in call.node.rows("list_vhosts")]:

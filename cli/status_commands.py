@@ -15,6 +15,12 @@ from .node_command import Call, node_command
 
 SECTION = "Nodes"
 
+MONITORING = "Monitoring, observability and health checks"
+
+UNIT = click.option(
+    "--unit", type=click.Choice(["bytes", "mb", "gb"]), default="gb", help="Unit of memory and disk.  [default: gb]"
+)
+
 #: Seconds between two looks at the process of a node that stops.
 PROCESS_CHECK = 0.02
 
@@ -27,16 +33,14 @@ def ping(call: Call) -> None:
 
 
 @node_command(SECTION, "Status of node {node} ...", timeout=60.0)
-@click.option(
-    "--unit", type=click.Choice(["bytes", "mb", "gb"]), default="gb", help="Unit of memory and disk.  [default: gb]"
-)
+@UNIT
 def status(call: Call, unit: str) -> None:
     """Show what the node is, what it uses and where it listens. `--formatter json` has every figure."""
     facts = call.ask("status")
     if call.is_machine:
         call.facts(facts)
         return
-    for title, lines in _sections(facts, unit):
+    for title, lines in status_sections(facts, unit):
         click.secho(title, bold=True)
         click.echo()
         for line in lines or ["(none)"]:
@@ -44,7 +48,8 @@ def status(call: Call, unit: str) -> None:
         click.echo()
 
 
-def _sections(facts: dict[str, Any], unit: str) -> list[tuple[str, list[str]]]:
+def status_sections(facts: dict[str, Any], unit: str) -> list[tuple[str, list[str]]]:
+    """The sections of `status` for a person: the title and the lines of each."""
     used = facts["memory"]["total"]["rss"]
     setting = facts["vm_memory_high_watermark_setting"]
     return [
@@ -132,9 +137,27 @@ def stop(call: Call, wait: bool, idempotent: bool) -> None:
             return
         raise
     if wait:
-        call.node.await_end()
-        while call.target.address is None and _runs(pid):
-            time.sleep(PROCESS_CHECK)
+        _await_end(call, pid)
+
+
+@node_command(SECTION, timeout=300.0)
+@click.option("--wait/--no-wait", default=True, help="Return when the node's process has ended, which is the default.")
+def shutdown(call: Call, wait: bool) -> None:
+    """Stop the node cleanly, as `stop` does, and report the process that ends."""
+    node, pid = call.target.node, call.ask("stop")
+    call.banner(f"Shutting down RabbitMQ node {node} running at PID {pid}")
+    if wait:
+        call.banner(f"Waiting for PID {pid} to terminate")
+        _await_end(call, pid)
+        call.banner(f"RabbitMQ node {node} running at PID {pid} successfully shut down")
+    call.done()
+
+
+def _await_end(call: Call, pid: int) -> None:
+    """Return when the node has closed the connection, and its process has ended if it is one of this machine."""
+    call.node.await_end()
+    while call.target.address is None and _runs(pid):
+        time.sleep(PROCESS_CHECK)
 
 
 @node_command("Cluster", "Cluster status of node {node} ...", timeout=60.0)
@@ -202,6 +225,25 @@ def server_version(call: Call) -> None:
         click.echo(version)
 
 
+@node_command(MONITORING, "Reporting memory breakdown on node {node}...", timeout=60.0)
+@UNIT
+def memory_breakdown(call: Call, unit: str) -> None:
+    """Show what uses the node's memory, by RabbitMQ's categories."""
+    sizes = call.ask("memory_breakdown")
+    total = max(1, sum(sizes.values()))
+    found = {
+        name: {"bytes": size, "percentage": round(100 * size / total, 2)}
+        for name, size in sorted(sizes.items(), key=lambda item: -item[1])
+    }
+    if call.formatter == "csv":
+        call.list(("category", "bytes", "percentage"), ({"category": name, **one} for name, one in found.items()))
+    elif call.is_machine:
+        call.facts(found)
+    else:
+        for name, one in found.items():
+            click.echo(f"{name}: {_amount(int(one['bytes']), unit)} ({one['percentage']}%)")
+
+
 @node_command(
     "Configuration and environment",
     "Listing the environment variables of warren on node {node}...",
@@ -227,7 +269,7 @@ def command_line_arguments(call: Call) -> None:
         click.echo(shlex.join(words))
 
 
-@node_command("Monitoring, observability and health checks")
+@node_command(MONITORING)
 @click.option("--sample-interval", type=float, default=5.0, help="Seconds to measure.  [default: 5]")
 def runtime_thread_stats(call: Call, sample_interval: float) -> None:
     """Show how much processor time each thread of the node takes. In a server MainThread runs all actors."""
@@ -259,8 +301,10 @@ COMMANDS = (
     status,
     await_startup,
     stop,
+    shutdown,
     cluster_status,
     server_version,
+    memory_breakdown,
     os_env,
     command_line_arguments,
     runtime_thread_stats,

@@ -125,4 +125,21 @@ def set_log_level(call: Call, level: str, category: str | None) -> None:
     call.done()
 
 
-COMMANDS = (set_vm_memory_high_watermark, set_disk_free_limit, environment, rotate_logs, set_log_level)
+@node_command(SECTION, "Setting cluster name to {name} ...")
+@click.argument("name")
+def set_cluster_name(call: Call, name: str) -> None:
+    """Give the cluster the name NAME, which clients receive when they connect; it survives a restart."""
+    if not name:
+        raise BadArguments("Bad argument: the cluster name cannot be an empty string", is_data=True)
+    call.ask("set_cluster_name", name=name)
+    call.done()
+
+
+COMMANDS = (
+    set_vm_memory_high_watermark,
+    set_disk_free_limit,
+    environment,
+    rotate_logs,
+    set_log_level,
+    set_cluster_name,
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .json_text import parse_json
 from .limits import VHOST_LIMITS, vhost_limits
 from .policies import VhostPolicies
 from .records import (
@@ -24,6 +25,9 @@ from .records import (
     User,
     VhostProperties,
 )
+
+#: The global parameter that names the cluster, as in RabbitMQ.
+CLUSTER_NAME = "cluster_name"
 
 
 class Definitions:
@@ -90,6 +94,12 @@ class Definitions:
         """The limit `max-connections` or `max-queues` of a virtual host; None if there is none."""
         value = self._limits.get(vhost, {}).get(name, -1)
         return value if value >= 0 else None
+
+    def cluster_name(self, default: str) -> str:
+        """The cluster's name, which the global parameter `cluster_name` sets; without it `default`."""
+        found = self.global_parameters.get((CLUSTER_NAME,))
+        value = None if found is None else parse_json(found.value)
+        return value if isinstance(value, str) else default
 
     def record(self, table: str, key: RecordKey) -> Record | None:
         return self.tables[table].get(key)

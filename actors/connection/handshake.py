@@ -139,7 +139,7 @@ class Handshake:
             "platform": "Python",
             "copyright": "The warren authors",
             "information": "Licensed under the Apache License 2.0",
-            "cluster_name": self._settings.cluster_name,
+            "cluster_name": self._context.definitions.cluster_name(self._settings.cluster_name),
             "warren_version": __version__,
             **self._settings.server_properties,
         }

@@ -176,10 +176,31 @@ def read_run_file(directory: str) -> RunFile:
         return RunFile(**values)
     except FileNotFoundError:
         raise PlaceError(f"no node runs there: '{path}' does not exist") from None
+    except PermissionError as error:
+        raise PlaceError(f"'{path}' cannot be read: {error.strerror}{_owner_hint(directory)}") from None
     except OSError as error:
         raise PlaceError(f"'{path}' cannot be read: {error.strerror}") from None
     except (ValueError, TypeError):
         raise PlaceError(f"'{path}' is no run file of warren") from None
+
+
+def _owner_hint(directory: str) -> str:
+    """Who owns the nearest folder of `directory` that this user can see, as the end of an error text."""
+    import pwd  # no such module on Windows, where nobody is refused by a mode
+
+    path = os.path.abspath(directory)
+    while (parent := os.path.dirname(path)) != path:
+        try:
+            owner = os.stat(path).st_uid
+        except OSError:
+            path = parent
+            continue
+        try:
+            name = pwd.getpwuid(owner).pw_name
+        except KeyError:
+            name = str(owner)
+        return f"; '{path}' belongs to user {name}, who alone can operate this node from here"
+    return ""
 
 
 def connect(run_file: RunFile, timeout: float | None) -> socket.socket:

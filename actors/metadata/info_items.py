@@ -15,7 +15,7 @@ InfoItems = dict[str, Any]
 #: The items of a logical queue that are the sums of those of its shards.
 _SUMS = (
     *("messages_ready", "messages_unacknowledged", "messages", "unsent"),
-    *("message_bytes_ready", "message_bytes_unacknowledged", "message_bytes"),
+    *("message_bytes_ready", "message_bytes_unacknowledged", "message_bytes", "disk_reads", "disk_writes"),
 )
 
 

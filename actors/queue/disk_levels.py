@@ -53,6 +53,7 @@ class DiskLevels:
         "numberings",
         "persistent",
         "replayed",
+        "written",
     )
 
     def __init__(
@@ -86,6 +87,8 @@ class DiskLevels:
         self._transient = StoreClient()
         #: The queue is registered at the transient store.
         self.has_transient = False
+        #: Messages that were written to the journal or to segments since the queue's process started.
+        self.written = 0
         # Messages written to segments directly, without the journal, and those of them that are synced. They count
         # against a credit of their own, from which no process grants.
         self._direct = self._direct_safe = 0
@@ -135,6 +138,7 @@ class DiskLevels:
             process.send(storage.journal, to_journal.append(self.number, gathered, self.journal.position))
             messages = sum(part.messages for part in gathered)
             if messages:
+                self.written += messages
                 credit.spend("journal", messages)
         if self.persistent.has_gathered:
             self._send_to_store(PERSISTENT, storage.persistent, self.persistent.take())
@@ -149,6 +153,7 @@ class DiskLevels:
             direct += all_direct
             direct_safe += safe_direct
         if direct > self._direct:
+            self.written += direct - self._direct
             credit.spend("segments", direct - self._direct)
             self._direct = direct
         if direct_safe > self._direct_safe:

@@ -27,9 +27,10 @@ class DiskLoader:
     """The reads of one queue.
 
     `flush` sends the stores what has gathered for them, because they may be asked for a body that was just written.
+    `messages` counts the bodies that were read since the queue's process started.
     """
 
-    __slots__ = ("_backing", "_flush", "_process", "_storage")
+    __slots__ = ("_backing", "_flush", "_process", "_storage", "messages")
 
     def __init__(
         self, process: Process, backing: BackingQueue, storage: VhostStorage, flush: Callable[[], None]
@@ -38,11 +39,14 @@ class DiskLoader:
         self._backing = backing
         self._storage = storage
         self._flush = flush
+        self.messages = 0
 
     async def read(self, job: ReadAheadJob) -> None:
         """Run a job of the backing queue, and give it the bodies that it wants."""
         persistent, transient = self._ask_stores(job.missing)
         await self._process.run_blocking(job.run)
+        if job.read is not None:
+            self.messages += job.read.bodies()
         job.reader.prepared(job, await persistent if persistent else [], await transient if transient else [])
 
     async def pending(self, tags: Sequence[int]) -> None:
@@ -53,6 +57,7 @@ class DiskLoader:
     async def segments(self, job: SegmentReadJob) -> None:
         """Run a job that reads segments."""
         await self._process.run_blocking(job.run)
+        self.messages += job.bodies()
 
     async def bodies(self, wanted: BodyIds) -> tuple[Bodies, Bodies]:
         """The wanted bodies of the persistent and of the transient store."""
@@ -63,6 +68,7 @@ class DiskLoader:
         """Ask the persistent and the transient store for bodies; None in place of a store from which none is wanted."""
         process, storage = self._process, self._storage
         self._flush()
+        self.messages += len(wanted.persistent) + len(wanted.transient)
         return (
             process.ask(storage.persistent, to_message_store.read_many(wanted.persistent))
             if wanted.persistent

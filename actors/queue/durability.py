@@ -39,6 +39,7 @@ from .transit import Transit
 if TYPE_CHECKING:
     from ...store.disk.disk import Disk
     from ...store.disk.progress import Progress
+    from ..metadata.info_items import InfoItems
     from .contract import NeededBodies, QueueRecovery, Terms, VhostStorage
 
 log = logging.getLogger("warren.queue")
@@ -268,6 +269,10 @@ class Durability:
                 self._process.spawn(self._page())
 
     # -- what is durable ----------------------------------------------------------------------------
+
+    def items(self) -> InfoItems:
+        """rabbitmqctl's info items about the disk: messages read and written since the queue's process started."""
+        return {"disk_reads": self.loader.messages, "disk_writes": self._levels.written}
 
     def journal_synced(self, position: int) -> None:
         """The journal has synced this queue's records up to `position`."""

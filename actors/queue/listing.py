@@ -43,12 +43,23 @@ def replica_items(
     }
 
 
+#: The items of `Durability.items` of a queue without a data directory.
+NO_DISK: InfoItems = {"disk_reads": 0, "disk_writes": 0}
+
+#: What the process of a queue takes, and a message in memory beside its body, in bytes. Both are estimates: Python does
+#: not count by process.
+PROCESS_BYTES = 20_000
+MESSAGE_BYTES = 100
+
+
 def storage_items(found: Residence) -> InfoItems:
     """rabbitmqctl's info items about where a queue keeps its messages."""
+    in_memory = found.ready_in_memory + found.pending_in_memory
     return {
+        "memory": PROCESS_BYTES + MESSAGE_BYTES * in_memory + found.bytes_in_memory,
         "messages_ready_ram": found.ready_in_memory,
         "messages_unacknowledged_ram": found.pending_in_memory,
-        "messages_ram": found.ready_in_memory + found.pending_in_memory,
+        "messages_ram": in_memory,
         "message_bytes_ram": found.bytes_in_memory,
         "messages_persistent": found.persistent,
         "message_bytes_persistent": found.persistent_bytes,

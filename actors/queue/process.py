@@ -48,7 +48,7 @@ from .durability import Durability
 from .effects import Effects
 from .head_read import HeadRead
 from .indexing import Indexing
-from .listing import storage_items
+from .listing import NO_DISK, storage_items
 from .look_up import look_up
 from .master.master import Master
 from .policed_settings import policed_settings
@@ -642,7 +642,8 @@ class Queue(Process):
         return count
 
     def on_info(self, sender: Sender) -> InfoItems:
-        return self.role.info()
+        disk = NO_DISK if self.durability is None else self.durability.items()
+        return {**self.role.info(), **disk}
 
     def on_storage_info(self, sender: Sender) -> Slices[InfoItems]:
         backing = self.backing

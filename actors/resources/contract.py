@@ -12,9 +12,13 @@ if TYPE_CHECKING:
 
 
 class MemoryStatus(TypedDict):
-    """What `MemoryMonitor` last measured, in bytes; `used` is None where it cannot be measured."""
+    """What `MemoryMonitor` last measured, in bytes; `used` is None where it cannot be measured.
+
+    `setting` is the watermark in use, from which `limit` follows: a share of `total`, or a size as text.
+    """
 
     total: int
+    setting: float | str
     limit: int
     used: int | None
     alarmed: bool

@@ -139,12 +139,19 @@ class MemoryMonitor(Process):
 
     def _set_limit(self, watermark: object) -> None:
         share = read_watermark(watermark)
+        self.setting: float | str = watermark if isinstance(watermark, str) else share
         override = self.context.settings.total_memory_available_override_value
         self.total = self.machine_memory.total() if override is None else read_size(override)
         self.limit = memory_limit(share, self.total)
 
     def _status(self) -> MemoryStatus:
-        return {"total": self.total, "limit": self.limit, "used": self.used, "alarmed": self.alarmed}
+        return {
+            "total": self.total,
+            "setting": self.setting,
+            "limit": self.limit,
+            "used": self.used,
+            "alarmed": self.alarmed,
+        }
 
     def _wait(self) -> None:
         if self.memory is not None:

@@ -191,6 +191,10 @@ class SegmentReadJob:
         finally:
             file.close()
 
+    def bodies(self) -> int:
+        """How many bodies were read; those of large messages are in a message store."""
+        return sum(len(one.run.contents) for entries in self.blocks.values() for one in entries if not one.is_stored)
+
     def _read_blocks(self, file: File, table: BlockTable) -> None:
         start, stop = self._bounds
         for block in table.blocks_between(start, stop):

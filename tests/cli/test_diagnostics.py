@@ -203,7 +203,7 @@ def test_a_report(broker, run, monkeypatch):
     broker.add_user("ann", "confidential-2")
     code, lines, err = run("report")
     assert (code, err) == (0, "")
-    for title in ("Status", "Application environment", "Connections", "Channels", "Queues on /", "Bindings on /"):
+    for title in ("Runtime", "Application environment", "Connections", "Channels", "Queues on /", "Bindings on /"):
         assert title in lines
     assert any(line.startswith("orders\t") for line in lines)
     text = "\n".join(lines)

@@ -209,8 +209,8 @@ def test_more_rows_than_one_slice(broker, run):
         (["list_queues", "name", "foo"], 64, "Error (argument validation): Info key(s) foo are not supported"),
         (["list_exchanges", "foo", "bar"], 64, "Error (argument validation): Info key(s) foo,bar are not supported"),
         (["ping", "x"], 64, "Error (argument validation): too many arguments."),
-        (["list_queues", "--foo"], 64, "Error: Invalid options for this command:"),
-        (["list_queues", "--timeout", "abc"], 64, "Error: Invalid options for this command:"),
+        (["list_queues", "--foo"], 64, "Error (argument validation): Invalid options for this command:"),
+        (["list_queues", "--timeout", "abc"], 64, "Error (argument validation): Invalid options for this command:"),
         (["list_queues", "--formatter", "yaml"], 64, "Error: Unknown formatter 'yaml'."),
         (["-n", "a b", "ping"], 65, "Error: 'a b' is no node name"),
         (["-p", "nix", "-q", "list_queues"], 65, "Error:"),
@@ -226,7 +226,8 @@ def test_a_command_that_does_not_exist(run):
     assert run("list_quues") == 64
     assert run.err.splitlines()[1:] == ["Command 'list_quues' not found.", "Did you mean 'list_queues'?"]
     assert run("zzz") == 64
-    assert "Commands: " in run.err and "list_queues" in run.err
+    assert "These are the commands:" in run.err and "list_queues" in run.err
+    assert max(map(len, run.err.splitlines())) <= 100
 
 
 def test_a_wrong_column_names_the_right_ones_and_the_usage(broker, run):

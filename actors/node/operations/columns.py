@@ -63,7 +63,7 @@ QUEUE_ROW_COLUMNS = frozenset(
 #: What a queue counts only if it is asked for it.
 QUEUE_STORAGE_COLUMNS = frozenset(
     ("messages_ready_ram", "messages_unacknowledged_ram", "messages_ram", "messages_persistent")
-    + ("message_bytes_ram", "message_bytes_persistent")
+    + ("message_bytes_ram", "message_bytes_persistent", "memory")
 )
 UNRESPONSIVE_QUEUES = Columns(("name",), ("durable", "auto_delete", "arguments", "pid", "recoverable_slaves"))
 EXCHANGES = Columns(("name", "type"), ("durable", "auto_delete", "internal", "arguments", "policy", "vhost"))

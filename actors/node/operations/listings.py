@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from ....amqp.fields import TYPE_NAMES, Table
+from ....definitions.policies import queue_kind
 from ....routing.rows import QueueRow
 from ....routing.shards import shards_of
 from ....runtime.contract import Address, Message
@@ -54,13 +55,12 @@ async def list_queues(
     offline: bool = False,
     local: bool = False,
 ) -> AsyncIterator[Rows]:
-    """The queues of a virtual host. Every queue of this node is local; `offline` queues are those that do not run."""
+    """The queues of a virtual host. Every queue of this node is local; `offline` queues are those that do not run.
+
+    `online` and `offline` together are all queues, as in RabbitMQ.
+    """
     chosen = QUEUES.chosen(columns or [])
-    rows = [
-        row
-        for row in _queue_rows(operator, vhost)
-        if (row.state == "running" or not online) and (row.state != "running" or not offline)
-    ]
+    rows = [row for row in _queue_rows(operator, vhost) if online == offline or (row.state == "running") == online]
     asks = not QUEUE_ROW_COLUMNS.issuperset(chosen)
     wanted = frozenset(chosen)
     for slice_ in _slices(rows):
@@ -251,6 +251,9 @@ def _still_exists(operator: Operator, row: QueueRow) -> bool:
 
 def _queue_columns(operator: Operator, row: QueueRow, answer: InfoItems | None) -> InfoItems:
     items = {**queue_items(row, operator.context.definitions), **(answer or {}), "pid": pid(operator, row.queue_id)}
+    if queue_kind(row.type) != "classic":
+        node = operator.context.node_name
+        items |= {"leader": node, "members": [node], "online": [node] if row.state == "running" else []}
     if row.exclusive_owner is not None:
         items["owner_pid"] = pid(operator, row.exclusive_owner)
     if items.get("exclusive_consumer"):

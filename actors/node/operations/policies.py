@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....definitions.definitions import CLUSTER_NAME
 from ....definitions.json_text import json_text, parse_json
 from ....definitions.limits import VHOST_LIMITS, vhost_limits
 from ....definitions.policy_keys import checked_policy
@@ -140,6 +141,12 @@ async def set_global_parameter(operator: Operator, *, name: str, value: str) -> 
     with refusals():
         given = json_text(parse_json(value))
     await change(operator, PutRecords((GlobalParameter(name, given),)))
+
+
+@operation()
+async def set_cluster_name(operator: Operator, *, name: str) -> None:
+    """Name the cluster in the server properties that clients receive, and in `status` (CM-76)."""
+    await change(operator, PutRecords((GlobalParameter(CLUSTER_NAME, json_text(name)),)))
 
 
 @operation()

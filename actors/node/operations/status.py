@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from ....version import __version__
+from ...connection.certificate_dates import ends_of
 from ...resources.contract import to_alarms, to_memory_monitor
 from ..contract import to_node
-from .registry import OperationError, Operator, operation
+from .registry import OperationError, Operator, Rows, operation
 from .watching import log_files
 
 #: Seconds between two looks of `await_startup`.
@@ -84,7 +87,7 @@ async def status(operator: Operator) -> dict[str, Any]:
         # RabbitMQ has no such key: nothing there waits for a whole turn of somebody else.
         "longest_turns": [turn._asdict() for turn in process.longest_turns()],
         "node": context.node_name,
-        "cluster_name": settings.cluster_name,
+        "cluster_name": context.definitions.cluster_name(settings.cluster_name),
         "pid": os.getpid(),
         "os": platform.platform(),
         "rabbitmq_version": "3.10.8",
@@ -98,8 +101,29 @@ async def status(operator: Operator) -> dict[str, Any]:
         "active_plugins": [],
         "is_under_maintenance": False,
         "vm_memory_calculation_strategy": "rss",
-        "vm_memory_high_watermark_setting": _watermark(settings.vm_memory_high_watermark),
+        "vm_memory_high_watermark_setting": _watermark(memory["setting"]),
     }
+
+
+@operation()
+async def check_certificate_expiration(operator: Operator, *, seconds: float) -> Rows:
+    """The listeners' certificates that end within so many seconds, or have ended: file and end (CM-199)."""
+    settings = operator.context.settings
+    if settings.tls_port is None:
+        return []
+    limit = operator.process.wall_clock() + seconds
+    expiring: Rows = []
+    for path in filter(None, (settings.tls_cert_file, settings.tls_ca_file)):
+        try:
+            ends = await operator.process.run_blocking(_ends_in, path)
+        except (OSError, ValueError) as error:
+            raise OperationError("unavailable", f"the certificate in '{path}' cannot be read: {error}") from None
+        expiring += [{"file": path, "not_after": end.isoformat()} for end in ends if end.timestamp() <= limit]
+    return expiring
+
+
+def _ends_in(path: str) -> list[datetime]:
+    return ends_of(Path(path).read_text("ascii", "replace"))
 
 
 def _watermark(setting: float | str) -> dict[str, Any]:

@@ -96,7 +96,13 @@ def status(base, monitor):
 
 
 def test_its_status(machine, start):
-    assert start() == {"total": 1000 * MIB, "limit": 400 * MIB, "used": 100 * MIB, "alarmed": False}
+    assert start() == {
+        "total": 1000 * MIB,
+        "setting": 0.4,
+        "limit": 400 * MIB,
+        "used": 100 * MIB,
+        "alarmed": False,
+    }
 
 
 def test_the_alarm_is_on_above_the_limit_and_off_at_it(machine, start, active):
@@ -212,6 +218,7 @@ def test_the_watermark_changes_at_run_time(machine, start, client, monitor, acti
     start()
     assert client.ask(monitor, ("set_watermark", "50MiB"), WAIT) == {
         "total": 1000 * MIB,
+        "setting": "50MiB",
         "limit": 50 * MIB,
         "used": 100 * MIB,
         "alarmed": True,
