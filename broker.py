@@ -128,6 +128,29 @@ class Broker(Administration):
             if node is not None:
                 node.stop()
 
+    def kill(self) -> None:
+        """End as a process does that gets SIGKILL, for tests of what a crash leaves.
+
+        Nothing more is written to disk, and connections break without a connection.close. A broker with a `data_dir`
+        has at its next start whatever it had confirmed. Does nothing if the broker is not running.
+        """
+        with self._changing:
+            node, self._running = self._running, None
+            if node is not None:
+                node.kill()
+
+    def pause(self) -> None:
+        """Stand still as a process that gets SIGSTOP, until `resume`, for tests of what clients do meanwhile.
+
+        Connections stay open, nothing is read and nothing is answered; other methods of this object wait. `stop` and
+        `kill` end the pause.
+        """
+        self._node.pause()
+
+    def resume(self) -> None:
+        """Go on after `pause`. Does nothing if the broker does not stand still."""
+        self._node.resume()
+
     @property
     def is_running(self) -> bool:
         """True between `start` and `stop`."""

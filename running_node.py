@@ -142,6 +142,8 @@ class RunningNode:
             raise DataDirUnusable(str(error)) from None
         self._base = LoopBase(thread=thread, shutdown_seconds=SHUTDOWN_SECONDS)
         self._is_interrupted = False
+        #: Lets the node go on that stands still.
+        self._go_on: Callable[[], None] | None = None
         try:
             on_begin(self)
             system = ActorSystem(systemBase=self._base, transientUnique=True)
@@ -186,6 +188,7 @@ class RunningNode:
         Raises RuntimeError in a forked process.
         """
         self._check_process()
+        self.resume()
         try:
             # If the node has ended by itself, or takes longer, the shutdown below ends the rest.
             with suppress(ProcessDown, ProcessTimeout):
@@ -197,6 +200,31 @@ class RunningNode:
         finally:
             self._client.close()
             self._end()
+
+    def kill(self) -> None:
+        """End as a process does that is killed: nothing is written or announced any more, and connections break.
+
+        Raises RuntimeError in a forked process.
+        """
+        self._check_process()
+        self.resume()
+        self._client.close()
+        self._end(self._base.kill)
+
+    def pause(self) -> None:
+        """Stand still, as a process that gets SIGSTOP, until `resume`. Does nothing if the node stands still already.
+
+        Raises RuntimeError in a forked process.
+        """
+        self._check_process()
+        if self._go_on is None:
+            self._go_on = self._base.pause()
+
+    def resume(self) -> None:
+        """Go on after `pause`. Does nothing if the node does not stand still."""
+        go_on, self._go_on = self._go_on, None
+        if go_on is not None:
+            go_on()
 
     @property
     def is_of_this_process(self) -> bool:
@@ -210,8 +238,8 @@ class RunningNode:
                 "process can control it. Clients of the broker work here, over connections opened after the fork"
             )
 
-    def _end(self) -> None:
-        has_ended = self._base.shutdown()
+    def _end(self, end: Callable[[], bool] | None = None) -> None:
+        has_ended = (end or self._base.shutdown)()
         if self._claim is None:
             return
         if has_ended:

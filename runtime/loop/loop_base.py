@@ -129,6 +129,8 @@ class LoopBase(ActorBase):
         self._is_stopping = False
         #: End all actors when the loop is left.
         self._is_shutdown_requested = False
+        #: End them without a further turn.
+        self._is_killed = False
         #: Every actor has ended.
         self._is_closed = False
         #: Every thread has ended as well.
@@ -457,6 +459,31 @@ class LoopBase(ActorBase):
             self._thread.join()
         return self._has_ended_entirely
 
+    def kill(self) -> bool:
+        """End as a process does that is killed: no actor acts any more, and all descriptors are closed.
+
+        A blocking call that runs already is finished, as the kernel finishes a write. Returns what `shutdown` returns.
+        """
+        self._is_killed = True
+        return self.shutdown()
+
+    def pause(self) -> Callable[[], None]:
+        """Make the loop stand still, as in a process that gets SIGSTOP; return a function that lets it go on.
+
+        Blocking calls in other threads go on; their results wait. Raises RuntimeError if the system is shut down.
+        """
+        standing, going = threading.Event(), threading.Event()
+
+        def stand_still() -> None:
+            standing.set()
+            going.wait()
+
+        self.post(stand_still)
+        while not standing.wait(0.1):
+            if self._is_closed:
+                raise RuntimeError(f"the system {self.name} is shut down")
+        return going.set
+
     def _thread_main(self, started: threading.Event) -> None:
         self.post(started.set)
         try:
@@ -468,16 +495,15 @@ class LoopBase(ActorBase):
     def _close(self) -> None:
         """End the actors, the threads and the descriptors. The last thing that happens on the loop's thread."""
         self.is_ending = True
-        for cell in list(self.roots.values()):
-            self.enqueue(self.address, cell.address, ActorExitRequest())
-        self._is_stopping = False
         deadline = time.monotonic() + self._shutdown_seconds
-        try:
-            self._rounds(lambda: self.living == 0, deadline)
-        except Exception:
-            log.critical("%s failed while ending its actors", self.name, exc_info=True)
+        if self._is_killed:
+            # First of all: the actors close the files on which these calls work.
+            self._pool.close(self._shutdown_seconds)
+        else:
+            self._ask_actors_to_exit(deadline)
         for cell in [cell for cell in self.cells.values() if isinstance(cell, Cell)]:
-            log.warning("%s did not end in time and is killed", cell.address)
+            if not self._is_killed:
+                log.warning("%s did not end in time and is killed", cell.address)
             self.end(cell, ExitReason(ExitKind.KILLED, "killed"))
         self._is_closed = True
         # Threads without a call end within a moment. They get that moment even if the actors took all the time.
@@ -492,6 +518,16 @@ class LoopBase(ActorBase):
         self.poller.close()
         self._waker.close()
         self._ended.set()
+
+    def _ask_actors_to_exit(self, deadline: float) -> None:
+        """Run until all actors have ended in order, at the longest until `deadline`."""
+        for cell in list(self.roots.values()):
+            self.enqueue(self.address, cell.address, ActorExitRequest())
+        self._is_stopping = False
+        try:
+            self._rounds(lambda: self.living == 0, deadline)
+        except Exception:
+            log.critical("%s failed while ending its actors", self.name, exc_info=True)
 
     # -- what thespian.actors.ActorSystem calls ----------------------------------------------------
 
