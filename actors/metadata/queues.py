@@ -8,7 +8,7 @@ the state that says why the queue cannot be used.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from ...routing.table import RoutingTable
 from ...runtime.contract import Address
 from ...runtime.errors import ProcessDown
 from ...runtime.process import Process
+from ...runtime.signal import Signal
 from ...seams import seam
 from ..queue.contract import to_queue
 from .changing import Changing
@@ -59,8 +60,8 @@ class Queues:
         self._here = here
         #: Whether durable queues outlive their processes.
         self._is_durable = is_durable
-        #: The ids of the logical queues that are being deleted.
-        self._deleting: set[str] = set()
+        #: The deletions of sharded queues that are under way, by the id of the logical queue.
+        self._deletions: dict[str, _Deletion] = {}
         self.restart_waiters = RestartWaiters(process, routing)
 
     # --- declared and deleted ---
@@ -114,23 +115,24 @@ class Queues:
         shards = shards_of(self._routing, row)
         if if_empty:
             await self._check_empty(row, shards)
-        # The end of the first process must not delete the rows of the shards that were not asked yet.
-        self._deleting.add(row.queue_id)
+        deletion = self._deletions[row.queue_id] = _Deletion(self._process)
         try:
-            await self._end(row, if_unused, False)
-            ready = sum([(await self._end(shard, False, False))[0] for shard in shards])
+            # It refuses if it has consumers. Then no shard is asked.
+            await deletion.begin({row.name: self._end(row, if_unused, False)})
+            await deletion.begin({shard.name: self._end(shard, False, False) for shard in shards})
             # Any of the processes may have crashed while it ended, and been restarted since.
             await self._changing.change(DeleteQueue(row.vhost, row.name, row.queue_id, False, by))
         finally:
-            self._deleting.discard(row.queue_id)
-        return ready
+            del self._deletions[row.queue_id]
+            deletion.rows_are_gone()
+        return await deletion.finish()
 
-    def _is_deleting(self, vhost: str, name: str) -> bool:
-        """Whether this logical queue, or that of this shard, is being deleted: its rows are removed together."""
+    def _deletion_of(self, vhost: str, name: str) -> _Deletion | None:
+        """The deletion of this logical queue, or of that of this shard: their rows are removed together."""
         row = self._state.queue(vhost, name)
         if row is not None and row.shard_of is not None:
             row = self._state.queue(vhost, row.shard_of)
-        return row is not None and row.queue_id in self._deleting
+        return None if row is None else self._deletions.get(row.queue_id)
 
     async def _check_empty(self, row: QueueRow, shards: Sequence[QueueRow]) -> None:
         """Raise AmqpError 406 unless all shards are empty. One that crashed just now counts as empty (FC-96)."""
@@ -143,7 +145,9 @@ class Queues:
 
     async def leaves(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
         """Delete a queue whose process at `address` is about to end by itself."""
-        if self._is_deleting(vhost, name):
+        deletion = self._deletion_of(vhost, name)
+        if deletion is not None:
+            await deletion.leaves(name)
             return
         is_ended = not self._is_restarted(vhost, name, queue_id, address)
         await self._changing.note(DeleteQueue(vhost, name, queue_id, is_ended))
@@ -209,7 +213,7 @@ class Queues:
         row = self._state.queue(vhost, name)
         if row is None or row.queue_id != queue_id:
             return None
-        if self._is_deleting(vhost, name):
+        if self._deletion_of(vhost, name) is not None:
             return None
         if row.durable and self._is_durable:
             return self._changing.note(SetQueueStates(vhost, ((name, queue_id, "stopped"),)))
@@ -229,3 +233,62 @@ class Queues:
         for change in changes if self.restart_waiters.is_waited_for else ():
             if isinstance(change, (QueuePut, QueueRemoved)):
                 self.restart_waiters.row_changed(change.row.vhost, change.row.name)
+
+
+class _Deletion:
+    """The deletion of a sharded queue, which has several processes.
+
+    All their rows are removed by one command. A process that has files deletes them only after that, so that a crash
+    leaves either the whole logical queue or nothing of it (C-16). Each process therefore waits in `leaves` until all of
+    them wait there or have ended.
+    """
+
+    __slots__ = ("_changed", "_error", "_gone", "_process", "_ready", "_running", "_waiting")
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._changed = Signal(process)
+        #: The queues whose processes were asked to end and have not ended; those that wait until the rows are gone.
+        self._running: set[str] = set()
+        self._waiting: set[str] = set()
+        self._gone = False
+        self._ready = 0
+        self._error: AmqpError | None = None
+
+    async def begin(self, ends: Mapping[str, Coroutine[Any, Any, tuple[int, bool]]]) -> None:
+        """Run these ends, by queue, until each process waits or has ended. Raises AmqpError if one of them did."""
+        self._running |= ends.keys()
+        for name, end in ends.items():
+            self._process.spawn(self._run(name, end))
+        await self._changed.wait_for(lambda: self._running <= self._waiting)
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # its traceback refers to this frame
+
+    async def _run(self, name: str, end: Coroutine[Any, Any, tuple[int, bool]]) -> None:
+        try:
+            ready, _ = await end
+            self._ready += ready
+        except AmqpError as error:
+            self._error = error
+        self._running.discard(name)
+        self._changed.wake_all()
+
+    async def leaves(self, name: str) -> None:
+        """The process of this queue is about to end: return when its row is gone."""
+        self._waiting.add(name)
+        self._changed.wake_all()
+        await self._changed.wait_for(lambda: self._gone)
+
+    def rows_are_gone(self) -> None:
+        """The rows were removed, or the deletion was refused."""
+        self._gone = True
+        self._changed.wake_all()
+
+    async def finish(self) -> int:
+        """Return the ready messages of all when every process has ended."""
+        await self._changed.wait_for(lambda: not self._running)
+        return self._ready

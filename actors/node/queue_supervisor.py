@@ -59,7 +59,7 @@ class _Supervised:
     def is_running(self) -> bool:
         return self.row.address is not None and self.row.state == "running"
 
-    def may_be_dormantart(self, now: float) -> bool:
+    def may_restart(self, now: float) -> bool:
         """Count a restart; return False if it is one too many."""
         if self.restarts is None:
             self.restarts = RestartIntensity()
@@ -277,7 +277,7 @@ class QueueSupervisor(Process):
 
     async def _restart(self, supervised: _Supervised, reason: ExitReason) -> None:
         row, is_recovered = supervised.row, True
-        while self._may_start(supervised) and supervised.may_be_dormantart(self.now()):
+        while self._may_start(supervised) and supervised.may_restart(self.now()):
             log.error("%s is restarted; it ended with %s", supervised.phrase, reason)
             address = self._create(supervised)
             try:

@@ -172,7 +172,7 @@ class Flusher:
         self.is_busy = True
         for level in list(self._levels.values()):
             await self._release(level)
-            job = level.segment_writer.take_flush(True)
+            job = level.segment_writer.take_last_flush()
             if job is not None:
                 await self._process.run_blocking(job.run)
                 level.segment_writer.flushed(job)

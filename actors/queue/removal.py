@@ -7,7 +7,6 @@ from contextlib import suppress
 
 from ...amqp.errors import AmqpError
 from ...routing.rows import QueueRow
-from ...runtime.errors import ProcessDown
 from ...runtime.process import Process
 from ...runtime.turn_work import TurnWork
 from ...store.queue.backing_queue import BackingQueue
@@ -60,8 +59,9 @@ class Removal:
         either the whole queue, or files without a queue, which the next start removes (C-16, C-17).
         """
         # A full disk refuses this commit. The deletion goes on, since it may free space, and Metadata reports the error
-        # to the client that asked for it.
-        with suppress(AmqpError, ProcessDown):
+        # to the client that asked for it. But if Metadata ends, and the node with it, ProcessDown ends this queue too:
+        # the disk may still have the row, so the next start must find the queue's files.
+        with suppress(AmqpError):
             await self.leave_routing()
             await self._process.ask(self._context.metadata, to_metadata.write())
 

@@ -23,6 +23,10 @@ The state of a number is the union of segments and journal: published in either,
 between a flush and the journal's retirement therefore repeats records of a number without harm (C-12). `segment_file`
 describes the layout of a segment.
 
+An entry whose journal record must be on the disk before it is written to a segment is **held** (`hold`). A message that
+another queue has handed over is one: if its entry were on the disk without the record that it was taken, a crash would
+leave it both in this queue and in transit (`journal.in_transit`).
+
 A segment costs two integers in memory (`segment`), and the segments used last a table each (`segment_cache`), so a
 backlog costs disk and not memory.
 
@@ -36,6 +40,7 @@ Transient messages that were paged out stand in segments too, but not in the jou
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -94,6 +99,7 @@ class QueueIndex:
         "_entries",
         "_flush",
         "_flushing",
+        "_held",
         "_log",
         "_queue",
         "_segments",
@@ -117,6 +123,8 @@ class QueueIndex:
         #: Embedded and stored entries that the flush under way writes.
         self._flushing = PendingRuns(), PendingRuns()
         self._flush: FlushJob | None = None
+        #: Numbers of entries that no flush writes before the journal has synced up to the position beside them.
+        self._held: deque[tuple[int, range]] = deque()
         self._segments: dict[int, Segment] = {}
         self._cache = SegmentCache(segment_entries)
         #: Segments whose file has no un-acked entry left, with the position of the record that they will be removed. A
@@ -188,6 +196,26 @@ class QueueIndex:
         if run.origin.persistent:
             self._log.skip_to(self._queue, run.end)
         self._add(run, is_stored)
+
+    def hold(self, numbers: range, position: int) -> None:
+        """No flush writes these entries before the journal has synced up to `position`, except the last one.
+
+        The journal never deletes a file with their records before that, because only files whose records are all on the
+        disk are given up.
+        """
+        self._held.append((position, numbers))
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether entries wait for the journal before a flush may write them."""
+        held = self._held
+        while held and held[0][0] <= self._log.durable:
+            held.popleft()
+        return bool(held)
+
+    def hold_nothing(self) -> None:
+        """The last flush writes everything: what the journal has not synced by now is written by nobody else."""
+        self._held.clear()
 
     def reserve(self, number: int) -> int:
         """Have the numbering continue at `number` or above after an unclean end; returns the journal's position."""
@@ -455,9 +483,13 @@ class QueueIndex:
         return self._flush
 
     def take_flush(self, is_synced: bool = False) -> FlushJob | None:
-        """A flush of all unflushed entries and acks; None if there are none. The flush before has been `flushed`."""
+        """A flush of all unflushed entries that are not held, and of all acks; None if there are none.
+
+        The flush before has been `flushed`.
+        """
         assert self._flush is None, "one flush at a time"
         removable = self._take_emptied()
+        held = self._take_held()
         pieces: dict[int, list[Entries]] = {}
         for unflushed, is_stored in ((self._embedded, False), (self._stored, True)):
             for run in unflushed.runs:
@@ -487,9 +519,10 @@ class QueueIndex:
             else:
                 emptied.append(number)
         if not (parts or emptied or is_synced and (self._unsynced or self._are_names_unsynced)):
+            self._embedded, self._stored = held
             return None
         self._flushing = self._embedded, self._stored
-        self._embedded, self._stored = PendingRuns(), PendingRuns()
+        self._embedded, self._stored = held
         removed = {number: self._segments[number].is_damaged for number in emptied if self._segments[number].size}
         self._flush = FlushJob(
             self._disk, self._directory, parts, removed, set(self._unsynced), self._are_names_unsynced, is_synced
@@ -498,6 +531,17 @@ class QueueIndex:
             if not self._segments[number].size:
                 del self._segments[number]
         return self._flush
+
+    def _take_held(self) -> tuple[PendingRuns, PendingRuns]:
+        """Remove the held entries from the unflushed ones; return those that are embedded and those in the store."""
+        held = PendingRuns(), PendingRuns()
+        if self.is_holding:
+            for unflushed, taken in zip((self._embedded, self._stored), held, strict=True):
+                for _, numbers in self._held:
+                    for run in unflushed.between(numbers.start, numbers.stop) if unflushed.count else ():
+                        unflushed.discard(range(run.first, run.end))
+                        taken.add(run)
+        return held
 
     def flushed(self, flush: FlushJob) -> None:
         """Note the results of a flush that was run."""
@@ -566,6 +610,7 @@ class QueueIndex:
 
     def terminate(self) -> dict[int, int]:
         """Flush synced; returns the un-acked entries of each segment, `clean` of the next start. Waits for the disk."""
+        self.hold_nothing()
         self.flush(True)
         return {number: segment.unacked for number, segment in self._segments.items()}
 
@@ -579,6 +624,7 @@ class QueueIndex:
         self._embedded.clear()
         self._stored.clear()
         self._emptied.clear()
+        self._held.clear()
         self._unsynced.clear()
         self._are_names_unsynced = False
         self._log.delete(self._queue)

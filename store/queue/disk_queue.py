@@ -79,7 +79,7 @@ class DiskQueue(BackingQueue):
     @property
     @abstractmethod
     def is_moving(self) -> bool:
-        """Whether messages that have left are still pending, because the record of it is not on the disk."""
+        """Whether messages have left for another queue or come from one, without the record of it on the disk."""
 
     @property
     @abstractmethod

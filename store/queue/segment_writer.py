@@ -67,6 +67,11 @@ class SegmentWriter:
             self._unconfirmed.flush_done()
         return flush
 
+    def take_last_flush(self) -> FlushJob | None:
+        """The job of the flush with which the queue ends: it also writes what the journal has not synced."""
+        self._index.hold_nothing()
+        return self.take_flush(True)
+
     def flushed(self, flush: FlushJob) -> None:
         self._unconfirmed.flush_done()
         self._index.flushed(flush)

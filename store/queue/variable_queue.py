@@ -311,6 +311,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
             position = self._place.write_index(run, not is_direct)
             if position:
                 self._journal_position = position
+                if must_be_journaled:
+                    self._place.index.hold(range(run.first, run.end), position)
         if is_direct:
             self.segment_writer.needs_flush = True
             self.unconfirmed.went_directly(run.first, run.end - 1, confirm)
@@ -478,7 +480,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
 
     @property
     def is_moving(self) -> bool:
-        return bool(self._moved)
+        return bool(self._moved) or self._place.index.is_holding
 
     @seam("which messages are requeued")
     def requeue(self, tags: Sequence[int]) -> int:

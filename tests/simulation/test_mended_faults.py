@@ -98,3 +98,54 @@ def test_a_store_that_cannot_be_closed_closes_its_index(caplog, monkeypatch):
             break
     assert refused
     assert "already open in this process" not in caplog.text
+
+
+TAKEN_BUT_NOT_RECORDED = """
+node store=1 files=small credit=400,200 queues=newest,my-dlq
+alice/2 bind queue=newest then=30
+alice/2 bind queue=my-dlq then=60
+alice/1 close-channel
+alice/1 consume queue=newest then=1
+machine policy then=3
+bob/3 publish queue=newest count=5 persistent=1 size=400
+alice/1 settle which=4 how=reject any=1 then=20
+alice/1 publish queue=newest count=12 persistent=1 size=4200 by=exchange then=150
+bob/2 consume queue=my-dlq prefetch=5 then=1
+alice/3 close then=20
+carol/3 rollback then=20
+machine policy on=1 then=1
+bob/2 publish queue=newest count=2 size=4000 by=exchange then=3
+carol/1 reset then=3
+alice/1 settle which=3 multiple=1 how=requeue any=1 then=60
+bob/1 get queue=newest then=20
+alice/1 get queue=newest then=60
+machine kill then=2
+"""
+
+
+def test_a_dead_letter_is_not_flushed_before_it_is_recorded_as_taken():
+    """The target wrote the dead letter to a segment while the record that it was taken was not on the disk yet. Then
+    the process was killed, and afterwards the dead letter was both in the target and in transit to it.
+    """
+    for seed in (142, 300010001767):
+        assert run(seed, parse_plan(TAKEN_BUT_NOT_RECORDED)).failure is None
+
+
+METADATA_CRASHES_WHILE_SHARDS_ARE_DELETED = """
+node store=1 files=small credit=400,200 queues=wide,retried,brief,my-dlq
+alice/2 bind queue=wide then=30
+alice/2 bind queue=retried then=60
+alice/2 bind queue=brief then=60
+carol/1 publish queue=retried count=2 persistent=1 size=4200 by=exchange mandatory=1 then=3
+bob/3 close then=60
+bob/1 delete queue=wide then=20
+alice/3 commit then=60
+machine crash process=Metadata after=3 late=1 then=60
+"""
+
+
+def test_no_shard_loses_its_files_before_all_rows_are_gone():
+    """The first shards had deleted their files when Metadata crashed, and the rows of all were on the disk still. The
+    next start found a queue of which a part was missing.
+    """
+    assert run(1, parse_plan(METADATA_CRASHES_WHILE_SHARDS_ARE_DELETED)).failure is None

@@ -382,6 +382,66 @@ def in_blocks(disk, acked=()):
     return terms
 
 
+class GatheringLog(DirectLog):
+    """A log whose journal is behind: nothing is durable before `sync`."""
+
+    def __init__(self, journal):
+        super().__init__(journal, True)
+        self._synced = 0
+
+    @property
+    def durable(self):
+        return self._synced
+
+    def sync(self):
+        self._synced = self.position
+
+
+class TestHolding:
+    """Entries whose record must be on the disk first are left out of flushes."""
+
+    def index(self, disk):
+        disk.make_dir("j")
+        journal = JournalEngine(disk, "j")
+        journal.recover()
+        log = GatheringLog(journal)
+        return log, QueueIndex(disk, "q", 1, log, ENTRIES)
+
+    def in_segments(self, disk):
+        index = QueueIndex(disk, "q", 1, DirectLog(JournalEngine(disk, "j")), ENTRIES)
+        index.scan(None, None)
+        return sorted(held(index, 0, ENTRIES))
+
+    def test_they_are_written_when_the_journal_has_synced(self, disk):
+        log, index = self.index(disk)
+        index.publish(run_of(0, 3))
+        index.hold(range(3, 5), index.publish(run_of(3, 2)))
+        index.publish(run_of(5, 2))
+        index.flush(True)
+        assert self.in_segments(disk) == [0, 1, 2, 5, 6]
+        assert sorted(held(index, 0, ENTRIES)) == list(range(7))
+        assert index.is_holding and index.take_flush(True) is None
+        log.sync()
+        assert not index.is_holding
+        index.flush(True)
+        assert self.in_segments(disk) == list(range(7))
+
+    def test_an_ack_forgets_them(self, disk):
+        log, index = self.index(disk)
+        index.hold(range(2), index.publish(run_of(0, 2)))
+        index.flush(True)
+        index.ack([0, 1])
+        log.sync()
+        index.flush(True)
+        assert not disk.exists("q/0.idx") and not held(index, 0, ENTRIES)
+
+    def test_the_last_flush_writes_them(self, disk):
+        """The journal writes its records after that, and gives up all its files."""
+        _, index = self.index(disk)
+        index.hold(range(2), index.publish(run_of(0, 2)))
+        assert index.terminate() == {0: 2}
+
+
 class TestDamage:
     """Whichever byte of a segment is damaged, its other frames are read and kept, and the damage is logged."""
 
