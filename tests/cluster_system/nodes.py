@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -266,3 +266,47 @@ def warren_node(name: str, directory: Path, port: int, settings: str = "", fault
 def single_warren(directory: Path, fault: str = "", settings: str = "") -> Nodes:
     """A broker of one node."""
     return Nodes([warren_node("warren@n1", directory / "n1", *free_ports(1), settings=settings, fault=fault)])
+
+
+class WarrenNodes(Nodes):
+    """A cluster of warren's nodes, which reach each other through proxies."""
+
+    def __init__(self, nodes: Sequence[Node], proxies: LinkProxies, cluster_ports: Mapping[str, int]) -> None:
+        super().__init__(nodes, proxies)
+        self._cluster_ports = cluster_ports
+        self._proxies = proxies
+
+    def start_node(self, name: str) -> None:
+        self._proxies.node_up(name, ("127.0.0.1", self._cluster_ports[name]))
+        super().start_node(name)
+
+    def kill(self, name: str) -> None:
+        super().kill(name)
+        self._proxies.node_down(name)
+
+    def stop_node(self, name: str) -> None:
+        super().stop_node(name)
+        self._proxies.node_down(name)
+
+
+def warren_cluster(directory: Path, count: int, settings: str = "", fault: str = "") -> WarrenNodes:
+    """Nodes that found a cluster by a list of their names when they are started. None of them runs yet."""
+    names = [f"warren@n{number + 1}" for number in range(count)]
+    ports = free_ports(2 * count)
+    proxies = LinkProxies(names)
+    cluster_ports = dict(zip(names, ports[count:], strict=True))
+    cookie = secrets.token_hex(16)
+    nodes = []
+    for name, port in zip(names, ports[:count], strict=True):
+        addresses = {other: proxies.address(name, other) for other in names if other != name}
+        lines = [
+            settings,
+            f"cluster_port = {cluster_ports[name]}",
+            f"cluster_formation.nodes = {names!r}",
+            "[cluster_peer_addresses]",
+            *(f'"{other}" = "{host}:{proxy}"' for other, (host, proxy) in addresses.items()),
+            "",
+        ]
+        folder = directory / name.partition("@")[2]
+        nodes.append(warren_node(name, folder, port, "\n".join(lines), fault, WARREN_COOKIE=cookie))
+    return WarrenNodes(nodes, proxies, cluster_ports)
