@@ -11,7 +11,7 @@ import warren.extensions
 from warren.amqp.channel_state import CLIENT_METHODS
 from warren.amqp.methods import ChannelOpen
 from warren.amqp.properties import Properties
-from warren.broker import MessageProperties
+from warren.messaging import MessageProperties
 from warren.settings import NodeKeywords, SettingKeywords, Settings
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from warren import Broker
 from warren.administration import Administration
+from warren.messaging import Messaging
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "embedding.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -24,6 +25,6 @@ def test_a_program_prints_what_the_page_says(program):
 
 
 def test_every_method_is_documented_and_nothing_else():
-    methods = {**vars(Administration), **vars(Broker)}
+    methods = {**vars(Administration), **vars(Messaging), **vars(Broker)}
     public = {name for name in methods if not name.startswith("_")} - {"start", "stop", "is_running"} | {"settings"}
     assert set(re.findall(r"`broker\.(\w+)", PAGE)) == public
