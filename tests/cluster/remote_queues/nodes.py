@@ -1,0 +1,226 @@
+"""Nodes on simulated machines whose systems of actors are connected and which share their metadata.
+
+`SharedLog` stands for consensus: every node applies every command in one order, and a command is answered when all
+nodes that run have applied it. `SimSocket` lets a client of the behaviour tests talk to such a node, so that a test
+reads like one about a real broker: whatever waits for data runs the world.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from warren.actors.metadata import process as metadata_process
+from warren.actors.metadata.log import Outcome
+from warren.actors.metadata.state.state import apply
+from warren.runtime.signal import Signal
+from warren.runtime.sim.world import Conditions, SimWorld
+from warren.simulation.node import PORT, SimNode
+from warren.tests.behaviour import wire
+
+#: Types of the errors that refuse a command.
+from warren.amqp.errors import AmqpError
+from warren.definitions.errors import DefinitionError
+
+
+class SharedLog:
+    """The log of one of several nodes in a world. `make` is what `Metadata` calls to have its log."""
+
+    def __init__(self, history: History, process: Any, state: Any, applied: Any) -> None:
+        self.history = history
+        self.process = process
+        self.state = state
+        self.show = applied
+        self.applied = 0
+        self.outcomes: dict[int, Outcome] = {}
+        self.answers: list[tuple[int, Any]] = []
+        self.changed = Signal(process)
+        self.is_following = False
+        history.logs.append(self)
+
+    # -- what Metadata calls
+
+    def propose(self, command: Any, answer: Any, until_durable: bool = True) -> None:
+        self.history.commands.append((self, command))
+        self.answers.append((len(self.history.commands), answer))
+        if not self.is_following:
+            self.apply_all()
+            self._answer()
+        for log in self.history.logs:
+            log.changed.wake_all()
+
+    def flush(self, answer: Any) -> None:
+        answer(Outcome(None))
+
+    def begin(self) -> None:
+        if not self.is_following:
+            self.is_following = True
+            self.process.spawn(self._follow())
+
+    def close(self) -> None:
+        if self in self.history.logs:
+            self.history.logs.remove(self)
+
+    # -- the order of all
+
+    def apply_all(self) -> None:
+        while self.applied < len(self.history.commands):
+            proposer, command = self.history.commands[self.applied]
+            self.applied += 1
+            try:
+                applied = apply(self.state, command)
+            except (AmqpError, DefinitionError) as error:
+                outcome = Outcome(None, error)
+            else:
+                outcome = Outcome(applied)
+                self.show(command, applied, proposer is self)
+            if proposer is self:
+                self.outcomes[self.applied] = outcome
+
+    async def _follow(self) -> None:
+        while True:
+            await self.changed.wait_for(self._has_work)
+            self.apply_all()
+            self._answer()
+            for log in self.history.logs:
+                log.changed.wake_all()
+
+    def _has_work(self) -> bool:
+        return self.applied < len(self.history.commands) or bool(
+            self.answers and self.answers[0][0] <= self.history.everywhere()
+        )
+
+    def _answer(self) -> None:
+        while self.answers and self.answers[0][0] <= self.history.everywhere():
+            index, answer = self.answers.pop(0)
+            answer(self.outcomes.pop(index))
+
+
+class History:
+    """All commands of a world, and the logs of the nodes that run."""
+
+    def __init__(self) -> None:
+        self.commands: list[tuple[SharedLog, Any]] = []
+        self.logs: list[SharedLog] = []
+
+    def make(self, process: Any, state: Any, applied: Any) -> SharedLog:
+        return SharedLog(self, process, state, applied)
+
+    def everywhere(self) -> int:
+        """How many commands all nodes have applied that follow the log."""
+        return min([log.applied for log in self.logs if log.is_following], default=len(self.commands))
+
+
+class SimSocket:
+    """A client's socket in a simulated world, as far as the behaviour tests' client uses one."""
+
+    def __init__(self, world: SimWorld, machine: str) -> None:
+        self.world = world
+        self.data = bytearray()
+        self.timeout = 15.0
+        self.is_lost = False
+        self.stream = world.connect(machine, PORT, self)
+
+    def on_connected(self, stream: Any) -> None:
+        pass
+
+    def on_data(self, stream: Any, data: bytes) -> None:
+        self.data += data
+
+    def on_lost(self, stream: Any, reason: str) -> None:
+        self.is_lost = True
+
+    def setsockopt(self, *options: Any) -> None:
+        pass
+
+    def settimeout(self, seconds: float) -> None:
+        self.timeout = seconds
+
+    def sendall(self, data: bytes) -> None:
+        self.stream.write(data)
+
+    def recv(self, most: int) -> bytes:
+        self.world.run_until(lambda: self.data or self.is_lost, max(self.timeout, 0.001))
+        if not self.data and not self.is_lost:
+            raise TimeoutError
+        data = bytes(self.data[:most])
+        del self.data[:most]
+        return data
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+class Nodes:
+    """Nodes `a`, `b` and so on, all connected to each other."""
+
+    def __init__(self, monkeypatch: Any, names: str = "ab", seed: int = 1, **settings: Any) -> None:
+        self.world = SimWorld(seed, conditions=Conditions(link_delay=2e-4, detection_delay=0.3), sweep_interval=200)
+        self.history = History()
+        self.monkeypatch = monkeypatch
+        monkeypatch.setattr(metadata_process, "LocalLog", self.history.make)
+        monkeypatch.setattr(wire, "monotonic", self.world.now)
+        monkeypatch.setattr(wire, "sleep", lambda seconds: self.world.run(seconds))
+        self.nodes = {name: SimNode(self.world, name, **settings) for name in names}
+        self.links = {
+            (one, other): self.world.link_systems(one, other) for one in names for other in names if one < other
+        }
+        for node in self.nodes.values():
+            node.start()
+        self.meet()
+
+    def meet(self) -> None:
+        """Wait until all nodes that run are connected, and tell each of the others."""
+        up = {name for name, node in self.nodes.items() if node.is_up}
+        assert self.world.run_until(
+            lambda: all(link.session(one) and link.session(other) for (one, other), link in self.links.items()
+                        if {one, other} <= up),
+            30.0,
+        )
+        for name in up:
+            for other in up - {name}:
+                metadata = self.metadata(name)
+                metadata.spawn(metadata.changing.elsewhere.node_met(f"warren@{other}", self.nodes[other].base.name))
+        self.world.run(0.1)
+
+    def metadata(self, name: str) -> Any:
+        return self.nodes[name].processes("Metadata")[0]
+
+    def home(self, name: str) -> None:
+        """Have new queues at home on this node, whoever declares them."""
+        for each in self.nodes:
+            if self.nodes[each].base is not None:
+                self.metadata(each).home = f"warren@{name}", (f"warren@{name}",)
+
+    def connect(self, name: str, **options: Any) -> wire.Client:
+        """A client that is connected to this node."""
+        world = self.world
+
+        class Sockets:
+            SOL_SOCKET = SO_LINGER = IPPROTO_TCP = TCP_NODELAY = 0
+
+            @staticmethod
+            def create_connection(address: Any, timeout: float) -> SimSocket:
+                return SimSocket(world, address[0])
+
+        self.monkeypatch.setattr(wire, "socket", Sockets)
+        return wire.Client(f"amqp://guest:guest@{name}:{PORT}/%2F", **options)
+
+    def channel(self, name: str) -> wire.Channel:
+        return self.connect(name).channel()
+
+    def cut(self, one: str, other: str) -> None:
+        """Cut the connection of two nodes, and wait until both have noticed it."""
+        self.world.partition([one], [other])
+        link = self.links[one, other]
+        assert self.world.run_until(lambda: link.session(one) is None and link.session(other) is None, 5.0)
+
+    def kill(self, name: str) -> None:
+        """End a node's process, and wait until the others have noticed it."""
+        log = self.metadata(name).log
+        self.nodes[name].kill()
+        log.close()
+        links = [link for pair, link in self.links.items() if name in pair]
+        self.world.run_until(lambda: all(link.session(each) is None for link in links for each in self.nodes), 5.0)
+        for each in self.history.logs:
+            each.changed.wake_all()
