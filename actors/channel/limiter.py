@@ -224,6 +224,10 @@ class Limiter:
         if not requests:
             return
         free = UNLIMITED if self.limit is None else self._free()
+        if free > 0:
+            # First the settlements that made room: a queue must not use a grant for the message behind those that it
+            # gets back.
+            self._queues.send_settlements()
         full: deque[Request] = deque()
         used_up: set[SharedPrefetch] = set()
         while requests and free > 0:

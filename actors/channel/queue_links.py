@@ -166,13 +166,7 @@ class QueueLinks:
         """Send each queue what was gathered for it: settlements first, then publishes at one credit a message."""
         process, channel_id = self._process, self._config.channel_id
         if self.settlements:
-            settlements, self.settlements = self.settlements, {}
-            for queue_id, outcomes in settlements.items():
-                row = self.rows.get(queue_id)
-                if row is None:
-                    continue  # the queue has ended, and its messages with it (AB-86)
-                for outcome, pieces in outcomes:
-                    process.send(row.address, to_queue.settle(channel_id, outcome, pieces))
+            self.send_settlements()
         if self.publishes:
             publishes, self.publishes = self.publishes, {}
             for queue_id, (row, entries) in publishes.items():
@@ -180,6 +174,17 @@ class QueueLinks:
                 row = self.rows.get(queue_id, row)
                 self._credit.spend(queue_id, sum([len(entry[1]) for entry in entries]))
                 process.send(row.address, to_queue.publish(channel_id, entries))
+
+    def send_settlements(self) -> None:
+        """Send each queue what was settled of its deliveries."""
+        process, channel_id = self._process, self._config.channel_id
+        settlements, self.settlements = self.settlements, {}
+        for queue_id, outcomes in settlements.items():
+            row = self.rows.get(queue_id)
+            if row is None:
+                continue  # the queue has ended, and its messages with it (AB-86)
+            for outcome, pieces in outcomes:
+                process.send(row.address, to_queue.settle(channel_id, outcome, pieces))
 
     async def ask(self, row: QueueRow, message: Message[ToQueue, Answer], is_watched: bool = False) -> Answer:
         """Ask a queue, behind everything gathered for it; a queue that has crashed is asked again when it runs again.

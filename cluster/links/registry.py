@@ -200,7 +200,3 @@ class Registry:
 def kind_of(local_id: str) -> str:
     """The kind of the process with this local id."""
     return local_id.partition("/")[0].partition("-")[0]
-
-
-#: The messages that cross between nodes.
-MESSAGES = Registry([])

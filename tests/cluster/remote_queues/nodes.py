@@ -7,30 +7,31 @@ reads like one about a real broker: whatever waits for data runs the world.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 from warren.actors.metadata import process as metadata_process
 from warren.actors.metadata.log import Outcome
 from warren.actors.metadata.state.state import apply
+from warren.amqp.errors import AmqpError
+from warren.cluster.links.envelopes import Envelopes, body
+from warren.cluster.links.messages import MESSAGES
+from warren.definitions.errors import DefinitionError
+from warren.runtime.address import system_of
 from warren.runtime.signal import Signal
+from warren.runtime.sim import system_link
 from warren.runtime.sim.world import Conditions, SimWorld
 from warren.simulation.node import PORT, SimNode
 from warren.tests.behaviour import wire
-
-#: Types of the errors that refuse a command.
-from warren.amqp.errors import AmqpError
-from warren.definitions.errors import DefinitionError
 
 
 class SharedLog:
     """The log of one of several nodes in a world. `make` is what `Metadata` calls to have its log."""
 
-    def __init__(self, history: History, process: Any, state: Any, applied: Any) -> None:
+    def __init__(self, history: History, process: Any, state: Any, owner: Any) -> None:
         self.history = history
         self.process = process
         self.state = state
-        self.show = applied
+        self.owner = owner
         self.applied = 0
         self.outcomes: dict[int, Outcome] = {}
         self.answers: list[tuple[int, Any]] = []
@@ -73,7 +74,7 @@ class SharedLog:
                 outcome = Outcome(None, error)
             else:
                 outcome = Outcome(applied)
-                self.show(command, applied, proposer is self)
+                self.owner.applied(command, applied, proposer is self)
             if proposer is self:
                 self.outcomes[self.applied] = outcome
 
@@ -103,12 +104,33 @@ class History:
         self.commands: list[tuple[SharedLog, Any]] = []
         self.logs: list[SharedLog] = []
 
-    def make(self, process: Any, state: Any, applied: Any) -> SharedLog:
-        return SharedLog(self, process, state, applied)
+    def make(self, process: Any, state: Any, owner: Any) -> SharedLog:
+        return SharedLog(self, process, state, owner)
 
     def everywhere(self) -> int:
         """How many commands all nodes have applied that follow the log."""
         return min([log.applied for log in self.logs if log.is_following], default=len(self.commands))
+
+
+class Letters:
+    """Encodes what crosses between the nodes as the links of real nodes do, in the place of pickle."""
+
+    def __init__(self) -> None:
+        #: By the systems at this end and at the other end.
+        self.envelopes: dict[tuple[str, str], Envelopes] = {}
+
+    def _between(self, own: str, peer: str) -> Envelopes:
+        return self.envelopes.setdefault((own, peer), Envelopes(MESSAGES, own, peer))
+
+    def dumps(self, letter: Any) -> tuple[str, str, bytes]:
+        sender, target, message = letter
+        own, peer = system_of(sender), system_of(target)
+        return own, peer, b"".join(body([self._between(own, peer).encode(sender, target, message)]))
+
+    def loads(self, letter: tuple[str, str, bytes]) -> Any:
+        own, peer, data = letter
+        (decoded,) = self._between(peer, own).decode(memoryview(data))
+        return tuple(decoded)
 
 
 class SimSocket:
@@ -129,6 +151,8 @@ class SimSocket:
 
     def on_lost(self, stream: Any, reason: str) -> None:
         self.is_lost = True
+
+    _closed = False
 
     def setsockopt(self, *options: Any) -> None:
         pass
@@ -159,6 +183,7 @@ class Nodes:
         self.history = History()
         self.monkeypatch = monkeypatch
         monkeypatch.setattr(metadata_process, "LocalLog", self.history.make)
+        monkeypatch.setattr(system_link, "pickle", Letters())
         monkeypatch.setattr(wire, "monotonic", self.world.now)
         monkeypatch.setattr(wire, "sleep", lambda seconds: self.world.run(seconds))
         self.nodes = {name: SimNode(self.world, name, **settings) for name in names}
@@ -173,8 +198,11 @@ class Nodes:
         """Wait until all nodes that run are connected, and tell each of the others."""
         up = {name for name, node in self.nodes.items() if node.is_up}
         assert self.world.run_until(
-            lambda: all(link.session(one) and link.session(other) for (one, other), link in self.links.items()
-                        if {one, other} <= up),
+            lambda: all(
+                link.session(one) and link.session(other)
+                for (one, other), link in self.links.items()
+                if {one, other} <= up
+            ),
             30.0,
         )
         for name in up:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from warren.amqp import methods as m
-
 from .nodes import Nodes
 
 

@@ -1,0 +1,62 @@
+"""The messages that cross between nodes (CL-12). `registry` explains the entries and the ranges of numbers."""
+
+from __future__ import annotations
+
+from ...actors.channel.contract import to_channel
+from ...actors.metadata.contract import to_metadata
+from ...actors.queue.contract import to_queue
+from .codecs import ADDRESS, BOOLEAN, INTEGER, TEXT, Each, Optional, Parts
+from .content_codecs import (
+    AT_MOST_ONCE_ENTRY,
+    CONTENTS,
+    DELIVERY,
+    DELIVERY_RUN,
+    INFO,
+    NUMBERS,
+    PUBLISH_ENTRY,
+    TABLE,
+    OneOf,
+)
+from .registry import ERRORS, Crossing, Registry
+
+#: Closed ranges of publish numbers.
+_RANGES = Each(Parts(INTEGER, INTEGER))
+
+_CONSUMER = (TEXT, ADDRESS, TEXT, BOOLEAN, BOOLEAN, INTEGER, BOOLEAN, INTEGER, TABLE, TEXT)
+
+TO_QUEUES = (
+    Crossing(300, to_queue.publish, TEXT, Each(PUBLISH_ENTRY)),
+    Crossing(301, to_queue.publish_at_most_once, Each(AT_MOST_ONCE_ENTRY)),
+    Crossing(302, to_queue.consume, *_CONSUMER, answer=BOOLEAN),
+    Crossing(303, to_queue.cancel, TEXT, TEXT, answer=BOOLEAN),
+    Crossing(304, to_queue.get, TEXT, ADDRESS, BOOLEAN, answer=Parts(Optional(DELIVERY), INTEGER)),
+    Crossing(305, to_queue.settle, TEXT, OneOf("ack", "requeue", "reject"), Each(NUMBERS)),
+    Crossing(306, to_queue.limiter_changed, TEXT, BOOLEAN),
+    Crossing(307, to_queue.limiter_grant, TEXT, INTEGER),
+    Crossing(308, to_queue.sent, TEXT, INTEGER),
+    Crossing(309, to_queue.channel_closing, TEXT, answer=BOOLEAN),
+    Crossing(310, to_queue.counts, answer=Parts(INTEGER, INTEGER)),
+    Crossing(311, to_queue.purge, answer=INTEGER),
+    Crossing(312, to_queue.delete, BOOLEAN, BOOLEAN, answer=INTEGER),
+    Crossing(313, to_queue.info, answer=INFO),
+    Crossing(314, to_queue.storage_info, answer=INFO),
+    Crossing(315, to_queue.consumers_info, answer=Each(INFO)),
+)
+
+TO_CHANNELS = (
+    Crossing(400, to_channel.confirm, TEXT, _RANGES),
+    Crossing(401, to_channel.refuse, TEXT, _RANGES),
+    Crossing(402, to_channel.deliver, TEXT, TEXT, Each(DELIVERY_RUN)),
+    Crossing(403, to_channel.reading_ended, TEXT, TEXT, Optional(ERRORS)),
+    Crossing(404, to_channel.reply_to, TEXT, TEXT, TEXT, CONTENTS),
+    Crossing(405, to_channel.has_reply_key, TEXT, answer=BOOLEAN),
+    Crossing(406, to_channel.limiter_request, TEXT, INTEGER),
+    Crossing(407, to_channel.limiter_request_now, TEXT, INTEGER),
+    Crossing(408, to_channel.limiter_return, TEXT, INTEGER),
+    Crossing(409, to_channel.bump, TEXT, INTEGER),
+)
+
+TO_NODES = (Crossing(500, to_metadata.await_queue, TEXT, TEXT, TEXT, answer=BOOLEAN),)
+
+#: All messages that cross between nodes.
+MESSAGES = Registry([*TO_QUEUES, *TO_CHANNELS, *TO_NODES])

@@ -1,0 +1,193 @@
+"""Every message that crosses between nodes arrives as it was sent, and nothing else arrives as a message."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.amqp.errors import AmqpError
+from warren.amqp.fields import Table, table_from
+from warren.cluster.links.codecs import CodecError, NotCarried
+from warren.cluster.links.envelopes import Decoded, Envelopes, Unknown, body
+from warren.cluster.links.messages import MESSAGES
+from warren.runtime.address import LoopAddress
+from warren.store.messages.message import Delivery, Origin
+
+A, B = "warren@a-1f", "warren@b-2e"
+CHANNEL, QUEUE = LoopAddress(f"{A}/Channel-7"), LoopAddress(f"{B}/q/ab12/0")
+
+#: Names on the wire are any bytes, which surrogates stand for.
+TEXT = st.text(st.characters(exclude_categories=())).filter(lambda text: not _has_pairs(text)) | st.just("\udcff\udc80")
+NUMBER = st.integers(0, 2**63 - 1)
+ORIGIN = st.builds(
+    Origin,
+    TEXT,
+    st.lists(TEXT, min_size=1, max_size=3).map(tuple),
+    st.booleans(),
+    st.integers(0, 255),
+    st.none() | NUMBER,
+)
+CONTENTS = st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=6) | st.lists(
+    st.binary(min_size=9, max_size=9), min_size=3, max_size=6
+)
+TABLE = st.just(Table()) | st.builds(
+    lambda name, value: table_from({name: value}), st.sampled_from("ab"), st.booleans()
+)
+INFO = st.dictionaries(st.sampled_from(("name", "x")), st.none() | NUMBER | TEXT | TABLE | st.lists(NUMBER), max_size=2)
+RANGES = st.lists(st.tuples(NUMBER, NUMBER), max_size=3)
+ID = st.just(0) | st.integers(1, 2**128 - 1)
+ADDRESS = st.sampled_from((CHANNEL, QUEUE, LoopAddress("warren@c-3/Channel-1")))
+
+
+def _has_pairs(text):
+    """Whether the text has surrogates that stand for no byte."""
+    return any("\ud800" <= character <= "\udfff" and not "\udc80" <= character <= "\udcff" for character in text)
+
+
+def numbers(count):
+    """The numbers of so many messages: a range as nearly always, or a list."""
+    return st.integers(0, 2**60).map(lambda first: range(first, first + count)) | st.lists(
+        NUMBER, min_size=count, max_size=count
+    )
+
+
+@st.composite
+def runs(draw, make):
+    contents = draw(CONTENTS)
+    one = draw(ORIGIN)
+    others = st.lists(st.sampled_from((one, draw(ORIGIN))), min_size=len(contents), max_size=len(contents))
+    return make(draw, draw(st.just(one) | others), contents)
+
+
+PUBLISH = runs(
+    lambda draw, origins, contents: (origins, contents, draw(NUMBER), draw(NUMBER), draw(st.booleans()), draw(ID))
+)
+AT_MOST_ONCE = st.tuples(ORIGIN, CONTENTS, NUMBER, ID)
+RUN = runs(
+    lambda draw, origins, contents: (origins, draw(st.booleans()), draw(st.none() | numbers(len(contents))), contents)
+)
+DELIVERY = runs(
+    lambda draw, origins, contents: Delivery(origins, draw(st.booleans()), draw(numbers(len(contents))), contents)
+)
+FLAG = st.booleans()
+
+#: The fields of each message that crosses, and its answer.
+MESSAGE = {
+    "publish": ((TEXT, st.lists(PUBLISH, max_size=3)), None),
+    "publish_at_most_once": ((st.lists(AT_MOST_ONCE, max_size=3),), None),
+    "consume": ((TEXT, ADDRESS, TEXT, FLAG, FLAG, NUMBER, FLAG, NUMBER, TABLE, TEXT), FLAG),
+    "cancel": ((TEXT, TEXT), FLAG),
+    "get": ((TEXT, ADDRESS, FLAG), st.tuples(st.none() | DELIVERY, NUMBER)),
+    "settle": ((TEXT, st.sampled_from(("ack", "requeue", "reject")), st.lists(numbers(3), max_size=3)), None),
+    "limiter_changed": ((TEXT, FLAG), None),
+    "limiter_grant": ((TEXT, NUMBER), None),
+    "sent": ((TEXT, NUMBER), None),
+    "channel_closing": ((TEXT,), FLAG),
+    "counts": ((), st.tuples(NUMBER, NUMBER)),
+    "purge": ((), NUMBER),
+    "delete": ((FLAG, FLAG), NUMBER),
+    "info": ((), INFO),
+    "storage_info": ((), INFO),
+    "consumers_info": ((), st.lists(INFO, max_size=2)),
+    "confirm": ((TEXT, RANGES), None),
+    "refuse": ((TEXT, RANGES), None),
+    "deliver": ((TEXT, TEXT, st.lists(RUN, max_size=3)), None),
+    "reading_ended": ((TEXT, TEXT, st.none()), None),
+    "reply_to": ((TEXT, TEXT, TEXT, CONTENTS), None),
+    "has_reply_key": ((TEXT,), FLAG),
+    "limiter_request": ((TEXT, NUMBER), None),
+    "limiter_request_now": ((TEXT, NUMBER), None),
+    "limiter_return": ((TEXT, NUMBER), None),
+    "bump": ((TEXT, NUMBER), None),
+    "await_queue": ((TEXT, TEXT, TEXT), FLAG),
+}
+
+
+def letters():
+    """The two ends of a link."""
+    return Envelopes(MESSAGES, A, B), Envelopes(MESSAGES, B, A)
+
+
+def arrive(sender, receiver, by, to, message):
+    """What `receiver` decodes of a message that `sender` has encoded."""
+    (decoded,) = receiver.decode(memoryview(b"".join(body([sender.encode(by, to, message)]))))
+    return decoded
+
+
+def test_all_messages_are_drawn():
+    assert set(MESSAGES.by_name) == set(MESSAGE)
+
+
+@pytest.mark.parametrize("name", MESSAGE)
+@given(data=st.data())
+def test_a_message_arrives_as_it_was_sent(name, data):
+    """CL-12: encoding and decoding are the identity, for the message, an ask of it, and its answer."""
+    fields, answer = MESSAGE[name]
+    message = (name, *[data.draw(field) for field in fields])
+    here, there = letters()
+    assert arrive(here, there, CHANNEL, QUEUE, message) == Decoded(CHANNEL, QUEUE, message)
+    if answer is not None:
+        assert arrive(here, there, CHANNEL, QUEUE, ("ask", 5, message)).message == ("ask", 5, message)
+        value = data.draw(answer)
+        assert arrive(there, here, QUEUE, CHANNEL, ("$answer", 5, True, value)).message == ("$answer", 5, True, value)
+
+
+def test_the_errors_of_a_queue_arrive():
+    """An ask that is refused, and a reader that fails, get the reply code and the text for the client."""
+    here, there = letters()
+    arrive(here, there, CHANNEL, QUEUE, ("ask", 1, ("purge",)))
+    error = AmqpError(540, "no purge", 50, 30)
+    name, ref, ok, arrived = arrive(there, here, QUEUE, CHANNEL, ("$answer", 1, False, error)).message
+    assert (ref, ok, arrived.code, arrived.text, arrived.method_id) == (1, False, 540, "no purge", 30)
+    ended = arrive(there, here, QUEUE, CHANNEL, ("reading_ended", "q", "tag", error)).message
+    assert (ended[:3], ended[3].code) == (("reading_ended", "q", "tag"), 540)
+
+
+def test_equal_origins_cross_once():
+    """CL-13: a run of many messages has each of its origins once, and its contents as they are."""
+    here, there = letters()
+    one, other = Origin("x", ("long key" * 20,)), Origin("x", ("k",))
+    contents = [b"%04d" % number for number in range(500)]
+    message = ("publish", "c", [([one, other] * 250, contents, 0, 1, True, 0)])
+    encoded = here.encode(CHANNEL, QUEUE, message)
+    assert len(encoded.packed) < 1_000 and b"".join(encoded.raw) == b"".join(contents)
+    assert arrive(*letters(), CHANNEL, QUEUE, message).message == message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ("publish", "c", [(Origin("", ("q",)), [bytearray(b"1")], 1, 1, True, 0)]),
+        ("publish", "c", [(("", ("q",)), [b"1"], 1, 1, True, 0)]),
+        ("publish", "c", [(Origin("", ("q",)), [b"1"], 1, 1, True, -1)]),
+        ("settle", "c", "lose", [range(1)]),
+        ("settle", "c", "ack", [["1"]]),
+        ("consume", "c", CHANNEL, "t", True, False, 0, False, 0, {}, "guest"),
+        ("start", None),
+    ],
+)
+def test_a_mistake_is_the_senders(message):
+    """What the contract does not have is not sent."""
+    with pytest.raises(NotCarried):
+        letters()[0].encode(CHANNEL, QUEUE, message)
+
+
+@given(st.sampled_from(sorted(MESSAGE)), st.data())
+def test_a_changed_message_is_refused_or_another_one(name, data):
+    """Whatever a peer sends is decoded to a message of the contract, or ends the link with a CodecError."""
+    fields, _ = MESSAGE[name]
+    message = (name, *[data.draw(field) for field in fields])
+    here, there = letters()
+    frame = bytearray(b"".join(body([here.encode(CHANNEL, QUEUE, message)])))
+    for _ in range(data.draw(st.integers(1, 4))):
+        frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decoded = there.decode(memoryview(bytes(frame)))
+    except CodecError:
+        return
+    for each in decoded:
+        if isinstance(each, Decoded) and each.message[0] in MESSAGE:
+            arrive(there, here, QUEUE, CHANNEL, each.message)  # what was decoded fits the contract
+        else:
+            assert isinstance(each, (Decoded, Unknown))
