@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from ...seams import seam
 from .ascending_runs import AscendingRuns, by_first
-from .run import Run, insert_joined
+from .run import ABSENT, TO_STORE, Run, insert_joined
 from .spans import consecutive, spans
 
 #: A run with more slots than this for each pending message is cut into the messages that it has, so that the memory of
@@ -20,16 +20,20 @@ SLOTS_A_MESSAGE = 32
 class PendingRuns:
     """Runs waiting for acknowledgement, ascending. `count` messages with `body_bytes` are in them.
 
+    The bodies of `absent` of these messages are not in memory. Those of `movable` others are, and belong in a message
+    store.
+
     A settled message inside a run leaves a hole: its slot becomes None. Acknowledging a span of any step is two slice
     operations; round robin over k consumers makes step k. A run is cut at a hole when a requeued message that was there
     becomes pending again.
     """
 
-    __slots__ = ("body_bytes", "count", "runs")
+    __slots__ = ("absent", "body_bytes", "count", "movable", "runs")
 
     def __init__(self) -> None:
         self.runs: AscendingRuns[Run] = AscendingRuns()
         self.count = 0
+        self.absent = self.movable = 0
         self.body_bytes = 0
 
     @property
@@ -49,6 +53,8 @@ class PendingRuns:
         block = self.runs.blocks[-1]
         self.count += len(run.contents)
         self.body_bytes += run.body_bytes
+        if run.kind & TO_STORE:
+            self._count_large(run, len(run.contents))
         if not block:
             block.append(run)
             return
@@ -70,6 +76,25 @@ class PendingRuns:
             for other in self.runs.overlapping(run.first, run.end - 1):
                 self.runs.replace(other, other.around(run.first, run.end))
             insert_joined(self.runs, run)
+
+    def _count(self, run: Run, count: int, body_bytes: int) -> None:
+        """So many messages of this run have become pending, or are so no longer if negative."""
+        self.count += count
+        self.body_bytes += body_bytes
+        if run.kind & TO_STORE:
+            self._count_large(run, count)
+
+    def _count_large(self, run: Run, count: int) -> None:
+        """So many messages of this run, whose bodies belong in a message store, are pending; fewer if negative."""
+        if run.kind & ABSENT:
+            self.absent += count
+        else:
+            self.movable += count
+
+    def trimmed(self, run: Run) -> None:
+        """The bodies of a pending run have left memory; the run was `movable` and is `ABSENT` now."""
+        self.movable -= run.live
+        self.absent += run.live
 
     def discard(self, tags: Sequence[int]) -> int:
         """Settle `tags`; returns how many of them were pending."""
@@ -93,9 +118,14 @@ class PendingRuns:
             if count == run.live == len(run.contents):
                 known += count
                 self.body_bytes -= run.body_bytes
+                if run.kind & TO_STORE:
+                    self._count_large(run, -count)
                 runs.remove(run)
                 continue
-            known += self._settle(run, piece, count)
+            settled = self._settle(run, piece, count)
+            if run.kind & TO_STORE:
+                self._count_large(run, -settled)
+            known += settled
             if not run.live:
                 runs.remove(run)
             elif run.live * SLOTS_A_MESSAGE < len(run.contents):
@@ -202,13 +232,33 @@ class PendingRuns:
         """The pending numbers of `span`, ascending."""
         return [run.first + index for run, index in self._slots(span)] if span else []
 
+    def take_oldest(self, most: int, most_bytes: int) -> PendingRuns:
+        """Remove the runs with the lowest numbers, and return them as they are: at most so many, and only until their
+        bodies have so many bytes.
+        """
+        taken = PendingRuns()
+        blocks = self.runs.blocks
+        while len(taken.runs) < most and taken.body_bytes < most_bytes and blocks[0]:
+            block = blocks[0]
+            count = 0
+            for run in block[: most - len(taken.runs)]:
+                count += 1
+                taken.runs.append(run)
+                taken._count(run, run.live, run.body_bytes)
+                self._count(run, -run.live, -run.body_bytes)
+                if taken.body_bytes >= most_bytes:
+                    break
+            del block[:count]
+            self.runs.drop_empty()
+        return taken
+
     def clear(self) -> None:
         """Remove everything."""
         self.detach()
 
     def detach(self) -> AscendingRuns[Run]:
         """Remove everything, and return it to be freed in steps."""
-        self.count = self.body_bytes = 0
+        self.count = self.absent = self.movable = self.body_bytes = 0
         return self.runs.detach()
 
 

@@ -15,6 +15,16 @@ from .message import Delivery, Origin, Origins, QueuedMessage, Sizes, body_sizes
 from .spans import consecutive
 from .untracked import UNTRACKED_FROM, untrack
 
+#: What `Run.kind` is a sum of. The bodies belong in a message store, because they are too large for the index: that is
+#: decided once, at publish.
+TO_STORE = 1
+#: The bodies are in the store.
+IN_STORE = 2
+#: The index has an entry for each message, and its body unless that is TO_STORE.
+INDEXED = 4
+#: The slots are stubs: the bodies are in the store, and not in memory. Only a run that is TO_STORE can be ABSENT.
+ABSENT = 8
+
 #: A run shorter than this takes in its successor, so that single publishes do not cost a run each.
 COALESCE_BELOW = 256
 
@@ -29,7 +39,8 @@ class Run:
     body_bytes        sum of the body sizes of the slots that are not None
     sizes             body sizes, None until they are measured
     live              how many slots are not None
-    kind, id_base     belong to the owner (see `placement`); runs in which they differ are never joined
+    kind              where the bodies and the index entries are: `TO_STORE` and the others above
+    id_base           belongs to the owner (see `placement`); runs with another `kind` or `id_base` are never joined
     """
 
     __slots__ = (

@@ -10,17 +10,20 @@ from collections.abc import Sequence
 from ...seams import seam
 from .ascending_runs import AscendingRuns
 from .message import Origins, any_of, slice_of
-from .run import Run, insert_joined
+from .run import ABSENT, Run, insert_joined
 
 
 class RunQueue:
-    """Ready runs, ascending and without overlap. `count` messages with `body_bytes` are in them."""
+    """Ready runs, ascending and without overlap. `count` messages with `body_bytes` are in them; the bodies of `absent`
+    of these messages are not in memory.
+    """
 
-    __slots__ = ("body_bytes", "count", "runs")
+    __slots__ = ("absent", "body_bytes", "count", "runs")
 
     def __init__(self) -> None:
         self.runs: AscendingRuns[Run] = AscendingRuns()
         self.count = 0
+        self.absent = 0
         self.body_bytes = 0
 
     def append(
@@ -42,6 +45,8 @@ class RunQueue:
         block = self.runs.blocks[-1]
         self.count += len(run.contents)
         self.body_bytes += run.body_bytes
+        if run.kind & ABSENT:
+            self.absent += len(run.contents)
         if block and block[-1].accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind, run.id_base):
             block[-1].extend(run.contents, run.origins, run.body_bytes)
         else:
@@ -65,6 +70,8 @@ class RunQueue:
             taken.append(run)
             self.count -= size
             self.body_bytes -= run.body_bytes
+            if run.kind & ABSENT:
+                self.absent -= size
             count -= size
         taken.reverse()
         return taken
@@ -87,6 +94,8 @@ class RunQueue:
             taken.append(run)
             self.count -= size
             self.body_bytes -= run.body_bytes
+            if run.kind & ABSENT:
+                self.absent -= size
             count -= size
         return taken
 
@@ -97,6 +106,8 @@ class RunQueue:
         for run in returned:
             self.count += len(run.contents)
             self.body_bytes += run.body_bytes
+            if run.kind & ABSENT:
+                self.absent += len(run.contents)
         # Runs above the head go between others one by one; the rest are put before all others at once.
         below = len(returned)
         if runs:
@@ -111,10 +122,10 @@ class RunQueue:
 
     def detach(self) -> AscendingRuns[Run]:
         """Remove everything, and return it to be freed in steps."""
-        self.count = self.body_bytes = 0
+        self.count = self.absent = self.body_bytes = 0
         return self.runs.detach()
 
     def clear(self) -> None:
         """Remove everything."""
         self.runs.clear()
-        self.count = self.body_bytes = 0
+        self.count = self.absent = self.body_bytes = 0

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from ..messages.message import body_size
 from ..messages.pending_runs import PendingRuns
+from ..messages.run import ABSENT
 from ..messages.run_queue import RunQueue
 from .backing_queue import BackingQueue
 from .memory_queue import MemoryQueue
-from .placement import ABSENT
 from .priority_queue import PriorityQueue
 from .variable_queue import VariableQueue
 

@@ -1,18 +1,19 @@
 """Decides how much of a variable queue stays in memory (queue-and-store section 4.7).
 
 The owner sets how many **seconds** of traffic may stay; multiplied by the smoothed rates that is a target in
-messages. A **round** takes what exceeds the target out of memory, at most 8000 messages of a kind (QS-14). Bodies
-leave first: those of ready messages (alpha to beta) and those of pending ones, beginning with the kind that grows
-faster. Then index entries leave (beta to delta); the smaller the target, the fewer may stay. A larger target loads
-nothing.
+messages. A **round** takes what exceeds the target out of memory, at most 8000 messages of a kind (QS-14), and fewer if
+they are in many small runs. Bodies leave first: those of ready messages (alpha to beta) and those of pending ones,
+beginning with the kind that grows faster. Then index entries leave (beta to delta); the smaller the target, the fewer
+may stay. A larger target loads nothing.
 """
 
 from __future__ import annotations
 
 from ..messages.pending_runs import PendingRuns
-from .placement import ABSENT, TO_STORE, Placement
+from ..messages.run import ABSENT, TO_STORE
+from .placement import Placement
 from .rates import INFINITE, Rates
-from .sub_queues import SubQueues
+from .sub_queues import RUN_COUNTS_AS, SubQueues
 
 #: The most messages of a kind that one round takes out of memory (QS-14).
 PAGING_QUOTA = 8000
@@ -86,7 +87,7 @@ class Paging:
 
     def ram_acks(self) -> int:
         """Pending messages whose bodies are in memory."""
-        return sum(run.live for run in self._pending.runs if not run.kind & ABSENT)
+        return self._pending.count - self._pending.absent
 
     def page(self) -> bool:
         """Do a round, and a step towards lazy mode. Returns True if the index should be flushed, as `set_mode` does."""
@@ -95,13 +96,13 @@ class Paging:
 
     def _round(self) -> bool:
         """Take messages out of memory until the target or the quota is reached. Returns False if there is no target."""
+        # A round that goes on where another has stopped writes what is left, even if that is little.
+        fewest = 1 if self._sub_queues.is_lazy or self.is_due else self._io_batch_size
         self.is_due = False
         if self.target == INFINITE:
             return False
         sub = self._sub_queues
-        pageable = sum(run.live for run in self._pending.runs if run.kind & (TO_STORE | ABSENT) == TO_STORE)
-        need = max(0, sub.ram_count + pageable - int(self.target))
-        quota = min(need, PAGING_QUOTA)
+        quota = min(self._excess(), PAGING_QUOTA)
         into, out, acks_into, acks_out = self._rates.rates
         steps = (
             (self._page_acks, sub.alphas_to_betas)
@@ -112,10 +113,13 @@ class Paging:
         for step in steps if not sub.is_lazy else (self._page_acks,):
             left = step(left)
         chunk = max(0, sub.q2.count + sub.q3.count - self._permitted_betas())
-        if chunk >= (1 if sub.is_lazy else self._io_batch_size):
-            sub.betas_to_deltas(min(chunk, PAGING_QUOTA))
-        self.is_due = quota > 0 and not left and need > quota or chunk > PAGING_QUOTA
+        moved = sub.betas_to_deltas(min(chunk, PAGING_QUOTA)) if chunk >= fewest else 0
+        self.is_due = 0 < moved < chunk or quota > 0 and not left and self._excess() > 0
         return True
+
+    def _excess(self) -> int:
+        """How many messages have bodies in memory that the target does not allow there."""
+        return max(0, self._sub_queues.ram_count + self._pending.movable - int(self.target))
 
     def _permitted_betas(self) -> int:
         sub = self._sub_queues
@@ -134,10 +138,12 @@ class Paging:
 
         Whole runs, so a round may exceed its quota by one run.
         """
-        for run in reversed(self._pending.runs):
-            if quota <= 0:
+        pending = self._pending
+        for run in reversed(pending.runs):
+            if quota <= 0 or not pending.movable:
                 break
             if run.kind & (TO_STORE | ABSENT) == TO_STORE:
                 self._place.trim(run)
-                quota -= run.live
+                pending.trimmed(run)
+                quota -= max(run.live, RUN_COUNTS_AS)
         return max(0, quota)

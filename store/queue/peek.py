@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from ..index.segment_jobs import SegmentReadJob
 from ..messages.message import QueuedMessage
 from ..messages.pending_runs import PendingRuns
-from ..messages.run import Run
-from .placement import ABSENT, IN_STORE, INDEXED, Placement
+from ..messages.run import ABSENT, IN_STORE, INDEXED, TO_STORE, Run
+from .placement import Placement
 from .range_read import RANGE_BATCH_MESSAGES, RangeBatch, take_range_batch
 from .sub_queues import DELTA_READ, SubQueues
 
@@ -85,6 +85,10 @@ class Peek:
         assert not any(
             self._pending.count_in(range(run.first, run.end)) for run in self._sub_queues.runs_in_memory()
         ), "QS-12"
-        for run in self._pending.runs:
+        pending = self._pending
+        large = [run for run in pending.runs if run.kind & TO_STORE]
+        absent = sum(run.live for run in large if run.kind & ABSENT)
+        assert (pending.absent, pending.movable) == (absent, sum(run.live for run in large) - absent), "QS-8"
+        for run in pending.runs:
             assert not run.kind & ABSENT or run.kind & IN_STORE, "QS-10"
             assert not run.origin.persistent or run.kind & INDEXED, "QS-10"

@@ -1,12 +1,7 @@
 """Moves the messages of a queue between memory, the queue index and the message stores (queue-and-store section 4.2,
 4.4).
 
-`Run.kind` says where the messages of a run are. It is a sum of:
-
-    TO_STORE   the bodies belong in a message store, being too large for the index; decided once, at publish
-    IN_STORE   they are there
-    INDEXED    the index has an entry for each (and the body, unless TO_STORE)
-    ABSENT     the run's slots are stubs: the bodies are not in memory
+`Run.kind` says where the messages of a run are (`TO_STORE`, `IN_STORE`, `INDEXED` and `ABSENT` in `messages.run`).
 
 In RabbitMQ's terms a message in q1 or q4 that is not ABSENT is alpha; one without its body is beta, or gamma if it is
 INDEXED. A message that is not TO_STORE keeps its body in memory until it becomes part of delta.
@@ -27,9 +22,8 @@ from ..index.segment_jobs import ReleaseJob
 from ..messages.message import Sizes, body_size, properties_size
 from ..messages.message_ids import as_bytes, ids_from, is_shared, own_base
 from ..messages.records import make_stub, make_stubs, stub_id
-from ..messages.run import Run
+from ..messages.run import ABSENT, IN_STORE, INDEXED, TO_STORE, Run
 
-TO_STORE, IN_STORE, INDEXED, ABSENT = 1, 2, 4, 8
 #: Messages with fewer bytes of body and properties are embedded in the index.
 EMBED_BELOW = 4096
 

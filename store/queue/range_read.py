@@ -24,8 +24,8 @@ from ..index.segment_jobs import SegmentReadJob
 from ..messages.ascending_runs import AscendingRuns
 from ..messages.message import QueuedMessage
 from ..messages.records import stub_id
-from ..messages.run import Run
-from .placement import ABSENT, BodyIds
+from ..messages.run import ABSENT, Run
+from .placement import BodyIds
 
 RANGE_BATCH_MESSAGES = 256
 RANGE_BATCH_BYTES = 1 << 20

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from ..index.segment_jobs import SegmentReadJob
 from ..messages.pending_runs import PendingRuns
+from ..messages.run import ABSENT
 from .paging import UNBOUNDED
-from .placement import ABSENT, BodyIds, Placement
+from .placement import BodyIds, Placement
 from .sub_queues import SubQueues
 
 #: Bytes of bodies that one job brings into memory.

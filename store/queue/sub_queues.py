@@ -22,9 +22,13 @@ from itertools import chain
 from ...seams import seam
 from ..messages.ascending_runs import AscendingRuns
 from ..messages.pending_runs import PendingRuns
-from ..messages.run import Run
+from ..messages.run import ABSENT, IN_STORE, INDEXED, TO_STORE, Run
 from ..messages.run_queue import RunQueue
-from .placement import ABSENT, IN_STORE, INDEXED, TO_STORE, Placement, recovered
+from .placement import Placement, recovered
+
+#: Messages as which each run that paging moves is counted, if it has fewer: a run of one message costs as much to move
+#: as one of many.
+RUN_COUNTS_AS = 16
 
 #: How many numbers of delta one load covers, at most.
 DELTA_READ = 2048
@@ -108,9 +112,7 @@ class SubQueues:
     @property
     def ram_count(self) -> int:
         """Messages whose bodies are in memory."""
-        return self.q1.count + sum(
-            len(run.contents) for queue in (self.q4, self.q3, self.q2) for run in queue.runs if not run.kind & ABSENT
-        )
+        return sum([queue.count - queue.absent for queue in (self.q4, self.q3, self.q2, self.q1)])
 
     @property
     def ram_bytes(self) -> int:
@@ -322,32 +324,36 @@ class SubQueues:
         """
         while quota > 0 and self.q1.count:
             (run,) = self.q1.take(min(quota, len(self.q1.runs.head.contents)))
-            quota -= len(run.contents)
+            quota -= max(len(run.contents), RUN_COUNTS_AS)
             self._place.trim(run)
             (self.q3 if self.delta.is_blank else self.q2).push(run)
         while quota > 0 and self.q4.count:
             (run,) = self.q4.take_last(min(quota, len(self.q4.runs.tail.contents)))
-            quota -= len(run.contents)
+            quota -= max(len(run.contents), RUN_COUNTS_AS)
             self._place.trim(run)
             self.q3.insert([run])
-        return quota
+        return max(0, quota)
 
-    def betas_to_deltas(self, quota: int) -> None:
+    def betas_to_deltas(self, quota: int) -> int:
         """Move up to `quota` messages to delta: from the rear of q3, except the segment at its head (QS-5), then from
-        the front of q2.
+        the front of q2. Returns how many it has moved.
 
         A lazy queue moves that segment as well.
         """
         kept_below = self._index.boundary_after(self.q3.runs.head.first) if self.q3.count and not self.is_lazy else 0
+        moved = 0
         while quota > 0 and self.q3.count and self.q3.runs.tail.end > kept_below:
             last = self.q3.runs.tail
             (run,) = self.q3.take_last(min(quota, last.end - max(kept_below, last.first)))
-            quota -= len(run.contents)
+            quota -= max(len(run.contents), RUN_COUNTS_AS)
+            moved += len(run.contents)
             self.to_delta(run)
         while quota > 0 and self.q2.count:
             (run,) = self.q2.take(min(quota, len(self.q2.runs.head.contents)))
-            quota -= len(run.contents)
+            quota -= max(len(run.contents), RUN_COUNTS_AS)
+            moved += len(run.contents)
             self.to_delta(run)
+        return moved
 
     def become_lazy(self, quota: int) -> bool:
         """Move up to `quota` messages of each kind towards q3 and delta (queue-and-store section 7.2).
@@ -424,6 +430,7 @@ class SubQueues:
                 assert not run.origin.persistent or run.kind & INDEXED, "QS-10"
                 assert not run.kind & ABSENT or part is not q1, "QS-2"
                 assert not run.kind & TO_STORE or run.kind & ABSENT or part is q1 or part is q4, "QS-2"
+            assert part.absent == sum(len(run.contents) for run in part.runs if run.kind & ABSENT), "QS-8"
         if self.is_lazy:
             assert not q1.count and not q2.count and not q4.count, "QS-7"
         else:

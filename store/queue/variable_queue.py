@@ -45,13 +45,13 @@ from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_sa
 from ..messages.message_ids import StoredSpan
 from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
-from ..messages.run import Run, free_last
+from ..messages.run import IN_STORE, INDEXED, TO_STORE, Run, free_last
 from ..messages.spans import spans
 from .backing_queue import UNLIMITED, Handed
 from .disk_queue import DiskQueue
 from .paging import IO_BATCH_SIZE, Paging
 from .peek import Peek
-from .placement import EMBED_BELOW, IN_STORE, INDEXED, TO_STORE, Bodies, Placement
+from .placement import EMBED_BELOW, Bodies, Placement
 from .queue_recovery import QueueRecovery, RecoveredQueue, found_empty, persistent, recovery_terms
 from .range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, RangeBatch, SupportsRangeRead, count_to
 from .rates import Rates

@@ -28,8 +28,8 @@ from ....routing.stream_arguments import stream_offset
 from ....store.index.segment_jobs import SegmentReadJob
 from ....store.messages.message import Origins, slice_of
 from ....store.messages.records import stub_id
-from ....store.messages.run import Run
-from ....store.queue.placement import ABSENT, BodyIds
+from ....store.messages.run import ABSENT, Run
+from ....store.queue.placement import BodyIds
 from ....store.queue.stream_segments import StreamBacking
 from ..consumers import ChannelRecord, Consumer
 from ..disk_loader import Bodies, BodyRead, SegmentRead
