@@ -77,10 +77,10 @@ class Flusher:
 
     async def _run_due(self) -> None:
         for level in list(self._levels.values()):
-            await self._release(level)
             if level.segment_writer.needs_flush:
                 await self._flush(level)
             else:
+                await self._release(level)
                 await self._write(level, level.segment_writer.take_removal())
         self.done()
 
@@ -90,7 +90,6 @@ class Flusher:
         await self.quiet()
         self.is_busy = True
         for level in list(self._levels.values()):
-            await self._release(level)
             await self._flush(level, is_synced=True)
         self.done()
         return True
@@ -125,13 +124,29 @@ class Flusher:
         when they have made room, or when nothing is left.
         """
         writer = level.segment_writer
-        if writer.unflushed_bytes > UNCHECKED_BYTES and not await self._is_run(writer.check_room):
-            return
-        await self._write(level, writer.take_flush(is_synced))
+        # What is published during the parts is left to the whole flush.
+        for _ in range(writer.parts):
+            if not await self._may_flush(level) or not await self._write(level, writer.take_part()):
+                return
+        if await self._may_flush(level):
+            await self._write(level, writer.take_flush(is_synced))
 
-    async def _write(self, level: DiskQueue, job: FlushJob | None) -> None:
-        if job is not None and await self._is_run(job.run):
+    async def _may_flush(self, level: DiskQueue) -> bool:
+        """Wait until the disk has room, and run the releases. False if the queue is deleted meanwhile."""
+        writer = level.segment_writer
+        if writer.unflushed_bytes > UNCHECKED_BYTES and not await self._is_run(writer.check_room):
+            return False
+        # Afterwards, because a purge may have asked for a release meanwhile: it reads what a flush may remove.
+        await self._release(level)
+        return True
+
+    async def _write(self, level: DiskQueue, job: FlushJob | None) -> bool:
+        """Run a job, if there is one. False if the queue is deleted meanwhile."""
+        if job is not None:
+            if not await self._is_run(job.run):
+                return False
             level.segment_writer.flushed(job)
+        return True
 
     async def _is_run(self, work: Callable[[], None]) -> bool:
         """Repeat `work` until the disk accepts it. False if the queue is deleted meanwhile, perhaps to make room."""
@@ -172,7 +187,9 @@ class Flusher:
         self.is_busy = True
         for level in list(self._levels.values()):
             await self._release(level)
-            job = level.segment_writer.take_last_flush()
-            if job is not None:
-                await self._process.run_blocking(job.run)
-                level.segment_writer.flushed(job)
+            writer = level.segment_writer
+            for left in range(writer.parts, -1, -1):
+                job = writer.take_part() if left else writer.take_last_flush()
+                if job is not None:
+                    await self._process.run_blocking(job.run)
+                    writer.flushed(job)

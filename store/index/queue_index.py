@@ -482,16 +482,22 @@ class QueueIndex:
         self._flush = FlushJob(self._disk, self._directory, [], removed, set(), False, False)
         return self._flush
 
-    def take_flush(self, is_synced: bool = False) -> FlushJob | None:
+    @property
+    def unflushed_runs(self) -> int:
+        """How many runs of entries a flush would write."""
+        return len(self._embedded.runs) + len(self._stored.runs)
+
+    def take_flush(self, is_synced: bool = False, most: tuple[int, int] | None = None) -> FlushJob | None:
         """A flush of all unflushed entries that are not held, and of all acks; None if there are none.
 
-        The flush before has been `flushed`.
+        The flush before has been `flushed`. With `most`, of only so many runs and bytes of embedded and of stored
+        entries.
         """
         assert self._flush is None, "one flush at a time"
         removable = self._take_emptied()
-        held = self._take_held()
+        taken = self._take_flushed(most)
         pieces: dict[int, list[Entries]] = {}
-        for unflushed, is_stored in ((self._embedded, False), (self._stored, True)):
+        for unflushed, is_stored in zip(taken, (False, True)):
             for run in unflushed.runs:
                 for piece in run.without_holes():
                     for part in self._at_boundaries(piece):
@@ -519,10 +525,8 @@ class QueueIndex:
             else:
                 emptied.append(number)
         if not (parts or emptied or is_synced and (self._unsynced or self._are_names_unsynced)):
-            self._embedded, self._stored = held
             return None
-        self._flushing = self._embedded, self._stored
-        self._embedded, self._stored = held
+        self._flushing = taken
         removed = {number: self._segments[number].is_damaged for number in emptied if self._segments[number].size}
         self._flush = FlushJob(
             self._disk, self._directory, parts, removed, set(self._unsynced), self._are_names_unsynced, is_synced
@@ -531,6 +535,21 @@ class QueueIndex:
             if not self._segments[number].size:
                 del self._segments[number]
         return self._flush
+
+    def _take_flushed(self, most: tuple[int, int] | None) -> tuple[PendingRuns, PendingRuns]:
+        """Remove the entries that a flush is to write, with `most` as in `take_flush`; return those that are embedded
+        and those in the store.
+        """
+        held = self._take_held()
+        if most is None:
+            taken = self._embedded, self._stored
+            self._embedded, self._stored = held
+            return taken
+        part = self._embedded.take_oldest(*most), self._stored.take_oldest(*most)
+        for unflushed, kept in zip((self._embedded, self._stored), held, strict=True):
+            for run in kept.runs:
+                unflushed.add(run)
+        return part
 
     def _take_held(self) -> tuple[PendingRuns, PendingRuns]:
         """Remove the held entries from the unflushed ones; return those that are embedded and those in the store."""

@@ -6,6 +6,7 @@ import pytest
 
 from warren.actors.queue.disk_loader import DiskLoader
 from warren.routing.arguments import QueueSettings
+from warren.store.queue.segment_writer import SegmentWriter
 from warren.store.queue.variable_queue import VariableQueue
 
 from ..disk_stage import SEGMENT, Publisher, bodies, consumer, drained
@@ -124,6 +125,28 @@ def test_a_crash_with_everything_paged_out(stage):
     stage.quiet()
     stage.crash(queue.address)
     assert bodies(drained(stage, stage.restarted(), len(wanted))) == wanted
+
+
+def test_a_flush_of_many_runs_is_done_in_parts(stage, monkeypatch):
+    """Messages of alternating priorities make a run each. No job has all of them, and no message is lost."""
+    parts, take_part = [], SegmentWriter.take_part
+
+    def recorded(self):
+        parts.append(take_part(self))
+        return parts[-1]
+
+    monkeypatch.setattr(SegmentWriter, "take_part", recorded)
+    monkeypatch.setattr("warren.store.queue.segment_writer.PART_RUNS", 4)
+    queue, publisher = stage.declare(), Publisher(stage)
+    wanted = []
+    for turn in range(40):
+        wanted += publisher.publish(queue, 5, persistent=bool(turn % 2))
+    stage.target = 0.0
+    stage.until(lambda: queue.actor.backing.sub_queues.ram_count <= SEGMENT)
+    stage.quiet()
+    assert len(parts) > 2
+    assert all(len(pieces) <= 8 for job in parts for _, pieces, *_ in job.parts)
+    assert bodies(drained(stage, queue, len(wanted))) == wanted
 
 
 def test_get_waits_for_a_message_on_the_disk(stage):

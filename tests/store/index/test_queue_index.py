@@ -133,12 +133,16 @@ class IndexMachine(RuleBasedStateMachine):
         return ()
 
     @precondition(lambda self: self.flushing is None)
-    @rule(sync=st.booleans(), only_remove=st.sampled_from([False, False, True]))
-    def take_flush(self, sync, only_remove):
+    @rule(
+        sync=st.booleans(),
+        only_remove=st.sampled_from([False, False, True]),
+        most=st.sampled_from([None, None, (1, 1000), (9, 1)]),
+    )
+    def take_flush(self, sync, only_remove, most=None):
         """Publishes, acks, purges and reads go on while the flush is under way."""
         self.journal.write_all()
-        flush = self.index.take_removal() if only_remove else self.index.take_flush(sync)
-        assert only_remove or not self.index.unflushed_bytes
+        flush = self.index.take_removal() if only_remove else self.index.take_flush(sync, most)
+        assert only_remove or most or not self.index.unflushed_bytes
         if flush is not None:
             self.flushing = flush, self.journal.current
 

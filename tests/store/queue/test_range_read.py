@@ -225,9 +225,11 @@ class AheadRangeMachine(PagedRangeMachine):
     kind = VariableQueue
 
     @precondition(lambda self: self.flush is None)
-    @rule(is_synced=st.booleans())
+    @rule(is_synced=st.sampled_from([True, False, None]))
     def take_flush(self, is_synced):
-        self.flush = self.queue.segment_writer.take_flush(is_synced)
+        """With None a part of a flush."""
+        writer = self.queue.segment_writer
+        self.flush = writer._index.take_flush(False, (2, 1000)) if is_synced is None else writer.take_flush(is_synced)
 
     @precondition(lambda self: self.flush is not None)
     @rule()
