@@ -8,7 +8,7 @@ the state that says why the queue cannot be used.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -168,7 +168,7 @@ class Queues:
         )
 
     @seam("which queues end with their connection")
-    def _exclusive_to(self, connection_id: str) -> Sequence[tuple[str, str]]:
+    def _exclusive_to(self, connection_id: str) -> Iterator[tuple[str, str]]:
         """The virtual host and name of each queue that ends with this connection."""
         return self._state.queues_of(connection_id)
 

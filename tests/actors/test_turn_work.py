@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 
 from warren.actors.channel.contract import ToChannel
+from warren.actors.node.queue_supervisor import QueueSupervisor
 from warren.actors.queue.contract import ToQueue
 from warren.amqp import methods
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content
 from warren.amqp.parser.events import ACKS, METHOD
 from warren.routing.arguments import queue_settings
+from warren.routing.rows import QueueRow
 from warren.store.messages.message import Origin
 
 from .stage import DELETED, PROPS, Stage, Stub
@@ -446,6 +448,29 @@ def the_end_of_the_queue(stage: Stage, count: int) -> Callable[[], None]:
         assert not channel.actor.deliveries.unacked.sources
 
     return act
+
+
+# -- the queues of a virtual host ---
+
+
+@scenario("end_queues")
+def all_queues_end(stage: Stage, count: int) -> Callable[[], None]:
+    supervisor = stage.create(QueueSupervisor)
+    tell(stage, supervisor, "start", stage.context, None)
+    for number in range(count):
+        tell(stage, supervisor, "start_queue", QueueRow("/", f"q{number}", None, f"id {number}"))
+    stage.settle()
+
+    def act() -> None:
+        tell(stage, supervisor, "end_queues")
+        stage.settle()
+        assert not stage.actor(supervisor).queues
+
+    return act
+
+
+def tell(stage: Stage, process: Any, *message: Any) -> None:
+    stage.tell(stage.metadata, process, *message)
 
 
 # -- the test ---

@@ -9,6 +9,8 @@ decides, and the order of the log decides who finds what.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ....amqp.constants import CONNECTION_FORCED
 from ....amqp.errors import AmqpError
 from ....definitions.changes import RecordPut
@@ -80,9 +82,13 @@ class State:
         found = self.vhosts.get(vhost)
         return None if found is None else found.queues.get(name)
 
-    def queues_of(self, connection_id: str) -> list[tuple[str, str]]:
-        """Virtual host and name of each exclusive queue of this connection."""
-        return [(rows.vhost, name) for rows in self.vhosts.values() for name in rows.by_owner.get(connection_id, ())]
+    def queues_of(self, connection_id: str) -> Iterator[tuple[str, str]]:
+        """Virtual host and name of each exclusive queue that this connection has now.
+
+        The state may change while they are read.
+        """
+        owned = [(rows.vhost, list(rows.by_owner.get(connection_id, ()))) for rows in self.vhosts.values()]
+        return ((vhost, name) for vhost, names in owned for name in names)
 
 
 def apply(state: State, command: Command) -> Applied:
