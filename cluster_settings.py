@@ -20,6 +20,9 @@ NODE_NAME = re.compile(r"[A-Za-z0-9_-]+@[A-Za-z0-9._:\[\]-]+")
 #: The keys of `cluster_formation` and their defaults.
 FORMATION: Mapping[str, Any] = {"nodes": (), "dns": "", "file": "", "timeout": 300_000, "replace_lost": False}
 
+#: The cluster port of a node that finds its cluster by `cluster_formation` and chooses no other port.
+DEFAULT_CLUSTER_PORT = 25_672
+
 #: The keys that say where the names of the other nodes come from.
 SOURCES = ("nodes", "dns", "file")
 
@@ -54,6 +57,20 @@ def read_formation(value: Any) -> dict[str, Any]:
     if type(formation["replace_lost"]) is not bool:
         raise LimitError(value, "a table whose replace_lost is true or false")
     return {**formation, "nodes": tuple(nodes)}
+
+
+def read_peer_addresses(value: Any) -> dict[str, str]:
+    """Where this node reaches others: name of the node to `host:port` (CL-124). Raises LimitError."""
+    wanted = 'a table of names and addresses, such as {"warren@b" = "10.0.0.2:25672"}'
+    if not isinstance(value, Mapping):
+        raise LimitError(value, wanted)
+    for node, address in value.items():
+        if not isinstance(node, str) or not NODE_NAME.fullmatch(node):
+            raise LimitError(value, f"{wanted}; {node!r} is no name of a node")
+        host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise LimitError(value, f"{wanted}; {address!r} is no host with a port")
+    return dict(value)
 
 
 def read_partition_handling(value: Any) -> str:

@@ -18,7 +18,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from .cluster_settings import FORMATION, read_formation, read_partition_handling
+from .cluster_settings import (
+    DEFAULT_CLUSTER_PORT,
+    FORMATION,
+    SOURCES,
+    read_formation,
+    read_partition_handling,
+    read_peer_addresses,
+)
 from .limits import LimitError, read_disk_limit, read_size, read_watermark
 
 DEFAULT_PORT = 5672
@@ -246,6 +253,35 @@ class Settings:
     )
 
     # -- the cluster ---
+    cluster_port: int | None = setting(
+        None,
+        "TCP port for the other nodes of a cluster, usually 25672; 0 lets the operating system choose, None is off",
+        low=0,
+        high=65_535,
+        optional=True,
+    )
+    cluster_host: str | None = setting(
+        None, "address to listen on for other nodes; None is that of `host`", text=True, optional=True
+    )
+    cluster_address: str | None = setting(
+        None,
+        "host at which other nodes reach this one; None is the part of `node_name` behind the `@`",
+        text=True,
+        optional=True,
+    )
+    # CL-124
+    cluster_peer_addresses: Mapping[str, str] = setting(
+        {},
+        "where this node reaches others, by their names, such as `10.0.0.2:25672`; for nodes behind a tunnel or a proxy",
+        read=read_peer_addresses,
+    )
+    cluster_cookie_file: str | None = setting(
+        None,
+        "file with the secret that all nodes of a cluster share, readable by its owner only; None is `~/.warren.cookie`."
+        " The environment variable WARREN_COOKIE wins over it",
+        path=True,
+        optional=True,
+    )
     # CL-39
     cluster_formation: Mapping[str, Any] = setting(
         FORMATION,
@@ -272,6 +308,12 @@ class Settings:
         above=0.0,
         low=0.5,
         high=600.0,
+    )
+    cluster_apply_lag: int = setting(
+        1_000,
+        "ms that a node may lag behind the metadata of its cluster before it loses its lease",
+        low=100,
+        high=60_000,
     )
     # CL-41
     mnesia_table_loading_retry_timeout: int = setting(
@@ -335,6 +377,8 @@ class Settings:
         _check_credit("credit_flow_default_credit", self.credit_flow_default_credit)
         _check_credit("msg_store_credit_disc_bound", self.msg_store_credit_disc_bound)
         _check_tls(self)
+        if self.cluster_port is None and any(self.cluster_formation[source] for source in SOURCES):
+            object.__setattr__(self, "cluster_port", DEFAULT_CLUSTER_PORT)
         _check_pattern("credential_validator_regexp", self.credential_validator_regexp)
         if self.control_port is not None and self.control_cookie_file is None:
             raise _wrong("control_cookie_file", None, "the path of a file with a secret when control_port is set")
@@ -437,10 +481,16 @@ class NodeKeywords(TypedDict, total=False):
     message_index_max_bytes: int
     stop_timeout: int
     data_dir: str | PathLike[str] | None
+    cluster_port: int | None
+    cluster_host: str | None
+    cluster_address: str | None
+    cluster_peer_addresses: Mapping[str, str]
+    cluster_cookie_file: str | PathLike[str] | None
     cluster_formation: Mapping[str, Any]
     cluster_partition_handling: str
     cluster_pause_grace: int
     net_ticktime: float
+    cluster_apply_lag: int
     mnesia_table_loading_retry_timeout: int
     mnesia_table_loading_retry_limit: int
     log_file: str | PathLike[str] | None

@@ -44,6 +44,35 @@ def test_a_formation_that_cannot_be_used(value, reason):
     assert reason in str(caught.value)
 
 
+def test_a_node_with_a_list_has_a_cluster_port_and_others_have_none():
+    assert Settings().cluster_port is None
+    assert Settings(cluster_formation={"nodes": ["warren@a"]}).cluster_port == 25_672
+    assert Settings(cluster_formation={"nodes": ["warren@a"]}, cluster_port=0).cluster_port == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("10.0.0.2:25672", "a table of names and addresses"),
+        ({"b": "10.0.0.2:25672"}, "'b' is no name of a node"),
+        ({"warren@b": "10.0.0.2"}, "'10.0.0.2' is no host with a port"),
+        ({"warren@b": ":25672"}, "':25672' is no host with a port"),
+        ({"warren@b": "b:0"}, "'b:0' is no host with a port"),
+        ({"warren@b": 25672}, "25672 is no host with a port"),
+    ],
+)
+def test_addresses_that_cannot_be_used(value, reason):
+    """CL-124"""
+    with pytest.raises(SettingsError, match="setting 'cluster_peer_addresses'") as caught:
+        Settings(cluster_peer_addresses=value)
+    assert reason in str(caught.value)
+
+
+def test_addresses_of_others():
+    addresses = {"warren@b": "10.0.0.2:25672", "warren@c": "[::1]:25672"}
+    assert Settings(cluster_peer_addresses=addresses).cluster_peer_addresses == addresses
+
+
 @pytest.mark.parametrize("mode", ["ignore", "autoheal", "pause_if_all_down"])
 def test_modes_that_lose_messages_are_refused(mode):
     """CL-54"""
