@@ -272,13 +272,13 @@ class Settings:
     # CL-124
     cluster_peer_addresses: Mapping[str, str] = setting(
         {},
-        "where this node reaches others, by their names, such as `10.0.0.2:25672`; for nodes behind a tunnel or a proxy",
+        "where this node reaches others, by their names, such as `10.0.0.2:25672`: for nodes behind a proxy or a tunnel",
         read=read_peer_addresses,
     )
     cluster_cookie_file: str | None = setting(
         None,
-        "file with the secret that all nodes of a cluster share, readable by its owner only; None is `~/.warren.cookie`."
-        " The environment variable WARREN_COOKIE wins over it",
+        "file with the secret that all nodes of a cluster share, for its owner only; None is `~/.warren.cookie`. The"
+        " environment variable WARREN_COOKIE wins over it",
         path=True,
         optional=True,
     )
@@ -311,7 +311,7 @@ class Settings:
     )
     cluster_apply_lag: int = setting(
         1_000,
-        "ms that a node may lag behind the metadata of its cluster before it loses its lease",
+        "ms that a node may lag behind its cluster's metadata before it loses its lease",
         low=100,
         high=60_000,
     )
