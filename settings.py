@@ -272,7 +272,7 @@ class Settings:
     # CL-124
     cluster_peer_addresses: Mapping[str, str] = setting(
         {},
-        "where this node reaches others, by their names, such as `10.0.0.2:25672`: for nodes behind a proxy or a tunnel",
+        "where this node reaches others, by their names, such as `10.0.0.2:25672`, for nodes behind a proxy or tunnel",
         read=read_peer_addresses,
     )
     cluster_cookie_file: str | None = setting(
