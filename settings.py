@@ -311,7 +311,7 @@ class Settings:
     )
     cluster_apply_lag: int = setting(
         1_000,
-        "ms that a node may lag behind its cluster's metadata before it loses its lease",
+        "ms that a node may lag behind its cluster's metadata before it may no longer act for it",
         low=100,
         high=60_000,
     )
