@@ -27,8 +27,9 @@ class LocalNames:
     def __init__(self, system: str) -> None:
         self._prefix = f"{system}/"
         self._addresses: dict[str, ActorAddress] = {}
-        self._families: dict[str, Resolve] = {}
-        #: The names that each process has, by its address. Processes without a name are not in it.
+        #: By family: the function, and the address of the process that registered it.
+        self._families: dict[str, tuple[Resolve, str]] = {}
+        #: The names and families that each process has registered, by its address. Processes without any are not in it.
         self.of_process: dict[str, list[str]] = {}
 
     def register(self, name: str, address: ActorAddress) -> None:
@@ -38,25 +39,37 @@ class LocalNames:
         self._addresses[name] = address
         self.of_process.setdefault(address.addressDetails, []).append(name)
 
-    def register_family(self, family: str, resolve: Resolve) -> None:
-        """Let `resolve` find the processes behind all names that begin with `<family>/`."""
-        self._families[family] = resolve
+    def register_family(self, family: str, resolve: Resolve, address: ActorAddress) -> None:
+        """Let `resolve` find the processes behind all names that begin with `<family>/`, until the process at `address`
+        ends. A function that stayed behind would keep whatever it belongs to in memory, and its files open.
+        """
+        self._families[family] = resolve, address.addressDetails
+        self.of_process.setdefault(address.addressDetails, []).append(f"{family}/")
 
     def forget(self, details: str) -> None:
         """The process with this address has ended."""
         for name in self.of_process.pop(details):
             # Another process may have taken the name over.
-            if self._addresses[name].addressDetails == details:
+            if name.endswith("/"):
+                if self._families[name[:-1]][1] == details:
+                    del self._families[name[:-1]]
+            elif self._addresses[name].addressDetails == details:
                 del self._addresses[name]
+
+    def clear(self) -> None:
+        """All processes have ended."""
+        self._addresses.clear()
+        self._families.clear()
+        self.of_process.clear()
 
     def get(self, name: str) -> ActorAddress | None:
         """The process that `name` stands for now."""
         found = self._addresses.get(name)
         if found is None:
             family, _, rest = name.partition("/")
-            resolve = self._families.get(family)
-            if resolve is not None:
-                found = resolve(rest)
+            of_family = self._families.get(family)
+            if of_family is not None:
+                found = of_family[0](rest)
         return found
 
     def resolve(self, address: ActorAddress) -> ActorAddress | None:

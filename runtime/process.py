@@ -335,7 +335,7 @@ class Process(Actor):
 
     def register_family(self, family: str, resolve: Resolve) -> None:
         """Let `resolve` find the process for each name that begins with `<family>/`, from the rest of the name."""
-        self._host.names.register_family(family, resolve)
+        self._host.names.register_family(family, resolve, self.myAddress)
 
     def named_address(self, node: str, name: str) -> Address[Any] | None:
         """The address of the process that is registered as `name` on the node `node`, which may be this one.

@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from weakref import proxy
 
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
@@ -72,13 +73,15 @@ class Changing:
         #: The queue supervisor of each virtual host that runs. A virtual host that is down has none.
         self.supervisors: dict[str, Address[ToQueueSupervisor]] = {}
         self._node_name = context.node_name
+        # Two parts that referred to each other would stay when the process is gone, with the log and its open files.
+        me = proxy(self)
         self.elsewhere = Elsewhere(
             process,
             context.node_name,
             routing,
             state,
             context.peers,
-            self._follow,
+            lambda effect: me._follow(effect),
             context.settings.channel_operation_timeout / 1000,
         )
 

@@ -280,6 +280,7 @@ class SimBase(ActorBase):
         """End all actors at once without any call to them, because the machine has crashed. Called by the machine."""
         self.is_alive = False
         self.remotes.disconnect_all()
+        self.names.clear()
         self.sockets.end(has_power)
         self.ready.clear()
         self.jobs.clear()

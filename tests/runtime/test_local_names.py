@@ -161,3 +161,15 @@ def test_a_simulation_has_no_rounds():
     base.world.settle()
     assert [what for line in base.cells[gatherer.addressDetails].actor.lines for what in line] == ["a", "b", "c"]
     system.shutdown()
+
+
+def test_a_family_ends_with_its_process():
+    """The system would keep what the function belongs to, such as open files, for ever."""
+    names = LocalNames("a-1")
+    first, second = LoopAddress("a-1/X-1"), LoopAddress("a-1/X-2")
+    names.register_family("q", lambda rest: first, first)
+    names.register_family("q", lambda rest: second, second)
+    names.forget("a-1/X-1")
+    assert names.get("q/1") is second
+    names.forget("a-1/X-2")
+    assert names.get("q/1") is None and not names.of_process
