@@ -24,6 +24,8 @@ from warren.tests.torture.messages import Key
 from .ledger import Copy, Ledger, Violation
 from .nodes import Nodes
 
+#: The exchange to which declarers bind their queues.
+BINDINGS = "ledger.bindings"
 #: Most unanswered publishes of a channel.
 WINDOW = 100
 #: Seconds in which a healed cluster answers every publish and every method.
@@ -297,7 +299,7 @@ class PikaConsumer(Worker):
 
 
 class Declarer(Worker):
-    """Declares and deletes queues of its own, and looks for each on another node as soon as it is answered."""
+    """Declares, binds and deletes queues of its own, and looks for each on another node as soon as it is answered."""
 
     number = 0
 
@@ -314,6 +316,9 @@ class Declarer(Worker):
                 channel.queue(queue, durable=True)
                 self.ledger.declared(queue, node, sent_at)
                 self.look(looking, queue)
+                if self.chooser.random() < 0.3:
+                    channel.bind(queue, BINDINGS, queue)
+                    self.ledger.bound(queue, looking.node, looking.routes(queue))
                 if self.chooser.random() < 0.7:
                     sent_at = self.ledger.deleting(queue)
                     channel.delete(queue)
@@ -331,12 +336,27 @@ class Declarer(Worker):
 
 
 class Looker:
-    """Asks one node which queues there are."""
+    """Asks one node which queues and bindings there are."""
 
     def __init__(self, client: Client, node: str) -> None:
         self.node = node
         self._client = client
         self._channel = client.channel()
+        self._publishing: Channel | None = None
+
+    def routes(self, queue: str) -> bool:
+        """Whether the node routes a message by the queue's binding to `BINDINGS`."""
+        if self._publishing is None:
+            self._publishing = self._client.channel()
+            self._publishing.confirm()
+        channel = self._publishing
+        channel.publish(b"", queue, BINDINGS, mandatory=True)
+        # The message that no queue gets comes back before its confirm.
+        answer = channel.wait(m.BasicReturn, m.BasicAck, m.BasicNack)
+        if not isinstance(answer.method, m.BasicReturn):
+            return True
+        channel.wait(m.BasicAck, m.BasicNack)
+        return False
 
     def has(self, queue: str) -> bool | None:
         """Whether the node has the queue; None if it says that it cannot know, because another node is down."""

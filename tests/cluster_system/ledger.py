@@ -6,7 +6,7 @@ be compared at once, and the rest when the cluster has healed and its queues hav
     P3  a confirmed persistent message of a durable queue is delivered, and comes again until it has been acked
         nothing is delivered that nobody published to that queue, and nothing is twice in a queue
     P4  a node without majority answers no declare and no confirm to what it was sent after its lease had ended
-    P6  what was answered with declare-ok is on every node, and what was answered with delete-ok is on none
+    P6  what was answered with declare-ok or bind-ok is on every node, and what was answered with delete-ok on none
     P7  each publish is answered once while its connection lives
     P8  messages of one channel to one queue keep their order, redelivered ones excepted
     P9  a message that is delivered again is flagged as redelivered
@@ -329,6 +329,15 @@ class Ledger:
             self.counts["looked up"] += 1
         if known is not Presence.MAYBE and is_there != (known is Presence.PRESENT):
             raise Violation(f"{node} has {'a' if is_there else 'no'} queue {queue}, which is {known.value} (P6)")
+
+    def bound(self, queue: str, node: str, is_routed: bool) -> None:
+        """The queue was bound, and after bind-ok another node was given a message for it."""
+        with self.lock:
+            self.counts["bound"] += 1
+            # The queue's node may have failed meanwhile, so that its queue gets nothing.
+            must_be_routed = self.promises.is_visible_at_once and not self._acks_may_be_lost
+        if must_be_routed and not is_routed:
+            raise Violation(f"{node} does not know the binding of {queue}, which was answered with bind-ok (P6)")
 
     def check_queues(self, nodes: Sequence[str], is_there: Callable[[str, str], bool]) -> None:
         """The cluster has healed: compare what each node has with what was answered. Absent queues are forgotten.

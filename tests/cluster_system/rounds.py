@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from warren.tests.behaviour.wire import Channel, Client, Refused
 
-from .clients import ANSWER_SECONDS, Consumer, Declarer, Looker, PikaConsumer, Publisher, Worker
+from .clients import ANSWER_SECONDS, BINDINGS, Consumer, Declarer, Looker, PikaConsumer, Publisher, Worker
 from .ledger import Copy, Ledger, Violation
 from .nodes import LOOK_SECONDS, READY_SECONDS, Nodes, Waited, wait_for
 
@@ -48,6 +48,7 @@ class Rounds:
             client = Client(self.nodes[name].url, timeout=READY_SECONDS)
             channel = client.channel()
             channel.exchange(FANOUT, "fanout", durable=True)
+            channel.exchange(BINDINGS, "direct", durable=True)
             for index in range(QUEUES_A_NODE):
                 queue = f"ledger.{number + 1}.{index + 1}"
                 sent_at = self.ledger.declaring(queue)

@@ -172,6 +172,15 @@ def test_a_declared_queue_must_be_on_every_node(story):
         ledger.looked_up("q", "b", True)
 
 
+def test_a_binding_must_be_on_every_node(story):
+    """Unless a node has failed: the queue may be on that one."""
+    story.ledger.bound("q", "b", True)
+    with pytest.raises(Violation, match=r"b does not know the binding of q"):
+        story.ledger.bound("q", "b", False)
+    story.ledger.acks_may_be_lost()
+    story.ledger.bound("q", "b", False)
+
+
 def test_nodes_must_agree_on_a_queue_whose_declaration_was_not_answered(story):
     ledger = story.ledger
     ledger.declaring("q")
