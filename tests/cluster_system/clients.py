@@ -50,6 +50,12 @@ class Worker(threading.Thread):
         self.ledger = ledger
         self.chooser = chooser
         self.is_over = threading.Event()
+        self.is_abandoned = False
+
+    def abandon(self) -> None:
+        """End without the last answers, because the round has failed."""
+        self.is_abandoned = True
+        self.is_over.set()
 
     def run(self) -> None:
         said = ""
@@ -143,7 +149,7 @@ class Publisher(Worker):
     def last_answers(self, client: Client, channel: Channel, node: str, waiting: deque[Key], number: int) -> None:
         """The cluster has healed: whatever this connection published must be answered now (P7)."""
         deadline = time.monotonic() + ANSWER_SECONDS
-        while waiting:
+        while waiting and not self.is_abandoned:
             if time.monotonic() > deadline:
                 raise self.ledger.unanswered(node, list(waiting), ANSWER_SECONDS)
             client.receive(QUIET)

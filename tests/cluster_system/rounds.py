@@ -23,6 +23,8 @@ FANOUT = "ledger.fanout"
 QUEUES_A_NODE = 2
 #: Seconds in which the clients of a round end once they are asked to.
 END_SECONDS = ANSWER_SECONDS + 60.0
+#: The same after a failure, when they need no answers any more.
+ABANDON_SECONDS = 60.0
 
 Fault = Callable[["Rounds"], None]
 
@@ -78,15 +80,24 @@ class Rounds:
         self.workers = [*self._new_workers()]
         for worker in self.workers:
             worker.start()
-        yield
-        deadline = time.monotonic() + END_SECONDS
+        try:
+            yield
+        except BaseException:
+            for worker in self.workers:
+                worker.abandon()
+            self._join_workers(ABANDON_SECONDS)
+            raise
         for worker in self.workers:
             worker.is_over.set()
+        self._join_workers(END_SECONDS)
+        self.ledger.raise_violation()
+
+    def _join_workers(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         for worker in self.workers:
             worker.join(max(0.0, deadline - time.monotonic()))
             if worker.is_alive():
-                raise Waited(f"waited {END_SECONDS:.0f} s for the client '{worker.name}' to end")
-        self.ledger.raise_violation()
+                raise Waited(f"waited {seconds:.0f} s for the client '{worker.name}' to end")
 
     def _new_workers(self) -> Iterator[Worker]:
         for number, node in enumerate(self.nodes.names, 1):
