@@ -31,7 +31,8 @@ DEFAULT_EXCHANGES = (
     ("amq.topic", "topic", False),
 )
 
-_DEFAULT_NAMES = frozenset(name for name, _, _ in DEFAULT_EXCHANGES)
+#: The names of these.
+DEFAULT_NAMES = frozenset(name for name, _, _ in DEFAULT_EXCHANGES)
 
 
 def default_exchanges(vhost: str) -> list[ExchangeRow]:
@@ -102,7 +103,7 @@ class VhostRows:
         """
         bindings = tuple(binding for binding, _ in islice(self.bindings(), count))
         queues = tuple(islice(self.queues, count - len(bindings)))
-        added = (name for name in self.exchanges if name not in _DEFAULT_NAMES)
+        added = (name for name in self.exchanges if name not in DEFAULT_NAMES)
         return bindings, queues, tuple(islice(added, count - len(bindings) - len(queues)))
 
     # -- writing ---

@@ -33,10 +33,9 @@ from collections.abc import Iterable
 
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
-from ...definitions.changes import RecordRemoved
 from ...definitions.errors import DefinitionError
-from ...routing import changes as rows
 from ...runtime.process import Process
+from ...runtime.signal import Signal
 from ...seams import seam
 from ...store.data_dir.data_dir import DataDir
 from ...store.data_dir.metadata_store import Change, MetadataError, MetadataStore, MetadataWriteError
@@ -44,6 +43,7 @@ from ..disk.disk_retry import DiskRetry
 from ..disk.errors import StorageError
 from .log import Answer, LogOwner, Outcome
 from .row_encoding import (
+    REMOVALS,
     RowKey,
     StoredRows,
     durable_row,
@@ -56,7 +56,7 @@ from .row_encoding import (
 from .state import effects
 from .state.commands import Command
 from .state.effects import Applied
-from .state.state import State, additions, apply
+from .state.state import Refusal, State, additions, apply
 
 #: Seconds until what is owed is tried again though no command comes.
 RETRY_SECONDS = 5.0
@@ -109,8 +109,10 @@ class LocalLog:
         self._in_flight: list[tuple[Answer, Outcome]] | None = None
         self._has_retry = False
 
-    async def open(self, directory: DataDir) -> StoredRows:
+    async def open(self, directory: DataDir | None) -> StoredRows:
         """See `Log`."""
+        if directory is None:
+            return StoredRows()
         try:
             self.store = await self._process.run_blocking(MetadataStore, directory.metadata)
             tables = await self._process.run_blocking(self.store.load)
@@ -152,6 +154,24 @@ class LocalLog:
         """See `Log`."""
         self._wait(answer, Outcome(None))
 
+    async def settled(self) -> None:
+        """Wait until nothing is left to write. Raises AmqpError if the disk refuses something."""
+        refusals: list[Refusal | None] = []
+        answered = Signal(self._process)
+
+        def take(outcome: Outcome) -> None:
+            refusals.append(outcome.error)
+            answered.wake()
+
+        while self._owed or self._proposals or self._in_flight is not None:
+            refusals.clear()
+            self.flush(take)
+            self.begin()
+            if not refusals:
+                await answered.wait()
+            if refusals[0] is not None:
+                raise refusals[0]
+
     def _wait(self, answer: Answer, outcome: Outcome) -> None:
         """Give this answer when everything that is to be written now is written."""
         if self._owed or self._proposals:
@@ -170,7 +190,7 @@ class LocalLog:
         if not self._owed and not self._written:
             return False
         if applied.changes:
-            return any(is_durable(change) for change in applied.changes if isinstance(change, _REMOVALS))
+            return any(is_durable(change) for change in applied.changes if isinstance(change, REMOVALS))
         return any(named in self._owed or named in self._written for named in named_rows(command))
 
     def _apply(self, command: Command) -> Applied:
@@ -180,7 +200,7 @@ class LocalLog:
             self._owe(
                 removal(row_change(change))
                 for change in applied.changes
-                if isinstance(change, _REMOVALS) and is_durable(change)
+                if isinstance(change, REMOVALS) and is_durable(change)
             )
         self._owner.applied(command, applied, True)
         return applied
@@ -300,6 +320,3 @@ class LocalLog:
         self._has_retry = False
         if self._owed and self._in_flight is None:
             await self._commit()
-
-
-_REMOVALS = (rows.VhostRemoved, rows.ExchangeRemoved, rows.QueueRemoved, rows.BindingRemoved, RecordRemoved)

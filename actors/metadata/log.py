@@ -51,10 +51,10 @@ class LogOwner(Protocol):
 class Log(Protocol):
     """See the module."""
 
-    async def open(self, directory: DataDir) -> StoredRows:
+    async def open(self, directory: DataDir | None) -> StoredRows:
         """Open what this data directory has, and keep there what is applied from now on; return its rows.
 
-        Raises StorageError.
+        A node without a directory has none. Raises StorageError.
         """
 
     async def catch_up(self) -> None:

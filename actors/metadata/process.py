@@ -98,11 +98,8 @@ class Metadata(Process):
         super().__init__()
         self.turns = Turns(self)
         self.state = State()
-        self.log: Log = self.make_log()
-
-    def make_log(self) -> Log:
-        """The log of a node that is alone. A node that may have a cluster makes another one."""
-        return LocalLog(self, self.state, self)
+        #: That of a node that is alone. A node that may have a cluster gets another one before it starts.
+        self.log: Log = LocalLog(self, self.state, self)
 
     async def on_start(self, sender: Sender, context: NodeContext, node: Address[ToNode]) -> None:
         # Every process of the node reads the definitions, so the state has those of the node.
@@ -123,8 +120,8 @@ class Metadata(Process):
         self.recovery = Recovery(self, node, routing, state, self.changing, self.queues, self.policies, name)
         self.register(METADATA_NAME)
         self.register_family(QUEUES, self.changing.elsewhere.find)
-        if data_dir is not None:
-            await self.recovery.recover(DataDir(data_dir), self.log)
+        if data_dir is not None or context.members is not None:
+            await self.recovery.recover(None if data_dir is None else DataDir(data_dir), self.log)
 
     def on_exit(self) -> None:
         self.log.close()

@@ -65,7 +65,7 @@ class Recovery:
         #: Whether the state is still being filled, so that the routing table shows nothing of it yet.
         self.is_reading = False
 
-    async def recover(self, directory: DataDir, stored: Log) -> None:
+    async def recover(self, directory: DataDir | None, stored: Log) -> None:
         """Fill state and routing table from `directory`. Raises StorageError for metadata that cannot be read."""
         routing, vhosts = self._routing, self._state.vhosts
         self.is_reading = True
@@ -76,7 +76,8 @@ class Recovery:
         fill(self._state, found)
         await stored.catch_up()
         names = sorted(vhosts)
-        await self._process.run_blocking(directory.sweep_vhosts, names)
+        if directory is not None:
+            await self._process.run_blocking(directory.sweep_vhosts, names)
         routing.recovering.update(names)
         self.is_reading = False
         for name in names:
@@ -86,7 +87,8 @@ class Recovery:
             await self._start_vhost(name)
         for name in names:
             self._finish(name)
-        _log_recovered(directory.path, self._state)
+        if directory is not None:
+            _log_recovered(directory.path, self._state)
 
     async def _start_vhost(self, name: str) -> None:
         """Have the queues of a virtual host recovered, and show them in the routing table."""

@@ -21,7 +21,7 @@ Rows of older versions lack `node` and `replicas`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
@@ -44,7 +44,7 @@ from ...definitions.records import (
 from ...routing import changes
 from ...routing.arguments import alternate_exchange
 from ...routing.rows import Binding, ExchangeRow, QueueRow
-from ...routing.vhost_rows import DEFAULT_EXCHANGES
+from ...routing.vhost_rows import DEFAULT_EXCHANGES, DEFAULT_NAMES
 from ...store.data_dir.metadata_store import Change, Row
 from .state import effects
 from .state.commands import (
@@ -67,6 +67,16 @@ _USUAL: dict[str, Any] = {"durable": True, "exclusive_owner": None, "state": "ru
 _USUAL |= {"shards": 0, "shard_of": None, "generation": 0}
 
 
+#: The changes that delete a row.
+REMOVALS = (
+    changes.VhostRemoved,
+    changes.ExchangeRemoved,
+    changes.QueueRemoved,
+    changes.BindingRemoved,
+    RecordRemoved,
+)
+
+
 def is_durable(change: effects.Change) -> bool:
     """Whether the row or record that was added, replaced or removed survives a restart."""
     if isinstance(change, (RecordPut, RecordRemoved)):
@@ -87,6 +97,29 @@ def row_change(change: effects.Change) -> Change:
     if isinstance(change, (changes.ExchangePut, changes.ExchangeRemoved)):
         return Change("exchanges", (change.row.vhost, change.row.name), _exchange_fields(change.row))
     return Change("vhosts", (change.vhost,), {})
+
+
+def stored_change(change: effects.Change) -> Change:
+    """The change of the store that makes of its row what the state has now. Raises AmqpError like `row_change`."""
+    stored = row_change(change)
+    return removal(stored) if isinstance(change, REMOVALS) else stored
+
+
+def all_rows(state: State) -> Iterator[Change]:
+    """The changes that make an empty store what the state is, transient rows too."""
+    described = state.definitions.vhosts
+    for name, rows in state.vhosts.items():
+        if (name,) not in described:
+            yield Change("vhosts", (name,), {})
+        for exchange in rows.exchanges.values():
+            if exchange.name not in DEFAULT_NAMES:
+                yield Change("exchanges", (name, exchange.name), _exchange_fields(exchange))
+        for queue in rows.queues.values():
+            yield Change("queues", (name, queue.name), _queue_fields(queue))
+        for binding, _ in rows.bindings():
+            yield Change("bindings", _binding_key(name, binding), {})
+    for record in state.definitions.all():
+        yield _record_change(record)
 
 
 def removal(change: Change) -> Change:

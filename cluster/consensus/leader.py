@@ -224,11 +224,22 @@ class Leader:
         """The latest tick of which a majority has answered a heartbeat; -1 if there is none."""
         return self._log.members.reached_by_majority(self._contact_with)
 
+    @property
+    def contact_age(self) -> int:
+        """Ticks since `contact`."""
+        return self._now - self.contact
+
     def _contact_with(self, node: str) -> int:
         if node == self._node:
             return self._now
         progress = self.progress.get(node)
         return -1 if progress is None else progress.contact
+
+    def is_heard(self, node: str, ticks: int) -> bool:
+        """Whether this member has answered a heartbeat of the last `ticks`, or has hardly had the time for that."""
+        progress = self.progress.get(node)
+        contact = -1 if progress is None else progress.contact
+        return self._now - max(contact, self._elected) <= ticks
 
     @property
     def has_lost_majority(self) -> bool:

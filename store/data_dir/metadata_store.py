@@ -8,7 +8,7 @@ It alone decides which queues exist (queue-and-store section 11.3). Its tables:
                                                                       msgpack [key, fields]
 
 The second line of this layout is that of the other tables too: users, permissions, topic_permissions, parameters,
-global_parameters and policies.
+global_parameters, policies, nodes and cluster. The last two have no rows on a node that is alone.
 
 On a node of a cluster the environment also has the log of consensus (`log_tables.py`), and its format is 2: a warren
 that does not know the log must not change the rows without it.
@@ -58,6 +58,7 @@ TABLES = (
     "global_parameters",
     "policies",
     "nodes",
+    "cluster",
 )
 #: Bytes of address space at first; they double when they are full. A queue with two bindings takes two kilobytes at
 #: most.

@@ -1,0 +1,340 @@
+"""`ConsensusLog`: the log of a node that may have a cluster.
+
+It begins as `LocalLog`, to which it hands everything as long as no other node has ever been a member: the commit of a
+sole voter decides alone, and nobody else needs its entries. `found` and `follow` begin the log of consensus, and so
+does `open` on a data directory that has one. From then on every change is an entry, which `Replication` brings to the
+disks of a majority, and `ReplicatedState` applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from ...actors.disk.errors import StorageError
+from ...actors.metadata.local_log import LocalLog
+from ...actors.metadata.log import Answer, LogOwner, Outcome
+from ...actors.metadata.row_encoding import StoredRows
+from ...actors.metadata.state.commands import Bind, Command, CreateVhost, DeclareExchange, DeclareQueue
+from ...actors.metadata.state.effects import Applied
+from ...actors.metadata.state.state import State, additions
+from ...amqp.constants import INTERNAL_ERROR
+from ...amqp.errors import AmqpError
+from ...definitions.errors import DefinitionError
+from ...definitions.records import Node
+from ...runtime.process import Process
+from ...store.data_dir.data_dir import DataDir
+from ...store.data_dir.log_tables import LogStart, LogWrite
+from ...store.data_dir.metadata_store import Change, MetadataError, MetadataWriteError
+from ..consensus.core import Ballot, Raft
+from ..consensus.log import Mark, RaftLog
+from ..consensus.membership import Members
+from ..consensus_store import first_write, found_on_disk
+from .command_codec import pack_command
+from .contract import ConsensusStatus
+from .origins import TABLE, Origin
+from .proposals import Proposals
+from .replicated_state import ReplicatedState
+from .replication import TICK, Replication
+
+#: What a declaration does that finds everything as it wants it.
+_NOTHING = Applied([], [])
+
+#: Seconds after which a command of which nothing has come is sent to the leader again.
+RESEND_SECONDS = 1.0
+
+#: The commands that may be answered at once if everything is as they want it.
+_DECLARATIONS = (DeclareQueue, DeclareExchange, Bind, CreateVhost)
+
+
+class ConsensusLog:
+    """Belongs to `process`, a Metadata, whose `after_batch` calls `begin`.
+
+    owner     is called for what is applied
+    origin    this node and its incarnation
+    send      sends bytes to another node, or drops them if it is not linked
+    catch_up  returns when the cluster counts this run of the node as up
+    led       called when the leader or the term has changed
+    timeout   seconds after which a change is refused that no majority has agreed to
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        state: State,
+        owner: LogOwner,
+        origin: Origin,
+        send: Callable[[str, bytes], None],
+        catch_up: Callable[[], Awaitable[object]],
+        led: Callable[[], None],
+        timeout: float,
+    ) -> None:
+        self._process = process
+        self._state = state
+        self._owner = owner
+        self._origin = origin
+        self._send = send
+        self._catch_up = catch_up
+        self._led = led
+        self._timeout = timeout
+        self._local = LocalLog(process, state, owner)
+        self._replicated = ReplicatedState(state, self._report)
+        self._proposals = Proposals(origin, self._complaint)
+        self.replication: Replication | None = None
+        #: Proposals that came while the log was being begun.
+        self._held: list[tuple[Command, Answer, bool]] | None = None
+        self._linked: set[str] = set()
+
+    # -- the beginning ---
+
+    async def open(self, directory: DataDir | None) -> StoredRows:
+        """See `Log`."""
+        found = await self._local.open(directory)
+        store = self._local.store
+        if store is not None:
+            try:
+                logged = await self._process.run_blocking(store.load_log)
+                rows = await self._process.run_blocking(lambda: list(store.read(TABLE)))
+            except MetadataError as error:
+                raise StorageError(str(error)) from None
+            if logged is not None and logged.start is not None:
+                self._replicated.load(row for row in rows if not isinstance(row, MetadataError))
+                self._begin_replication(*found_on_disk(logged))
+        return found
+
+    async def catch_up(self) -> None:
+        """See `Log`."""
+        await self._catch_up()
+
+    async def found(self, node: Node) -> None:
+        """Begin the log with this node as the sole voter. The disk gets the rows that only the memory has."""
+        if self.replication is not None:
+            return
+        self._held = []
+        try:
+            await self._local.settled()
+            self._state.definitions.put(replace(node, number=node.number or 1))
+            members = Members((node.name,))
+            # The state as it is now is a snapshot, because nobody could get the entries that led to it.
+            start = Mark(1, 1, members)
+            written = LogWrite(LogStart(1, 1, members.packed()), (1, node.name), (), 1, None)
+            await self._write(list(self._replicated.rows()), written)
+            self._begin_replication(Ballot(1, node.name), RaftLog(start))
+        finally:
+            self._release()
+
+    async def follow(self) -> None:
+        """Begin a log without members."""
+        if self.replication is not None:
+            return
+        assert not self._state.vhosts, "a node with metadata of its own must be reset before it joins a cluster"
+        self._held = []
+        try:
+            await self._local.settled()
+            members = Members(())
+            await self._write([], first_write(members))
+            self._begin_replication(Ballot(0, None), RaftLog(Mark(0, 0, members)))
+        finally:
+            self._release()
+
+    async def _write(self, rows: list[Change], written: LogWrite) -> None:
+        if self._local.store is not None:
+            try:
+                await self._process.run_blocking(self._local.store.apply, rows, written)
+            except MetadataWriteError as error:
+                raise StorageError(f"the log of the cluster's metadata cannot be begun: {error}") from None
+
+    def _release(self) -> None:
+        """Propose what has waited."""
+        held, self._held = self._held, None
+        for proposal in held or ():
+            self.propose(*proposal)
+        self.begin()
+
+    def _begin_replication(self, ballot: Ballot, entries: RaftLog) -> None:
+        raft = Raft(self._origin[0], ballot, entries, self._draw)
+        self.replication = Replication(
+            self._process,
+            raft,
+            self._local.store,
+            self._replicated,
+            self._state.definitions,
+            self._send,
+            self._was_replaced,
+            self._proposals.in_force,
+            self._leader_changed,
+            self._every_tick,
+        )
+
+    def _draw(self, least: int, most: int) -> int:
+        return least + int.from_bytes(self._process.random_bytes(4), "big") % (most - least + 1)
+
+    def close(self) -> None:
+        """See `Log`."""
+        if self.replication is not None:
+            self.replication.close()
+        self._local.close()
+
+    # -- proposals ---
+
+    def propose(self, command: Command, answer: Answer, until_durable: bool = True) -> None:
+        """See `Log`."""
+        if self._held is not None:
+            self._held.append((command, answer, until_durable))
+        elif self.replication is None:
+            self._local.propose(command, answer, until_durable)
+        elif not self._is_done(command, answer):
+            self._submit(self.replication, command, answer, until_durable)
+
+    def _is_done(self, command: Command, answer: Answer) -> bool:
+        """Answer a declaration that changes nothing as soon as what it has found is in force; False for all others.
+
+        Only if no command of this node is on the way: it might be about the same name.
+        """
+        assert self.replication is not None
+        if self._proposals or not isinstance(command, _DECLARATIONS):
+            return False
+        try:
+            if additions(self._state, command):
+                return False
+            outcome = Outcome(_NOTHING)
+        except (AmqpError, DefinitionError) as error:
+            outcome = Outcome(None, error)
+        if self.replication.in_force >= self.replication.applied:
+            answer(outcome)
+        else:
+            self._proposals.wait(self.replication.applied, outcome, answer, self._deadline())
+        return True
+
+    def _submit(self, replication: Replication, command: Command, answer: Answer, until_durable: bool) -> None:
+        if replication.is_failing and _adds(self._state, command):
+            answer(Outcome(None, AmqpError(INTERNAL_ERROR, "metadata cannot be written: the disk accepts no writes")))
+            return
+        try:
+            data = pack_command(command)
+        except AmqpError as error:
+            answer(Outcome(None, error))
+            return
+        self._proposals.add(data, answer, self._deadline() if until_durable else None, not until_durable)
+
+    def _deadline(self) -> float:
+        return self._process.now() + self._timeout
+
+    def flush(self, answer: Answer) -> None:
+        """See `Log`. What was applied is on the disks of a majority already."""
+        if self.replication is None:
+            self._local.flush(answer)
+        else:
+            answer(Outcome(None))
+
+    def begin(self) -> None:
+        """See `Log`."""
+        if self.replication is None:
+            self._local.begin()
+            return
+        if self.replication.has_leader:
+            batches = self._proposals.unsent(self._process.now())
+            if batches:
+                self.replication.propose(batches)
+        self.replication.pump()
+
+    def _every_tick(self) -> None:
+        now = self._process.now()
+        self._proposals.expire(now)
+        if self.replication is not None and self.replication.has_leader:
+            self.replication.propose(self._proposals.sent_before(now - RESEND_SECONDS, now))
+
+    def _leader_changed(self) -> None:
+        replication = self.replication
+        if replication is not None and replication.has_leader:
+            # What the last leader had not committed may be lost.
+            now = self._process.now()
+            replication.propose(self._proposals.sent_before(now + TICK, now))
+        self._led()
+
+    # -- what becomes of proposals ---
+
+    def _report(self, origin: Origin, serial: int, index: int, command: Command, outcome: Outcome) -> None:
+        """A command of any node took effect or was refused."""
+        is_awaited = origin == self._origin and self._proposals.is_awaited(serial)
+        if outcome.applied is not None:
+            self._owner.applied(command, outcome.applied, is_awaited)
+        if is_awaited:
+            self._proposals.applied(serial, index, outcome)
+
+    def _was_replaced(self, applied: Applied) -> None:
+        self._proposals.replaced()
+        self._owner.replaced(applied)
+
+    def _complaint(self) -> str:
+        """Why no majority has agreed to a change (CL-37)."""
+        assert self.replication is not None
+        voters = self.replication.raft.log.members.voters
+        reached = sum(voter == self._origin[0] or voter in self._linked for voter in voters)
+        return (
+            f"{reached} of {len(voters)} voters can be reached. It is not known whether the change will be made later"
+        )
+
+    # -- other nodes ---
+
+    def received(self, node: str, data: bytes) -> None:
+        """Another node has sent this about the log."""
+        if self.replication is not None:
+            self.replication.received(node, data)
+
+    def link_up(self, node: str) -> None:
+        self._linked.add(node)
+        if self.replication is not None:
+            self.replication.link_up(node)
+
+    def link_down(self, node: str) -> None:
+        self._linked.discard(node)
+        if self.replication is not None:
+            self.replication.link_down(node)
+
+    async def barrier(self) -> int:
+        """See `Replication.barrier`; without a log everything is applied."""
+        return 0 if self.replication is None else await self.replication.barrier()
+
+    def transfer(self, to: str | None) -> str:
+        """See `Replication.transfer`."""
+        return "" if self.replication is None else self.replication.transfer(to)
+
+    def status(self) -> ConsensusStatus:
+        """See `ConsensusStatus`."""
+        replication = self.replication
+        if replication is None:
+            return {
+                "role": "alone",
+                "term": 0,
+                "leader": "",
+                "voters": [],
+                "learners": [],
+                "witnesses": [],
+                "committed": 0,
+                "applied": 0,
+                "in_force": 0,
+                "contact": 0.0,
+            }
+        raft = replication.raft
+        members = raft.log.members
+        return {
+            "role": raft.role.value,
+            "term": raft.term,
+            "leader": raft.leader_name or "",
+            "voters": list(members.voters),
+            "learners": list(members.learners),
+            "witnesses": list(members.witnesses),
+            "committed": raft.log.committed,
+            "applied": replication.applied,
+            "in_force": replication.in_force,
+            "contact": replication.contact,
+        }
+
+
+def _adds(state: State, command: Command) -> bool:
+    """Whether the command adds rows or records; removals make room on a full disk."""
+    try:
+        return bool(additions(state, command))
+    except (AmqpError, DefinitionError):
+        return False

@@ -1,0 +1,88 @@
+"""`Origins`: which commands were applied already, so that one that was proposed twice takes effect once (CL-25).
+
+A node gives its commands serials, beginning with 1 in each of its runs, and at most `WINDOW` of them are on the way at
+a time. So the state remembers, for each run, the highest serial and which of the `WINDOW` before it were applied. Any
+earlier one was. A run that was never seen has none; so the runs of a node are remembered for long after their end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ...store.data_dir.metadata_store import Change, Row
+
+#: Commands of one node that may be on the way.
+WINDOW = 1024
+_FULL = (1 << WINDOW) - 1
+
+#: Runs of one node that are remembered, the latest ones.
+KEPT_RUNS = 8
+
+#: The table of the store that has them, and the first part of the keys.
+TABLE, KIND = "cluster", "origin"
+
+#: A node and its incarnation.
+Origin = tuple[str, str]
+
+
+class _Run(NamedTuple):
+    """What is known of the commands of one run.
+
+    number    counts the runs of all nodes
+    highest   the highest serial
+    applied   a number whose bit n says whether the serial n below the highest was applied
+    """
+
+    number: int
+    highest: int
+    applied: int
+
+
+class Origins:
+    """A part of the state that all nodes have alike."""
+
+    def __init__(self) -> None:
+        self._runs: dict[Origin, _Run] = {}
+
+    def take(self, origin: Origin, serial: int) -> bool:
+        """Note that this command is applied now; False if it was before."""
+        number, highest, applied = self._runs.get(origin) or _Run(self._next_number(), 0, _FULL)
+        if serial > highest:
+            risen = serial - highest
+            applied = (applied << risen | 1) & _FULL if risen < WINDOW else 1
+            self._runs[origin] = _Run(number, serial, applied)
+            return True
+        bit = 1 << (highest - serial)
+        if bit > _FULL or applied & bit:
+            return False
+        self._runs[origin] = _Run(number, highest, applied | bit)
+        return True
+
+    def _next_number(self) -> int:
+        return 1 + max((run.number for run in self._runs.values()), default=0)
+
+    def changes_for(self, origin: Origin) -> list[Change]:
+        """What the disk must change after commands of this run, which has no place for very old runs of the node."""
+        runs = sorted((run.number, each) for each, run in self._runs.items() if each[0] == origin[0])
+        old = [each for _, each in runs[:-KEPT_RUNS]]
+        for each in old:
+            del self._runs[each]
+        return [self._put(origin), *(Change(TABLE, (KIND, *each), None) for each in old)]
+
+    def _put(self, origin: Origin) -> Change:
+        number, highest, applied = self._runs[origin]
+        fields = {"number": number, "highest": highest, "applied": applied.to_bytes(WINDOW // 8, "big")}
+        return Change(TABLE, (KIND, *origin), fields)
+
+    def rows(self) -> list[Change]:
+        """All that there is, as an empty disk gets it."""
+        return [self._put(origin) for origin in sorted(self._runs)]
+
+    def fill(self, rows: Iterable[Row]) -> None:
+        """Replace everything by what a disk has."""
+        self._runs = {
+            (key[1], key[2]): _Run(fields["number"], fields["highest"], int.from_bytes(fields["applied"], "big"))
+            for key, fields in rows
+            if key[0] == KIND
+        }

@@ -1,0 +1,153 @@
+"""`Proposals`: the commands of this node that have no answer yet.
+
+A command is sent to the leader, and sent again when there is another leader or nothing has come of it for a while; it
+takes effect once, however often it arrives (`origins`). This node learns from the log what became of it, as every node
+does, and answers when all members that run have applied it (CL-31). A command that a client waits for is answered with
+541 when nothing has come of it in time (CL-37): it may take effect later, and then nobody waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ...actors.metadata.log import Answer, Outcome
+from ...amqp.constants import INTERNAL_ERROR
+from ...amqp.errors import AmqpError
+from .command_codec import Batch, pack_batch
+from .origins import WINDOW, Origin
+
+#: Commands of one batch, and bytes of commands in it.
+BATCH_COMMANDS = 256
+BATCH_BYTES = 128 << 10
+
+#: Commands that may be on the way. The others wait.
+MOST_SENT = WINDOW // 2
+
+
+class _Proposal:
+    """A command, packed. `deadline` is None if nobody waits with a time limit; `at` is when it was sent last."""
+
+    __slots__ = ("answer", "at", "data", "deadline", "is_noted")
+
+    def __init__(self, data: bytes, answer: Answer, deadline: float | None, is_noted: bool) -> None:
+        self.data = data
+        self.answer = answer
+        self.deadline = deadline
+        self.is_noted = is_noted
+        self.at = 0.0
+
+
+class _Waiting(NamedTuple):
+    """An outcome that is answered when the entry is in force."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    outcome: Outcome
+    answer: Answer
+    deadline: float | None
+
+
+class Proposals:
+    """See the module.
+
+    origin      this node and its incarnation
+    complaint   why nothing comes of a command, as a sentence for the client
+    """
+
+    def __init__(self, origin: Origin, complaint: Callable[[], str]) -> None:
+        self._origin = origin
+        self._complaint = complaint
+        self._last_serial = 0
+        #: Commands that are not applied, by serial, the oldest first.
+        self._open: dict[int, _Proposal] = {}
+        #: The serials of those that were not sent yet, in order: all behind this one.
+        self._sent_to = 0
+        self._waiting: list[_Waiting] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def add(self, data: bytes, answer: Answer, deadline: float | None, is_noted: bool) -> None:
+        """A command of this node.
+
+        is_noted   answer when it is applied here, without waiting for other nodes
+        """
+        self._last_serial += 1
+        self._open[self._last_serial] = _Proposal(data, answer, deadline, is_noted)
+
+    # -- sending ---
+
+    def unsent(self, now: float) -> list[bytes]:
+        """Batches of the commands that were not sent yet, as far as they may be on the way."""
+        most = next(iter(self._open), self._last_serial) + MOST_SENT
+        first, self._sent_to = self._sent_to + 1, min(self._last_serial, max(most, self._sent_to))
+        return list(self._batches(range(first, self._sent_to + 1), now))
+
+    def sent_before(self, time: float, now: float) -> list[bytes]:
+        """Batches of the commands that were sent before this time and have come to nothing yet."""
+        serials = [serial for serial, each in self._open.items() if serial <= self._sent_to and each.at < time]
+        return list(self._batches(serials, now))
+
+    def _batches(self, serials: range | list[int], now: float) -> Iterator[bytes]:
+        first, size, found = 0, 0, list[bytes]()
+        for serial in serials:
+            proposal = self._open.get(serial)
+            if proposal is None:
+                continue
+            if found and (serial != first + len(found) or len(found) == BATCH_COMMANDS or size > BATCH_BYTES):
+                yield pack_batch(Batch(*self._origin, first, found))
+                found, size = [], 0
+            if not found:
+                first = serial
+            found.append(proposal.data)
+            size += len(proposal.data)
+            proposal.at = now
+        if found:
+            yield pack_batch(Batch(*self._origin, first, found))
+
+    # -- what becomes of them ---
+
+    def is_awaited(self, serial: int) -> bool:
+        """Whether anybody waits for this command. If not, its time was over before."""
+        return serial in self._open
+
+    def applied(self, serial: int, index: int, outcome: Outcome) -> None:
+        """The command, for which somebody waits, was applied or refused by the entry at `index`."""
+        proposal = self._open.pop(serial)
+        if proposal.is_noted:
+            proposal.answer(outcome)
+        else:
+            self._waiting.append(_Waiting(index, outcome, proposal.answer, proposal.deadline))
+
+    def wait(self, index: int, outcome: Outcome, answer: Answer, deadline: float | None) -> None:
+        """Answer when the entry at `index` is in force."""
+        self._waiting.append(_Waiting(index, outcome, answer, deadline))
+
+    def in_force(self, index: int) -> None:
+        """All members that run have applied the log up to here."""
+        if self._waiting and self._waiting[0].index <= index:
+            ready = [each for each in self._waiting if each.index <= index]
+            self._waiting = [each for each in self._waiting if each.index > index]
+            for each in ready:
+                each.answer(each.outcome)
+
+    def replaced(self) -> None:
+        """The state is that of a snapshot, so the log no longer says what became of the commands that were sent."""
+        unknown = [serial for serial in self._open if serial <= self._sent_to]
+        for serial in unknown:
+            proposal = self._open.pop(serial)
+            proposal.answer(Outcome(None, self._refusal("this node has missed what became of this change")))
+
+    def expire(self, now: float) -> None:
+        """Answer those whose time is over."""
+        late = [serial for serial, each in self._open.items() if each.deadline is not None and each.deadline <= now]
+        for serial in late:
+            proposal = self._open.pop(serial)
+            proposal.answer(Outcome(None, self._refusal(self._complaint())))
+        for each in [each for each in self._waiting if each.deadline is not None and each.deadline <= now]:
+            self._waiting.remove(each)
+            error = self._refusal("this change is made, but not all nodes have it yet")
+            each.answer(Outcome(each.outcome.applied, each.outcome.error or error))
+
+    def _refusal(self, text: str) -> AmqpError:
+        return AmqpError(INTERNAL_ERROR, f"metadata cannot be changed now: {text}")

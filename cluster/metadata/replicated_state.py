@@ -1,0 +1,138 @@
+"""`ReplicatedState`: what the log has made of the state, entry by entry, and the rows that the disk must have for it.
+
+Every node applies the same entries in the same order, so all have the same state, whatever they were when they began.
+A state is the rows and definitions of Metadata and, in the table `cluster`, what is only needed to apply the next
+entries alike: which commands were applied (`origins`), and the last connections that ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import msgpack  # type: ignore[import-untyped]
+
+from ...actors.metadata.log import Outcome
+from ...actors.metadata.recovery import fill
+from ...actors.metadata.row_encoding import all_rows, stored_change, stored_rows
+from ...actors.metadata.state.commands import AddNode, ChangeNodes, Command, EndConnection
+from ...actors.metadata.state.effects import Applied
+from ...actors.metadata.state.state import State, apply
+from ...amqp.constants import INTERNAL_ERROR
+from ...amqp.errors import AmqpError
+from ...definitions.errors import DefinitionError
+from ...store.data_dir.metadata_store import TABLES, Change, Row
+from ..consensus.log import COMMAND, Entry
+from .command_codec import unpack_batch, unpack_command
+from .difference import replace_state
+from .origins import TABLE, Origin, Origins
+
+if TYPE_CHECKING:
+    from ...actors.metadata.row_encoding import RowKey
+
+#: The key of the row in `TABLE` that has the last connections that ended.
+ENDED = ("ended connections",)
+
+#: Takes the origin and serial of each command, the index of its entry, the command, and what became of it.
+Report = Callable[[Origin, int, int, Command, Outcome], None]
+
+
+class ReplicatedState:
+    """See the module. `report` is called for each command that takes effect or is refused, right after it."""
+
+    def __init__(self, state: State, report: Report) -> None:
+        self._state = state
+        self._report = report
+        self._origins = Origins()
+        #: The changes that the next write of the disk makes, by row.
+        self._changed: dict[RowKey, Change] = {}
+
+    def load(self, rows: Iterable[Row]) -> None:
+        """Take over what the disk has in the table `cluster`. The other tables were put into the state already."""
+        rows = list(rows)
+        self._origins.fill(rows)
+        ended = [row.fields["ids"] for row in rows if row.key == ENDED]
+        self._state.ended_connections = dict.fromkeys(ended[0] if ended else ())
+
+    def apply(self, entry: Entry) -> None:
+        """Apply a committed entry. Raises UnknownCommand, and ValueError for an entry that is damaged."""
+        if entry.kind != COMMAND:
+            return
+        batch = unpack_batch(entry.data)
+        origin = batch.node, batch.incarnation
+        for serial, data in enumerate(batch.commands, batch.first):
+            command = unpack_command(data)
+            if not self._origins.take(origin, serial):
+                continue
+            try:
+                self._check_run(origin, command)
+                applied = apply(self._state, command)
+            except (AmqpError, DefinitionError) as error:
+                self._report(origin, serial, entry.index, command, Outcome(None, error))
+                continue
+            self._note(command, applied)
+            self._report(origin, serial, entry.index, command, Outcome(applied))
+        for change in self._origins.changes_for(origin):
+            self._change(change)
+
+    def _is_up(self, origin: Origin) -> bool:
+        found = self._state.definitions.node(origin[0])
+        return found is not None and found.incarnation == origin[1]
+
+    def _check_run(self, origin: Origin, command: Command) -> None:
+        """Refuse a command of a run that counts as down: what goes with that run is removed already, and would stay."""
+        if not isinstance(command, (AddNode, ChangeNodes)) and not self._is_up(origin):
+            raise AmqpError(
+                INTERNAL_ERROR,
+                f"{origin[0]} counts as down in its cluster, and must start again before it changes anything",
+            )
+
+    def _note(self, command: Command, applied: Applied) -> None:
+        for change in applied.changes:
+            self._change(stored_change(change))
+        if isinstance(command, EndConnection):
+            self._change(self._ended())
+
+    def _change(self, change: Change) -> None:
+        self._changed[change.table, change.key] = change
+
+    def _ended(self) -> Change:
+        return Change(TABLE, ENDED, {"ids": list(self._state.ended_connections)})
+
+    def take_changes(self) -> list[Change]:
+        """What the disk must change so that it has the entries applied that were applied since the last call."""
+        changes, self._changed = list(self._changed.values()), {}
+        return changes
+
+    # -- snapshots ---
+
+    def rows(self) -> Iterator[Change]:
+        """All rows of the state."""
+        yield from all_rows(self._state)
+        yield from self._origins.rows()
+        yield self._ended()
+
+    def replace(self, rows: Iterable[Change]) -> Applied:
+        """Make the state what a snapshot has, and return what changed. The disk gets the rows as they are."""
+        tables: Mapping[str, list[Row]] = {name: [] for name in TABLES}
+        self._changed = {}
+        for change in rows:
+            assert change.fields is not None
+            tables[change.table].append(Row(change.key, change.fields))
+            self._change(change)
+        new = State()
+        fill(new, stored_rows(tables))
+        applied = replace_state(self._state, new)
+        self.load(tables[TABLE])
+        return applied
+
+
+def pack_rows(rows: Iterable[Change]) -> bytes:
+    """Rows as a part of a snapshot."""
+    packed: bytes = msgpack.packb([list(row) for row in rows], unicode_errors="surrogateescape")
+    return packed
+
+
+def unpack_rows(data: bytes) -> list[Change]:
+    found = msgpack.unpackb(data, use_list=False, unicode_errors="surrogateescape")
+    return [Change(*row) for row in found]

@@ -1,0 +1,414 @@
+"""`Replication`: drives the core of consensus: its clock, its disk, and what it sends and receives.
+
+It is the caller that `consensus/core` describes. One coroutine, the *writer*, takes what is to be written from the core,
+applies the entries that are committed, writes log and rows in one transaction, and sends the answers that had to wait
+for that. So between two writes the state in memory is the state on the disk, and a snapshot of it is taken only then.
+
+**A sole voter.** Its write commits, so what the writer applies is not certain before the write has ended. Nobody gets an
+answer before then, and no queue is started. When the disk refuses the write, the writer repeats it until the disk
+accepts it, because an entry cannot be taken back; until then proposals are refused (`is_failing`), except removals, by
+which operators make room.
+
+**In force.** A change is answered when every member that runs has applied it (CL-31). The members report to the leader
+up to where they have applied the log; the leader reports to all of them how far everybody has. A member that the leader
+has not heard for `SILENT_TICKS` does not count, so that one that dies delays the answers for that time at most.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...actors.disk.disk_retry import DiskRetry
+from ...runtime.process import Process
+from ...runtime.signal import Signal
+from ...store.data_dir.log_tables import LogWrite
+from ...store.data_dir.metadata_store import Change, MetadataStore, MetadataWriteError
+from ..consensus.core import Raft, Ready
+from ..consensus.leader import Refused
+from ..consensus.log import Mark
+from ..consensus.messages import Snapshot
+from ..consensus_store import compaction, write_of
+from . import wire
+from .log_members import LogMembers
+from .replicated_state import ReplicatedState
+from .snapshots import SnapshotReceiver, SnapshotSender, pack_snapshot
+
+if TYPE_CHECKING:
+    from ...actors.metadata.state.effects import Applied
+    from ...definitions.definitions import Definitions
+
+log = logging.getLogger("warren.cluster")
+
+#: Seconds of a tick.
+TICK = 0.05
+#: Ticks that are made up for after the process has stood still. Any election has ended by then.
+MOST_TICKS = 100
+#: Ticks without an answer after which a member does not count for what is in force.
+SILENT_TICKS = 40
+#: Ticks that a link to the leader may be broken before this node counts the leader as lost (CL-17).
+BROKEN_TICKS = 6
+#: Ticks after which the leader is asked again for barriers that it has not answered.
+BARRIER_TICKS = 20
+#: Applied entries that the log keeps for members that lag (CL-24), and how many more there are when it drops them.
+KEPT_ENTRIES = 5_000
+COMPACT_AT = 1_000
+#: Seconds until a write that was refused is repeated.
+RETRY_SECONDS = 1.0
+
+CONSEQUENCE = "This node confirms no changes of metadata"
+
+
+class Replication:
+    """Belongs to `process`, a Metadata, whose `after_batch` calls `pump`.
+
+    send        sends bytes to another node, or drops them if it is not linked
+    store       None on a node without a data directory, whose vote and log are only in memory
+    replaced    called when the state was replaced by that of a snapshot
+    in_force    called with the index up to which everything is in force on all nodes
+    led         called when the leader or the term has changed
+    ticked      called every 50 ms
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        raft: Raft,
+        store: MetadataStore | None,
+        state: ReplicatedState,
+        definitions: Definitions,
+        send: Callable[[str, bytes], None],
+        replaced: Callable[[Applied], None],
+        in_force: Callable[[int], None],
+        led: Callable[[], None],
+        ticked: Callable[[], None],
+    ) -> None:
+        self.raft = raft
+        self._process = process
+        self._store = store
+        self._state = state
+        self._members = LogMembers(raft, definitions)
+        self._send_bytes = send
+        self._replaced = replaced
+        self._report_in_force = in_force
+        self._report_leader = led
+        self._ticked = ticked
+        self._retry = DiskRetry(process, "the log of the cluster's metadata", None, CONSEQUENCE)
+        #: What goes to each node at the end of the turn.
+        self._outbox: dict[str, list[wire.Said]] = {}
+        self._senders: dict[str, SnapshotSender] = {}
+        self._receiver = SnapshotReceiver()
+        self._leader: tuple[str | None, int] = (None, -1)
+        #: Up to where each member has applied the log, and what it was told to be in force. Of a leader.
+        self._applied_by: dict[str, int] = {}
+        self._told: dict[str, int] = {}
+        #: The last entry that this node has applied, and up to where everything is in force.
+        self.applied = raft.log.applied
+        self.in_force = 0
+        self._is_writing = False
+        self._compacted: Mark | None = None
+        self._last_tick = process.now()
+        self._is_closed = False
+        #: The nodes whose link broke, and how many ticks are left to make it again.
+        self._broken: dict[str, int] = {}
+        #: The barriers that somebody waits for: the index of each, None until the leader has answered.
+        self._barriers: dict[int, int | None] = {}
+        self._last_barrier = 0
+        self._until_barriers = BARRIER_TICKS
+        self._progressed = Signal(process)
+        process.spawn(self._keep_time())
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the disk refuses what is to be written."""
+        return self._retry.is_failing
+
+    @property
+    def leads(self) -> bool:
+        return self.raft.leading is not None
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether this node knows the leader, which may be itself."""
+        return self.raft.leader_name is not None
+
+    @property
+    def contact(self) -> float:
+        """Of a leader: when it sent the latest heartbeats that a majority has answered; 0.0 if there is none."""
+        leading = self.raft.leading
+        if leading is None or leading.contact < 0:
+            return 0.0
+        return self._last_tick - leading.contact_age * TICK
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    # -- what comes from outside ---
+
+    def received(self, node: str, data: bytes) -> None:
+        """Another node has sent this. What has the wrong form is logged and dropped."""
+        try:
+            said = wire.received(data, node, self.raft.node)
+        except wire.WireError as error:
+            log.error("%s has sent what is no message about the log: %s", node, error)
+            return
+        for each in said:
+            if isinstance(each, wire.Propose):
+                self.propose(each.batches)
+            elif isinstance(each, wire.Applied):
+                self._member_applied(node, each.index)
+            elif isinstance(each, wire.InForce):
+                self._everybody_applied(each.index)
+            elif isinstance(each, wire.SnapshotPart):
+                self._part_arrived(node, each)
+            elif isinstance(each, wire.SnapshotTaken):
+                if node in self._senders and self._senders[node].taken(each):
+                    del self._senders[node]
+            else:
+                self.raft.step(each)
+        self._process.request_turn()
+
+    def propose(self, batches: Iterable[bytes]) -> None:
+        """Have these batches of commands appended to the log if this node leads, else sent to the leader.
+
+        They may be lost on the way, so whoever proposes them does it again when nothing comes of them.
+        """
+        leader = self.raft.leader_name
+        if self.raft.leading is None:
+            if leader is not None:
+                self._say(leader, wire.Propose(tuple(batches)))
+            return
+        for batch in batches:
+            try:
+                self.raft.propose(batch)
+            except Refused:
+                return
+
+    def link_up(self, node: str) -> None:
+        """What is sent to this node arrives from now on."""
+        self._broken.pop(node, None)
+        if node == self.raft.leader_name:
+            self._say(node, wire.Applied(self.applied))
+
+    def link_down(self, node: str) -> None:
+        """What was sent to this node last may be lost."""
+        self._broken[node] = BROKEN_TICKS
+        self.raft.unreachable(node)
+        self._senders.pop(node, None)
+
+    def transfer(self, to: str | None) -> str:
+        """See `Raft.transfer`; empty if there is nobody to hand over to."""
+        try:
+            return self.raft.transfer(to)
+        except Refused as refusal:
+            log.info("leadership stays where it is: %s", refusal)
+            return ""
+
+    async def barrier(self) -> int:
+        """Wait until this node has applied everything that is committed now; return the index."""
+        self._last_barrier += 1
+        serial = self._last_barrier
+        self._barriers[serial] = None
+        self.raft.barrier(serial)
+        self.pump()
+        await self._progressed.wait_for(lambda: self._is_passed(serial))
+        index = self._barriers.pop(serial)
+        assert index is not None
+        return index
+
+    def _is_passed(self, serial: int) -> bool:
+        index = self._barriers[serial]
+        return index is not None and index <= self.applied
+
+    # -- time ---
+
+    async def _keep_time(self) -> None:
+        while not self._is_closed:
+            await self._process.sleep(TICK)
+            if self._is_closed:
+                return
+            now = self._process.now()
+            ticks = min(int((now - self._last_tick) / TICK + 0.5), MOST_TICKS)
+            self._last_tick = now if ticks == MOST_TICKS else self._last_tick + ticks * TICK
+            for _ in range(ticks):
+                self.raft.tick()
+            self._give_up_broken(ticks)
+            for node in [node for node, sender in self._senders.items() if not sender.tick(ticks)]:
+                del self._senders[node]
+                self.raft.unreachable(node)
+            self._members.follow_table()
+            self._find_in_force()
+            self._repeat_barriers(ticks)
+            self._ticked()
+            self.pump()
+
+    def _give_up_broken(self, ticks: int) -> None:
+        for node, left in list(self._broken.items()):
+            if left > ticks:
+                self._broken[node] = left - ticks
+            else:
+                del self._broken[node]
+                self.raft.leader_lost(node)
+
+    def _repeat_barriers(self, ticks: int) -> None:
+        """The question may have been lost, as when there was no leader."""
+        self._until_barriers -= ticks
+        if self._until_barriers <= 0:
+            self._until_barriers = BARRIER_TICKS
+            for serial in [serial for serial, index in self._barriers.items() if index is None]:
+                self.raft.barrier(serial)
+
+    # -- what goes out ---
+
+    def _say(self, node: str, said: wire.Said) -> None:
+        self._outbox.setdefault(node, []).append(said)
+
+    def pump(self) -> None:
+        """Take from the core what it has to send and to write. Called when a turn ends."""
+        raft = self.raft
+        for message in raft.take_messages():
+            self._say(message.to, message)
+        for serial, index in raft.take_barriers():
+            if serial in self._barriers:
+                self._barriers[serial] = index
+                self._progressed.wake_all()
+        led = raft.leader_name, raft.term
+        if led != self._leader:
+            self._leader_changed(led)
+        outbox, self._outbox = self._outbox, {}
+        for node, said in outbox.items():
+            for piece in wire.packed(said):
+                self._send_bytes(node, piece)
+        if not self._is_writing:
+            self._is_writing = True
+            self._process.spawn(self._write_all())
+
+    def _leader_changed(self, led: tuple[str | None, int]) -> None:
+        leader, before = led[0], self._leader[0]
+        self._leader = led
+        if leader is not None and leader != before:
+            log.info("%s leads the cluster's metadata in term %d", leader, led[1])
+            self._applied_by.clear()
+            self._told.clear()
+            if leader != self.raft.node:
+                self._say(leader, wire.Applied(self.applied))
+        self._report_leader()
+
+    # -- the writer ---
+
+    async def _write_all(self) -> None:
+        """Write until there is nothing to write."""
+        while not self._is_closed:
+            for node in self.raft.take_snapshots_due():
+                await self._send_snapshot(node)
+            ready = self.raft.ready()
+            if ready is None:
+                break
+            await self._write(ready)
+        self._is_writing = False
+
+    async def _write(self, ready: Ready) -> None:
+        if ready.snapshot is not None:
+            assert isinstance(ready.snapshot.state, list)
+            self._replaced(self._state.replace(ready.snapshot.state))
+            self.applied = ready.snapshot.mark.index
+        is_certain = not ready.committed or ready.committed[-1].index <= self.raft.log.committed
+        for entry in ready.committed:
+            self._state.apply(entry)
+        if is_certain:
+            self._has_applied(ready)
+        changes = self._state.take_changes()
+        compacted, self._compacted = self._compacted, None
+        await self._write_disk(changes, write_of(ready, compacted))
+        for answer in ready.answers:
+            self._say(answer.to, answer)
+        self.raft.advance()
+        if not is_certain:
+            self._has_applied(ready)
+        if self.raft.log.applied - self.raft.log.start.index >= KEPT_ENTRIES + COMPACT_AT:
+            self._compacted = compaction(self.raft, KEPT_ENTRIES)
+        self.pump()
+
+    async def _write_disk(self, changes: list[Change], write: LogWrite) -> None:
+        while self._store is not None:
+            try:
+                await self._process.run_blocking(self._store.apply, changes, write)
+            except MetadataWriteError as error:
+                self._retry.failed(error, RETRY_SECONDS)
+                await self._process.sleep(RETRY_SECONDS)
+            else:
+                self._retry.worked()
+                return
+
+    def _has_applied(self, ready: Ready) -> None:
+        """What was applied is committed for certain."""
+        if ready.committed:
+            self.applied = ready.committed[-1].index
+        elif ready.snapshot is None:
+            return
+        self._progressed.wake_all()
+        leader = self.raft.leader_name
+        if leader is not None and leader != self.raft.node:
+            self._say(leader, wire.Applied(self.applied))
+        self._find_in_force()
+        self.pump()
+
+    # -- in force ---
+
+    def _member_applied(self, node: str, index: int) -> None:
+        self._applied_by[node] = max(index, self._applied_by.get(node, 0))
+        self._find_in_force()
+        self._tell(node)
+
+    def _find_in_force(self) -> None:
+        """Of a leader: find out how far all members that run have applied the log, and report it to them."""
+        leading = self.raft.leading
+        if leading is None:
+            return
+        index = self.applied
+        for node in self._members.running():
+            if node != self.raft.node and leading.is_heard(node, SILENT_TICKS):
+                index = min(index, self._applied_by.get(node, 0))
+        if index > self.in_force:
+            self._everybody_applied(index)
+            for node in self.raft.log.members.everyone:
+                self._tell(node)
+
+    def _tell(self, node: str) -> None:
+        if self.leads and node != self.raft.node and self._told.get(node, 0) < self.in_force:
+            self._told[node] = self.in_force
+            self._say(node, wire.InForce(self.in_force))
+
+    def _everybody_applied(self, index: int) -> None:
+        if index > self.in_force:
+            self.in_force = index
+            self._report_in_force(index)
+
+    # -- snapshots ---
+
+    async def _send_snapshot(self, node: str) -> None:
+        """Begin to send the state to a member. Nothing is applied or written until its rows are packed."""
+        entries = self.raft.log
+        mark = Mark(entries.applied, self._term_at(entries.applied), entries.members_at(entries.applied))
+        self._senders.pop(node, None)
+        log.info("%s gets the cluster's metadata as of entry %d", node, mark.index)
+        parts = await pack_snapshot(self._process, self._state.rows())
+        if self.leads:
+            sender = SnapshotSender(self.raft.term, mark, parts, partial(self._say, node))
+            self._senders[node] = sender
+
+    def _term_at(self, index: int) -> int:
+        term = self.raft.log.term_at(index)
+        assert term is not None
+        return term
+
+    def _part_arrived(self, node: str, part: wire.SnapshotPart) -> None:
+        if part.term < self.raft.term:
+            return
+        state = self._receiver.take(node, part)
+        self._say(node, wire.SnapshotTaken(part.mark.index, part.number))
+        if state is not None:
+            log.info("this node has the cluster's metadata as of entry %d from %s", part.mark.index, node)
+            self.raft.step(Snapshot(self.raft.node, node, part.term, part.mark, state))

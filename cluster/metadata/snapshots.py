@@ -1,0 +1,96 @@
+"""Snapshots: the state of a leader on the way to a member that needs entries which the log no longer has (CL-24).
+
+The rows are packed into parts of `PART_BYTES`, a few thousand rows in a turn. A few parts are on the way at a time. A
+part that is lost, or that comes too late, ends the attempt: the core of consensus then begins another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+from ...runtime.process import Process
+from ...store.data_dir.metadata_store import Change
+from ..consensus.log import Mark
+from . import wire
+from .replicated_state import pack_rows, unpack_rows
+
+#: Rows that are packed in one turn, and bytes from which on a part is full.
+ROWS_AT_A_TIME = 500
+PART_BYTES = 256 << 10
+#: Parts that are on the way at a time.
+MOST_PARTS = 4
+#: Ticks without an answer after which the attempt ends.
+PATIENCE = 200
+
+
+async def pack_snapshot(process: Process, rows: Iterable[Change]) -> list[bytes]:
+    """Rows as parts. Nobody changes them meanwhile."""
+    waiting = iter(rows)
+    parts: list[bytes] = []
+    size, pieces = 0, list[Change]()
+    while some := list(islice(waiting, ROWS_AT_A_TIME)):
+        for row in some:
+            pieces.append(row)
+            size += len(str(row.key)) + len(str(row.fields))
+            if size >= PART_BYTES:
+                parts.append(pack_rows(pieces))
+                size, pieces = 0, []
+        await process.next_turn()
+    parts.append(pack_rows(pieces))
+    return parts
+
+
+class SnapshotSender:
+    """Sends the parts of one snapshot to one member."""
+
+    def __init__(self, term: int, mark: Mark, parts: list[bytes], say: Callable[[wire.Said], None]) -> None:
+        self._term = term
+        self._mark = mark
+        self._parts = parts
+        self._say = say
+        self._next = 0
+        self._silent = 0
+        for _ in range(MOST_PARTS):
+            self._send_next()
+
+    def _send_next(self) -> None:
+        if self._next < len(self._parts):
+            part = self._parts[self._next]
+            self._say(wire.SnapshotPart(self._term, self._mark, self._next, len(self._parts), part))
+            self._next += 1
+
+    def taken(self, answer: wire.SnapshotTaken) -> bool:
+        """A part has arrived; return whether it was the last one."""
+        if answer.index != self._mark.index:
+            return False
+        self._silent = 0
+        self._send_next()
+        return answer.number == len(self._parts) - 1
+
+    def tick(self, ticks: int) -> bool:
+        """Time has passed; return False if the member has been silent for too long."""
+        self._silent += ticks
+        return self._silent <= PATIENCE
+
+
+class SnapshotReceiver:
+    """Puts the parts of one snapshot together."""
+
+    def __init__(self) -> None:
+        self._of: tuple[str, int, Mark] | None = None
+        self._parts: list[bytes] = []
+
+    def take(self, node: str, part: wire.SnapshotPart) -> list[Change] | None:
+        """A part has arrived. Return the rows if it was the last one and none is missing."""
+        of = node, part.term, part.mark
+        if part.number == 0:
+            self._of, self._parts = of, []
+        if of != self._of or part.number != len(self._parts):
+            return None
+        self._parts.append(part.data)
+        if len(self._parts) < part.total:
+            return None
+        rows = [row for data in self._parts for row in unpack_rows(data)]
+        self._of, self._parts = None, []
+        return rows
