@@ -120,8 +120,7 @@ class Metadata(Process):
         self.recovery = Recovery(self, node, routing, state, self.changing, self.queues, self.policies, name)
         self.register(METADATA_NAME)
         self.register_family(QUEUES, self.changing.elsewhere.find)
-        if data_dir is not None or context.members is not None:
-            await self.recovery.recover(None if data_dir is None else DataDir(data_dir), self.log)
+        await self.recovery.recover(None if data_dir is None else DataDir(data_dir), self.log)
 
     def on_exit(self) -> None:
         self.log.close()

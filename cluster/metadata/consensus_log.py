@@ -271,9 +271,7 @@ class ConsensusLog:
         assert self.replication is not None
         voters = self.replication.raft.log.members.voters
         reached = sum(voter == self._origin[0] or voter in self._linked for voter in voters)
-        return (
-            f"{reached} of {len(voters)} voters can be reached. It is not known whether the change will be made later"
-        )
+        return f"{reached} of {len(voters)} voters can be reached. The change may still be made later"
 
     # -- other nodes ---
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ...actors.metadata.process import Metadata
 from ...actors.metadata.state.commands import Command
 from ...actors.metadata.state.effects import Applied
-from ...actors.node.clustering import to_membership
 from ...actors.node.context import NodeContext
 from ...actors.node.contract import ToNode
 from ...definitions.changes import RecordPut, RecordRemoved
@@ -14,11 +13,15 @@ from ...runtime.address import system_of
 from ...runtime.contract import Address, Sender
 from ...runtime.exit_reason import ExitReason
 from ..links.contract import Facts
+from ..membership.contract import to_members
 from .consensus_log import ConsensusLog
 from .contract import ConsensusStatus, ToClusterMetadata, ToConsensusWatcher, to_cluster_metadata, to_consensus_watcher
 
 #: The name under which the Metadata of other nodes reaches this one about the log.
 CONSENSUS_NAME = "consensus"
+
+#: The name of the process that has this node join its cluster. A node without it counts as up at once.
+MEMBERS_NAME = "members"
 
 #: How the monitors of watchers are named.
 WATCHER = "watcher of consensus"
@@ -56,8 +59,9 @@ class ClusterMetadata(Metadata):
             self.send(address, to_cluster_metadata.consensus(self._context.node_name, data))
 
     async def _await_up(self) -> None:
-        if self._context.members is not None:
-            await self.ask(self._context.members, to_membership.await_up())
+        members = self.named_address(self._context.node_name, MEMBERS_NAME)
+        if members is not None:
+            await self.ask(members, to_members.await_up())
 
     # --- the log ---
 

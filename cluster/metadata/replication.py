@@ -1,11 +1,12 @@
 """`Replication`: drives the core of consensus: its clock, its disk, and what it sends and receives.
 
-It is the caller that `consensus/core` describes. One coroutine, the *writer*, takes what is to be written from the core,
-applies the entries that are committed, writes log and rows in one transaction, and sends the answers that had to wait
-for that. So between two writes the state in memory is the state on the disk, and a snapshot of it is taken only then.
+It is the caller that `consensus/core` describes. One coroutine, the *writer*, takes what is to be written from the
+core, applies the entries that are committed, writes log and rows in one transaction, and sends the answers that had to
+wait for that. So between two writes the state in memory is the state on the disk, and a snapshot of it is taken only
+then.
 
-**A sole voter.** Its write commits, so what the writer applies is not certain before the write has ended. Nobody gets an
-answer before then, and no queue is started. When the disk refuses the write, the writer repeats it until the disk
+**A sole voter.** Its write commits, so what the writer applies is not certain before the write has ended. Nobody gets
+an answer before then, and no queue is started. When the disk refuses the write, the writer repeats it until the disk
 accepts it, because an entry cannot be taken back; until then proposals are refused (`is_failing`), except removals, by
 which operators make room.
 
