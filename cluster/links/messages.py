@@ -5,7 +5,8 @@ from __future__ import annotations
 from ...actors.channel.contract import to_channel
 from ...actors.metadata.contract import to_metadata
 from ...actors.queue.contract import to_queue
-from .codecs import ADDRESS, BOOLEAN, INTEGER, TEXT, Each, Optional, Parts
+from ..metadata.contract import to_cluster_metadata
+from .codecs import ADDRESS, BOOLEAN, BYTES, INTEGER, TEXT, Each, Optional, Parts
 from .content_codecs import (
     AT_MOST_ONCE_ENTRY,
     CONTENTS,
@@ -23,6 +24,9 @@ from .registry import ERRORS, Crossing, Registry
 _RANGES = Each(Parts(INTEGER, INTEGER))
 
 _CONSUMER = (TEXT, ADDRESS, TEXT, BOOLEAN, BOOLEAN, INTEGER, BOOLEAN, INTEGER, TABLE, TEXT)
+
+#: What consensus says is in bytes of its own (`cluster/metadata/wire`).
+TO_CONSENSUS = (Crossing(150, to_cluster_metadata.consensus, TEXT, BYTES),)
 
 TO_QUEUES = (
     Crossing(300, to_queue.publish, TEXT, Each(PUBLISH_ENTRY)),
@@ -59,4 +63,4 @@ TO_CHANNELS = (
 TO_NODES = (Crossing(500, to_metadata.await_queue, TEXT, TEXT, TEXT, answer=BOOLEAN),)
 
 #: All messages that cross between nodes.
-MESSAGES = Registry([*TO_QUEUES, *TO_CHANNELS, *TO_NODES])
+MESSAGES = Registry([*TO_CONSENSUS, *TO_QUEUES, *TO_CHANNELS, *TO_NODES])

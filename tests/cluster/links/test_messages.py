@@ -100,6 +100,7 @@ MESSAGE = {
     "limiter_request_now": ((TEXT, NUMBER), None),
     "limiter_return": ((TEXT, NUMBER), None),
     "bump": ((TEXT, NUMBER), None),
+    "consensus": ((TEXT, st.binary(max_size=9)), None),
     "await_queue": ((TEXT, TEXT, TEXT), FLAG),
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from functools import partial
 from typing import Any
 
 from warren.actors.metadata.contract import to_metadata
@@ -142,7 +141,12 @@ class Group:
     """Some members and the links between them; the first one has founded the cluster, and all are voters."""
 
     def __init__(
-        self, letters: str = "abc", seed: int = 0, has_disks: bool = True, world: SimWorld | None = None, **settings: Any
+        self,
+        letters: str = "abc",
+        seed: int = 0,
+        has_disks: bool = True,
+        world: SimWorld | None = None,
+        **settings: Any,
     ) -> None:
         self.world = SimWorld(seed) if world is None else world
         self.members = [Member(self.world, letter, has_disks, **settings) for letter in letters]
@@ -242,6 +246,3 @@ class Group:
         self.until(lambda: member.starting.is_here)
         leader = self.wait_for_leader()
         leader.ask(to_metadata.change_definitions(ChangeNodes(up=(member.run_of(),))))
-
-
-

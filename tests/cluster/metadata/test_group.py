@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from warren.actors.metadata.contract import to_metadata
-from warren.amqp.errors import AmqpError
 
 from .group import Group, V
 
