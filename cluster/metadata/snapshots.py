@@ -21,7 +21,7 @@ PART_BYTES = 256 << 10
 #: Parts that are on the way at a time.
 MOST_PARTS = 4
 #: Ticks without an answer after which the attempt ends.
-PATIENCE = 200
+ANSWER_TICKS = 200
 
 
 async def pack_snapshot(process: Process, rows: Iterable[Change]) -> list[bytes]:
@@ -71,7 +71,7 @@ class SnapshotSender:
     def tick(self, ticks: int) -> bool:
         """Time has passed; return False if the member has been silent for too long."""
         self._silent += ticks
-        return self._silent <= PATIENCE
+        return self._silent <= ANSWER_TICKS
 
 
 class SnapshotReceiver:
