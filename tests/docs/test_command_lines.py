@@ -1,0 +1,244 @@
+"""Every command line of `warren` in the pages runs.
+
+There are three kinds: lines of `sh` and `console` blocks, command lines inside a sentence, and the usage of each
+command in the table of docs/cli.md, whose arguments get values here. The README and the first session of docs/cli.md
+are sessions of their own, whose tests follow them in order. What cannot run here is in `ELSEWHERE`, with the place that
+runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from warren import Broker
+from warren.cli.main import main, root
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {path.name: path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+CLI_PAGE = PAGES["cli.md"]
+
+BLOCK = re.compile(r"^```(sh|console|)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+#: Pages whose blocks are followed in order by a test of their own.
+SESSIONS = {"README.md": "tests/docs/test_readme.py", "cli.md": "tests/docs/test_cli.py"}
+
+#: Commands that do not ask the broker of these tests, and the test that runs them.
+ELSEWHERE = {
+    "start": "tests/cli/test_start.py",
+    "stop": "tests/cli/test_node_commands.py, because a command does not stop the broker of another program",
+    "shutdown": "tests/cli/test_operating.py, for the same reason",
+    "store verify": "tests/cli/test_store.py, with the directory of a broker that has ended",
+    "simulate": "tests/simulation/test_command.py, and below those of the pages with fewer schedules",
+    "perf-test": "tests/perf_test, and below those of the pages for a shorter time",
+}
+
+#: Other numbers for command lines that would take long.
+SHORTER = {"--schedules 2000": "--schedules 5 --seed 1", "-z 5 ": "-z 1 ", "-z 30": "-z 1", "-C 20000": "-C 200"}
+
+#: Values of the arguments in the table of docs/cli.md. A command has its own where the common ones do not fit.
+VALUES = {
+    "username": "ann",
+    "password": "secret-of-ann",
+    "name": "thing",
+    "vhost": "/",
+    "queue": "orders",
+    "connection": "<warren@localhost.nobody>",
+    "explanation": "maintenance",
+    "pattern": "^x",
+    "definition": '{"max-length":5}',
+    "conf": ".*",
+    "write": ".*",
+    "read": ".*",
+    "exchange": "amq.topic",
+    "tag": "monitoring",
+    "rate": "600/m",
+    "level": "info",
+    "value": "{}",
+    "command": "list_queues",
+    "limit": "all",
+    "path": "definitions.json",
+    "protocol": "amqp",
+}
+OWN_VALUES = {
+    "add_user": {"username": "bob"},
+    "set_user_limits": {"definition": '{"max-connections":5}'},
+    "set_vhost_limits": {"definition": '{"max-queues":500}'},
+    "set_parameter": {"component_name": "vhost-limits", "name": "limits", "value": '{"max-queues":500}'},
+    "clear_parameter": {"component_name": "vhost-limits", "name": "limits"},
+    "set_vm_memory_high_watermark": {"limit": "0.4"},
+    "set_disk_free_limit": {"limit": "50MB"},
+    "decode_message_id": {"message_id": "C0A8000A00002A9F00000000075BCD15"},
+}
+#: Options without which a command cannot run, or would not end.
+NEEDED_OPTIONS = {
+    "query_message": ["--queue", "orders", "--key", "order-4711"],
+    "consume_event_stream": ["--duration", "0"],
+    "log_tail_stream": ["--duration", "0"],
+    "runtime_thread_stats": ["--sample-interval", "0.01"],
+}
+#: Commands that a broker inside another program refuses, with their exit code and a part of the reason.
+REFUSED = {"log_tail": (69, "writes its log to its standard error")}
+
+
+def blocks_of(page):
+    """The command lines of `warren` in the blocks of a page, without prompts and comments.
+
+    A line that runs in the background is run together with the next one, at whose end it is stopped.
+    """
+    lines = [line for block in BLOCK.finditer(PAGES[page]) for line in block[2].splitlines()]
+    found = [re.sub(r"^\$ |  +#.*$", "", line.strip()).removeprefix("env/bin/") for line in lines]
+    text = "\n".join(line for line in found if line.startswith("warren "))
+    return re.sub(r" &\n(.*)", r" & \1; code=$?; kill $!; exit $code", text).splitlines()
+
+
+def in_sentences(page):
+    """The command lines inside sentences that have more than the name of a command, which may go over a line's end."""
+    text = BLOCK.sub("", PAGES[page])
+    if page == "cli.md":
+        text = text.partition("## Commands")[0]
+    found = [" ".join(line.split()) for line in re.findall(r"`(warren [^`]*)`", text)]
+    names = {name.replace("-", "_") for name in root.commands}
+    return [line for line in found if line.removeprefix("warren ").replace("-", "_") not in names]
+
+
+IN_BLOCKS = [(page, line) for page in PAGES if page not in SESSIONS for line in blocks_of(page)]
+IN_SENTENCES = [(page, line) for page in PAGES for line in in_sentences(page)]
+USAGES = re.findall(r"^\| `warren ([\w-]+)([^`]*)` \|", CLI_PAGE.partition("## Commands")[2], re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("node")
+    with Broker(port=0, control_dir=str(folder / "control"), data_dir=str(folder)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def folder(broker, tmp_path, monkeypatch):
+    """A home for the commands, whose node is the broker of these tests."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    for name in ("XDG_DATA_HOME", "XDG_STATE_HOME", "WARREN_NODENAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WARREN_DATA_DIR", str(broker.settings.data_dir))
+    return tmp_path
+
+
+@pytest.fixture
+def run(monkeypatch, capfd):
+    """`run(words)` runs a command in this process, and returns its exit code and its error text."""
+
+    def run(words):
+        monkeypatch.setattr(sys, "argv", ["warren", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code, capfd.readouterr().err
+
+    return run
+
+
+def test_there_are_command_lines():
+    assert len(IN_BLOCKS) >= 9 and len(IN_SENTENCES) >= 3 and len(USAGES) >= 80
+
+
+# -- in blocks and in sentences ---
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("page", "line"), [*IN_BLOCKS, *IN_SENTENCES])
+def test_a_command_line_of_a_page_runs(broker, folder, page, line):
+    """In a shell of its own. A load test and `warren start` get the port of a broker, or a free one."""
+    broker.declare_queue("orders")
+    broker.publish(b"", "orders", headers={"x-keys": "order-4711 shop-9"}, message_id="m-17")
+    for long, short in SHORTER.items():
+        line = line.replace(long, short)
+    line = line.replace("warren perf-test ", f"warren perf-test -h {broker.url} ")
+    if line.startswith("warren start"):
+        line = background(line.partition(" --port")[0], folder)
+    elif line == "warren clear_pace mail":
+        line = f"warren set_pace mail 5 && {line}"
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    try:
+        result = subprocess.run(
+            ["/bin/sh", "-c", line],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            cwd=folder,
+            env={**os.environ, "PATH": path},
+        )
+    finally:
+        if line.startswith("warren start"):
+            subprocess.run(["warren", "stop", "--idempotent", *place_of(folder)], env={**os.environ, "PATH": path})
+    assert (result.returncode, result.stderr) == (0, ""), f"{line}\n{result.stdout}"
+
+
+def background(line, folder):
+    """The same start, in the background, with a configuration file if the line names none."""
+    line = line.replace(" --background", "")
+    if line.endswith("--config"):
+        (folder / "warren.toml").write_text('log_level = "warning"\n')
+        line += " warren.toml"
+    place = "" if "--in-memory" in line else f" {shlex.join(place_of(folder))}"
+    return f"WARREN_DATA_DIR= {line} --background --port 0{place}"
+
+
+def place_of(folder):
+    return ["--data-dir", str(folder / "other")]
+
+
+# -- the usage of each command ---
+
+
+@pytest.mark.parametrize(("command", "arguments"), [(one, rest) for one, rest in USAGES if one not in ELSEWHERE])
+def test_the_usage_of_a_command_runs(broker, folder, run, command, arguments):
+    """With a value for each argument, without the options that it can do without."""
+    prepare(broker, run)
+    words = [value_of(command, name, broker) for name in re.findall(r"<([\w-]+)>", arguments) if name != "column"]
+    code, err = run([command, *words, *NEEDED_OPTIONS.get(command, [])])
+    wanted, reason = REFUSED.get(command, (0, ""))
+    assert code == wanted, err
+    assert reason in err
+
+
+def prepare(broker, run):
+    """What the commands show, change and remove: one of each kind."""
+    for user in ("ann", "bob"):
+        if run(["add_user", user, "secret-of-ann"])[0]:
+            assert run(["change_password", user, "secret-of-ann"]) == (0, "")
+    assert run(["delete_user", "bob"]) == (0, "")
+    broker.declare_queue("orders")
+    for words in (
+        ["add_vhost", "thing"],
+        ["set_permissions", "ann", ".*", ".*", ".*"],
+        ["set_topic_permissions", "ann", "amq.topic", ".*", ".*"],
+        ["set_policy", "thing", "^x", '{"max-length":5}'],
+        ["set_operator_policy", "thing", "^x", '{"max-length":5}'],
+        ["set_pace", "orders", "5"],
+        ["set_vhost_limits", '{"max-queues":500}'],
+        ["set_global_parameter", "thing", "{}"],
+        ["export_definitions", "definitions.json"],
+    ):
+        assert run(words) == (0, "")
+
+
+def value_of(command, argument, broker):
+    if argument == "port":
+        return str(broker.port)
+    return {**VALUES, **OWN_VALUES.get(command, {})}[argument]
+
+
+def test_every_usage_line_names_its_arguments_as_the_command_does():
+    """So the values above are for the arguments that the command takes."""
+    commands = {name: rest for name, rest in USAGES}
+    assert {name for name in ELSEWHERE if " " not in name} <= commands.keys() | {"start", "simulate", "perf-test"}
+    for name in commands:
+        assert name.replace("-", "_") in root.commands or name in root.commands
