@@ -61,6 +61,9 @@ from .status import actor_status, system_status
 
 log = logging.getLogger("warren.runtime")
 
+#: A descriptor with one of these is readable, or writable: a read or a write finds out what a hang-up means.
+READABLE, WRITABLE = READ | HANG_UP, WRITE | HANG_UP
+
 #: The address of every system itself, as in Thespian (`ActorSystem.systemAddress`).
 SYSTEM_ADDRESS = "/ActorSys"
 
@@ -202,15 +205,16 @@ class ActorBase:
             return None
         queue = cell.queue
         count = len(queue)
-        if count > cell.limit:
-            self._overload(cell, count)
-            return None
+        if count > 1:
+            if count > cell.limit:
+                self._overload(cell, count)
+                return None
+            if count > cell.turn_limit:
+                count = cell.turn_limit
         if cell.sliced is not None:
             return self._sliced_turn(cell, cell.sliced)
         if count > self.budget:
             count = self.budget
-        if count > cell.turn_limit:
-            count = cell.turn_limit
         message: Any = None
         last: Any = None
         try:
@@ -223,8 +227,9 @@ class ActorBase:
                 count -= 1
                 sender, message = queue.popleft()
                 if type(message) is tuple:
-                    handler = handlers.get(message[0])
-                    if handler is None:
+                    try:
+                        handler = handlers[message[0]]
+                    except KeyError:
                         result = actor.on_unknown(sender, message)
                     else:
                         # The common sizes apart, because unpacking a slice costs 80 ns more.
@@ -354,14 +359,15 @@ class ActorBase:
         if cell.sliced is not None:
             return  # the descriptor stays ready
         try:
-            if mask & (READ | HANG_UP) and wanted & READ:
+            if mask & READABLE and wanted & READ:
                 result = actor.on_readable(fd)
                 if result is not None:
                     actor._returned(result, None)
-                # The handler may have stopped the process, or changed what it watches.
-                owner = self.poller.owners.get(fd)
-                wanted = owner[1] if owner is not None and owner[0] is cell else 0
-            if mask & (WRITE | HANG_UP) and wanted & WRITE and actor._stop_reason is None:
+                if mask & WRITABLE:
+                    # The handler may have stopped the process, or changed what it watches.
+                    owner = self.poller.owners.get(fd)
+                    wanted = owner[1] if owner is not None and owner[0] is cell else 0
+            if mask & WRITABLE and wanted & WRITE and actor._stop_reason is None:
                 result = actor.on_writable(fd)
                 if result is not None:
                     actor._returned(result, None)

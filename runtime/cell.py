@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 
 
 class Lane(deque["Cell"]):
-    """The run queue of one client (see `loop.lanes`). `owner.lane` is this lane while it has cells."""
+    """The run queue of one client (see `loop.lanes`). `owner.lane` is this lane while it has cells.
 
-    __slots__ = ("owner",)
+    `owed` counts the rounds in which the lane has no turn, because it had several in one round.
+    """
 
+    __slots__ = ("owed", "owner")
+
+    owed: int
     owner: Any
 
 

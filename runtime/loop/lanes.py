@@ -1,8 +1,12 @@
 """`Lanes`: the run queue of a loop, divided so that every client gets the same number of turns.
 
 With one run queue for all, a client that makes 20,000 queues busy would have 20,000 turns before another client has its
-next one. Here each client has a *lane*, a run queue of its own, and the loop takes one turn of each lane in a round. So
+next one. Here each client has a *lane*, a run queue of its own, and in each round of the loop a lane has one turn. So
 who causes more work waits longer for it, and nobody else does.
+
+A lane of a few processes has the turns of all of them in one round, and then none in as many rounds as these were turns
+beyond the first (`loop_base.BURST`). In the long run this is one turn a round as well. But what one process sends to
+several others is handled in one go, and their batches stay together.
 
 A process belongs to no lane for good. A process that gets a message while it is idle joins the lane of the turn that
 sent the message: whatever follows from the input of a connection, in its channels, in queues and in Metadata, happens
@@ -52,8 +56,12 @@ class Lanes:
     def admit(self, cell: Cell) -> None:
         """Put the woken cells into the lane of `cell`, whose descriptor has just been served."""
         lane = cell.lane
-        if lane is None or cell.group:
+        if cell.group:
             lane = self._lane(cell)
+        elif lane is None:
+            lane = cell.lane = Lane()
+            lane.owner, lane.owed = cell, 0
+            self.active.append(lane)
         lane += self._ready
         self._ready.clear()
 
@@ -70,7 +78,7 @@ class Lanes:
         lane = owner.lane
         if lane is None:
             lane = owner.lane = Lane()
-            lane.owner = owner
+            lane.owner, lane.owed = owner, 0
             self.active.append(lane)
         return lane
 
@@ -85,6 +93,11 @@ class Lanes:
         found = self.crowd.popleft()
         self.crowd_fds.discard(found[0])
         return found
+
+    def drop_until(self, lane: Lane, cell: Cell) -> None:
+        """Remove the cells up to `cell`, which have had their turns, from the lane of a turn that was cut short."""
+        while lane.popleft() is not cell:
+            pass
 
     def give_back(self, lane: Lane) -> None:
         """Put back a lane that was taken for a turn, after an exception came out of that turn."""
