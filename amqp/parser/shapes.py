@@ -172,19 +172,20 @@ def take_contents(buffer: bytes, start: int, stop: int, skip: int, stride: int, 
 
 
 class KnownShapes:
-    """The shapes of one connection's publishes, by their method frames."""
+    """The shapes of one connection's publishes."""
 
-    __slots__ = ("_by_method_frame",)
+    __slots__ = ("by_method_frame",)
 
     def __init__(self) -> None:
-        self._by_method_frame: dict[bytes, PublishShape] = {}
+        #: Whole method frames, each of them sound, and their shapes.
+        self.by_method_frame: dict[bytes, PublishShape] = {}
 
     def __len__(self) -> int:
-        return len(self._by_method_frame)
+        return len(self.by_method_frame)
 
     def forget(self) -> None:
         """Forget all shapes."""
-        self._by_method_frame.clear()
+        self.by_method_frame.clear()
 
     def find(self, buffer: bytes, position: int) -> PublishShape | None:
         """The shape, remembered or new, of a sound basic.publish frame at `position`; None if there is none."""
@@ -195,7 +196,7 @@ class KnownShapes:
         if length > SHAPE_SIZE_MAX or stop >= len(buffer):
             return None
         method_frame = buffer[position : stop + 1]
-        shape = self._by_method_frame.get(method_frame)
+        shape = self.by_method_frame.get(method_frame)
         if shape is None:
             if kind != FRAME_METHOD or channel == 0 or buffer[stop] != FRAME_END:
                 return None
@@ -203,7 +204,7 @@ class KnownShapes:
                 check_publish(method_frame[7:-1])
             except AmqpError:
                 return None
-            if len(self._by_method_frame) >= _SHAPES_MAX:
-                self._by_method_frame.clear()
-            self._by_method_frame[method_frame] = shape = PublishShape(method_frame, channel)
+            if len(self.by_method_frame) >= _SHAPES_MAX:
+                self.by_method_frame.clear()
+            self.by_method_frame[method_frame] = shape = PublishShape(method_frame, channel)
         return shape
