@@ -34,18 +34,25 @@ from ..metadata.contract import ToMetadata, to_metadata
 from ..node.context import NodeContext
 from .client_output import ClientOutput
 from .contract import ChannelConfig, to_channel
-from .direct_reply import REPLY_TO, REPLY_TO_PREFIX, parse_reply_key
+from .direct_reply import REPLY_TO, REPLY_TO_PREFIX, ReplyConsumer, parse_reply_key
 from .queue_links import QueueLinks
 
 Answer = TypeVar("Answer")
 
 
 class Declares:
-    __slots__ = ("_config", "_context", "_output", "_process", "_queues")
+    __slots__ = ("_config", "_context", "_output", "_process", "_queues", "_replies")
 
     def __init__(
-        self, process: Process, context: NodeContext, config: ChannelConfig, output: ClientOutput, queues: QueueLinks
+        self,
+        process: Process,
+        context: NodeContext,
+        config: ChannelConfig,
+        output: ClientOutput,
+        queues: QueueLinks,
+        replies: ReplyConsumer,
     ) -> None:
+        self._replies = replies
         self._process = process
         self._context = context
         self._config = config
@@ -241,8 +248,8 @@ class Declares:
         if not method.nowait:
             self._output.put_method(methods.QueueDeclareOk(name, 0, 1))
 
-    async def _has_reply_consumer(self, channel_id: str, key: str) -> bool:
-        address = self._context.routing.reply_channel(channel_id)
+    async def _has_reply_consumer(self, system: str, channel_id: str, key: str) -> bool:
+        address = self._replies.channel(system, channel_id)
         if address is None:
             return False
         try:

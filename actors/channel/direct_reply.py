@@ -1,8 +1,9 @@
 """Direct reply-to: replies that reach a client without a queue (AB-140 to AB-143).
 
 A client consumes from `amq.rabbitmq.reply-to` and publishes requests with that reply-to; the broker replaces it by
-`amq.rabbitmq.reply-to.<channel id>.<key>`. A message published to that name through the default exchange goes straight
-from the publishing channel to the consuming one. The channel id finds the process; the key makes the name unguessable.
+`amq.rabbitmq.reply-to.<system>.<channel id>.<key>`. A message published to that name through the default exchange goes
+straight from the publishing channel to the consuming one, which may be on another node. The system finds the node, and
+whether it is still the same run of that node; the channel id finds the process; the key makes the name unguessable.
 """
 
 from __future__ import annotations
@@ -14,20 +15,22 @@ from ...amqp import methods
 from ...amqp.errors import AmqpError
 from ...amqp.frames import method_frame
 from ...routing.phrases import generated_name
+from ...runtime.contract import Address
 from ...runtime.process import Process
 from ..metadata.contract import to_metadata
 from ..node.context import NodeContext
 from .client_output import ClientOutput
-from .contract import ChannelConfig
+from .contract import ChannelConfig, ToChannel
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 REPLY_TO_PREFIX = REPLY_TO + "."
 
 
-def parse_reply_key(name: str) -> tuple[str, str]:
-    """The `(channel_id, key)` in the name of a reply consumer; two empty strings if it is no such name."""
-    channel_id, _, key = name.removeprefix(REPLY_TO_PREFIX).rpartition(".")
-    return channel_id, key
+def parse_reply_key(name: str) -> tuple[str, str, str]:
+    """The `(system, channel_id, key)` in the name of a reply consumer; empty strings if it is no such name."""
+    rest, _, key = name.removeprefix(REPLY_TO_PREFIX).rpartition(".")
+    system, _, channel_id = rest.partition(".")
+    return system, channel_id, key
 
 
 class ReplyConsumer:
@@ -71,7 +74,14 @@ class ReplyConsumer:
         """The name that replaces the reply-to `amq.rabbitmq.reply-to` of a request (AB-141)."""
         if self.tag is None:
             raise AmqpError(406, "fast reply consumer does not exist")
-        return f"{REPLY_TO_PREFIX}{self._config.channel_id}.{self.key}"
+        return f"{REPLY_TO_PREFIX}{self._context.peers.own}.{self._config.channel_id}.{self.key}"
+
+    def channel(self, system: str, channel_id: str) -> Address[ToChannel] | None:
+        """The address of the channel with this id, which may be on another node; None if there is none."""
+        if system == self._context.peers.own:
+            found: Address[ToChannel] | None = self._context.routing.reply_channel(channel_id)
+            return found
+        return self._context.peers.channel(system, channel_id)
 
     def deliver(self, exchange: str, routing_key: str, contents: list[bytes], next_tag: int) -> None:
         """Append replies to the output, all with the delivery tag `next_tag`, which they do not use up (AB-142)."""

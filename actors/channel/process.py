@@ -155,7 +155,7 @@ class Channel(Process):
         )
         spreading = Spreading(self, context, self.credit)
         self.publisher = Publisher(self, context, config, output, queues, replies, tracer, self.work, spreading)
-        self.declares = Declares(self, context, config, output, queues)
+        self.declares = Declares(self, context, config, output, queues, replies)
         self.handlers = _HANDLERS
         self.publish: Publish = self.publisher.publish
         self.acknowledge: Acknowledge = self.deliveries.acknowledge
@@ -396,7 +396,8 @@ class Channel(Process):
         self.publisher.confirms.queue_gone(queue_id, is_crashed)
         if self.state == "running":
             self.deliveries.queue_gone(queue_id)
-            self.consumers.queue_gone(queue_id, row if is_crashed else None)
+            # Nobody knows when a queue can be reached again whose home was lost, so its consumers do not wait for that.
+            self.consumers.queue_gone(queue_id, row if is_crashed and not reason.is_noconnection else None)
             self.limiter.queue_gone(queue_id)
 
     def on_confirm(self, sender: Sender, queue_id: str, ranges: list[ConfirmRange]) -> None:

@@ -88,6 +88,8 @@ class Publication:
     version: int = 0
     #: Set if some of the queues are sharded: each message goes to one shard of each of these.
     spread: Spread | None = None
+    #: The queues if nobody can reach any of them, because their homes are down. Then `rows` is empty.
+    down: tuple[QueueRow, ...] = ()
 
 
 class Publisher:
@@ -381,16 +383,19 @@ class Publisher:
     def _drop(self, publication: Publication, contents: Sequence[bytes]) -> None:
         """No queue gets the messages: return them if they are mandatory, and confirm each before the next is returned.
 
-        A client that gets a return does not expect confirms of earlier publishes behind it (AB-113).
+        A client that gets a return does not expect confirms of earlier publishes behind it (AB-113). Messages for
+        queues whose homes are down are refused instead of confirmed: these queues exist, and do not get them.
         """
-        confirms = self.confirms
+        confirms, down = self.confirms, publication.down
         if not self.awaits_confirms:
             confirms.next_number += len(contents)
         for content in contents:
             if publication.is_mandatory:
                 self._return(publication, content)
             if self.awaits_confirms:
-                confirms.publish(1, ())
+                number = confirms.publish(1, [row.queue_id for row in down])
+                for row in down:
+                    confirms.refuse(row.queue_id, [(number, number)])
                 if self.is_confirming:
                     self.flush_confirms()
 
@@ -400,8 +405,8 @@ class Publisher:
         self._output.put_content(content)
 
     def _send_reply(self, reply_key: str, publication: Publication, contents: Sequence[bytes]) -> None:
-        channel_id, key = parse_reply_key(reply_key)
-        address = self._context.routing.reply_channel(channel_id)
+        system, channel_id, key = parse_reply_key(reply_key)
+        address = self._replies.channel(system, channel_id)
         if address is not None:
             reply = to_channel.reply_to(key, publication.exchange, publication.routing_key, list(contents))
             self._process.send(address, reply)
@@ -431,6 +436,7 @@ class Publisher:
         rows = () if is_by_headers else routing.route(vhost, exchange_name, keys, fate.headers)
         if not exchange_name and routing.has_shards(vhost):
             check_not_shard(routing.queue(vhost, routing_key))
+        rows, down = _reachable(rows)
         origin = Origin(exchange_name, keys, fate.is_persistent, fate.priority, fate.expiration)
         publication = Publication(
             exchange_name,
@@ -443,6 +449,7 @@ class Publisher:
             is_by_headers,
             version=routing.version,
             spread=self._spreading.spread(vhost, rows),
+            down=down,
         )
         if len(self._publications) >= PUBLICATIONS_KEPT:
             self._publications.clear()
@@ -559,9 +566,9 @@ class Publisher:
         have its name.
         """
         routing, vhost = self._context.routing, self._config.vhost
-        found = [routing.queue(vhost, row.name) for row in publication.rows]
-        rows = tuple([row for row in found if row is not None])
-        return replace(publication, rows=rows, spread=self._spreading.spread(vhost, rows))
+        found = [routing.queue(vhost, row.name) for row in publication.rows or publication.down]
+        rows, down = _reachable(tuple([row for row in found if row is not None]))
+        return replace(publication, rows=rows, spread=self._spreading.spread(vhost, rows), down=down)
 
     async def roll_back(self) -> None:
         """Drop what the transaction has held back, in steps, because its memory is freed."""
@@ -571,6 +578,15 @@ class Publisher:
             self._work.left -= 1
             if self._work.left <= 0:
                 await self._process.next_turn()
+
+
+def _reachable(rows: tuple[QueueRow, ...]) -> tuple[tuple[QueueRow, ...], tuple[QueueRow, ...]]:
+    """The queues that a message goes to, and those that make it unroutable because their homes are all down.
+
+    If one of the homes is up, the queues of the others are watched like all, and refuse the message by that.
+    """
+    is_down = bool(rows) and all([row.state == "down" for row in rows])
+    return ((), rows) if is_down else (rows, ())
 
 
 def _group(publication: Publication) -> int:

@@ -199,7 +199,7 @@ class QueueLinks:
             try:
                 return await self._process.ask(row.address, message)
             except ProcessDown as down:
-                if down.reason.is_noconnection:
+                if down.reason.is_noconnection:  # the home of the queue is another node
                     raise queue_unavailable(row.vhost, row.name, "down", row.node) from None
                 row = await self.restarted(row)
         raise queue_unavailable(row.vhost, row.name, "crashed", row.node)

@@ -33,6 +33,7 @@ from ...routing.queue_types import queue_type
 from ...routing.rows import Binding, ExchangeRow, QueueRow
 from ...routing.shards import new_shards, shard_count
 from ...routing.table import RoutingTable
+from ...runtime.address import system_of
 from ...runtime.contract import Address, Sender
 from ...runtime.coroutines import ReplyHandle
 from ...runtime.errors import ProcessError
@@ -42,7 +43,7 @@ from ...store.data_dir.data_dir import DataDir
 from ..connection.contract import to_connection
 from ..events.events import watching_exchanges
 from ..node.context import NodeContext
-from ..node.peers import METADATA_NAME, QUEUES
+from ..node.peers import CHANNELS, METADATA_NAME, QUEUES, short_name
 from .changing import Changing
 from .contract import ToMetadata
 from .exchanges import Exchanges
@@ -118,8 +119,10 @@ class Metadata(Process):
             routing, self.changing, self.queues, self.turns, watching_exchanges(context.settings)
         )
         self.recovery = Recovery(self, node, routing, state, self.changing, self.queues, self.policies, name)
+        context.peers.own = short_name(system_of(self.myAddress))
         self.register(METADATA_NAME)
         self.register_family(QUEUES, self.changing.elsewhere.find)
+        self.register_family(CHANNELS, routing.reply_channel)
         await self.recovery.recover(None if data_dir is None else DataDir(data_dir), self.log)
 
     def on_exit(self) -> None:

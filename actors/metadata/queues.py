@@ -90,6 +90,12 @@ class Queues:
                 f"cannot delete {queue_phrase(vhost, name)}. queue.delete operations with {flag} flag set are not "
                 "supported by quorum queues",
             )
+        if if_empty and row.state == "down":
+            raise AmqpError(
+                PRECONDITION_FAILED,
+                f"{queue_phrase(vhost, name)} may have messages: its home node '{row.node}' is down or inaccessible. "
+                "Start that node, or delete the queue without if-empty",
+            )
         if row.shards:
             return await self._delete_sharded(row, if_unused, if_empty, by)
         is_stream = row.type == STREAM.name

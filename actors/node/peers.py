@@ -12,6 +12,7 @@ of a process that has ended (`runtime/remote_systems`).
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.address import LoopAddress
@@ -30,12 +31,21 @@ METADATA_NAME = "meta"
 QUEUES, CHANNELS = "q", "c"
 
 
+def short_name(system: str) -> str:
+    """A name of a system of actors that has no dot and reveals no host, for the reply-to of requests."""
+    return blake2b(system.encode(), digest_size=8).hexdigest()
+
+
 class Peers:
     """What one node knows about the others. Metadata alone changes it."""
 
     def __init__(self) -> None:
         #: By node: the system of actors that it had when this node was connected to it last.
         self._systems: dict[str, str] = {}
+        #: The same systems, by their short names.
+        self._short_names: dict[str, str] = {}
+        #: The short name of this node's own system.
+        self.own = ""
 
     def __bool__(self) -> bool:
         """Whether this node has ever been connected to another one."""
@@ -45,15 +55,13 @@ class Peers:
         """This node is connected to `node`, whose processes are in that system. Return whether it has a new one."""
         is_new = self._systems.get(node) != system
         self._systems[node] = system
+        if is_new:
+            self._short_names = {short_name(known): known for known in self._systems.values()}
         return is_new
 
     def nodes(self) -> list[str]:
         """The nodes that this one has been connected to."""
         return list(self._systems)
-
-    def node_of(self, system: str) -> str | None:
-        """The node of which this system is the latest run that this node was connected to."""
-        return next((node for node, own in self._systems.items() if own == system), None)
 
     def queue(self, row: QueueRow) -> Address[ToQueue]:
         """The address of a queue on another node."""
@@ -63,9 +71,13 @@ class Peers:
         """The address of the Metadata of another node."""
         return self._named(node, METADATA_NAME)
 
-    def channel(self, node: str, channel_id: str) -> Address[ToChannel]:
-        """The address of a channel on another node that receives direct replies."""
-        return self._named(node, f"{CHANNELS}/{channel_id}")
+    def channel(self, system: str, channel_id: str) -> Address[ToChannel] | None:
+        """The address of a channel that receives direct replies, in the system of another node with this short name.
+
+        None if no node has that system now.
+        """
+        found: Any = self._short_names.get(system)
+        return None if found is None else LoopAddress(f"{found}/{CHANNELS}/{channel_id}")
 
     def _named(self, node: str, name: str) -> Any:
         # A node that this one was never connected to has no system yet. An address without an incarnation is that of no

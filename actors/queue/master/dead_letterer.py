@@ -1,9 +1,9 @@
 """The dead letters of a queue (amqp-broker section 12).
 
 `DeadLetterer` counts dead messages, makes dead letters of them and has these go to the queues that the dead-letter
-exchange routes them to. From a durable queue to a durable queue they go by way of the journal (`Transit`), so that no
-crash loses or doubles a persistent one. To any other queue they are sent at most once. Neither way has confirm, credit
-or mandatory. `Rejections` brings it the messages that consumers reject.
+exchange routes them to. From a durable queue to a durable queue on the same node they go by way of the journal
+(`Transit`), so that no crash loses or doubles a persistent one. To any other queue they are sent at most once. Neither
+way has confirm, credit or mandatory. `Rejections` brings it the messages that consumers reject.
 """
 
 from __future__ import annotations
@@ -168,15 +168,19 @@ class DeadLetterer:
         body_bytes = sum(map(body_size, contents))
         is_recorded = False
         if self._transit is not None:
-            durable = [row for row in rows if row.durable]
+            durable = [row for row in rows if self._is_near(row)]
             if durable:
                 self._transit.hand_over(durable, new_origin, contents, body_bytes)
                 is_recorded = new_origin.persistent
-                rows = tuple(row for row in rows if not row.durable)
+                rows = tuple(row for row in rows if not self._is_near(row))
         shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
         for row in rows:
             targets.setdefault(row.queue_id, (row, []))[1].append((new_origin, contents, body_bytes, shared))
         return is_recorded
+
+    def _is_near(self, row: QueueRow) -> bool:
+        """Whether the journal can hand dead letters over to this queue."""
+        return row.durable and row.node == self._row.node
 
     def _is_cycle(self, headers: Table | None, row: QueueRow) -> bool:
         """Whether messages with these headers came back to queue `row` without a rejection (AB-153).

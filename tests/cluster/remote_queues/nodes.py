@@ -11,11 +11,13 @@ from typing import Any
 
 from warren.actors.metadata import process as metadata_process
 from warren.actors.metadata.log import Outcome
+from warren.actors.metadata.state.commands import AddNode, ChangeNodes
 from warren.actors.metadata.state.state import apply
 from warren.amqp.errors import AmqpError
 from warren.cluster.links.envelopes import Envelopes, body
 from warren.cluster.links.messages import MESSAGES
 from warren.definitions.errors import DefinitionError
+from warren.definitions.records import Node
 from warren.runtime.address import system_of
 from warren.runtime.signal import Signal
 from warren.runtime.sim import system_link
@@ -95,6 +97,10 @@ class SharedLog:
         while self.answers and self.answers[0][0] <= self.history.everywhere():
             index, answer = self.answers.pop(0)
             answer(self.outcomes.pop(index))
+
+
+def _crash(*arguments: Any) -> None:
+    raise RuntimeError("the test has it crash")
 
 
 class History:
@@ -190,8 +196,10 @@ class Nodes:
         self.links = {
             (one, other): self.world.link_systems(one, other) for one in names for other in names if one < other
         }
-        for node in self.nodes.values():
+        for name, node in self.nodes.items():
             node.start()
+            self.propose(AddNode(Node(f"warren@{name}", f"id of {name}")))
+        self.up(*names)
         self.meet()
 
     def meet(self) -> None:
@@ -211,6 +219,25 @@ class Nodes:
                 metadata.spawn(metadata.changing.elsewhere.node_met(f"warren@{other}", self.nodes[other].base.name))
         self.world.run(0.1)
 
+    def propose(self, command: Any, at: str = "a") -> None:
+        """Have a node propose a command, and wait until all have applied it."""
+        outcomes: list[Outcome] = []
+        self.metadata(at).log.propose(command, outcomes.append)
+        assert self.world.run_until(lambda: bool(outcomes), 5.0)
+        assert outcomes[0].error is None
+
+    def up(self, *names: str) -> None:
+        """What the leader proposes when these nodes run."""
+        up = [Node(f"warren@{each}", f"id of {each}", incarnation=self.nodes[each].base.name) for each in names]
+        self.propose(ChangeNodes(up=tuple(up)))
+
+    def down(self, name: str, at: str = "a") -> None:
+        """What the leader proposes when a node is lost; another node does that."""
+        (known,) = [
+            node for node in self.metadata(at).state.definitions.nodes.values() if node.name == f"warren@{name}"
+        ]
+        self.propose(ChangeNodes(down=((known.name, known.incarnation),)), at)
+
     def metadata(self, name: str) -> Any:
         return self.nodes[name].processes("Metadata")[0]
 
@@ -219,6 +246,13 @@ class Nodes:
         for each in self.nodes:
             if self.nodes[each].base is not None:
                 self.metadata(each).home = f"warren@{name}", (f"warren@{name}",)
+
+    def crash(self, process: Any) -> None:
+        """Have a process crash at its next message."""
+        name = process.myAddress.addressDetails
+        process._dispatch = process.after_batch = _crash
+        process.request_turn()
+        assert self.world.run_until(lambda: any(name == address for address, _ in self.world.crashes), 5.0)
 
     def connect(self, name: str, **options: Any) -> wire.Client:
         """A client that is connected to this node."""

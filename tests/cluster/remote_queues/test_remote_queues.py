@@ -1,8 +1,16 @@
-"""Clients of one node use queues on another."""
+"""Clients of node a use queues on node b (CL-10, CL-34, CL-59).
+
+The behaviour of queues is tested by `tests/behaviour`. These tests are about what two nodes add to it.
+"""
 
 from __future__ import annotations
 
 import pytest
+
+from warren.actors.metadata.state.commands import PutRecords
+from warren.amqp import methods as m
+from warren.definitions.records import Policy
+from warren.tests.behaviour.wire import REPLIES, Refused
 
 from .nodes import Nodes
 
@@ -14,13 +22,239 @@ def nodes(monkeypatch):
     return nodes
 
 
-def test_publish_and_get(nodes):
-    channel = nodes.channel("a")
-    channel.confirm()
-    channel.queue("q")
+@pytest.fixture
+def near(nodes):
+    """A channel on the node without the queues."""
+    return nodes.channel("a")
+
+
+@pytest.fixture
+def far(nodes):
+    """A channel on the home of the queues."""
+    return nodes.channel("b")
+
+
+def test_publish_and_get(near, far):
+    """A declare on either node is in force on the other, and messages are where the queue is."""
+    near.confirm()
+    near.queue("q")
     for number in range(3):
-        channel.publish(b"%d" % number, "q")
-    assert channel.confirms(1, 3) == ([1, 2, 3], [])
-    assert channel.ready("q") == 3
+        near.publish(b"%d" % number, "q")
+    assert near.confirms(1, 3) == ([1, 2, 3], [])
+    assert far.ready("q") == near.ready("q") == 3
+    assert far.get("q", no_ack=True).body == b"0"
+    assert near.get_all("q") == [b"1", b"2"]
+
+
+def test_the_home_starts_the_queue(nodes, near):
+    near.queue("q")
+    assert [len(nodes.nodes[name].processes("Queue")) for name in "ab"] == [0, 1]
+
+
+def test_acknowledgements_and_requeues(near, far):
+    """What a channel on another node settles or loses is settled or comes again, flagged as redelivered."""
+    near.queue("q")
+    near.qos(3)
+    near.consume("q")
+    for number in range(4):
+        far.publish(b"%d" % number, "q")
+    first, second, third = near.deliveries(3)
+    near.ack(first.tag)
+    near.reject(second.tag)
+    assert [(event.body, event.method.redelivered) for event in near.deliveries(2)] in (
+        [(b"3", False), (b"1", True)],
+        [(b"1", True), (b"3", False)],
+    )
+    near.close()
+    assert sorted(far.get_all("q")) == [b"1", b"2", b"3"]
+    assert third.body == b"2"
+
+
+def test_what_is_not_written_to_a_socket_stays_at_the_home(nodes, near, far):
+    """FC-32: a queue delivers at most 200 messages that the consumer's connection has not written."""
+    near.queue("q")
+    far.confirm()
+    for _ in range(1_000):
+        far.publish(b"x" * 2_000, "q")
+    far.confirms(1, 1_000)
+    near.client.socket.stream.stall()
+    near.send(m.BasicConsume(queue="q", no_ack=True))
+    nodes.world.run(5.0)
+    assert 0 < 1_000 - far.ready("q") < 400
+    near.client.socket.stream.stall(False)
+    near.wait(*REPLIES[m.BasicConsume])
+    assert len(near.bodies(1_000)) == 1_000
+
+
+def test_a_queue_without_credit_slows_publishers_of_other_nodes(nodes, near):
+    """FC-4: a channel stops its client when a queue on another node has given it no credit."""
+    near.queue("q")
+    nodes.nodes["b"].machine.pause()
+    for _ in range(2_000):
+        near.publish(b"m", "q")
+    nodes.world.run(0.2)
+    (channel,) = [row for row in nodes.nodes["a"].listing("channels") if row["number"]]
+    assert channel["blocked_by"] == ["q"] and channel["state"] == "flow"
+    nodes.nodes["b"].machine.resume()
+    near.expect_ready("q", 2_000)
+
+
+def test_an_exclusive_queue_is_locked_on_every_node(nodes, near, far):
+    nodes.home("a")
+    near.queue("mine", exclusive=True)
+    far.refuses(
+        405,
+        "cannot obtain exclusive access to locked queue 'mine' in vhost '/'. It could be originally "
+        "declared on another connection or the exclusive property value does not match that of the original "
+        "declaration.",
+        m.QueueDeclare(queue="mine", passive=True),
+    )
+    near.client.close()
     other = nodes.channel("b")
-    assert other.get_all("q") == [b"0", b"1", b"2"]
+    other.refuses(404, "no queue 'mine' in vhost '/'", m.QueueDeclare(queue="mine", passive=True))
+
+
+def test_the_single_active_consumer_may_be_on_any_node(near, far):
+    near.queue("q", {"x-single-active-consumer": True})
+    near.consume("q", "near")
+    far.consume("q", "far")
+    far.publish("1", "q")
+    assert near.delivery().body == b"1"
+    near.close()
+    assert far.delivery().body == b"1"
+
+
+def test_consumer_priorities_count_on_all_nodes(near, far):
+    near.queue("q")
+    far.consume("q", "low", {"x-priority": 1})
+    near.consume("q", "high", {"x-priority": 2})
+    for body in "12":
+        far.publish(body, "q")
+    assert near.bodies(2) == [b"1", b"2"]
+
+
+def test_the_channel_wide_prefetch_spans_nodes(nodes, near, far):
+    near.queue("there")
+    nodes.home("a")
+    near.queue("here")
+    near.qos(2, global_=True)
+    for queue in ("here", "there"):
+        near.consume(queue, queue)
+        for body in "12":
+            far.publish(body, queue)
+    held = near.deliveries(2)
+    nodes.world.run(1.0)
+    assert not near.pending
+    near.ack(held[-1].tag, multiple=True)
+    assert len(near.deliveries(2)) == 2
+
+
+def test_a_transaction_over_two_nodes(nodes, near, far):
+    near.queue("there")
+    nodes.home("a")
+    near.queue("here")
+    near.call(m.TxSelect())
+    for queue in ("here", "there"):
+        near.publish("m", queue)
+    assert far.ready("there") == far.ready("here") == 0
+    near.call(m.TxCommit())
+    assert far.ready("there") == far.ready("here") == 1
+
+
+def test_a_fan_out_over_two_nodes_is_confirmed_by_both(nodes, near, far):
+    near.queue("there")
+    near.queue("there too")
+    nodes.home("a")
+    near.queue("here")
+    for queue in ("there", "there too", "here"):
+        near.bind(queue, "amq.fanout")
+    near.confirm()
+    near.publish(b"large" * 2_000, exchange="amq.fanout")
+    assert near.confirms(1, 1) == ([1], [])
+    assert [far.get_all(queue) for queue in ("there", "there too", "here")] == [[b"large" * 2_000]] * 3
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_dead_letters_cross(nodes, near, far, durable):
+    """A dead letter goes to a queue on another node with its history."""
+    near.queue("dead", durable=durable)
+    nodes.home("a")
+    near.queue("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}, durable=durable)
+    near.publish("m", "q", delivery_mode=2)
+    near.reject(near.get("q").tag, requeue=False)
+    far.expect_ready("dead", 1)
+    letter = far.get("dead")
+    assert letter.body == b"m"
+    death = letter.headers.get("x-death")[1][0][1]
+    assert death.get("queue")[1] == b"q" and death.get("reason")[1] == b"rejected"
+
+
+def test_direct_replies_cross(nodes, near, far):
+    """AB-140: the client of one node answers that of another without a queue."""
+    near.consume("amq.rabbitmq.reply-to", no_ack=True)
+    near.queue("requests")
+    near.publish("question", "requests", reply_to="amq.rabbitmq.reply-to")
+    far.expect_ready("requests", 1)
+    request = far.get("requests", no_ack=True)
+    reply_to = request.properties.reply_to
+    assert far.declare(reply_to, passive=True).consumer_count == 1
+    far.publish("answer", reply_to)
+    assert near.delivery().body == b"answer"
+    near.client.close()
+    nodes.world.run(0.1)
+    far.refuses(404, f"no queue '{reply_to}' in vhost '/'", m.QueueDeclare(queue=reply_to, passive=True))
+
+
+def test_a_policy_reaches_the_queue_once(nodes, near, far):
+    """The home applies it; other nodes do not send the queue settings."""
+    near.queue("q")
+    for body in "123":
+        near.publish(body, "q")
+    near.expect_ready("q", 3)
+    nodes.propose(PutRecords((Policy("/", "short", "q", '{"max-length":1}'),)))
+    far.expect_ready("q", 1)
+    assert far.get_all("q") == [b"3"]
+
+
+def test_a_queue_that_restarts_is_found_again(nodes, near, far):
+    """AB-126: consumers on other nodes consume again, and methods that meet the crash wait for the next process."""
+    near.queue("q")
+    near.confirm()
+    near.consume("q", "tag")
+    (queue,) = nodes.nodes["b"].processes("Queue")
+    nodes.crash(queue)
+    near.publish("m", "q")
+    acked, nacked = near.confirms(1, 1)
+    if nacked:
+        near.publish("m", "q")
+        assert near.confirms(2, 2) == ([2], [])
+    assert near.delivery().body == b"m"
+    assert near.ready("q") == far.ready("q") == 0
+    rows = [nodes.metadata(name).state.queue("/", "q") for name in "ab"]
+    assert [row.generation for row in rows] == [1, 1]
+
+
+def test_a_queue_is_deleted_from_afar(near, far):
+    near.queue("q")
+    near.publish("m", "q")
+    near.expect_ready("q", 1)
+    far.consume("q", "tag", no_ack=False)
+    far.delivery()
+    near.refuses(406, "queue 'q' in vhost '/' in use", m.QueueDelete(queue="q", if_unused=True))
+    near = near.client.channel()
+    assert near.delete("q") == 0
+    assert far.wait(m.BasicCancel).method.consumer_tag == "tag"
+    far.refuses(404, "no queue 'q' in vhost '/'", m.QueueDeclare(queue="q", passive=True))
+
+
+def test_two_nodes_declare_one_name(nodes, near, far):
+    """CL-30: the second in the log is compared with the first."""
+    near.send(m.QueueDeclare(queue="q", auto_delete=True))
+    far.send(m.QueueDeclare(queue="q"))
+    results = []
+    for channel in (near, far):
+        try:
+            results.append(type(channel.wait(m.QueueDeclareOk).method))
+        except Refused as refused:
+            results.append(refused.close.reply_code)
+    assert sorted(results, key=str) in ([406, m.QueueDeclareOk], [m.QueueDeclareOk, 406])

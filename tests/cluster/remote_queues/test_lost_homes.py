@@ -1,0 +1,163 @@
+"""The home of a queue dies, or cannot be reached (CL-59)."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.amqp import methods as m
+from warren.routing.phrases import queue_unavailable
+from warren.tests.behaviour.wire import Refused
+
+from .nodes import Nodes
+
+DOWN = queue_unavailable("/", "q", "down", "warren@b").text
+
+
+@pytest.fixture
+def nodes(monkeypatch):
+    nodes = Nodes(monkeypatch)
+    nodes.home("b")
+    return nodes
+
+
+@pytest.fixture
+def near(nodes):
+    return nodes.channel("a")
+
+
+def refusal(channel, method):
+    """Code and text with which a method is refused, on a channel of its own."""
+    own = channel.client.channel()
+    own.send(method)
+    with pytest.raises(Refused) as refused:
+        own.wait(m.ChannelCloseOk)
+    return refused.value.close.reply_code, refused.value.close.reply_text
+
+
+METHODS = (
+    m.QueueDeclare(queue="q", durable=True),
+    m.QueueDeclare(queue="q", passive=True),
+    m.QueuePurge(queue="q"),
+    m.BasicGet(queue="q"),
+    m.BasicConsume(queue="q"),
+)
+
+
+@pytest.mark.parametrize("how", ["cut", "kill"])
+def test_what_channels_of_other_nodes_are_told_first(nodes, near, how):
+    """A consumer is cancelled, and what the queue has not confirmed is refused, before anybody knows more."""
+    near.queue("q", durable=True)
+    near.confirm()
+    near.consume("q", "tag")
+    nodes.nodes["b"].machine.pause()
+    near.publish("lost?", "q")
+    nodes.world.run(0.01)
+    assert not near.pending
+    nodes.cut("a", "b") if how == "cut" else nodes.kill("b")
+    assert near.wait(m.BasicCancel).method.consumer_tag == "tag"
+    assert near.confirms(1, 1) == ([], [1])
+    for method in METHODS[1:]:
+        assert refusal(near, method) == (404, f"NOT_FOUND - {DOWN}")
+    near.publish("refused", "q")
+    assert near.confirms(2, 2) == ([], [2])
+
+
+def test_a_durable_queue_of_a_node_that_is_down(nodes, near):
+    """Methods name the home; a publish is refused, and returned if it is mandatory and no other queue gets it."""
+    near.queue("q", durable=True)
+    near.bind("q", "amq.fanout")
+    nodes.kill("b")
+    nodes.down("b")
+    for method in METHODS:
+        assert refusal(near, method) == (404, f"NOT_FOUND - {DOWN}")
+    near.confirm()
+    near.publish("1", "q")
+    assert near.confirms(1, 1) == ([], [1])
+    near.publish("2", "q", mandatory=True)
+    event = near.wait(m.BasicReturn)
+    assert (event.method.reply_code, event.body) == (312, b"2")
+    assert near.confirms(2, 2) == ([], [2])
+    nodes.home("a")
+    near.queue("other")
+    near.bind("other", "amq.fanout")
+    near.publish("3", exchange="amq.fanout", mandatory=True)
+    assert near.confirms(3, 3) == ([], [3])
+    assert near.get_all("other") == [b"3"] and not near.pending
+
+
+def test_a_transaction_with_a_queue_that_is_down_fails(nodes, near):
+    near.queue("q", durable=True)
+    near.call(m.TxSelect())
+    near.publish("1", "q")
+    nodes.kill("b")
+    nodes.down("b")
+    near.send(m.TxCommit())
+    with pytest.raises(Refused, match="partial tx completion"):
+        near.wait(m.TxCommitOk)
+
+
+def test_a_transient_queue_goes_with_its_home(nodes, near):
+    """CL-33: it leaves with its bindings, and its name is free."""
+    near.queue("q")
+    near.bind("q", "amq.fanout")
+    near.consume("q", "tag")
+    nodes.kill("b")
+    assert near.wait(m.BasicCancel).method.consumer_tag == "tag"
+    nodes.down("b")
+    assert refusal(near, METHODS[1]) == (404, "NOT_FOUND - no queue 'q' in vhost '/'")
+    near.publish("m", exchange="amq.fanout", mandatory=True)
+    assert near.wait(m.BasicReturn).method.reply_code == 312
+    nodes.home("a")
+    near.queue("q", {"x-max-length": 5})
+    assert near.ready("q") == 0
+
+
+def test_a_queue_whose_home_is_down_can_be_deleted(nodes, near):
+    """But not if it must be empty, which nobody can know."""
+    near.queue("q", durable=True)
+    nodes.kill("b")
+    nodes.down("b")
+    code, text = refusal(near, m.QueueDelete(queue="q", if_empty=True))
+    assert code == 406 and "may have messages: its home node 'warren@b' is down" in text
+    assert near.delete("q") == 0
+    nodes.home("a")
+    assert near.queue("q") == "q"
+
+
+def test_a_queue_can_be_used_again_when_the_connection_is_back(nodes, near):
+    """The queue was never down. Its consumers of other nodes were cancelled, and their messages come again."""
+    near.queue("q")
+    near.publish("m", "q")
+    near.consume("q", "tag")
+    near.delivery()
+    nodes.cut("a", "b")
+    near.wait(m.BasicCancel)
+    nodes.world.mend()
+    nodes.meet()
+    again = near.client.channel()
+    again.consume("q")
+    event = again.delivery()
+    assert event.body == b"m" and event.method.redelivered
+
+
+def test_an_exclusive_queue_ends_with_the_node_of_its_connection(nodes, near):
+    other = nodes.channel("b")
+    other.queue("mine", exclusive=True)
+    assert refusal(near, m.QueueDeclare(queue="mine", passive=True))[0] == 405
+    nodes.kill("b")
+    nodes.down("b")
+    nodes.home("a")
+    assert near.queue("mine") == "mine"
+
+
+def test_a_declare_whose_home_dies_is_answered(nodes, near):
+    """CL-34: the client is not left waiting when the node that starts its queue dies."""
+    nodes.nodes["b"].machine.pause()
+    near.send(m.QueueDeclare(queue="q", durable=True))
+    nodes.world.run(0.05)
+    nodes.kill("b")
+    nodes.world.run(0.5)
+    nodes.down("b")
+    with pytest.raises(Refused) as refused:
+        near.wait(m.QueueDeclareOk)
+    assert refused.value.close.reply_code == 404
