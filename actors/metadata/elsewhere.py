@@ -171,8 +171,12 @@ class Elsewhere:
 
     def find(self, name: str) -> Address[ToQueue] | None:
         """The address of the queue with this name behind `q/`, `<queue id>/<generation>`; None if it has none now."""
-        row = self._own.get(name.partition("/")[0])
-        return row.address if row is not None and _name(row) == name else self._next.get(name)
+        found = self._next.get(name)
+        if found is None:
+            row = self._own.get(name.partition("/")[0])
+            if row is not None and _name(row) == name:
+                found = row.address
+        return found
 
     async def node_met(self, node: str, system: str) -> None:
         """This node is connected to another one, whose processes are in that system: show its queues with their

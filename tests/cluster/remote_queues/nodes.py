@@ -11,6 +11,7 @@ from typing import Any
 
 from warren.actors.metadata import process as metadata_process
 from warren.actors.metadata.log import Outcome
+from warren.actors.metadata.row_encoding import StoredRows
 from warren.actors.metadata.state.commands import AddNode, ChangeNodes
 from warren.actors.metadata.state.state import apply
 from warren.amqp.errors import AmqpError
@@ -18,12 +19,15 @@ from warren.cluster.links.envelopes import Envelopes, body
 from warren.cluster.links.messages import MESSAGES
 from warren.definitions.errors import DefinitionError
 from warren.definitions.records import Node
+from warren.routing.vhost_rows import DEFAULT_EXCHANGES
 from warren.runtime.address import system_of
 from warren.runtime.signal import Signal
 from warren.runtime.sim import system_link
 from warren.runtime.sim.world import Conditions, SimWorld
 from warren.simulation.node import PORT, SimNode
 from warren.tests.behaviour import wire
+
+_DEFAULT = {name for name, _, _ in DEFAULT_EXCHANGES}
 
 
 class SharedLog:
@@ -51,6 +55,25 @@ class SharedLog:
             self._answer()
         for log in self.history.logs:
             log.changed.wake_all()
+
+    async def open(self, directory: Any) -> StoredRows:
+        """The rows that the other nodes have now."""
+        others = [log for log in self.history.logs if log is not self]
+        self.applied = others[0].applied if others else 0
+        found = StoredRows()
+        if others:
+            state = others[0].state
+            found.vhosts = sorted(state.vhosts)
+            found.records = [record for table in state.definitions.tables.values() for record in table.values()]
+            for vhost in found.vhosts:
+                rows = state.vhosts[vhost]
+                found.queues += rows.queues.values()
+                found.bindings += [(vhost, binding) for binding, _ in rows.bindings()]
+                found.exchanges += [row for name, row in rows.exchanges.items() if name not in _DEFAULT]
+        return found
+
+    async def catch_up(self) -> None:
+        pass
 
     def flush(self, answer: Any) -> None:
         answer(Outcome(None))
@@ -187,6 +210,8 @@ class Nodes:
     def __init__(self, monkeypatch: Any, names: str = "ab", seed: int = 1, **settings: Any) -> None:
         self.world = SimWorld(seed, conditions=Conditions(link_delay=2e-4, detection_delay=0.3), sweep_interval=200)
         self.history = History()
+        #: The processes that the test has had crash.
+        self.provoked: set[str] = set()
         self.monkeypatch = monkeypatch
         monkeypatch.setattr(metadata_process, "LocalLog", self.history.make)
         monkeypatch.setattr(system_link, "pickle", Letters())
@@ -226,6 +251,14 @@ class Nodes:
         assert self.world.run_until(lambda: bool(outcomes), 5.0)
         assert outcomes[0].error is None
 
+    def restart(self, name: str) -> None:
+        """Start a node again that was killed."""
+        node = self.nodes[name]
+        incarnation = f"{name}-{node.machine.boots + 1}"
+        self.propose(ChangeNodes(up=(Node(f"warren@{name}", f"id of {name}", incarnation=incarnation),)))
+        node.start()
+        self.meet()
+
     def up(self, *names: str) -> None:
         """What the leader proposes when these nodes run."""
         up = [Node(f"warren@{each}", f"id of {each}", incarnation=self.nodes[each].base.name) for each in names]
@@ -250,6 +283,7 @@ class Nodes:
     def crash(self, process: Any) -> None:
         """Have a process crash at its next message."""
         name = process.myAddress.addressDetails
+        self.provoked.add(name)
         process._dispatch = process.after_batch = _crash
         process.request_turn()
         assert self.world.run_until(lambda: any(name == address for address, _ in self.world.crashes), 5.0)

@@ -8,16 +8,7 @@ from warren.amqp import methods as m
 from warren.routing.phrases import queue_unavailable
 from warren.tests.behaviour.wire import Refused
 
-from .nodes import Nodes
-
 DOWN = queue_unavailable("/", "q", "down", "warren@b").text
-
-
-@pytest.fixture
-def nodes(monkeypatch):
-    nodes = Nodes(monkeypatch)
-    nodes.home("b")
-    return nodes
 
 
 @pytest.fixture
@@ -161,3 +152,22 @@ def test_a_declare_whose_home_dies_is_answered(nodes, near):
     with pytest.raises(Refused) as refused:
         near.wait(m.QueueDeclareOk)
     assert refused.value.close.reply_code == 404
+
+
+def test_a_durable_queue_is_used_again_when_its_home_is_back(make):
+    """Its address has another incarnation, which every node learns when it is connected to the home again."""
+    nodes = make(with_store=True)
+    nodes.home("b")
+    near = nodes.channel("a")
+    near.queue("q", durable=True)
+    near.confirm()
+    near.publish("kept", "q", delivery_mode=2)
+    assert near.confirms(1, 1) == ([1], [])
+    nodes.kill("b")
+    nodes.down("b")
+    assert refusal(near, METHODS[2]) == (404, f"NOT_FOUND - {DOWN}")
+    nodes.restart("b")
+    assert near.get("q").body == b"kept"
+    near.publish("new", "q")
+    assert near.confirms(2, 2) == ([2], [])
+    assert near.get("q").body == b"new"

@@ -12,15 +12,6 @@ from warren.amqp import methods as m
 from warren.definitions.records import Policy
 from warren.tests.behaviour.wire import REPLIES, Refused
 
-from .nodes import Nodes
-
-
-@pytest.fixture
-def nodes(monkeypatch):
-    nodes = Nodes(monkeypatch)
-    nodes.home("b")
-    return nodes
-
 
 @pytest.fixture
 def near(nodes):
@@ -149,6 +140,18 @@ def test_the_channel_wide_prefetch_spans_nodes(nodes, near, far):
     assert len(near.deliveries(2)) == 2
 
 
+def test_what_is_recovered_comes_before_what_follows_it(near, far):
+    """AB-137: the queue has the messages back before it may deliver others for them."""
+    near.queue("q")
+    near.qos(3, global_=True)
+    near.consume("q")
+    for number in range(9):
+        far.publish(b"%d" % number, "q")
+    first = near.bodies(3)
+    near.call(m.BasicRecover(True))
+    assert near.bodies(3) == first
+
+
 def test_a_transaction_over_two_nodes(nodes, near, far):
     near.queue("there")
     nodes.home("a")
@@ -175,8 +178,11 @@ def test_a_fan_out_over_two_nodes_is_confirmed_by_both(nodes, near, far):
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_dead_letters_cross(nodes, near, far, durable):
-    """A dead letter goes to a queue on another node with its history."""
+def test_dead_letters_cross(make, durable):
+    """A dead letter goes to a queue on another node with its history, past the journal, which is one node's."""
+    nodes = make(with_store=durable)
+    near, far = nodes.channel("a"), nodes.channel("b")
+    nodes.home("b")
     near.queue("dead", durable=durable)
     nodes.home("a")
     near.queue("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}, durable=durable)
@@ -216,8 +222,12 @@ def test_a_policy_reaches_the_queue_once(nodes, near, far):
     assert far.get_all("q") == [b"3"]
 
 
-def test_a_queue_that_restarts_is_found_again(nodes, near, far):
+@pytest.mark.parametrize("seed", range(5))
+def test_a_queue_that_restarts_is_found_again(make, seed):
     """AB-126: consumers on other nodes consume again, and methods that meet the crash wait for the next process."""
+    nodes = make(seed=seed)
+    near, far = nodes.channel("a"), nodes.channel("b")
+    nodes.home("b")
     near.queue("q")
     near.confirm()
     near.consume("q", "tag")
