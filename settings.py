@@ -282,6 +282,17 @@ class Settings:
         path=True,
         optional=True,
     )
+    cluster_cookie: str | None = setting(
+        None, "the secret itself, which wins over the file and the variable", text=True, optional=True, secret=True
+    )
+    link_control_window: int = setting(
+        4_194_304,
+        "bytes that a node which is behind with the cluster's metadata keeps of a link's lane `control`",
+        low=1_048_576,
+        high=1_073_741_824,
+    )
+    link_data_window: int = setting(33_554_432, "the same for the lane `data`", low=1_048_576, high=1_073_741_824)
+    link_bulk_window: int = setting(4_194_304, "the same for the lane `bulk`", low=1_048_576, high=1_073_741_824)
     # CL-39
     cluster_formation: Mapping[str, Any] = setting(
         FORMATION,
@@ -486,6 +497,10 @@ class NodeKeywords(TypedDict, total=False):
     cluster_address: str | None
     cluster_peer_addresses: Mapping[str, str]
     cluster_cookie_file: str | PathLike[str] | None
+    cluster_cookie: str | None
+    link_control_window: int
+    link_data_window: int
+    link_bulk_window: int
     cluster_formation: Mapping[str, Any]
     cluster_partition_handling: str
     cluster_pause_grace: int

@@ -98,6 +98,9 @@ class ActorBase:
         self.timers = Timers()
         self.remotes = RemoteSystems(name)
         self.names = LocalNames(name)
+        #: See `Process.set_applied`, and the processes that wait for the next call.
+        self.applied = 0
+        self._behind: dict[str, None] = {}
         #: Messages that reached no process, neither asks nor messages of the runtime itself.
         self.dead_letters = 0
         self.global_names: dict[str, ActorAddress] = {}
@@ -443,6 +446,24 @@ class ActorBase:
         if remote is not None:
             for sender, target, message in remote.ends():
                 self.enqueue(sender, target, message)
+
+    def set_applied(self, index: int) -> None:
+        """See `Process.set_applied`."""
+        self.applied = index
+        behind, self._behind = self._behind, {}
+        for details in behind:
+            cell = self.cells.get(details)
+            if cell is not None:
+                cell.resume_later(None)
+
+    def wake_when_applied(self, address: ActorAddress) -> None:
+        """Give the process at this address a turn after the next `set_applied`."""
+        self._behind[address.addressDetails] = None
+
+    def open_across(self, name: str) -> int:
+        """How many asks and monitors are open across the connection to the system `name`, in both directions."""
+        remote = self.remotes.get(name)
+        return 0 if remote is None else remote.open_count()
 
     def named_address(self, node: str, name: str) -> ActorAddress | None:
         """See `Process.named_address`."""

@@ -346,6 +346,14 @@ class Process(Actor):
         address: Address[Any] | None = self._host.named_address(node, name)
         return address
 
+    def set_applied(self, index: int) -> None:
+        """Note that this system has applied everything up to `index` of the log that all systems share.
+
+        A connection to another system sends the index with its messages, and the other system does not hand them out
+        before it has applied as much. So a process there knows everything that the sender can have known.
+        """
+        self._host.systems.set_applied(index)
+
     # -- monitors, timers, descriptors, clock ------------------------------------------------------
 
     def monitor(self, address: ActorAddress, name: Hashable) -> None:

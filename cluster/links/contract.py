@@ -6,12 +6,23 @@ whom to connect to (`set_peers`) and who may come (`set_membership`).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from ...runtime.contract import Address, Contract, message
+from ...runtime.errors import ProcessError
+
+if TYPE_CHECKING:
+    from ...actors.node.context import NodeContext
+    from .admission import Identity
+    from .config import LinkConfig
+    from .link import Connected
 
 #: What a node tells its peers in the greeting, by name: strings, numbers, booleans, None, and lists of them.
 Facts = dict[str, Any]
+
+
+class LinksError(ProcessError):
+    """This node cannot link to others. The text has the reason and the way out."""
 
 
 class Membership(NamedTuple):
@@ -82,20 +93,20 @@ class ToLinkWatcher(Contract):
         """From Links: the connection has ended. Asks and monitors across it have got `noconnection` before."""
 
     @message
-    def link_refused(self, node: str, sentence: str) -> None:
-        """From Links: the attempt to connect was answered by a refusal. The sentence is for a person.
+    def link_refused(self, node: str, sentence: str, is_gone: bool) -> None:
+        """From Links: an attempt to connect has failed. The sentence is for a person.
 
-        Either nobody listens on the node's address, although the host answers, or the greeting was refused by
-        one of the two sides. An attempt without any answer is not reported.
+        `is_gone`: the node's host answers, and no process listens at the node's address. Otherwise one of the two sides
+        has refused the greeting, or there was no answer.
         """
 
 
 class ToLinks(Contract):
     @message
-    def start(self) -> tuple[str, int]:
-        """From the node: listen on `cluster_host` and `cluster_port`. Answered with host and port.
+    def start(self, context: NodeContext, node_id: str, incarnation: str) -> tuple[str, int]:
+        """From members: listen on `cluster_host` and `cluster_port`. Answered with host and port.
 
-        Raises LinksError if the port or the cookie file cannot be used.
+        Raises LinksError if the port or the shared secret cannot be used.
         """
 
     @message
@@ -115,17 +126,50 @@ class ToLinks(Contract):
         """From members: end the link to this node now, and make it again as after any other end."""
 
     @message
-    def set_applied(self, index: int) -> None:
-        """From consensus: this node has applied the log up to here.
-
-        Frames of the lanes `data` and `bulk` carry the sender's index, and a receiver that is behind holds them until
-        it has caught up.
-        """
-
-    @message
     def links(self) -> list[LinkItems]:
         """From operations: one row for each peer and each node that is connected without being one."""
 
 
+class ToLink(Contract):
+    @message
+    def start(
+        self,
+        config: LinkConfig,
+        node: str,
+        identity: Identity,
+        watchers: list[Address[ToLinkWatcher]],
+    ) -> None:
+        """From Links, before all other messages: this is the link to `node`."""
+
+    @message
+    def place(self, place: tuple[str, int] | None) -> None:
+        """From Links: connect to the node at this host and port. None: keep only what the node itself connects."""
+
+    @message
+    def accepted(self, connected: Connected) -> None:
+        """From Links: the node has made a connection, and both sides have admitted each other."""
+
+    @message
+    def greet_as(self, identity: Identity) -> None:
+        """From Links: greet with this from now on."""
+
+    @message
+    def watched_by(self, watcher: Address[ToLinkWatcher]) -> None:
+        """From Links: this process follows the link from now on."""
+
+    @message
+    def unwatched_by(self, watcher: Address[ToLinkWatcher]) -> None:
+        """From Links: this process has ended."""
+
+    @message
+    def end_session(self, reason: str) -> None:
+        """From Links: end what is up now, and connect again."""
+
+    @message
+    def items(self) -> LinkItems:
+        """From Links: the row of this link."""
+
+
 to_links = ToLinks()
+to_link = ToLink()
 to_link_watcher = ToLinkWatcher()

@@ -30,7 +30,7 @@ LANGUAGE = 3
 RESPONSE, ONE_WAY = 1, 2
 
 #: The codes of frames.
-HELLO, AUTH, PING, GOAWAY, SEND = 1, 2, 3, 4, 300
+HELLO, AUTH, PING, SEND = 1, 2, 3, 300
 
 #: Most bytes of a header.
 MAX_HEADER = 65_536

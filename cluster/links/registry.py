@@ -9,6 +9,9 @@ defaults come from the contract, so that the two cannot differ. A number is neve
 a rolling upgrade nodes of two versions talk to each other. For the same reason new fields come last and have defaults:
 an older node ignores them, and a newer one takes the defaults if they are missing.
 
+`is_credited` is for messages that carry contents: who sends one has credit from the link for it (CL-15), and gets it
+back by `bump("link <node>", amount)` as the link writes what it was given.
+
 A message that is sent without being asked and asked elsewhere needs one entry. Two contracts may have messages of one
 name if their fields are the same; the entry then serves both.
 
@@ -53,9 +56,11 @@ FIRST_NUMBER = 10
 class Crossing:
     """One entry of the list; see the module."""
 
-    __slots__ = ("answer", "codecs", "defaults", "name", "needed", "number", "size")
+    __slots__ = ("answer", "codecs", "defaults", "is_credited", "name", "needed", "number", "size")
 
-    def __init__(self, number: int, message: Any, *codecs: Codec, answer: Codec = PLAIN) -> None:
+    def __init__(
+        self, number: int, message: Any, *codecs: Codec, answer: Codec = PLAIN, is_credited: bool = False
+    ) -> None:
         if number < FIRST_NUMBER:
             raise ValueError(f"{number} is a number of the runtime's own messages")
         parameters = list(inspect.signature(message.declared).parameters.values())[1:]
@@ -63,6 +68,7 @@ class Crossing:
         self.name: str = message.declared.__name__
         self.codecs = codecs
         self.answer = answer
+        self.is_credited = is_credited
         if len(parameters) != len(codecs):
             raise TypeError(f"the message {self.name} has {len(parameters)} fields, and {len(codecs)} codecs are given")
         self.defaults = tuple(item.default for item in parameters if item.default is not item.empty)

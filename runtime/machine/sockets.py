@@ -6,6 +6,7 @@
     listening = self.sockets.listen(*found[0], backlog)    has accept() -> (socket, peer), getsockname, fileno, close
     fd = accepted.detach()                                 because messages carry numbers, not sockets
     sock = self.sockets.adopt(fd)                          has recv, send, sendmsg, close
+    sock = self.sockets.connect(*found[0])                 the same, when it is connected
 
 All sockets are non-blocking, raise OSError, and otherwise behave like the standard library's.
 """
@@ -41,6 +42,12 @@ class Sockets(Protocol):
 
     def adopt(self, fd: int) -> Any:
         """The stream socket with the descriptor `fd`."""
+
+    def connect(self, family: int, address: tuple[Any, ...]) -> Any:
+        """A stream socket that connects to `address`. It becomes writable when it is connected or has failed.
+
+        `getsockopt(SOL_SOCKET, SO_ERROR)` is 0 then, or says why it has failed. Raises OSError if it fails at once.
+        """
 
 
 class _ListeningSocket(socket.socket):
@@ -79,6 +86,19 @@ class SystemSockets:
     def adopt(self, fd: int) -> socket.socket:
         sock = _StreamSocket(fileno=fd)
         sock.setblocking(False)
+        return sock
+
+    def connect(self, family: int, address: tuple[Any, ...]) -> socket.socket:
+        sock = _StreamSocket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.connect(address)
+        except BlockingIOError:
+            pass  # it goes on connecting
+        except OSError:
+            sock.close()
+            raise
         return sock
 
 

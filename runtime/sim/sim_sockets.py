@@ -69,11 +69,15 @@ class SimSocket:
         self._in_flight = 0
         #: Whether the end of the stream has arrived.
         self._has_ended = False
+        #: False while a connection that a process makes is not established.
+        self._is_connected = True
 
     def readiness(self) -> int:
         """The poller's mask of what this end is ready for."""
         if self.is_reset:
             return READ | WRITE | HANG_UP
+        if not self._is_connected:
+            return 0
         return (READ if self._unread or self._has_ended else 0) | (WRITE if self.peer.room() > 0 else 0)
 
     def room(self) -> int:
@@ -161,6 +165,27 @@ class SimSocket:
 
     def setsockopt(self, level: int, option: int, value: Any) -> None:
         """Ignored: no option has a meaning here."""
+
+    def getsockopt(self, level: int, option: int) -> int:
+        """Why the connection was not made; 0 if it was, or may still be."""
+        return errno.ECONNREFUSED if self.is_reset and not self._is_connected else 0
+
+    # -- connecting --------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A process makes this connection: it is neither readable nor writable before the other machine answers."""
+        self._is_connected = False
+
+    def connect_to(self, accepted: bool, peer: SimSocket) -> None:
+        """The other machine has answered an attempt to connect: `peer` waits there to be accepted, or was refused."""
+        if accepted:
+            self.peer, peer.peer = peer, self
+            self._is_connected = True
+            if self.is_closed:
+                self._link.carry(peer, peer._was_reset)
+        else:
+            self.is_reset = True
+        self.changed()
 
     # -- arrivals ----------------------------------------------------------------------------------
 
@@ -268,8 +293,16 @@ class SimSockets:
             raise _error(errno.EBADF)
         return found
 
+    def connect(self, family: int, address: tuple[Any, ...]) -> SimSocket:
+        """The host of the address is the name of a machine."""
+        machine = self._base.machine
+        self._last_free_port += 1
+        sock = self._base.world.connect_machines(machine, self._last_free_port, address[0], address[1])
+        self.own(sock)
+        return sock
+
     def own(self, sock: SimSocket) -> None:
-        """Give a connection that was accepted a descriptor."""
+        """Give a connection that was accepted, or that a process makes, a descriptor."""
         sock.base = self._base
         fd = sock.fd = self._add(sock)
         sock.changed = lambda: self.changed(fd)

@@ -267,6 +267,44 @@ class SimWorld:
         here.peer, there.peer = there, here
         stream.attach(here)
 
+    def connect_machines(self, machine: SimMachine, local_port: int, host: str, port: int) -> SimSocket:
+        """The socket of a process on `machine` that connects to a port of the machine `host`.
+
+        The attempt arrives as late as anything else between the two. While the way is cut, or if the other machine has
+        no power, it is not answered.
+        """
+        here = SimSocket(
+            self,
+            f"{machine.name}:{local_port}",
+            (machine.name, local_port),
+            (host, port),
+            self.conditions.socket_buffer,
+            self.link(machine.name, host),
+        )
+        here.begin()
+        link = self.link(machine.name, host)
+        link.carry(here, self._arrive_at, here, machine, self.machine(host), port)
+        return here
+
+    def _arrive_at(self, here: SimSocket, source: SimMachine, target: SimMachine, port: int) -> None:
+        """An attempt to connect reaches the other machine."""
+        if not target.is_up:
+            return
+        back = self.link(target.name, source.name)
+        there = SimSocket(
+            self,
+            f"{here.name}@{target.name}",
+            (target.name, port),
+            here.getsockname(),
+            self.conditions.socket_buffer,
+            back,
+        )
+        listening = target.base.sockets.listening.get(port) if target.base is not None else None
+        is_accepted = listening is not None and listening.connected(there)
+        if is_accepted:
+            there.peer = here
+        back.carry(here, here.connect_to, is_accepted, there)
+
     def set_active(self, stream: SimStream, is_active: bool) -> None:
         """Make the next event of a client a possible step, or not."""
         if is_active:

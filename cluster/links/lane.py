@@ -1,0 +1,121 @@
+"""`Lane`: one of the connections of a link, once its greeting is over.
+
+    lane.write(buffers)     take what follows; it leaves with the next `flush`
+    lane.unsent             bytes that wait here
+    lane.on_frame           called with each frame that has arrived
+
+Nothing above it knows TCP. `read` and `flush` are called by the process that watches the descriptor.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+from .frames import MAX_FRAME, Buffer, FrameReader, RawFrame
+
+#: Most bytes of one read. What a read has brought is handled before other processes have turns.
+READ_SIZE = 1_048_576
+
+#: Most buffers of one write; systems allow at least 1,024.
+MOST_BUFFERS = 512
+
+#: Buffers up to this size are joined before they are written: a system call takes longer for each buffer than the copy.
+JOINED = 4_096
+
+
+class LaneClosed(Exception):
+    """The other side has ended the connection, or it broke. The text is for a person."""
+
+
+class Lane:
+    """A lane over a connected, non-blocking socket. `reader` has what has come behind the greeting."""
+
+    def __init__(self, name: str, sock: Any, reader: FrameReader, on_frame: Callable[[Lane, RawFrame], None]) -> None:
+        self.name = name
+        self.fd: int = sock.fileno()
+        self.on_frame = on_frame
+        #: Bytes that `write` has taken and the socket has not.
+        self.unsent = 0
+        #: The time of the last read that brought anything; set by the owner.
+        self.received_bytes = self.sent_bytes = 0
+        self.received_frames = self.sent_frames = 0
+        self.received_messages = self.sent_messages = 0
+        #: Frames that wait until this node has applied the log far enough, and their bytes.
+        self.held: deque[tuple[int, RawFrame]] = deque()
+        self.held_bytes = 0
+        #: The parts of a message that have arrived, if it is not complete.
+        self.parts: list[memoryview] = []
+        self.is_closed = False
+        self._sock = sock
+        self._reader = reader
+        self._reader.max_frame = MAX_FRAME
+        self._waiting: deque[Buffer] = deque()
+
+    def write(self, buffers: Iterable[Buffer]) -> None:
+        """Take the buffers of one frame."""
+        self.sent_frames += 1
+        for buffer in buffers:
+            self._waiting.append(buffer)
+            self.unsent += len(buffer)
+
+    def flush(self) -> None:
+        """Write as much as the socket takes. Raises LaneClosed."""
+        waiting = self._waiting
+        while waiting:
+            try:
+                if len(waiting) == 1 or self.unsent <= JOINED:
+                    count = self._sock.send(waiting[0] if len(waiting) == 1 else b"".join(waiting))
+                else:
+                    count = self._sock.sendmsg(list(islice(waiting, MOST_BUFFERS)))
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise LaneClosed(_reason(error)) from None
+            self.unsent -= count
+            self.sent_bytes += count
+            while count:
+                buffer = waiting[0]
+                size = len(buffer)
+                if size > count:
+                    waiting[0] = memoryview(buffer)[count:]
+                    break
+                count -= size
+                waiting.popleft()
+            while waiting and not len(waiting[0]):
+                waiting.popleft()
+
+    def read(self) -> None:
+        """Read once and hand out the frames that are complete. Raises LaneClosed, and FrameError for other input."""
+        try:
+            data = self._sock.recv(READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise LaneClosed(_reason(error)) from None
+        if not data:
+            raise LaneClosed("the other side has closed the connection")
+        self.received_bytes += len(data)
+        self._reader.feed(data)
+        self.hand_out()
+
+    def hand_out(self) -> None:
+        """Hand out the frames that have come. Raises FrameError."""
+        reader = self._reader
+        while not self.is_closed:
+            found = reader.next()
+            if found is None:
+                return
+            self.received_frames += 1
+            self.on_frame(self, found)
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._waiting.clear()
+        self._sock.close()
+
+
+def _reason(error: OSError) -> str:
+    return f"the connection broke: {error.strerror or error}"

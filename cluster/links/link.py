@@ -1,0 +1,646 @@
+"""`Link`: everything between this node and one other node (CL-4 to CL-6, CL-14 to CL-16).
+
+    waiting ──> connecting ──> up
+       ^            │          │      a session consists of the three lanes; it ends when one of them does
+       └────────────┴──────────┘
+
+Both nodes of a pair connect. An *attempt* makes the three lanes one after the other, under a session id that it has
+drawn. Meanwhile the other node's attempt may arrive: the attempt of the node whose name sorts first goes on, and the
+other one ends. A session is up when its three lanes have been greeted; it first ends the session that was up before.
+
+While a session is up, the link carries what processes send to addresses of the other node. It gathers what a round of
+the loop has produced, and writes it when the round ends, one frame for each lane and one system call for each frame.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+from thespian.actors import ActorAddress
+
+from ...actors.queue.contract import to_queue
+from ...runtime.contract import Address, Sender
+from ...runtime.credit import DEFAULT_PAIR
+from ...runtime.process import Process
+from .admission import Identity
+from .codecs import CodecError
+from .config import LinkConfig
+from .contract import Facts, LaneItems, LinkItems, ToLink, ToLinkWatcher, to_link_watcher
+from .envelopes import Decoded, Envelopes
+from .frames import (
+    MSGPACK_TYPE,
+    PING,
+    RESPONSE,
+    SEND,
+    FrameError,
+    Header,
+    RawFrame,
+    msgpack_frame,
+    msgpack_header,
+)
+from .handshake import Handshake
+from .lane import Lane, LaneClosed
+from .outbox import Outbox
+from .registry import CONTROL, LANE_NAMES
+from .session import NONCE_BYTES, SESSION_BYTES, Connector, Greeted
+
+log = logging.getLogger("warren.links")
+
+#: Seconds before the attempts to connect, each give or take `JITTER`; the last one is that of all that follow.
+BACKOFF = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
+JITTER = 0.2
+
+#: Seconds that a session must have been up before the next attempts begin with the shortest wait again.
+STABLE = 5.0
+
+#: Seconds that an attempt may take.
+ATTEMPT_SECONDS = 5.0
+
+#: Seconds between two pings, which measure the round trip. Failure detection has heartbeats of its own.
+PING_SECONDS = 15.0
+
+#: Above this many unsent bytes senders get no credit back, and below the other one they do again (CL-15).
+HIGH_MARK, LOW_MARK = 8_388_608, 4_194_304
+
+#: Credit is returned in amounts of at least so much, as every process returns it.
+GRANT_AFTER = DEFAULT_PAIR[1]
+
+#: Most bytes of one message with all its parts.
+MAX_MESSAGE = 1_073_741_824
+
+#: Seconds between two log lines about the same refusal.
+REPEAT_SECONDS = 60.0
+
+
+class Connected(NamedTuple):
+    """A connection whose greeting is over."""
+
+    handshake: Handshake
+    greeted: Greeted
+
+
+class Attempt:
+    """This node's attempt to make a session."""
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        self.endpoints: list[Any] = []
+        self.handshake: Handshake | None = None
+        self.done: dict[str, Connected] = {}
+
+    @property
+    def is_greeting(self) -> bool:
+        """Whether the other node has taken a connection of this attempt."""
+        return bool(self.done) or (self.handshake is not None and self.handshake.is_connected)
+
+    def close(self) -> None:
+        for one in self.done.values():
+            one.handshake.sock.close()
+        if self.handshake is not None:
+            self.handshake.sock.close()
+
+
+class Session:
+    """The session that is up."""
+
+    def __init__(self, peer: Identity, session: str, version: int, since: float) -> None:
+        self.peer = peer
+        self.id = session
+        self.version = version
+        self.since = since
+        self.system = f"{peer.node}-{peer.incarnation}"
+        self.lanes: dict[str, Lane] = {}
+        self.by_fd: dict[int, Lane] = {}
+        #: By sender that has spent credit for this link: its address and how much it has not got back.
+        self.owed: dict[str, tuple[Any, int]] = {}
+        self.round_trip: float | None = None
+        self.pinged_at = 0.0
+
+
+class Link(Process):
+    """See the module."""
+
+    contract = ToLink
+
+    def on_start(
+        self,
+        sender: Sender,
+        config: LinkConfig,
+        node: str,
+        identity: Identity,
+        watchers: list[Address[ToLinkWatcher]],
+    ) -> None:
+        self.config = config
+        self.node = node
+        #: Under this name senders have credit from this link.
+        self.credit_name = f"link {node}"
+        self.identity = identity
+        self.watchers = watchers
+        #: Where the node is; None if it connects to this one and this one does not know where it is.
+        self.place: tuple[str, int] | None = None
+        self.attempt: Attempt | None = None
+        #: Lanes that the other node has made of a session that is not up, by session id. Only the latest is kept.
+        self.arriving: dict[str, dict[str, Connected]] = {}
+        self.session: Session | None = None
+        self.outbox: Outbox | None = None
+        #: Attempts that have failed since a session was up for long enough.
+        self.failures = 0
+        self.sessions = 0
+        #: Whether a lane holds frames and waits for this node to apply more of the log.
+        self.is_behind = False
+        self.is_flush_due = False
+        #: Whether so much waits to be written that senders get no credit back.
+        self.is_congested = False
+        self.reason = ""
+        self.state_since = self.now()
+        self._last_logged = ("", 0.0)
+        self._timers: dict[str, int] = {}
+        self._last_header = b""
+        self._header = Header(0, 0, 0, "", {})
+
+    # -- what Links says ---------------------------------------------------------------------------
+
+    def on_place(self, sender: Sender, place: tuple[str, int] | None) -> None:
+        if place is None and self.place is not None and self.session is not None:
+            self._end_session("the node is no peer any more")
+        changed, self.place = place != self.place, place
+        if place is None:
+            self._drop_attempt()
+            self._cancel("attempt")
+            self._leave_if_idle()
+        elif changed and self.session is None:
+            self._drop_attempt()
+            self._attempt_in(0.0)
+
+    def on_greet_as(self, sender: Sender, identity: Identity) -> None:
+        self.identity = identity
+
+    def on_watched_by(self, sender: Sender, watcher: Address[ToLinkWatcher]) -> None:
+        self.watchers.append(watcher)
+        if self.session is not None:
+            self.send(watcher, self._up_message(self.session))
+
+    def on_unwatched_by(self, sender: Sender, watcher: Address[ToLinkWatcher]) -> None:
+        self.watchers = [one for one in self.watchers if one != watcher]
+
+    def on_end_session(self, sender: Sender, reason: str) -> None:
+        if self.session is not None:
+            self._end_session(reason)
+            self._attempt_later()
+
+    def on_items(self, sender: Sender) -> LinkItems:
+        session = self.session
+        lanes: list[LaneItems] = []
+        if session is not None:
+            lanes = [
+                {
+                    "lane": lane.name,
+                    "received_bytes": lane.received_bytes,
+                    "sent_bytes": lane.sent_bytes,
+                    "received_frames": lane.received_frames,
+                    "sent_frames": lane.sent_frames,
+                    "received_messages": lane.received_messages,
+                    "sent_messages": lane.sent_messages,
+                    "unsent": lane.unsent,
+                    "held": lane.held_bytes,
+                }
+                for lane in session.lanes.values()
+            ]
+        state = "up" if session is not None else "connecting" if self.attempt is not None else "waiting"
+        return {
+            "node": self.node,
+            "state": state if not (state == "waiting" and self.reason) else "refused",
+            "since": round(self.now() - (self.state_since if session is None else session.since), 3),
+            "address": "" if self.place is None else f"{self.place[0]}:{self.place[1]}",
+            "incarnation": "" if session is None else session.peer.incarnation,
+            "round_trip": None if session is None else session.round_trip,
+            "open": 0 if session is None else self._host.systems.open_across(session.system),
+            "sessions": self.sessions,
+            "version": 0 if session is None else session.version,
+            "reason": self.reason,
+            "lanes": lanes,
+        }
+
+    # -- connecting --------------------------------------------------------------------------------
+
+    def _attempt_later(self) -> None:
+        """After a failure, or the end of a session."""
+        if self.place is None:
+            self._leave_if_idle()
+            return
+        wait = BACKOFF[min(self.failures, len(BACKOFF) - 1)]
+        drawn = int.from_bytes(self.random_bytes(2), "big") / 65_535
+        self._attempt_in(wait * (1 + JITTER * (2 * drawn - 1)))
+
+    def _attempt_in(self, seconds: float) -> None:
+        self._cancel("attempt")
+        self._timers["attempt"] = self.start_timer(seconds, ("attempt", ""))
+
+    def _begin_attempt(self) -> None:
+        if self.place is None or self.session is not None or self.attempt is not None or self.arriving:
+            return
+        attempt = self.attempt = Attempt(self.random_bytes(SESSION_BYTES).hex())
+        self._timers["late"] = self.start_timer(ATTEMPT_SECONDS, ("late", attempt.session))
+        self.spawn(self._resolve(attempt, *self.place))
+
+    async def _resolve(self, attempt: Attempt, host: str, port: int) -> None:
+        try:
+            endpoints = await self.run_blocking(self.sockets.resolve, host, port)
+        except OSError as error:
+            if self.attempt is attempt:
+                self._attempt_failed(f"the address {host} is not known: {error.strerror or error}")
+            return
+        if self.attempt is attempt:
+            attempt.endpoints = endpoints
+            self._connect(attempt)
+
+    def _connect(self, attempt: Attempt) -> None:
+        """Make the next lane."""
+        lane = next(name for name in LANE_NAMES if name not in attempt.done)
+        family, address = attempt.endpoints[0]
+        try:
+            sock = self.sockets.connect(family, address)
+        except OSError as error:
+            self._not_connected(attempt, error)
+            return
+        nonce = self.random_bytes(NONCE_BYTES)
+        connector = Connector(self.identity, self.config.key, nonce, self.node, lane, attempt.session)
+        handshake = attempt.handshake = Handshake(sock, connector, self._place_text())
+        self.watch(handshake.fd, read=True, write=True)
+
+    def _not_connected(self, attempt: Attempt, error: OSError) -> None:
+        """The connection was not made. Try the node's next address, if it has several."""
+        if len(attempt.endpoints) > 1 and not attempt.done:
+            del attempt.endpoints[0]
+            self._connect(attempt)
+        elif isinstance(error, ConnectionRefusedError):
+            self._attempt_failed(f"nobody listens on {self._place_text()}", is_gone=True)
+        else:
+            self._attempt_failed(f"{self._place_text()} cannot be reached: {error.strerror or error}")
+
+    def _advance(self, attempt: Attempt, handshake: Handshake) -> None:
+        was_connected = handshake.is_connected
+        try:
+            step = handshake.advance()
+        except OSError as error:
+            self.unwatch(handshake.fd)
+            handshake.sock.close()
+            attempt.handshake = None
+            if was_connected or handshake.is_connected:
+                self._attempt_failed(f"{self._place_text()}: {error.strerror or error}")
+            else:
+                self._not_connected(attempt, error)
+            return
+        if step is None:
+            self.watch(handshake.fd, read=True, write=handshake.wants_write)
+            return
+        self.unwatch(handshake.fd)
+        attempt.handshake = None
+        if step.greeted is None:
+            handshake.sock.close()
+            assert step.refused is not None
+            who = f"{self._place_text()} refuses" if step.refused.by_peer else "refused"
+            self._attempt_failed(f"{who}: {step.refused.sentence}")
+            return
+        attempt.done[step.greeted.lane] = Connected(handshake, step.greeted)
+        if len(attempt.done) < len(LANE_NAMES):
+            self._connect(attempt)
+            return
+        self.attempt = None
+        self._cancel("late")
+        self._begin_session(attempt.done)
+
+    def _attempt_failed(self, sentence: str, is_gone: bool = False) -> None:
+        self._drop_attempt()
+        self.failures += 1
+        self.reason = sentence
+        self._log_refusal(sentence)
+        for watcher in self.watchers:
+            self.send(watcher, to_link_watcher.link_refused(self.node, sentence, is_gone))
+        self._attempt_later()
+
+    def _log_refusal(self, sentence: str) -> None:
+        last, at = self._last_logged
+        now = self.now()
+        if sentence != last or now - at >= REPEAT_SECONDS:
+            self._last_logged = (sentence, now)
+            log.info("no link to %s: %s", self.node, sentence)
+
+    def _drop_attempt(self) -> None:
+        self._cancel("late")
+        attempt, self.attempt = self.attempt, None
+        if attempt is not None:
+            if attempt.handshake is not None:
+                self.unwatch(attempt.handshake.fd)
+            attempt.close()
+
+    def _place_text(self) -> str:
+        return "" if self.place is None else f"{self.place[0]}:{self.place[1]}"
+
+    # -- lanes that the other node makes -----------------------------------------------------------
+
+    def on_accepted(self, sender: Sender, connected: Connected) -> None:
+        greeted, own = connected.greeted, self.identity.node
+        if self.attempt is not None:
+            if own < self.node and self.attempt.is_greeting:
+                connected.handshake.sock.close()
+                return
+            self._drop_attempt()
+        lanes = self.arriving.get(greeted.session)
+        if lanes is None:
+            self._drop_arriving()
+            self._cancel("attempt")
+            lanes = self.arriving[greeted.session] = {}
+            self._timers["arriving"] = self.start_timer(ATTEMPT_SECONDS, ("arriving", greeted.session))
+        lanes[greeted.lane] = connected
+        if len(lanes) == len(LANE_NAMES):
+            self.arriving.clear()
+            self._cancel("arriving")
+            self._begin_session(lanes)
+
+    def _drop_arriving(self) -> None:
+        self._cancel("arriving")
+        for lanes in self.arriving.values():
+            for one in lanes.values():
+                one.handshake.sock.close()
+        self.arriving.clear()
+
+    # -- the session -------------------------------------------------------------------------------
+
+    def _begin_session(self, connected: dict[str, Connected]) -> None:
+        if self.session is not None:
+            self._end_session("the node has made a new session")
+        greeted = connected[CONTROL].greeted
+        session = self.session = Session(greeted.peer, greeted.session, greeted.version, self.now())
+        self.sessions += 1
+        self.reason = ""
+        self._last_logged = ("", 0.0)
+        self.outbox = Outbox(Envelopes(self.config.registry, self._host.systems.name, session.system))
+        self._host.systems.system_up(session.system, self._carry)
+        up = self._up_message(session)
+        for watcher in self.watchers:
+            self.send(watcher, up)
+        log.info("link to %s is up (%s)", self.node, session.peer.incarnation)
+        for name in LANE_NAMES:
+            handshake = connected[name].handshake
+            lane = Lane(name, handshake.sock, handshake.reader, self._frame)
+            if handshake.unsent:
+                lane.write([handshake.unsent])
+            session.lanes[name] = session.by_fd[lane.fd] = lane
+        for lane in list(session.lanes.values()):
+            self.watch(lane.fd, read=True, write=lane.unsent > 0)
+            if self.session is session:
+                self._serve(lane, lane.hand_out)
+        if self.session is session:
+            self._timers["ping"] = self.start_timer(0, ("ping", session.id))
+
+    def _up_message(self, session: Session) -> Any:
+        peer = session.peer
+        facts: Facts = {**peer.facts, "cluster_id": peer.cluster_id}
+        return to_link_watcher.link_up(peer.node, peer.incarnation, peer.node_id, facts)
+
+    def _end_session(self, reason: str) -> None:
+        """End what is up: asks and monitors across it first, then tell the watchers."""
+        session = self.session
+        if session is None:
+            return
+        self.session = None
+        self.outbox = None
+        self._cancel("ping")
+        for lane in session.lanes.values():
+            self.unwatch(lane.fd)
+            lane.close()
+        self._host.systems.system_down(session.system)
+        for address, amount in session.owed.values():
+            self.send(address, to_queue.bump(self.credit_name, amount))
+        if self.now() - session.since >= STABLE:
+            self.failures = 0
+        self.reason = reason
+        self.state_since = self.now()
+        log.info("link to %s is down: %s", self.node, reason)
+        for watcher in self.watchers:
+            self.send(watcher, to_link_watcher.link_down(self.node, reason))
+
+    def _leave_if_idle(self) -> None:
+        """End this process if it is neither wanted nor used."""
+        if self.place is None and self.session is None and not self.arriving:
+            self.stop()
+
+    # -- descriptors -------------------------------------------------------------------------------
+
+    def on_readable(self, fd: int) -> None:
+        session, attempt = self.session, self.attempt
+        if session is not None and (lane := session.by_fd.get(fd)) is not None:
+            self._serve(lane, lane.read)
+        elif attempt is not None and attempt.handshake is not None and attempt.handshake.fd == fd:
+            self._advance(attempt, attempt.handshake)
+        else:
+            self.unwatch(fd)
+
+    def on_writable(self, fd: int) -> None:
+        session, attempt = self.session, self.attempt
+        if session is not None and (lane := session.by_fd.get(fd)) is not None:
+            self._serve(lane, lane.flush)
+            self._grant()
+        elif attempt is not None and attempt.handshake is not None and attempt.handshake.fd == fd:
+            self._advance(attempt, attempt.handshake)
+        else:
+            self.unwatch(fd)
+
+    def _serve(self, lane: Lane, action: Any) -> None:
+        """Read from a lane, write to it, or hand out what it holds; the link breaks if that fails."""
+        try:
+            action(lane) if action == self._release else action()
+        except LaneClosed as error:
+            self._broken(lane, str(error))
+        except (FrameError, CodecError) as error:
+            log.warning("link to %s: malformed input on the lane %s: %s", self.node, lane.name, error)
+            self._broken(lane, f"malformed input: {error}")
+        else:
+            if not lane.is_closed:
+                self.watch(lane.fd, read=lane.held_bytes < self.config.windows[lane.name], write=lane.unsent > 0)
+
+    def _broken(self, lane: Lane, reason: str) -> None:
+        if not lane.is_closed:
+            self._end_session(f"{reason} (lane {lane.name})")
+            self._attempt_later()
+
+    # -- frames that arrive ------------------------------------------------------------------------
+
+    def _frame(self, lane: Lane, raw: RawFrame) -> None:
+        if raw.type != MSGPACK_TYPE:
+            raise FrameError("a frame of the greeting after its end")
+        if raw.header == self._last_header:
+            header = self._header
+        else:
+            self._last_header = bytes(raw.header)
+            header = self._header = msgpack_header(raw.header)
+        if header.code == SEND:
+            index = header.ext.get("i", 0)
+            if type(index) is not int:
+                raise FrameError("a frame with an index that is no number")
+            if lane.held or index > self._host.systems.applied and lane.name != CONTROL:
+                lane.held.append((index, raw))
+                lane.held_bytes += len(raw.body)
+                if not self.is_behind:
+                    self.is_behind = True
+                    self._host.systems.wake_when_applied(self.myAddress)
+            else:
+                self._messages(lane, header, raw.body)
+        elif header.code == PING and not header.flag & RESPONSE:
+            lane.write([msgpack_frame(PING, header.opaque, RESPONSE)])
+            self._flush_later()
+        elif header.flag & RESPONSE:
+            session = self.session
+            if session is not None and session.pinged_at:
+                session.round_trip = round((self.now() - session.pinged_at) * 1000, 3)
+                session.pinged_at = 0.0
+        # Other codes are those of a newer version, whose sender does not wait for an answer.
+
+    def _release(self, lane: Lane) -> None:
+        """Hand out the frames that this node has now applied enough for."""
+        while lane.held and lane.held[0][0] <= self._host.systems.applied and not lane.is_closed:
+            _, raw = lane.held.popleft()
+            lane.held_bytes -= len(raw.body)
+            self._messages(lane, msgpack_header(raw.header), raw.body)
+
+    def _messages(self, lane: Lane, header: Header, body: memoryview) -> None:
+        part = header.ext.get("p")
+        if part is not None:
+            whole = _joined(lane, part, body)
+            if whole is None:
+                return
+            body = whole
+        session, outbox = self.session, self.outbox
+        if session is None or outbox is None:
+            return
+        found = outbox.envelopes.decode(body)
+        lane.received_messages += len(found)
+        arrived, system = self._host.systems.arrived, session.system
+        for one in found:
+            if type(one) is Decoded:
+                arrived(system, one.sender, one.target, one.message)
+            else:
+                assert not isinstance(one, Decoded)
+                self._log_refusal(f"it sends messages that this version does not know, such as number {one.number}")
+                if one.ref is not None:
+                    outbox.add(outbox.envelopes.unknown_answer(one))
+                    self._flush_later()
+
+    # -- messages that leave -----------------------------------------------------------------------
+
+    def _carry(self, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
+        """Take a message of a process to the other node. Raises NotCarried if it may not cross."""
+        outbox = self.outbox
+        if outbox is None:
+            return
+        outbox.add(outbox.envelopes.encode(sender, target, message))
+        if not self.is_flush_due:
+            self.is_flush_due = True
+            self.call_at_round_end()
+        entry = self.config.registry.by_name.get(message[0])
+        if entry is not None and entry.is_credited and self.session is not None:
+            owed = self.session.owed
+            known = owed.get(sender.addressDetails)
+            owed[sender.addressDetails] = (sender, 1 if known is None else known[1] + 1)
+
+    def _flush_later(self) -> None:
+        if not self.is_flush_due:
+            self.is_flush_due = True
+            self.call_at_round_end()
+
+    def on_round_end(self) -> None:
+        self._flush()
+
+    def after_batch(self) -> None:
+        if self.is_behind:
+            self._hand_out_held()
+        if self.is_flush_due:
+            self._flush()
+
+    def _hand_out_held(self) -> None:
+        """Go on with frames that this node has applied enough for, if it has applied more meanwhile."""
+        session = self.session
+        self.is_behind = False
+        if session is None:
+            return
+        for lane in list(session.lanes.values()):
+            if lane.held:
+                self._serve(lane, self._release)
+        if any(lane.held for lane in session.lanes.values()):
+            self.is_behind = True
+            self._host.systems.wake_when_applied(self.myAddress)
+
+    def _flush(self) -> None:
+        self.is_flush_due = False
+        session, outbox = self.session, self.outbox
+        if session is None or outbox is None:
+            return
+        for name, frames, count in outbox.take(self._host.systems.applied):
+            lane = session.lanes[name]
+            for buffers in frames:
+                lane.write(buffers)
+            lane.sent_messages += count
+        for lane in list(session.lanes.values()):
+            if lane.unsent and not lane.is_closed:
+                self._serve(lane, lane.flush)
+        self._grant()
+
+    def _grant(self) -> None:
+        """Give senders their credit back, unless too much waits to be written."""
+        session = self.session
+        if session is None or not session.owed:
+            return
+        unsent = sum([lane.unsent for lane in session.lanes.values()])
+        if unsent >= (LOW_MARK if self.is_congested else HIGH_MARK):
+            self.is_congested = True
+            return
+        self.is_congested = False
+        for key, (address, amount) in list(session.owed.items()):
+            if amount >= GRANT_AFTER:
+                del session.owed[key]
+                self.send(address, to_queue.bump(self.credit_name, amount))
+
+    # -- timers ------------------------------------------------------------------------------------
+
+    def on_timer(self, payload: tuple[str, str]) -> None:
+        kind, about = payload
+        self._timers.pop(kind, None)
+        session = self.session
+        if kind == "attempt":
+            self._begin_attempt()
+        elif kind == "late" and self.attempt is not None and self.attempt.session == about:
+            self._attempt_failed(f"{self._place_text()} does not answer")
+        elif kind == "arriving" and about in self.arriving:
+            self._drop_arriving()
+            self._attempt_later()
+        elif kind == "ping" and session is not None and session.id == about:
+            session.pinged_at = self.now()
+            session.lanes[CONTROL].write([msgpack_frame(PING, 1)])
+            self._flush_later()
+            self._timers["ping"] = self.start_timer(PING_SECONDS, ("ping", session.id))
+
+    def _cancel(self, kind: str) -> None:
+        timer = self._timers.pop(kind, None)
+        if timer is not None:
+            self.cancel_timer(timer)
+
+    def on_exit(self) -> None:
+        self._drop_attempt()
+        self._drop_arriving()
+        self._end_session("this node stops")
+
+
+def _joined(lane: Lane, part: Any, body: memoryview) -> memoryview | None:
+    """The whole body of a message whose last part has arrived; None before. Raises FrameError."""
+    if type(part) is not list or [type(item) for item in part] != [int, int]:
+        raise FrameError("a part without number and count")
+    number, count = part
+    if number != len(lane.parts) or not 0 <= number < count or count * len(body) > MAX_MESSAGE:
+        raise FrameError(f"part {number} of {count}, after {len(lane.parts)} parts")
+    lane.parts.append(body)
+    if number + 1 < count:
+        return None
+    parts, lane.parts = lane.parts, []
+    return memoryview(b"".join(parts))

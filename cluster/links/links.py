@@ -1,0 +1,247 @@
+"""`Links`: listens for other nodes, and is the parent of the links to them.
+
+    Links
+      Link      per node that this one wants to reach, or that has reached it
+
+A connection that is accepted here stays here until its greeting is over, because nobody knows before whose it is. When
+both sides have admitted each other, it goes to the `Link` of the node that it comes from. Somebody who opens thousands
+of connections without a greeting ends the oldest of his own only: a node greets within milliseconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING, Any
+
+from thespian.actors import ActorAddress
+
+from ...cluster_settings import DEFAULT_CLUSTER_PORT
+from ...runtime.contract import Address, Sender
+from ...runtime.errors import ProcessDown
+from ...runtime.exit_reason import ExitReason
+from ...runtime.log_format import one_line
+from ...runtime.process import Process
+from .admission import Identity
+from .config import LinkConfig
+from .contract import LinkItems, LinksError, Membership, ToLink, ToLinks, ToLinkWatcher, to_link
+from .handshake import Handshake
+from .link import Connected, Link
+from .messages import MESSAGES
+from .refusals import Refusals
+from .registry import Registry
+from .session import NONCE_BYTES, Acceptor
+
+if TYPE_CHECKING:
+    from ...actors.node.context import NodeContext
+
+log = logging.getLogger("warren.links")
+
+#: Connections in their greeting at a time; one more ends the oldest of them.
+MOST_GREETING = 128
+
+#: Seconds that a greeting may take.
+GREETING_SECONDS = 5.0
+
+#: Connections accepted in one turn.
+ACCEPTS_PER_TURN = 8
+
+#: Connections that may wait in the operating system.
+BACKLOG = 128
+
+#: Seconds without accepting when the node is out of descriptors or memory.
+PAUSE = 0.2
+
+#: Timers: look for greetings that take too long; accept again.
+LATE, ACCEPT = "late greetings", "accept"
+
+
+class Links(Process):
+    """See the module."""
+
+    contract = ToLinks
+    reply_errors = (LinksError,)
+
+    #: What may cross the links; tests have messages of their own.
+    registry: Registry = MESSAGES
+
+    async def on_start(self, sender: Sender, context: NodeContext, node_id: str, incarnation: str) -> tuple[str, int]:
+        settings = context.settings
+        self.own = Identity(context.node_name, node_id, incarnation)
+        self.watchers: list[Address[ToLinkWatcher]] = []
+        self.links: dict[str, Address[ToLink]] = {}
+        self.nodes: dict[str, str] = {}
+        self.peers: dict[str, tuple[str, int]] = {}
+        self.refusals = Refusals(self.now)
+        #: Connections in their greeting by descriptor, the oldest one first, and when each was accepted.
+        self.greeting: dict[int, tuple[Handshake, float]] = {}
+        self.socket: Any = None
+        self.config = await self.run_blocking(LinkConfig.of, settings, self.registry)
+        host = settings.host if settings.cluster_host is None else settings.cluster_host
+        port = DEFAULT_CLUSTER_PORT if settings.cluster_port is None else settings.cluster_port
+        try:
+            family, address = (await self.run_blocking(self.sockets.resolve, host, port))[0]
+            self.socket = self.sockets.listen(family, address, BACKLOG)
+        except OSError as error:
+            raise LinksError(
+                f"cannot listen for other nodes on {host}:{port}: {error.strerror or error}; free that port, or choose "
+                "another one with cluster_host and cluster_port"
+            ) from None
+        self.watch(self.socket.fileno())
+        name = self.socket.getsockname()
+        log.info("%s listens for other nodes on %s:%s", self.own.node, name[0], name[1])
+        return (name[0], name[1])
+
+    # -- what members and watchers say -------------------------------------------------------------
+
+    def on_set_peers(self, sender: Sender, peers: dict[str, tuple[str, int]]) -> None:
+        former, self.peers = self.peers, dict(peers)
+        self.peers.pop(self.own.node, None)
+        for node in former.keys() - self.peers.keys():
+            if node in self.links:
+                self.send(self.links[node], to_link.place(None))
+        for node, place in self.peers.items():
+            if former.get(node) != place or node not in self.links:
+                self.send(self._link(node), to_link.place(place))
+
+    def on_set_membership(self, sender: Sender, membership: Membership) -> None:
+        self.own = self.own._replace(cluster_id=membership.cluster_id, facts=membership.facts, membership=membership)
+        for link in self.links.values():
+            self.send(link, to_link.greet_as(self.own))
+
+    def on_subscribe(self, sender: Sender, watcher: Address[ToLinkWatcher]) -> None:
+        self.watchers.append(watcher)
+        self.monitor(watcher, ("watcher", watcher.actorAddressString))
+        for link in self.links.values():
+            self.send(link, to_link.watched_by(watcher))
+
+    def on_down(self, name: tuple[str, str], reason: ExitReason) -> None:
+        """A watcher has ended."""
+        for watcher in [one for one in self.watchers if one.actorAddressString == name[1]]:
+            self.watchers.remove(watcher)
+            for link in self.links.values():
+                self.send(link, to_link.unwatched_by(watcher))
+
+    def on_disconnect(self, sender: Sender, node: str, reason: str) -> None:
+        if node in self.links:
+            self.send(self.links[node], to_link.end_session(reason))
+
+    async def on_links(self, sender: Sender) -> list[LinkItems]:
+        answers = await self.ask_each([(link, to_link.items()) for link in list(self.links.values())])
+        rows: list[LinkItems] = []
+        for answer in answers:
+            if isinstance(answer, Exception):
+                if not isinstance(answer, ProcessDown):
+                    raise answer
+            else:
+                rows.append(answer)
+        return sorted(rows, key=lambda row: row["node"])
+
+    def _link(self, node: str) -> Address[ToLink]:
+        link = self.links.get(node)
+        if link is None:
+            link = self.links[node] = self.createActor(Link)
+            self.nodes[link.actorAddressString] = node
+            self.send(link, to_link.start(self.config, node, self.own, list(self.watchers)))
+        return link
+
+    def on_child_exited(self, address: ActorAddress) -> None:
+        """A link that nobody needed has ended, or one has crashed. Members that are peers get another one."""
+        node = self.nodes.pop(address.actorAddressString)
+        del self.links[node]
+        if node in self.peers:
+            self.send(self._link(node), to_link.place(self.peers[node]))
+
+    # -- connections that come ---------------------------------------------------------------------
+
+    def on_readable(self, fd: int) -> None:
+        if fd in self.greeting:
+            self._advance(self.greeting[fd][0])
+        elif self.socket is not None and fd == self.socket.fileno():
+            self._accept()
+
+    def on_writable(self, fd: int) -> None:
+        if fd in self.greeting:
+            self._advance(self.greeting[fd][0])
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                sock, address = self.socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                # Out of descriptors or memory, or the other side has hung up. Without a pause the loop would spin.
+                log.warning("cannot accept a connection of another node: %s", error.strerror)
+                self.unwatch(self.socket.fileno())
+                self.start_timer(PAUSE, ACCEPT)
+                return
+            host = str(address[0])
+            if self.refusals.is_waiting(host):
+                sock.close()
+                continue
+            try:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            except OSError:
+                sock.close()
+                continue
+            self._greet(self.sockets.adopt(sock.detach()), f"{host}:{address[1]}")
+
+    def _greet(self, sock: Any, address: str) -> None:
+        if len(self.greeting) >= MOST_GREETING:
+            self._give_up(next(iter(self.greeting)))
+        elif not self.greeting:
+            self.start_timer(GREETING_SECONDS, LATE)
+        handshake = Handshake(sock, Acceptor(self.own, self.config.key, self.random_bytes(NONCE_BYTES)), address)
+        self.greeting[handshake.fd] = (handshake, self.now())
+        self.watch(handshake.fd)
+
+    def _give_up(self, fd: int) -> None:
+        handshake, _ = self.greeting.pop(fd)
+        self.unwatch(fd)
+        handshake.sock.close()
+
+    def _advance(self, handshake: Handshake) -> None:
+        try:
+            step = handshake.advance()
+        except OSError as error:
+            self._give_up(handshake.fd)
+            log.debug("a connection from %s ended in its greeting: %s", handshake.address, error.strerror or error)
+            return
+        if step is None:
+            self.watch(handshake.fd, read=True, write=handshake.wants_write)
+        elif step.greeted is None:
+            self._give_up(handshake.fd)
+            assert step.refused is not None
+            self._refused(handshake.address, step.refused.sentence)
+        else:
+            del self.greeting[handshake.fd]
+            self.unwatch(handshake.fd)
+            self.send(self._link(step.greeted.peer.node), to_link.accepted(Connected(handshake, step.greeted)))
+
+    def _refused(self, address: str, sentence: str) -> None:
+        is_new = self.refusals.add(address.rpartition(":")[0], sentence)
+        if is_new:
+            log.warning("no link with the node at %s: %s", address, one_line(sentence))
+
+    def on_timer(self, payload: str) -> None:
+        if payload == ACCEPT:
+            if self.socket is not None:
+                self.watch(self.socket.fileno())
+            return
+        oldest = self.now() - GREETING_SECONDS
+        for fd, (handshake, since) in list(self.greeting.items()):
+            if since > oldest:
+                break
+            self._give_up(fd)
+            self._refused(handshake.address, f"it has sent no greeting for {GREETING_SECONDS:g} s")
+        if self.greeting:
+            self.start_timer(GREETING_SECONDS, LATE)
+
+    def on_exit(self) -> None:
+        for fd in list(self.greeting):
+            self._give_up(fd)
+        if self.socket is not None:
+            self.unwatch(self.socket.fileno())
+            self.socket.close()
+            self.socket = None

@@ -1,0 +1,87 @@
+"""`Outbox`: the messages to one peer that a round of the loop has produced, and their frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .envelopes import Encoded, Envelopes, body
+from .frames import MAX_FRAME, MAX_HEADER, MSGPACK_TYPE, ONE_WAY, SEND, Buffer, encode_header, frame_head
+
+#: Bytes of messages after which a frame takes no more of them.
+FULL = 262_144
+
+#: Most bytes of the body of a frame: the rest is for the head, the header and the sizes in the body.
+MAX_BODY = MAX_FRAME - MAX_HEADER
+
+
+class Outbox:
+    """Gathers encoded messages by lane."""
+
+    def __init__(self, envelopes: Envelopes) -> None:
+        self.envelopes = envelopes
+        self._waiting: dict[str, list[Encoded]] = {}
+        #: The header of all frames with the same index.
+        self._header = encode_header(SEND, 0, ONE_WAY)
+        self._index = 0
+
+    def add(self, encoded: Encoded) -> None:
+        lane = self._waiting.get(encoded.lane)
+        if lane is None:
+            self._waiting[encoded.lane] = [encoded]
+        else:
+            lane.append(encoded)
+
+    def take(self, index: int) -> Iterator[tuple[str, list[list[Buffer]], int]]:
+        """For each lane with messages: its name, its frames, and the number of messages.
+
+        `index` is the one up to which this node has applied the log.
+        """
+        if index != self._index:
+            self._index = index
+            self._header = encode_header(SEND, 0, ONE_WAY, None, {"i": index})
+        waiting, self._waiting = self._waiting, {}
+        for name, messages in waiting.items():
+            yield name, self._frames(messages), len(messages)
+
+    def _frames(self, messages: list[Encoded]) -> list[list[Buffer]]:
+        frames = []
+        batch: list[Encoded] = []
+        size = 0
+        for message in messages:
+            if batch and size + message.size > FULL:
+                frames += self._frame(batch)
+                batch, size = [], 0
+            batch.append(message)
+            size += message.size
+        return frames + self._frame(batch)
+
+    def _frame(self, batch: list[Encoded]) -> list[list[Buffer]]:
+        """One frame, or one for each part of a message that is too large."""
+        buffers: list[Buffer] = list(body(batch))
+        size = sum(map(len, buffers))
+        if size <= MAX_BODY:
+            return [[frame_head(MSGPACK_TYPE, len(self._header), size), self._header, *buffers]]
+        parts = list(_cut(buffers, MAX_BODY))
+        frames = []
+        for number, part in enumerate(parts):
+            header = encode_header(SEND, 0, ONE_WAY, None, {"i": self._index, "p": [number, len(parts)]})
+            head = frame_head(MSGPACK_TYPE, len(header), sum(map(len, part)))
+            frames.append([head, header, *part])
+        return frames
+
+
+def _cut(buffers: list[Buffer], size: int) -> Iterator[list[Buffer]]:
+    """Cut buffers that follow each other into pieces of `size` bytes; the last one may be shorter."""
+    piece: list[Buffer] = []
+    room = size
+    for buffer in buffers:
+        view = memoryview(buffer)
+        while len(view) > room:
+            piece.append(view[:room])
+            yield piece
+            view = view[room:]
+            piece, room = [], size
+        piece.append(view)
+        room -= len(view)
+    if piece:
+        yield piece
