@@ -33,6 +33,9 @@ log = logging.getLogger("warren.queue")
 #: Bytes of a flush that is so small that no thread looks first whether the disk has room for it.
 UNCHECKED_BYTES = 64 << 10
 
+#: Parts after which a flush writes all the rest, so that it ends even if paging is quicker than the disk.
+MOST_PARTS = 64
+
 
 class Flusher:
     """The jobs of the queue `row` on its segments.
@@ -124,10 +127,17 @@ class Flusher:
         when they have made room, or when nothing is left.
         """
         writer = level.segment_writer
-        # What is published during the parts is left to the whole flush.
-        for _ in range(writer.parts):
-            if not await self._may_flush(level) or not await self._write(level, writer.take_part()):
+        is_whole = is_synced or writer.needs_sync
+        for _ in range(MOST_PARTS):
+            if not writer.parts:
+                break
+            if not await self._may_flush(level):
                 return
+            part = writer.take_part()
+            if part is None:
+                break
+            if not await self._write(level, part) or not is_whole:
+                return  # the rest is still due, and follows when others who wait for a job have had theirs
         if await self._may_flush(level):
             await self._write(level, writer.take_flush(is_synced))
 

@@ -8,7 +8,8 @@ It samples the memory in use from time to time (queue-and-store sections 8.1 and
     memory in use <= limit, alarm        clear the alarm
 
 Between two samples a fast publisher could fill the memory of a small machine. So connections report what they receive,
-and memory is looked at again as soon as they have received `LOOK_SHARE` of the limit.
+and memory is looked at again as soon as they have received `LOOK_SHARE` of the limit. A sample that gives free heap
+back may take long: if as much is received meanwhile, the alarm is raised before the sample is done.
 
 There is no hysteresis, as in RabbitMQ: at the limit publishers are let in for one sample and held back for the next.
 What is measured is the operating-system process in which the monitor runs: on an event loop that is the whole node, and
@@ -63,8 +64,8 @@ class MemoryMonitor(Process):
         self.disk_alarm = False
         #: Bytes that connections have received since memory was looked at.
         self.received = 0
-        #: Whether what they have received has led to a sample, which may wait for heap to be given back.
-        self.is_rechecking = False
+        #: Whether a sample waits for heap to be given back.
+        self.is_sampling = False
         #: When garbage was collected last.
         self.collected_at = -math.inf
 
@@ -106,13 +107,12 @@ class MemoryMonitor(Process):
             return
         self.received = 0
         # Under the alarm publishers are blocked already, and below the limit there is nothing to do.
-        if not self.alarmed and not self.is_rechecking and self.memory.anonymous() > self.limit:
-            self.is_rechecking = True
-            self.spawn(self._recheck())
-
-    async def _recheck(self) -> None:
-        await self._sample()
-        self.is_rechecking = False
+        if not self.alarmed and (used := self.memory.anonymous()) > self.limit:
+            if self.is_sampling:
+                self.used = used
+                self.spawn(self._set_alarm(True))
+            else:
+                self.spawn(self._sample())
 
     def on_down(self, name: str, reason: ExitReason) -> None:
         self.durations.forget(name)
@@ -169,7 +169,9 @@ class MemoryMonitor(Process):
                 seconds += _timed(self.collect)
                 self.collected_at = self.now()
             if self.trim is not None:
+                self.is_sampling = True
                 seconds += await self.run_blocking(_timed, self.trim)
+                self.is_sampling = False
             self.used = self.memory.anonymous()
             self.heap_return.tried(self.now(), seconds, used, self.used)
             log.debug("gave %s of free heap back in %.1f ms", shown_size(max(used - self.used, 0)), seconds * 1000)

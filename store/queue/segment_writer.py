@@ -78,6 +78,11 @@ class SegmentWriter:
         return self.take_flush(True)
 
     @property
+    def needs_sync(self) -> bool:
+        """Whether publishes wait for the next whole flush."""
+        return self._unconfirmed.needs_sync
+
+    @property
     def parts(self) -> int:
         """How many times `take_part` should be called before a flush is taken."""
         return self._index.unflushed_runs // PART_RUNS + self._index.unflushed_bytes // PART_BYTES

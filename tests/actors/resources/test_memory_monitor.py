@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 
@@ -25,6 +26,8 @@ class Machine:
         self.used = 100 * MIB
         self.after_trim = None
         self.trims = 0
+        self.may_trim = threading.Event()
+        self.may_trim.set()
         self.after_collection = None
         self.collections = 0
         self.samples = 0
@@ -44,6 +47,7 @@ class Machine:
 
     def trim(self):
         self.trims += 1
+        self.may_trim.wait(WAIT)
         if self.after_trim is not None:
             self.used = self.after_trim
 
@@ -169,6 +173,22 @@ def test_what_clients_send_brings_the_next_look_forward(machine, start, client, 
     client.tell(monitor, ("received", MIB // 2))
     eventually(lambda: active_alarms() == ("memory",))
     assert machine.samples == samples + 3, "a look, a sample, and one more after heap was given back"
+
+
+def test_what_clients_send_while_heap_is_given_back_raises_the_alarm(
+    machine, start, client, monitor, active_alarms, eventually
+):
+    """Giving heap back may take long. Publishers do not go on meanwhile, and the alarm ends if it was not needed."""
+    start()
+    machine.used, machine.after_trim = 500 * MIB, 300 * MIB
+    machine.may_trim.clear()
+    client.tell(monitor, ("received", 8 * MIB))
+    eventually(lambda: machine.trims)
+    assert active_alarms() == ()
+    client.tell(monitor, ("received", 8 * MIB))
+    eventually(lambda: active_alarms() == ("memory",))
+    machine.may_trim.set()
+    eventually(lambda: active_alarms() == ())
 
 
 def test_little_that_clients_send_brings_no_look(machine, start, client, monitor, sampled):

@@ -43,3 +43,38 @@ def test_bodies_that_come_and_go_take_no_new_pages():
 
     assert page_faults("as it is") > pages // 4
     assert page_faults("kept") < pages // 100
+
+
+#: Allocates and frees memory in four threads at a time, and prints how many heaps there are.
+THREADS = """
+import ctypes, sys, threading
+from warren.runtime.machine.heap import keep_freed_heap
+if sys.argv[1] == "kept":
+    assert keep_freed_heap()
+together = threading.Barrier(4)
+def work():
+    together.wait()
+    blocks = [bytes(2000) for _ in range(1000)]
+    together.wait()
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+output = ctypes.c_void_p(libc.fdopen(1, b"w"))
+libc.malloc_info(0, output)
+libc.fflush(output)
+"""
+
+
+def heaps(kept: str) -> int:
+    done = subprocess.run([sys.executable, "-c", THREADS, kept], cwd="/", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.count("<heap nr=")
+
+
+def test_all_threads_share_one_heap():
+    assert heaps("as it is") > 1
+    assert heaps("kept") == 1
