@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
+from typing import Protocol
 
 from ...actors.disk.errors import StorageError
 from ...actors.metadata.local_log import LocalLog
@@ -47,10 +49,20 @@ RESEND_SECONDS = 1.0
 _DECLARATIONS = (DeclareQueue, DeclareExchange, Bind, CreateVhost)
 
 
+class Agreeing(LogOwner, Protocol):
+    """The process that a `ConsensusLog` belongs to.
+
+    The parts of the log call the log through the process, because the process alone is taken apart when it ends. If
+    they referred to the log, the log and the files that it has open would outlive the process.
+    """
+
+    agreed: ConsensusLog
+
+
 class ConsensusLog:
     """Belongs to `process`, a Metadata, whose `after_batch` calls `begin`.
 
-    owner     is called for what is applied
+    owner     the process again: is called for what is applied
     origin    this node and its incarnation
     send      sends bytes to another node, or drops them if it is not linked
     catch_up  returns when the cluster counts this run of the node as up
@@ -62,7 +74,7 @@ class ConsensusLog:
         self,
         process: Process,
         state: State,
-        owner: LogOwner,
+        owner: Agreeing,
         origin: Origin,
         send: Callable[[str, bytes], None],
         catch_up: Callable[[], Awaitable[object]],
@@ -78,8 +90,8 @@ class ConsensusLog:
         self._led = led
         self._timeout = timeout
         self._local = LocalLog(process, state, owner)
-        self._replicated = ReplicatedState(state, self._report)
-        self._proposals = Proposals(origin, self._complaint)
+        self._replicated = ReplicatedState(state, lambda *what: owner.agreed.report(*what))
+        self._proposals = Proposals(origin, lambda: owner.agreed.complaint())
         self.replication: Replication | None = None
         #: Proposals that came while the log was being begun.
         self._held: list[tuple[Command, Answer, bool]] | None = None
@@ -152,7 +164,8 @@ class ConsensusLog:
         self.begin()
 
     def _begin_replication(self, ballot: Ballot, entries: RaftLog) -> None:
-        raft = Raft(self._origin[0], ballot, entries, self._draw)
+        owner = self._owner
+        raft = Raft(self._origin[0], ballot, entries, partial(_draw, self._process))
         self.replication = Replication(
             self._process,
             raft,
@@ -160,14 +173,11 @@ class ConsensusLog:
             self._replicated,
             self._state.definitions,
             self._send,
-            self._was_replaced,
+            lambda applied: owner.agreed.was_replaced(applied),
             self._proposals.in_force,
-            self._leader_changed,
-            self._every_tick,
+            lambda: owner.agreed.leader_changed(),
+            lambda: owner.agreed.every_tick(),
         )
-
-    def _draw(self, least: int, most: int) -> int:
-        return least + int.from_bytes(self._process.random_bytes(4), "big") % (most - least + 1)
 
     def close(self) -> None:
         """See `Log`."""
@@ -238,13 +248,13 @@ class ConsensusLog:
                 self.replication.propose(batches)
         self.replication.pump()
 
-    def _every_tick(self) -> None:
+    def every_tick(self) -> None:
         now = self._process.now()
         self._proposals.expire(now)
         if self.replication is not None and self.replication.has_leader:
             self.replication.propose(self._proposals.sent_before(now - RESEND_SECONDS, now))
 
-    def _leader_changed(self) -> None:
+    def leader_changed(self) -> None:
         replication = self.replication
         if replication is not None and replication.has_leader:
             # What the last leader had not committed may be lost.
@@ -254,7 +264,7 @@ class ConsensusLog:
 
     # -- what becomes of proposals ---
 
-    def _report(self, origin: Origin, serial: int, index: int, command: Command, outcome: Outcome) -> None:
+    def report(self, origin: Origin, serial: int, index: int, command: Command, outcome: Outcome) -> None:
         """A command of any node took effect or was refused."""
         is_awaited = origin == self._origin and self._proposals.is_awaited(serial)
         if outcome.applied is not None:
@@ -262,11 +272,11 @@ class ConsensusLog:
         if is_awaited:
             self._proposals.applied(serial, index, outcome)
 
-    def _was_replaced(self, applied: Applied) -> None:
+    def was_replaced(self, applied: Applied) -> None:
         self._proposals.replaced()
         self._owner.replaced(applied)
 
-    def _complaint(self) -> str:
+    def complaint(self) -> str:
         """Why no majority has agreed to a change (CL-37)."""
         assert self.replication is not None
         voters = self.replication.raft.log.members.voters
@@ -328,6 +338,11 @@ class ConsensusLog:
             "in_force": replication.in_force,
             "contact": replication.contact,
         }
+
+
+def _draw(process: Process, least: int, most: int) -> int:
+    """When an election begins: a number from `least` to `most`."""
+    return least + int.from_bytes(process.random_bytes(4), "big") % (most - least + 1)
 
 
 def _adds(state: State, command: Command) -> bool:

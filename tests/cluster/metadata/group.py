@@ -91,11 +91,24 @@ class Member:
         return self.machine.base is not None
 
     @property
+    def has_started(self) -> bool:
+        """Whether it has. Raises the error that the start failed with."""
+        if self.starting.is_here:
+            self.starting.value()
+        return self.starting.is_here
+
+    @property
     def incarnation(self) -> str:
         return str(self.machine.boots)
 
     def kill(self) -> None:
         self.machine.crash()
+
+    def close(self) -> None:
+        if self.is_up:
+            self.kill()
+        if self.directory is not None:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def run_of(self) -> Node:
         return Node(
@@ -157,7 +170,7 @@ class Group:
                 self._links.append((one, other, self.world.link_systems(one.name, other.name)))
         self.world.after_step = self.report_links
         first, *others = self.members
-        self.until(lambda: all(each.starting.is_here for each in self.members))
+        self.until(lambda: all(each.has_started for each in self.members))
         first.ask(to_cluster_metadata.found(first.run_of()))
         for other in others:
             other.ask(to_cluster_metadata.follow())
@@ -173,10 +186,7 @@ class Group:
 
     def close(self) -> None:
         for member in self.members:
-            if member.is_up:
-                member.kill()
-            if member.directory is not None:
-                shutil.rmtree(member.directory, ignore_errors=True)
+            member.close()
 
     def __enter__(self) -> Group:
         return self
@@ -243,6 +253,6 @@ class Group:
     def restart(self, member: Member) -> None:
         """Boot a member that was killed, and have its new run declared up."""
         member.boot()
-        self.until(lambda: member.starting.is_here)
+        self.until(lambda: member.has_started)
         leader = self.wait_for_leader()
         leader.ask(to_metadata.change_definitions(ChangeNodes(up=(member.run_of(),))))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from warren.actors.metadata.contract import to_metadata
+from warren.actors.metadata.state.commands import AddNode, ChangeNodes, RemoveNode
+from warren.amqp.errors import AmqpError
+from warren.cluster.metadata.contract import to_cluster_metadata
+from warren.runtime.sim.world import SimWorld
 
-from .group import Group, V
+from .group import Group, Member, V
 
 
 @pytest.fixture
@@ -28,3 +34,202 @@ def test_what_was_answered_on_one_node_is_in_force_on_all(group, at):
     asked.ask(to_metadata.delete_queue(V, "q", False, False, "c"))
     assert all(member.routing.queue(V, "q") is None for member in group.members)
     group.check_equal()
+
+
+def code_of(answer) -> int | None:
+    """The reply code of the error that an ask was answered with; None if it was answered without one."""
+    assert answer.is_here
+    try:
+        answer.value()
+    except AmqpError as error:
+        return error.code
+    return None
+
+
+def cut(group: Group, *names: str) -> None:
+    """Cut these nodes off from the others."""
+    group.world.partition(list(names), [member.name for member in group.members if member.name not in names])
+
+
+def test_of_two_nodes_that_declare_one_name_at_once_the_second_in_the_log_finds_the_queue(group):
+    one, two, three = group.members
+    asked = [member.begin(member.declare("q")) for member in (one, two)]
+    asked.append(three.begin(three.declare("q", durable=False)))
+    group.until(lambda: all(each.is_here for each in asked))
+    assert sorted(code_of(each) or 0 for each in asked) in ([0, 0, 406], [0, 406, 406])
+    group.check_equal()
+    assert list(group.members[0].queues()) == ["q"]
+
+
+def test_without_a_majority_a_change_gets_541_with_the_number_of_voters_that_can_be_reached(group):
+    """CL-37: neither side of the node that is alone answers a change that only one side has."""
+    leader = group.wait_for_leader()
+    cut(group, leader.name)
+    asked = leader.begin(leader.declare("q"))
+    group.until(lambda: asked.is_here)
+    with pytest.raises(AmqpError, match="metadata cannot be changed now: 1 of 3 voters can be reached") as caught:
+        asked.value()
+    assert caught.value.code == 541
+    others = [member for member in group.members if member is not leader]
+    others[0].ask(others[0].declare("r"))
+    group.world.mend()
+    group.check_equal()
+    assert "r" in leader.queues()
+
+
+def test_a_change_waits_for_the_next_leader_and_takes_effect_once(group):
+    leader = group.wait_for_leader()
+    asked = [member for member in group.members if member is not leader]
+    group.world.run(0.5)
+    answers = [member.begin(member.declare(f"q of {member.name}")) for member in asked]
+    group.world.run_steps(8)
+    leader.kill()
+    group.until(lambda: all(each.is_here for each in answers))
+    assert [code_of(each) for each in answers] == [None, None]
+    group.check_equal()
+    group.restart(leader)
+    group.check_equal()
+    assert sorted(leader.queues()) == sorted(f"q of {member.name}" for member in asked)
+
+
+def test_a_killed_leader_is_replaced_within_a_second(group):
+    leader = group.wait_for_leader()
+    leader.kill()
+    began = group.world.time
+    # The other ends notice at once that the connection is closed: the world closes those of a dead process.
+    group.until(lambda: group.leader() is not None)
+    assert group.world.time - began < 1.5
+
+
+def test_a_node_that_is_silent_delays_answers_for_two_seconds_at_most(group):
+    """CL-31: its lease has ended by then, so it serves nobody."""
+    leader = group.wait_for_leader()
+    silent, asked = [member for member in group.members if member is not leader]
+    cut(group, silent.name)
+    began = group.world.time
+    asked.ask(asked.declare("q"))
+    assert 1.0 < group.world.time - began < 3.0
+    began = group.world.time
+    asked.ask(asked.declare("r"))
+    assert group.world.time - began < 0.2
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_everything_comes_back_when_all_nodes_are_killed_together(group, at):
+    one = group.members[at]
+    one.ask(one.declare("durable"))
+    one.ask(one.declare("transient", durable=False))
+    one.ask(one.bind("durable", "amq.direct"))
+    group.wait_until_level()
+    for member in group.members:
+        member.kill()
+    for member in group.members:
+        member.boot()
+    group.until(lambda: all(member.has_started for member in group.members))
+    group.check_equal()
+    assert one.queues() == {"durable": "running", "transient": "running"}
+    leader = group.wait_for_leader()
+    # Now the cluster learns that all runs are others, in one command.
+    runs = tuple(member.run_of() for member in group.members)
+    leader.ask(to_metadata.change_definitions(ChangeNodes(up=runs)))
+    group.check_equal()
+    assert one.queues() == {"durable": "running"} and one.has_binding("durable", "amq.direct")
+
+
+def test_a_run_that_counts_as_down_changes_nothing(group):
+    """Whatever went with that run is removed already, and would stay for ever."""
+    leader = group.wait_for_leader()
+    late = next(member for member in group.members if member is not leader)
+    leader.ask(to_metadata.change_definitions(ChangeNodes(down=((late.name, late.incarnation),))))
+    with pytest.raises(AmqpError, match=f"{late.name} counts as down in its cluster"):
+        late.ask(late.declare("q"))
+    assert late.queues() == {}
+    leader.ask(to_metadata.change_definitions(ChangeNodes(up=(late.run_of(),))))
+    late.ask(late.declare("q"))
+    group.check_equal()
+
+
+def test_a_node_that_missed_more_than_the_log_keeps_gets_the_state(group, monkeypatch):
+    """CL-24: what has changed meanwhile is shown and performed as if the commands had come."""
+    monkeypatch.setattr("warren.cluster.metadata.replication.KEPT_ENTRIES", 5)
+    monkeypatch.setattr("warren.cluster.metadata.replication.COMPACT_AT", 5)
+    monkeypatch.setattr("warren.cluster.metadata.snapshots.PART_BYTES", 500)
+    leader = group.wait_for_leader()
+    late = next(member for member in group.members if member is not leader)
+    leader.ask(leader.declare("old"))
+    leader.ask(to_metadata.create_vhost("gone"))
+    cut(group, late.name)
+    leader.ask(to_metadata.delete_vhost("gone"))
+    leader.ask(to_metadata.delete_queue(V, "old", False, False, "c"))
+    for number in range(30):
+        leader.ask(leader.declare(f"q{number}", durable=bool(number % 2)))
+    leader.ask(leader.bind("q1", "amq.fanout"))
+    leader.ask(to_metadata.create_vhost("new"))
+    entries = leader.process.agreed.replication.raft.log
+    assert entries.start.index > late.process.agreed.replication.raft.log.last_index
+    group.world.mend()
+    group.check_equal()
+    assert late.routing.vhosts() == leader.routing.vhosts() == (V, "new")
+    assert [row.name for row in late.routing.queues(V)] == [f"q{number}" for number in range(30)]
+    assert [row.name for row in late.routing.route(V, "amq.fanout", ("",))] == ["q1"]
+    # What it got is on its disk, too.
+    late.kill()
+    group.restart(late)
+    group.check_equal()
+
+
+def test_without_disks_a_node_that_returns_gets_everything_again():
+    with Group(has_disks=False) as group:
+        one, two, three = group.members
+        one.ask(one.declare("q"))
+        group.check_equal()
+        three.kill()
+        two.ask(two.declare("r"))
+        assert one.queues() == {"q": "running", "r": "running"}
+
+
+def test_a_removed_node_is_no_voter_any_more(group):
+    leader = group.wait_for_leader()
+    gone = next(member for member in group.members if member is not leader)
+    gone.ask(gone.declare("at home there"))
+    gone.kill()
+    leader.ask(to_metadata.change_definitions(RemoveNode(gone.name)))
+    voters = leader.process.agreed.replication.raft.log
+    group.until(lambda: gone.name not in voters.members.everyone)
+    assert leader.queues() == {}
+    assert sorted(leader.status()["voters"]) == sorted(each.name for each in group.running())
+
+
+def test_a_witness_votes_and_hands_leadership_over(group):
+    leader = group.wait_for_leader()
+    witness = replace(leader.record, role="witness")
+    leader.ask(to_metadata.change_definitions(AddNode(witness)))
+    group.until(lambda: group.leader() not in (None, leader))
+    assert group.leader().status()["witnesses"] == [leader.name]
+
+
+def test_a_node_with_rows_of_its_own_founds_a_cluster_with_them():
+    """The founder's transient rows reach the members, too, though only its memory had them."""
+    world = SimWorld()
+    members = [Member(world, letter, True) for letter in "ab"]
+    one, two = members
+    try:
+        world.run_until(lambda: one.has_started and two.has_started)
+        one.ask(to_metadata.create_vhost(V))
+        one.ask(one.declare("durable"))
+        one.ask(one.declare("transient", durable=False))
+        one.ask(one.bind("transient", "amq.direct"))
+        assert one.status()["role"] == "alone"
+        link = world.link_systems(one.name, two.name)
+        world.run_until(lambda: link.session(one.name) is not None and link.session(two.name) is not None)
+        one.ask(to_cluster_metadata.found(one.run_of()))
+        two.ask(to_cluster_metadata.follow())
+        one.ask(to_metadata.change_definitions(AddNode(two.record)))
+        one.ask(to_metadata.change_definitions(ChangeNodes(up=(two.run_of(),))))
+        two.ask(to_cluster_metadata.barrier())
+        assert two.rows() == one.rows()
+        assert two.queues() == {"durable": "running", "transient": "running"}
+        assert two.has_binding("transient", "amq.direct")
+    finally:
+        for member in members:
+            member.close()
