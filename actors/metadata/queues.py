@@ -81,7 +81,10 @@ class Queues:
         row = self._state.queue(vhost, name)
         if row is None:
             await self._changing.change(DeleteQueue(vhost, name, "", is_ended=True))
-            return 0
+            # Another node may have declared it before this command.
+            row = self._state.queue(vhost, name)
+            if row is None:
+                return 0
         check_owner(row, connection_id)
         if row.type == QUORUM.name and (if_unused or if_empty):
             flag = "if-unused" if if_unused else "if-empty"

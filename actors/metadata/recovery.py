@@ -145,14 +145,21 @@ class Recovery:
                 # The queue was deleted meanwhile.
                 self._changing.forget_queue(vhost, queue_id)
             elif routing.queue(vhost, name) is shown.get(queue_id):
-                states.append((name, queue_id, row.state))
                 news.append(row)
+                if current.state != row.state:
+                    states.append((name, queue_id, row.state))
             elif current.state == "stopped":
                 # It was restarted, which is reported with an address alone.
                 states.append((name, queue_id, "running"))
-        await self._changing.note(SetQueueStates(vhost, tuple(states)))
+        if states:
+            await self._changing.note(SetQueueStates(vhost, tuple(states)))
         for row in news:
-            self._changing.show_own(row)
+            # Agreeing with other nodes takes time, and the queue may be deleted meanwhile.
+            current = state.queue(vhost, row.name)
+            if current is not None and current.queue_id == row.queue_id:
+                self._changing.show_own(row)
+            else:
+                self._changing.forget_queue(vhost, row.queue_id)
 
     def _finish(self, vhost: str) -> None:
         """The table has everything of this virtual host now."""

@@ -62,12 +62,13 @@ class Agreeing(LogOwner, Protocol):
 class ConsensusLog:
     """Belongs to `process`, a Metadata, whose `after_batch` calls `begin`.
 
-    owner     the process again: is called for what is applied
-    origin    this node and its incarnation
-    send      sends bytes to another node, or drops them if it is not linked
-    catch_up  returns when the cluster counts this run of the node as up
-    led       called when the leader or the term has changed
-    timeout   seconds after which a change is refused that no majority has agreed to
+    owner        the process again: is called for what is applied
+    origin       this node and its incarnation
+    send         sends bytes to another node, or drops them if it is not linked
+    catch_up     returns when the cluster counts this run of the node as up
+    led          called when the leader or the term has changed
+    holds_lease  whether this node may act as a part of the majority now
+    timeout      seconds after which a change is refused that no majority has agreed to
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class ConsensusLog:
         send: Callable[[str, bytes], None],
         catch_up: Callable[[], Awaitable[object]],
         led: Callable[[], None],
+        holds_lease: Callable[[], bool],
         timeout: float,
     ) -> None:
         self._process = process
@@ -88,6 +90,7 @@ class ConsensusLog:
         self._send = send
         self._catch_up = catch_up
         self._led = led
+        self._holds_lease = holds_lease
         self._timeout = timeout
         self._local = LocalLog(process, state, owner)
         self._replicated = ReplicatedState(state, lambda *what: owner.agreed.report(*what))
@@ -199,17 +202,19 @@ class ConsensusLog:
     def _is_done(self, command: Command, answer: Answer) -> bool:
         """Answer a declaration that changes nothing as soon as what it has found is in force; False for all others.
 
-        Only if no command of this node is on the way: it might be about the same name.
+        Only if no command of this node is on the way, which might be about the same name, and only if this node holds
+        a lease: no change that this node has not applied is answered anywhere then.
         """
         assert self.replication is not None
-        if self._proposals or not isinstance(command, _DECLARATIONS):
+        if self._proposals or not isinstance(command, _DECLARATIONS) or not self._holds_lease():
             return False
         try:
             if additions(self._state, command):
                 return False
             outcome = Outcome(_NOTHING)
         except (AmqpError, DefinitionError) as error:
-            outcome = Outcome(None, error)
+            # Without the frames of this call, which would keep the log and its files alive.
+            outcome = Outcome(None, error.with_traceback(None))
         if self.replication.in_force >= self.replication.applied:
             answer(outcome)
         else:

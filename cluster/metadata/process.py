@@ -48,6 +48,7 @@ class ClusterMetadata(Metadata):
             self._send_to,
             self._await_up,
             self._tell_watchers,
+            self._holds_lease,
             context.settings.channel_operation_timeout / 1000,
         )
         self.register(CONSENSUS_NAME)
@@ -57,6 +58,9 @@ class ClusterMetadata(Metadata):
         address = self.named_address(node, CONSENSUS_NAME)
         if address is not None:
             self.send(address, to_cluster_metadata.consensus(self._context.node_name, data))
+
+    def _holds_lease(self) -> bool:
+        return self._context.lease.holds(self.now())
 
     async def _await_up(self) -> None:
         members = self.named_address(self._context.node_name, MEMBERS_NAME)

@@ -68,7 +68,7 @@ class ReplicatedState:
                 self._check_run(origin, command)
                 applied = apply(self._state, command)
             except (AmqpError, DefinitionError) as error:
-                self._report(origin, serial, entry.index, command, Outcome(None, error))
+                self._report(origin, serial, entry.index, command, Outcome(None, error.with_traceback(None)))
                 continue
             self._note(command, applied)
             self._report(origin, serial, entry.index, command, Outcome(applied))

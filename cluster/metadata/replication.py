@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ...actors.disk.disk_retry import DiskRetry
@@ -165,8 +164,7 @@ class Replication:
             elif isinstance(each, wire.SnapshotPart):
                 self._part_arrived(node, each)
             elif isinstance(each, wire.SnapshotTaken):
-                if node in self._senders and self._senders[node].taken(each):
-                    del self._senders[node]
+                self._part_taken(node, each)
             else:
                 self.raft.step(each)
         self._process.request_turn()
@@ -397,13 +395,22 @@ class Replication:
         log.info("%s gets the cluster's metadata as of entry %d", node, mark.index)
         parts = await pack_snapshot(self._process, self._state.rows())
         if self.leads:
-            sender = SnapshotSender(self.raft.term, mark, parts, partial(self._say, node))
-            self._senders[node] = sender
+            sender = self._senders[node] = SnapshotSender(self.raft.term, mark, parts)
+            for part in sender.begin():
+                self._say(node, part)
 
     def _term_at(self, index: int) -> int:
         term = self.raft.log.term_at(index)
         assert term is not None
         return term
+
+    def _part_taken(self, node: str, answer: wire.SnapshotTaken) -> None:
+        sender = self._senders.get(node)
+        if sender is not None:
+            for part in sender.taken(answer):
+                self._say(node, part)
+            if sender.is_last(answer):
+                del self._senders[node]
 
     def _part_arrived(self, node: str, part: wire.SnapshotPart) -> None:
         if part.term < self.raft.term:

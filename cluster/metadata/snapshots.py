@@ -6,7 +6,7 @@ part that is lost, or that comes too late, ends the attempt: the core of consens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import islice
 
 from ...runtime.process import Process
@@ -42,31 +42,36 @@ async def pack_snapshot(process: Process, rows: Iterable[Change]) -> list[bytes]
 
 
 class SnapshotSender:
-    """Sends the parts of one snapshot to one member."""
+    """Which parts of one snapshot go to one member, and when."""
 
-    def __init__(self, term: int, mark: Mark, parts: list[bytes], say: Callable[[wire.Said], None]) -> None:
+    def __init__(self, term: int, mark: Mark, parts: list[bytes]) -> None:
         self._term = term
         self._mark = mark
         self._parts = parts
-        self._say = say
         self._next = 0
         self._silent = 0
-        for _ in range(MOST_PARTS):
-            self._send_next()
 
-    def _send_next(self) -> None:
-        if self._next < len(self._parts):
-            part = self._parts[self._next]
-            self._say(wire.SnapshotPart(self._term, self._mark, self._next, len(self._parts), part))
-            self._next += 1
+    def begin(self) -> list[wire.SnapshotPart]:
+        """The first parts to send."""
+        return [part for _ in range(MOST_PARTS) for part in self._next_part()]
 
-    def taken(self, answer: wire.SnapshotTaken) -> bool:
-        """A part has arrived; return whether it was the last one."""
+    def _next_part(self) -> list[wire.SnapshotPart]:
+        if self._next == len(self._parts):
+            return []
+        self._next += 1
+        number = self._next - 1
+        return [wire.SnapshotPart(self._term, self._mark, number, len(self._parts), self._parts[number])]
+
+    def taken(self, answer: wire.SnapshotTaken) -> list[wire.SnapshotPart]:
+        """A part has arrived; return what to send now."""
         if answer.index != self._mark.index:
-            return False
+            return []
         self._silent = 0
-        self._send_next()
-        return answer.number == len(self._parts) - 1
+        return self._next_part()
+
+    def is_last(self, answer: wire.SnapshotTaken) -> bool:
+        """Whether this part is the last one of this snapshot."""
+        return answer.index == self._mark.index and answer.number == len(self._parts) - 1
 
     def tick(self, ticks: int) -> bool:
         """Time has passed; return False if the member has been silent for too long."""
