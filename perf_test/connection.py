@@ -164,21 +164,22 @@ class Connection:
             raise ConnectionFailed(f"lost the connection to {self._where}: {error.strerror}") from error
         self.unsent = rest or None
 
-    def receive(self) -> bytes:
-        """What has arrived since the last call; empty if nothing has. Raises ConnectionFailed at the end."""
+    def receive_into(self, room: memoryview) -> int:
+        """Write what has arrived into `room`, and return how many bytes. Raises ConnectionFailed at the end."""
         try:
-            data = self.socket.recv(RECEIVE_BYTES)
+            size = self.socket.recv_into(room)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return b""
+            return 0
         except OSError as error:
             raise ConnectionFailed(f"lost the connection to {self._where}: {error.strerror}") from error
-        if not data:
+        if not size:
             raise ConnectionFailed(f"the broker at {self._where} hung up")
-        if isinstance(self.socket, ssl.SSLSocket):
-            # The selector does not see what the TLS layer has decrypted already.
-            while self.socket.pending():
-                data += self.socket.recv(self.socket.pending())
-        return data
+        return size
+
+    @property
+    def has_decrypted(self) -> bool:
+        """Whether the TLS layer has input that it has decrypted already, which a selector does not see."""
+        return isinstance(self.socket, ssl.SSLSocket) and self.socket.pending() > 0
 
     def handle(self, kind: int, payload: bytes) -> Method | None:
         """Handle a frame that is no content: note `connection.blocked`, and return any other method.

@@ -76,7 +76,7 @@ class Consumer:
         return 0 < self._options.consumer_messages <= self.received
 
     def receive(self) -> None:
-        self._reader.feed(self.connection.receive())
+        self._reader.receive(self.connection.receive_into)
         self._pace()
         if not self.resumes_at:
             self.send_acks()

@@ -4,6 +4,9 @@ A delivery is a method frame, a header frame and body frames. Deliveries of one 
 body size are equal have equal lengths, so they stand in the input at equal distances. `DeliveryReader` takes the first
 one apart, and checks with strided slices that those which follow have the same framing. It counts them all at once:
 a million of them cost what a thousand single ones do.
+
+The input is received into one buffer and read there. Copies of it, and new memory for each read from the socket, cost
+more than everything else that a consumer does.
 """
 
 from __future__ import annotations
@@ -23,16 +26,22 @@ _LONG = Struct(">Q").unpack_from
 _BODY_SIZE_AT = 7 + 4
 _OVERHEAD = 8
 
+#: Bytes of the buffer at first. It grows for a message that is larger.
+BUFFER_BYTES = 512 << 10
+
 
 class Batch(NamedTuple):
-    """Deliveries that are alike: they lie in `data` from `start` on, one every `length` bytes."""
+    """Deliveries that are alike: they lie in `data` from `start` on, one every `length` bytes.
+
+    `data` is the reader's buffer, so a batch is good until its receiver returns.
+    """
 
     channel: int
     messages: int
     #: The tags of the first and of the last.
     first_tag: int
     last_tag: int
-    data: bytes
+    data: bytearray
     start: int
     length: int
     #: Where a body begins in its delivery; None if the body is empty.
@@ -54,11 +63,18 @@ class DeliveryReader:
     def __init__(self, on_batch: Callable[[Batch], None], on_frame: Callable[[int, int, bytes], None]) -> None:
         self._on_batch = on_batch
         self._on_frame = on_frame
-        self._rest = b""
+        self._buffer = bytearray(BUFFER_BYTES)
+        #: Bytes at the beginning of the buffer that are not read yet: a message that is not complete.
+        self._filled = 0
 
-    def feed(self, data: bytes) -> None:
-        buffer = self._rest + data if self._rest else data
-        at, end = 0, len(buffer)
+    def receive(self, read: Callable[[memoryview], int]) -> None:
+        """Have `read` write into the buffer and return how many bytes, and report all messages that are complete."""
+        if self._filled == len(self._buffer):
+            self._buffer.extend(bytes(self._filled))
+        buffer = self._buffer
+        with memoryview(buffer)[self._filled :] as room:
+            end = self._filled + read(room)
+        at = 0
         while at + _OVERHEAD <= end:
             kind, channel, size = HEAD.unpack_from(buffer, at)
             if at + _OVERHEAD + size > end:
@@ -68,25 +84,23 @@ class DeliveryReader:
                 shape = _shape(buffer, at, end, ids == _RETURN)
                 if shape is None:
                     break
-                at = self._read(buffer, at, end, channel, shape, ids == _RETURN)
+                at = self._read(at, end, channel, shape, ids == _RETURN)
             else:
-                self._on_frame(kind, channel, buffer[at + 7 : at + 7 + size])
+                self._on_frame(kind, channel, bytes(buffer[at + 7 : at + 7 + size]))
                 at += _OVERHEAD + size
-        self._rest = buffer[at:]
+        if at:
+            buffer[: end - at] = buffer[at:end]
+        self._filled = end - at
 
-    def _read(self, buffer: bytes, at: int, end: int, channel: int, shape: _Shape, is_returned: bool) -> int:
+    def _read(self, at: int, end: int, channel: int, shape: _Shape, is_returned: bool) -> int:
         """Report the deliveries of this shape that begin at `at`, and return where they end."""
-        length = shape.length
-        count = (end - at) // length
-        if count > 1 and not is_returned:
-            piece = buffer if at == 0 and count * length == end else buffer[at : at + count * length]
+        buffer, length = self._buffer, shape.length
+        count = 1 if is_returned else (end - at) // length
+        if count > 1:
             for position in shape.fixed:
-                column = piece[position::length]
+                column = buffer[at + position : at + count * length : length]
                 if column.count(column[0]) != count:
-                    count = count - len(column.lstrip(column[:1]))  # up to the first that differs
-                    piece = piece[: count * length]
-        else:
-            count = 1
+                    count -= len(column.lstrip(column[:1]))  # up to the first that differs
         tag_at = at + shape.tag_at
         first = last = 0
         if not is_returned:
@@ -98,7 +112,7 @@ class DeliveryReader:
         return at + count * length
 
 
-def _shape(buffer: bytes, at: int, end: int, is_returned: bool) -> _Shape | None:
+def _shape(buffer: bytearray, at: int, end: int, is_returned: bool) -> _Shape | None:
     """How the message at `at` is framed; None if it is not complete."""
     header_at = at + _OVERHEAD + HEAD.unpack_from(buffer, at)[2]
     if header_at + _BODY_SIZE_AT + 8 > end:

@@ -178,7 +178,7 @@ class Producer:
     # -- what arrives ---
 
     def receive(self) -> None:
-        self._reader.feed(self.connection.receive())
+        self._reader.receive(self.connection.receive_into)
 
     def _returned(self, batch: Batch) -> None:
         self._statistics.current.returned += batch.messages

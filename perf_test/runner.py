@@ -18,6 +18,9 @@ from .topology import Topology
 #: Seconds that a test with a number of messages waits for more of them, once none arrives any more.
 DRAIN_SECONDS = 2.0
 
+#: Bytes that are read at once from the connection that only declares, and then receives heartbeats.
+HEARTBEATS = 4096
+
 #: The longest wait, in seconds, so that an interrupt is noticed soon.
 LONGEST_WAIT = 0.5
 
@@ -122,7 +125,7 @@ class Runner:
         for key, events in self._selector.select(seconds):
             agent = key.data
             if isinstance(agent, Connection):
-                agent.receive()  # heartbeats; a broker that goes away raises
+                agent.receive_into(memoryview(bytearray(HEARTBEATS)))  # a broker that goes away raises
                 continue
             if events & selectors.EVENT_WRITE:
                 agent.connection.send_rest()
@@ -130,6 +133,8 @@ class Runner:
                     agent.send_acks()
             if events & selectors.EVENT_READ:
                 agent.receive()
+                while agent.connection.has_decrypted:
+                    agent.receive()
 
     def _watch(self, agent: Producer | Consumer) -> None:
         """Have the selector watch for what the agent waits for."""

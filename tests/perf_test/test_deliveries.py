@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from warren.amqp import methods
 from warren.amqp.decoding import decode_method
 from warren.amqp.frames import build_content, heartbeat, method_frame, split_frames
-from warren.perf_test.deliveries import Batch, DeliveryReader
+from warren.perf_test.deliveries import BUFFER_BYTES, Batch, DeliveryReader
 
 #: Deliveries that are alike, and how many of them follow each other.
 _alike = st.tuples(
@@ -48,6 +48,20 @@ def slowly(data):
     return [tuple(each) for each in found]
 
 
+def feed(reader, data):
+    """Have the reader receive `data`, at most as much at a time as it has room for."""
+    rest = memoryview(data)
+
+    def read(room):
+        nonlocal rest
+        size = min(len(room), len(rest))
+        room[:size], rest = rest[:size], rest[size:]
+        return size
+
+    while rest:
+        reader.receive(read)
+
+
 def fast(data, cuts):
     found, others = [], []
 
@@ -57,13 +71,13 @@ def fast(data, cuts):
             if batch.body_at is not None:
                 at = batch.start + index * batch.length + batch.body_at
                 size = int.from_bytes(batch.data[at - 4 : at], "big")
-                body = batch.data[at : at + size]
+                body = bytes(batch.data[at : at + size])
             found.append((batch.channel, batch.first_tag + index, body))
 
     reader = DeliveryReader(on_batch, lambda *frame: others.append(frame))
     places = [0, *sorted(cuts), len(data)]
     for start, stop in zip(places, places[1:]):
-        reader.feed(data[start:stop])
+        feed(reader, data[start:stop])
     return found, len(others)
 
 
@@ -80,5 +94,12 @@ def test_it_finds_what_a_slow_reader_finds(groups, data):
 def test_deliveries_that_are_alike_are_one_batch():
     """Otherwise the test would be the limit and not the broker."""
     batches = []
-    DeliveryReader(batches.append, lambda *frame: None).feed(stream([("c", 1, "key", b"\x00\x00", 12, 1000)]))
+    feed(DeliveryReader(batches.append, lambda *frame: None), stream([("c", 1, "key", b"\x00\x00", 12, 1000)]))
     assert [batch.messages for batch in batches] == [1000]
+
+
+def test_a_message_may_be_larger_than_the_buffer():
+    size = 3 * BUFFER_BYTES
+    found, _ = fast(stream([("c", 1, "key", b"\x00\x00", size, 2), ("c", 1, "key", b"\x00\x00", 5, 40)]), [])
+    assert [tag for _, tag, _ in found] == list(range(1, 43))
+    assert {len(body) for _, _, body in found} == {4096 - 8, 5}
