@@ -185,6 +185,12 @@ class Settings:
         (False, 0), "(global, messages): prefetch until the client sends `basic.qos`; 0 messages is no limit"
     )
 
+    queue_master_locator: str = setting(
+        "client-local",
+        "where a new queue is at home in a cluster, unless its arguments or a policy say it",
+        choices=("client-local", "min-masters", "random"),
+    )
+
     # -- flow control ---
     # FC-1
     credit_flow_default_credit: tuple[int, int] = setting(
@@ -476,6 +482,7 @@ class NodeKeywords(TypedDict, total=False):
     channel_tick_interval: int
     channel_operation_timeout: int
     default_consumer_prefetch: tuple[bool, int]
+    queue_master_locator: str
     credit_flow_default_credit: tuple[int, int]
     msg_store_credit_disc_bound: tuple[int, int]
     output_buffer_limit: int

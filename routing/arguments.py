@@ -32,6 +32,8 @@ MAX_SHARDS = 256
 
 #: The arguments of sharded queues. `x-shards` is a short name of the first.
 SHARD_COUNTS = ("x-warren-shards", "x-shards")
+#: How the node is chosen where the queue is at home.
+MASTER_LOCATOR = "x-queue-master-locator"
 SHARD_POLICY, SHARD_ORDER = "x-warren-shard-policy", "x-warren-shard-order"
 
 #: The letters of integer types.
@@ -392,7 +394,7 @@ QUEUE_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-queue-mode", _check_queue_mode),
     ("x-queue-version", _check_queue_version),
     ("x-single-active-consumer", _check_bool),
-    ("x-queue-master-locator", _accept),
+    (MASTER_LOCATOR, _accept),
     ("x-quorum-initial-group-size", _check_group_size),
     ("x-delivery-limit", _check_delivery_limit),
     ("x-max-age", _check_max_age),

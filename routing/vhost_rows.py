@@ -8,6 +8,7 @@ hundred thousand.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import TypeVar
@@ -43,7 +44,7 @@ def default_exchanges(vhost: str) -> list[ExchangeRow]:
 class VhostRows:
     """The rows of one virtual host; at first it has the default exchanges. Readers must not change the dictionaries."""
 
-    __slots__ = ("vhost", "exchanges", "queues", "by_owner", "shard_count", "_by_source", "_by_destination")
+    __slots__ = ("vhost", "exchanges", "queues", "by_owner", "shard_count", "homes", "_by_source", "_by_destination")
 
     def __init__(self, vhost: str) -> None:
         self.vhost = vhost
@@ -51,6 +52,8 @@ class VhostRows:
         self.queues: dict[str, QueueRow] = {}
         #: How many of the queues are shards. A limit on queues does not count them (FC-89).
         self.shard_count = 0
+        #: How many queues are at home on each node.
+        self.homes: Counter[str] = Counter()
         #: By connection id: the names of its exclusive queues. Shards are left out: they go with their logical queue.
         self.by_owner: dict[str, dict[str, None]] = {}
         # The value of a binding is whether it is durable. Its ends cannot change that without taking the binding along.
@@ -116,6 +119,11 @@ class VhostRows:
         """Add a queue, or replace its row and keep its bindings."""
         if row.shard_of is not None and row.name not in self.queues:
             self.shard_count += 1
+        before = self.queues.get(row.name)
+        if before is None or before.node != row.node:
+            self.homes[row.node] += 1
+            if before is not None:
+                self.homes[before.node] -= 1
         self.queues[row.name] = row
         if row.exclusive_owner is not None and row.shard_of is None:
             self.by_owner.setdefault(row.exclusive_owner, {})[row.name] = None
@@ -134,6 +142,7 @@ class VhostRows:
     def remove_queue(self, name: str) -> list[Change]:
         """Remove a queue, which must exist, with its bindings and what goes with them (AB-77, AB-86)."""
         row = self.queues.pop(name)
+        self.homes[row.node] -= 1
         self.shard_count -= row.shard_of is not None
         if row.exclusive_owner is not None and row.shard_of is None:
             _discard(self.by_owner, row.exclusive_owner, name)
@@ -179,6 +188,7 @@ class VhostRows:
         changes += [ExchangeRemoved(row) for row in self.exchanges.values()]
         for rows in (self.exchanges, self.queues, self.by_owner, self._by_source, self._by_destination):
             rows.clear()
+        self.homes.clear()
         self.shard_count = 0
         return changes
 

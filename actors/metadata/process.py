@@ -17,6 +17,7 @@ Commands of other nodes of a cluster are applied in the same way (`log`); those 
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ from ..node.peers import CHANNELS, METADATA_NAME, QUEUES, short_name
 from .changing import Changing
 from .contract import ToMetadata
 from .exchanges import Exchanges
+from .homes import Homes
 from .info_items import InfoItems, binding_items, exchange_items, queue_items
 from .live_policies import LivePolicies
 from .local_log import LocalLog
@@ -93,6 +95,7 @@ class Metadata(Process):
     vhosts: VirtualHosts
     queues: Queues
     exchanges: Exchanges
+    homes: Homes
     owner_waiters: OwnerWaiters
 
     def __init__(self) -> None:
@@ -108,12 +111,11 @@ class Metadata(Process):
         self.sessions, self.events = context.sessions, context.events
         routing, state, name, data_dir = context.routing, self.state, context.node_name, context.settings.data_dir
         self.routing = routing
-        #: Where new queues are: the node that decides, and all that keep their messages.
-        self.home = name, (name,)
+        self.homes = Homes(name, context.settings.queue_master_locator, state, self.random_bytes)
         self.policies = LivePolicies(self, name, routing, state.definitions)
         self.changing = Changing(self, node, routing, state, self.log, self.policies, context)
         self.exchanges = Exchanges(self, self.log, self.changing, self._answer_with)
-        self.queues = Queues(self, routing, state, self.changing, self.policies, name, data_dir is not None)
+        self.queues = Queues(self, routing, state, self.changing, self.policies, self.homes, name, data_dir is not None)
         self.owner_waiters = OwnerWaiters(self, routing)
         self.vhosts = VirtualHosts(
             routing, self.changing, self.queues, self.turns, watching_exchanges(context.settings)
@@ -277,6 +279,8 @@ class Metadata(Process):
         server_named = not name
         if server_named:
             name = generated_name("amq.gen", self.random_bytes(16))
+        kind, is_exclusive = queue_type(arguments), exclusive_owner is not None
+        home = self.homes.choose(vhost, name, kind, arguments, is_exclusive)
         row = QueueRow(
             vhost,
             name,
@@ -286,13 +290,18 @@ class Metadata(Process):
             auto_delete,
             exclusive_owner,
             arguments,
-            queue_type(arguments),
+            kind,
             "running",
             None,
-            *self.home,
+            home,
+            (home,),
             shard_count(arguments),
         )
-        shards = new_shards(row, [self.random_bytes(16).hex() for _ in range(min(row.shards, MAX_SHARDS))])
+        shards = tuple(
+            replace(shard, node=place, replicas=(place,))
+            for shard in new_shards(row, [self.random_bytes(16).hex() for _ in range(min(row.shards, MAX_SHARDS))])
+            for place in (self.homes.choose(vhost, name, kind, arguments, is_exclusive),)
+        )
         self.turns.take((vhost, name), sender, self.queues.declare, DeclareQueue(row, server_named, by, shards))
 
     def on_delete_queue(

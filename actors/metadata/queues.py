@@ -28,6 +28,7 @@ from ...seams import seam
 from ..queue.contract import to_queue
 from .changing import Changing
 from .contract import ToMetadata, to_metadata
+from .homes import Homes
 from .live_policies import LivePolicies
 from .restart_waiters import RestartWaiters
 from .state.commands import DeclareQueue, DeleteQueue, RestartQueue, SetQueueStates
@@ -48,6 +49,7 @@ class Queues:
         state: State,
         changing: Changing,
         policies: LivePolicies,
+        homes: Homes,
         here: str,
         is_durable: bool,
     ) -> None:
@@ -56,6 +58,7 @@ class Queues:
         self._state = state
         self._changing = changing
         self._policies = policies
+        self._homes = homes
         #: The name of this node.
         self._here = here
         #: Whether durable queues outlive their processes.
@@ -68,13 +71,17 @@ class Queues:
 
     async def declare(self, command: DeclareQueue) -> tuple[QueueRow, bool]:
         """Return the queue's row, and whether the queue is new."""
-        applied = await self._changing.change(command)
+        try:
+            applied = await self._changing.change(command)
+        finally:
+            for row in (command.row, *command.shards):
+                self._homes.declared(row.node)
         vhost, name = command.row.vhost, command.row.name
-        row = self._routing.queue(vhost, name)
-        if row is None:
+        shown = self._routing.queue(vhost, name)
+        if shown is None:
             # It has ended by itself since, or its virtual host is being started.
             raise queue_unavailable(vhost, name, "", command.row.node)
-        return row, bool(applied.changes)
+        return shown, bool(applied.changes)
 
     async def delete(self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str, by: str) -> int:
         """Return the number of ready messages that the queue had."""

@@ -278,7 +278,7 @@ class Nodes:
         """Have new queues at home on this node, whoever declares them."""
         for each in self.nodes:
             if self.nodes[each].base is not None:
-                self.metadata(each).home = f"warren@{name}", (f"warren@{name}",)
+                self.metadata(each).homes.choose = lambda *question: f"warren@{name}"
 
     def crash(self, process: Any) -> None:
         """Have a process crash at its next message."""
