@@ -135,5 +135,5 @@ class ClusterMetadata(Metadata):
     async def on_link_down(self, sender: Sender, node: str, reason: str) -> None:
         self.agreed.link_down(node)
 
-    async def on_link_refused(self, sender: Sender, node: str, sentence: str) -> None:
+    async def on_link_refused(self, sender: Sender, node: str, sentence: str, is_gone: bool) -> None:
         """A node that was never linked changes nothing; a link that is lost is reported by `link_down`."""

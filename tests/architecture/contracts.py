@@ -1,4 +1,4 @@
-"""Compares the processes of `warren.actors` with their contracts.
+"""Compares the processes of `warren.actors` and `warren.cluster` with their contracts.
 
 A process names its contract in the class attribute `contract`. Its handlers `on_<name>` must be exactly the messages of
 the contract, with the same parameters, annotations and defaults; annotations are compared as text. The answer must fit
@@ -16,14 +16,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import warren.actors
+import warren.cluster
 from warren.runtime.contract import Contract
 from warren.runtime.process import EVENTS, Process
 
 
 def processes() -> list[type[Process]]:
-    """The process classes that `warren.actors` defines."""
+    """The process classes of `warren.actors` and `warren.cluster`."""
     modules = [
-        importlib.import_module(found.name) for found in pkgutil.walk_packages(warren.actors.__path__, "warren.actors.")
+        importlib.import_module(found.name)
+        for room in (warren.actors, warren.cluster)
+        for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
     ]
     return sorted(
         {
