@@ -143,8 +143,9 @@ class Node:
         return f"--- the end of the log of {self.name} ---\n{data[-size:].decode(errors='replace')}"
 
     def kill(self) -> None:
-        """SIGKILL."""
-        self._signal(signal.SIGKILL)
+        """SIGKILL, if the process has not ended by itself."""
+        with suppress(ProcessLookupError):
+            self._signal(signal.SIGKILL)
         self._ended()
 
     def pause(self) -> None:

@@ -85,6 +85,8 @@ class Rounds:
         except BaseException:
             for worker in self.workers:
                 worker.abandon()
+            # Clients may wait for an answer that no node can give meanwhile.
+            self.nodes.heal()
             self._join_workers(ABANDON_SECONDS)
             raise
         for worker in self.workers:
