@@ -12,6 +12,9 @@ Two things stop the reading of the socket. *Reasons* (no credit, a memory or dis
 move the connection to `blocked` (AB-33, FC-24). *Pauses* (a client that does not take its output, FC-35; too many
 waiting methods, FC-34; enough events for one turn) stop it at once. Input that was read before stays in the reader,
 unparsed and in order.
+
+A connection of a node whose lease has ended neither reads nor writes (CL-52): other nodes may have changed what it
+would answer. It goes on when the lease is back; the node closes it if that takes long.
 """
 
 from __future__ import annotations
@@ -59,6 +62,7 @@ log = logging.getLogger("warren.connection")
 SEND_HEARTBEAT = "send heartbeat"
 CHECK_HEARTBEAT = "check heartbeat"
 HANDSHAKE_TIMEOUT = "handshake"
+LEASE_CHECK = "lease"
 
 #: Connections that are not open yet share their turns, and so do those whose client is gone: a thousand clients may
 #: come or go at once, and each login may cost a TLS handshake.
@@ -75,6 +79,10 @@ METHOD_COUNTS = 16
 
 #: The pause of a connection that has handled as many events as it may in one turn.
 TURN_PAUSE = "turn"
+
+#: The pause of a connection whose node has no lease, and the seconds between two looks at whether it has one again.
+LEASE_PAUSE = "lease"
+LEASE_SECONDS = 0.05
 
 #: Reads of one turn while a large body arrives. Other processes have their turn after that many.
 READS_MAX = 4
@@ -197,6 +205,9 @@ class Connection(Process):
         if self.state == "blocked" or self.pauses:
             self.refresh_watch()  # the watch for input ends only now, so that a short block costs no system call
             return
+        if self.context.lease.has_ended(self.now) and self._needs_lease():
+            self._suspend()
+            return
         source = self.input
         unreported = source.take_unreported()
         if unreported:
@@ -313,6 +324,24 @@ class Connection(Process):
             if not self.pauses and self.state != "blocked" and self.sock is not None:
                 self._resume_reading()
 
+    def _suspend(self) -> None:
+        """Neither read nor write, because the node has no lease."""
+        if LEASE_PAUSE not in self.pauses:
+            self.pause(LEASE_PAUSE)
+            self.start_timer(LEASE_SECONDS, LEASE_CHECK)
+        self.refresh_watch()
+
+    def _check_lease(self) -> None:
+        """Go on if the node has a lease again, or if the connection ends."""
+        if self._needs_lease() and self.context.lease.has_ended(self.now):
+            self.start_timer(LEASE_SECONDS, LEASE_CHECK)
+        else:
+            self.unpause(LEASE_PAUSE)
+
+    def _needs_lease(self) -> bool:
+        """Whether the client may receive what only a part of the majority may give, unlike the end of a connection."""
+        return self.state not in ("closing", "closed")
+
     def on_pause_input(self, sender: Sender, number: int, is_paused: bool) -> None:
         (self.pause if is_paused else self.unpause)(_backlog_pause(number))
 
@@ -425,6 +454,9 @@ class Connection(Process):
     def after_batch(self) -> None:
         if self.sock is None or not self.output.size:  # without a socket there may have been no `start` yet
             return
+        if self.context.lease.has_ended(self.now) and self._needs_lease():
+            self._suspend()
+            return
         output = self.output
         try:
             output.write()
@@ -460,6 +492,10 @@ class Connection(Process):
             self.watch(self.fd, *wanted)
 
     def is_write_due(self) -> bool:
+        """Whether there is output that the socket has not taken and that may be written."""
+        return self.has_unsent() and not (LEASE_PAUSE in self.pauses and self._needs_lease())
+
+    def has_unsent(self) -> bool:
         """Whether the socket has not taken all output."""
         return self.output.size > 0
 
@@ -509,6 +545,8 @@ class Connection(Process):
             self.closing.lost("handshake timeout")
         elif payload == CLOSE_TIMER:
             self.closing.hang_up()
+        elif payload == LEASE_CHECK:
+            self._check_lease()
 
     def on_exit(self) -> None:
         if self.sock is not None:

@@ -119,7 +119,7 @@ class TlsConnection(Connection):
         if self.tls.has_unsent != self.watching[1]:
             self.refresh_watch()
 
-    def is_write_due(self) -> bool:
+    def has_unsent(self) -> bool:
         return self.output.size > 0 or self.tls.has_unsent
 
     # -- login by certificate ---

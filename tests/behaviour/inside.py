@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from warren.actors.node.process import NodeSupervisor
 from warren.actors.queue.process import Queue
 from warren.routing.table import RoutingTable
 
@@ -29,15 +30,13 @@ class Inside:
         actors = [cell.actor for cell in self._base.cells.values() if isinstance(getattr(cell, "actor", None), Queue)]
         return next(actor for actor in actors if actor.row.name == name)
 
+    def node(self) -> NodeSupervisor:
+        """The process that has started all others."""
+        actors = [getattr(cell, "actor", None) for cell in self._base.cells.values()]
+        return next(actor for actor in actors if isinstance(actor, NodeSupervisor))
+
     def routing(self) -> RoutingTable:
-        node = self.call(
-            lambda: next(
-                cell.actor
-                for cell in self._base.cells.values()
-                if type(getattr(cell, "actor", None)).__name__ == "NodeSupervisor"
-            )
-        )
-        return node.routing
+        return self.call(self.node).routing
 
     def crash(self, name: str) -> None:
         """Crash the queue's process with a message that it cannot handle."""

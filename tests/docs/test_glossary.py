@@ -21,7 +21,15 @@ REPLACED = [
     (
         "leases?",
         "queue expiry",
-        {"store/bodies/", "cluster/", "actors/membership/", "actors/node/context.py", "docs/internals/c"},
+        {
+            "store/bodies/",
+            "cluster/",
+            "actors/connection/process.py",
+            "actors/membership/",
+            "actors/node/context.py",
+            "docs/cluster.md",
+            "docs/internals/c",
+        },
     ),
     ("on[ _]their[ _]way", "in flight", set()),
     ("patience", "a timeout", set()),
