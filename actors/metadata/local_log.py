@@ -38,6 +38,7 @@ from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ...seams import seam
 from ...store.data_dir.data_dir import DataDir
+from ...store.data_dir.log_tables import LogFound
 from ...store.data_dir.metadata_store import Change, MetadataError, MetadataStore, MetadataWriteError
 from ..disk.disk_retry import DiskRetry
 from ..disk.errors import StorageError
@@ -113,8 +114,28 @@ class LocalLog:
         """See `Log`."""
         if directory is None:
             return StoredRows()
+        if await self.open_store(directory) is not None:
+            raise StorageError(
+                f"data directory '{directory.path}' belongs to a member of a cluster, and this node may have none. "
+                "Start it with `warren start`, or choose another data_dir"
+            )
+        return await self.load()
+
+    async def open_store(self, directory: DataDir) -> LogFound | None:
+        """Open the metadata store; return the log of consensus, which a directory has that was in a cluster.
+
+        Raises StorageError.
+        """
         try:
             self.store = await self._process.run_blocking(MetadataStore, directory.metadata)
+            return await self._process.run_blocking(self.store.load_log)
+        except MetadataError as error:
+            raise StorageError(str(error)) from None
+
+    async def load(self) -> StoredRows:
+        """The rows of the store. Raises StorageError."""
+        assert self.store is not None
+        try:
             tables = await self._process.run_blocking(self.store.load)
         except MetadataError as error:
             raise StorageError(str(error)) from None

@@ -104,17 +104,15 @@ class ConsensusLog:
 
     async def open(self, directory: DataDir | None) -> StoredRows:
         """See `Log`."""
-        found = await self._local.open(directory)
+        if directory is None:
+            return StoredRows()
+        logged = await self._local.open_store(directory)
+        found = await self._local.load()
         store = self._local.store
-        if store is not None:
-            try:
-                logged = await self._process.run_blocking(store.load_log)
-                rows = await self._process.run_blocking(lambda: list(store.read(TABLE)))
-            except MetadataError as error:
-                raise StorageError(str(error)) from None
-            if logged is not None and logged.start is not None:
-                self._replicated.load(row for row in rows if not isinstance(row, MetadataError))
-                self._begin_replication(*found_on_disk(logged))
+        if logged is not None and logged.start is not None and store is not None:
+            rows = await self._process.run_blocking(lambda: list(store.read(TABLE)))
+            self._replicated.load(row for row in rows if not isinstance(row, MetadataError))
+            self._begin_replication(*found_on_disk(logged))
         return found
 
     async def catch_up(self) -> None:

@@ -12,12 +12,15 @@ which operators make room.
 
 **In force.** A change is answered when every member that runs has applied it (CL-31). The members report to the leader
 up to where they have applied the log; the leader reports to all of them how far everybody has. A member that the leader
-has not heard for `SILENT_TICKS` does not count, so that one that dies delays the answers for that time at most.
+has not heard for `SILENT_TICKS` does not count, so that one that dies delays the answers for that time at most. Nor
+does a member that is more than `LAG_TICKS` behind, as one whose disk refuses writes (CL-32). A leader with such a disk
+hands over.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -55,6 +58,9 @@ BARRIER_TICKS = 20
 #: Applied entries that the log keeps for members that lag (CL-24), and how many more there are when it drops them.
 KEPT_ENTRIES = 5_000
 COMPACT_AT = 1_000
+#: Ticks after which a member that has not applied what was committed then does not count either (CL-32). Its lease has
+#: ended before, so it serves nobody.
+LAG_TICKS = 50
 #: Seconds until a write that was refused is repeated.
 RETRY_SECONDS = 1.0
 
@@ -104,6 +110,8 @@ class Replication:
         #: Up to where each member has applied the log, and what it was told to be in force. Of a leader.
         self._applied_by: dict[str, int] = {}
         self._told: dict[str, int] = {}
+        #: What was committed at each of the last `LAG_TICKS`, the oldest first. Of a leader.
+        self._committed_before = deque([0], LAG_TICKS)
         #: The last entry that this node has applied, and up to where everything is in force.
         self.applied = raft.log.applied
         self.in_force = 0
@@ -237,6 +245,10 @@ class Replication:
             for node in [node for node, sender in self._senders.items() if not sender.tick(ticks)]:
                 del self._senders[node]
                 self.raft.unreachable(node)
+            if self.leads:
+                self._committed_before.extend([self.raft.log.committed] * ticks)
+                if self.is_failing and len(self.raft.log.members.voters) > 1:
+                    self.transfer(None)
             self._members.follow_table()
             self._find_in_force()
             self._repeat_barriers(ticks)
@@ -291,6 +303,7 @@ class Replication:
             log.info("%s leads the cluster's metadata in term %d", leader, led[1])
             self._applied_by.clear()
             self._told.clear()
+            self._committed_before = deque([0], LAG_TICKS)
             if leader != self.raft.node:
                 self._say(leader, wire.Applied(self.applied))
         self._report_leader()
@@ -366,10 +379,13 @@ class Replication:
         leading = self.raft.leading
         if leading is None:
             return
-        index = self.applied
+        self._applied_by[self.raft.node] = self.applied
+        index = self.raft.log.committed
+        due = self._committed_before[0]
         for node in self._members.running():
-            if node != self.raft.node and leading.is_heard(node, SILENT_TICKS):
-                index = min(index, self._applied_by.get(node, 0))
+            applied = self._applied_by.get(node, 0)
+            if applied >= due and (node == self.raft.node or leading.is_heard(node, SILENT_TICKS)):
+                index = min(index, applied)
         if index > self.in_force:
             self._everybody_applied(index)
             for node in self.raft.log.members.everyone:

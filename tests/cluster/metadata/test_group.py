@@ -6,11 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from warren.actors.disk.errors import StorageError
 from warren.actors.metadata.contract import to_metadata
+from warren.actors.metadata.process import Metadata
 from warren.actors.metadata.state.commands import AddNode, ChangeNodes, RemoveNode
 from warren.amqp.errors import AmqpError
 from warren.cluster.metadata.contract import to_cluster_metadata
+from warren.runtime.sim.port import SimPort
 from warren.runtime.sim.world import SimWorld
+from warren.store.data_dir.metadata_store import MetadataStore, MetadataWriteError
 
 from .group import Group, Member, V
 
@@ -233,3 +237,74 @@ def test_a_node_with_rows_of_its_own_founds_a_cluster_with_them():
     finally:
         for member in members:
             member.close()
+
+
+@pytest.fixture
+def full(monkeypatch):
+    """The directories of nodes whose disks refuse writes."""
+    directories: set[str] = set()
+    apply = MetadataStore.apply
+
+    def refuse(store, *arguments):
+        if any(store._path.startswith(directory) for directory in directories):
+            raise MetadataWriteError("No space left on device")
+        apply(store, *arguments)
+
+    monkeypatch.setattr(MetadataStore, "apply", refuse)
+    return directories
+
+
+def test_a_full_disk_delays_the_others_for_three_seconds_at_most(group, full):
+    """CL-32: a member that has not applied what was committed gets no lease, and answers do not wait for it."""
+    leader = group.wait_for_leader()
+    late, asked = [member for member in group.members if member is not leader]
+    full.add(late.directory)
+    began = group.world.time
+    asked.ask(asked.declare("q"))
+    asked.ask(asked.declare("r"))
+    assert group.world.time - began < 7.0
+    full.clear()
+    group.check_equal()
+    assert sorted(late.queues()) == ["q", "r"]
+
+
+def test_a_leader_whose_disk_is_full_hands_over(group, full):
+    leader = group.wait_for_leader()
+    asked = next(member for member in group.members if member is not leader)
+    full.add(leader.directory)
+    asked.ask(asked.declare("q"))
+    group.until(lambda: group.leader() not in (None, leader))
+    full.clear()
+    group.check_equal()
+    assert sorted(leader.queues()) == ["q"]
+
+
+def test_a_sole_voter_with_a_full_disk_refuses_additions_and_keeps_what_it_has_begun(full):
+    """An entry cannot be taken back: it is in force as soon as the disk accepts it."""
+    with Group("a") as group:
+        [one] = group.members
+        one.ask(one.declare("old"))
+        full.add(one.directory)
+        begun = one.begin(one.declare("begun"))
+        group.world.run(1.0)
+        assert not begun.is_here
+        with pytest.raises(AmqpError, match="metadata cannot be written") as caught:
+            one.ask(one.declare("late"))
+        assert caught.value.code == 541
+        removed = one.begin(to_metadata.delete_queue(V, "old", False, False, "c"))
+        full.clear()
+        group.until(lambda: begun.is_here and removed.is_here)
+        assert code_of(begun) is None and code_of(removed) is None
+        assert list(one.queues()) == ["begun"]
+
+
+def test_a_node_without_a_cluster_port_refuses_the_directory_of_a_member(group):
+    """It would change rows behind the back of the others."""
+    member = group.members[1]
+    group.wait_until_level()
+    member.kill()
+    base = member.machine.boot()
+    port = SimPort(base)
+    metadata = base.newPrimaryActor(Metadata)
+    with pytest.raises(StorageError, match="belongs to a member of a cluster"):
+        port.request(metadata, to_metadata.start(member.context, metadata))
