@@ -19,6 +19,8 @@ from .actors.connection.listener import ListenError
 from .actors.connection.tls_context import TlsError
 from .actors.control.listener import ControlError
 from .actors.disk.errors import StorageError
+from .actors.membership.clustering import Clustering
+from .actors.membership.contract import MembershipError
 from .actors.node.contract import ToNode, to_node
 from .actors.node.extensions import NO_EXTENSIONS, Extensions
 from .actors.node.operations.registry import OperationError
@@ -46,6 +48,9 @@ SHUTDOWN_SECONDS = 1.0
 #: Seconds that a node with a data directory may take to write what makes its next start fast. A node that is killed
 #: before loses no confirmed message.
 STORE_SECONDS = 60.0
+
+#: Random bytes that tell the runs of a node apart.
+INCARNATION_BYTES = 8
 
 #: Seconds between two checks of `wait_idle` while the node is busy.
 IDLE_CHECK_INTERVAL = 0.002
@@ -78,6 +83,10 @@ class StartError(Exception):
 
 class DataDirUnusable(StartError):
     """The broker cannot start because of its data directory."""
+
+
+class ClusterUnreachable(StartError):
+    """The broker cannot become a member of its cluster, or waited too long for the other members."""
 
 
 class StartInterrupted(Exception):
@@ -120,7 +129,8 @@ class RunningNode:
     With `thread` the node runs on a thread of its own. Without, it runs on the caller's thread, during
     `run_until_interrupted` and during each call that waits for an answer. `on_begin` is called with the node before it
     recovers its data directory, which may take long; `interrupt` ends the recovery with `StartInterrupted`. `progress`
-    is notified of the recovery's progress. `limits` are the sizes at which the store begins new files.
+    is notified of the recovery's progress. `limits` are the sizes at which the store begins new files. `is_founder`:
+    see `Clustering`; a node without a `cluster_port` has none.
     """
 
     def __init__(
@@ -131,6 +141,7 @@ class RunningNode:
         progress: Progress = NO_PROGRESS,
         on_begin: Callable[[RunningNode], None] = lambda node: None,
         limits: FileLimits = REAL_FILES,
+        is_founder: bool = False,
     ):
         self._stop_timeout = settings.stop_timeout / 1000
         #: The operating-system process that runs the node. A process forked from it has a copy of this object but no
@@ -140,7 +151,10 @@ class RunningNode:
             self._claim = None if settings.data_dir is None else claim(settings.data_dir, settings.node_name)
         except DataDirError as error:
             raise DataDirUnusable(str(error)) from None
-        self._base = LoopBase(thread=thread, shutdown_seconds=SHUTDOWN_SECONDS)
+        clustering = clustering_of(settings, is_founder)
+        # Other nodes know the processes of this run by the name of their system.
+        name = f"{settings.node_name}-{os.urandom(INCARNATION_BYTES).hex()}"
+        self._base = LoopBase(name=name, thread=thread, shutdown_seconds=SHUTDOWN_SECONDS)
         self._is_interrupted = False
         #: Lets the node go on that stands still.
         self._go_on: Callable[[], None] | None = None
@@ -153,9 +167,15 @@ class RunningNode:
             facts = self._ask(
                 self._address,
                 to_node.start(
-                    settings, extensions, RealDisk, None, _ProgressWhileRunning(self._base, progress), limits
+                    settings,
+                    extensions,
+                    RealDisk,
+                    None,
+                    _ProgressWhileRunning(self._base, progress),
+                    limits,
+                    clustering,
                 ),
-                CALL_TIMEOUT if self._claim is None else None,
+                CALL_TIMEOUT if self._claim is None and clustering is None else None,
             )
         except ListenError as error:
             self._end()
@@ -163,6 +183,9 @@ class RunningNode:
         except StorageError as error:
             self._end()
             raise DataDirUnusable(str(error)) from None
+        except MembershipError as error:
+            self._end()
+            raise ClusterUnreachable(str(error)) from None
         except (ControlError, TlsError, BrokerError) as error:
             self._end()
             raise StartError(str(error)) from None
@@ -303,6 +326,17 @@ class RunningNode:
         """Wait until the node has nothing to do; see `Broker.wait_idle`."""
         self._check_process()
         wait_until_idle(lambda: self._base.call(self._base.busy_with), timeout)
+
+
+def clustering_of(settings: Settings, is_founder: bool = False) -> Clustering | None:
+    """The processes of a node with a cluster port; None for a node that is alone."""
+    if settings.cluster_port is None:
+        return None
+    # Here, because a node that is alone needs none of these modules.
+    from .cluster.membership.process import Members
+    from .cluster.metadata.process import ClusterMetadata
+
+    return Clustering(Members, ClusterMetadata, is_founder)
 
 
 def wait_until_idle(busy_with: Callable[[], str], timeout: float) -> None:

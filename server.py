@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import cast
 
+from .actors.node.process import BEGIN_ANEW
 from .actors.resources.contract import MemoryStatus
 from .limits import shown_size
 from .running_node import RunningNode, StartError, StartInterrupted
@@ -55,11 +56,13 @@ def serve(
     on_ready: Callable[[str], None],
     progress: Progress = NO_PROGRESS,
     limits: FileLimits = REAL_FILES,
+    is_founder: bool = False,
 ) -> None:
     """Run a broker on this thread until a signal.
 
     `on_ready` is called with the start-up report when the broker accepts connections. `progress` is notified of the
-    recovery's progress before that. `limits` are the sizes at which the store begins new files.
+    recovery's progress before that. `limits` are the sizes at which the store begins new files. `is_founder`: see
+    `Clustering`. A node that its cluster has declared down is started again in this process.
 
     Raises `StartError` if the broker cannot start, `ServerDied` if it fails later. A second signal ends the process
     with the exit status 130.
@@ -67,14 +70,29 @@ def serve(
     signals = _Signals()
     # Only the server does this, as below. A program that embeds a broker decides for itself about its heap.
     keep_freed_heap()
+    while _serve_once(settings, on_ready, progress, limits, is_founder, signals):
+        pass
+
+
+def _serve_once(
+    settings: Settings,
+    on_ready: Callable[[str], None],
+    progress: Progress,
+    limits: FileLimits,
+    is_founder: bool,
+    signals: _Signals,
+) -> bool:
+    """One run of the node; return whether another one is to follow."""
     # What the start makes exists for long. The collector would examine it again and again while it becomes more.
     gc.collect()
     gc.disable()
     try:
-        node = RunningNode(settings, thread=False, progress=progress, on_begin=signals.watch, limits=limits)
+        node = RunningNode(
+            settings, thread=False, progress=progress, on_begin=signals.watch, limits=limits, is_founder=is_founder
+        )
     except StartInterrupted:
         log.info("stopped on %s while it was starting", signals.first)
-        return
+        return False
     except StartError as error:
         holder = port_holder(error.port) if error.errno == errno.EADDRINUSE else ""
         if not holder:
@@ -87,12 +105,16 @@ def serve(
         reason = node.run_until_interrupted()
     except ProcessDown as error:
         raise ServerDied(f"the broker has ended by itself: {error}; the log above has the reason") from error
-    log.info(
-        "stopping on %s: closing all connections; a second signal ends it at once",
-        signals.first or f"an operator's command ({reason})",
-    )
+    begins_anew = reason == BEGIN_ANEW and not signals.first
+    if not begins_anew:
+        log.info(
+            "stopping on %s: closing all connections; a second signal ends it at once",
+            signals.first or f"an operator's command ({reason})",
+        )
     node.stop()
-    log.info("stopped")
+    if not begins_anew:
+        log.info("stopped")
+    return begins_anew
 
 
 def _examine_once() -> None:

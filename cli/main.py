@@ -18,6 +18,7 @@ from . import (
     access_commands,
     acting_commands,
     check_commands,
+    cluster_commands,
     definition_commands,
     listing_commands,
     log_commands,
@@ -122,6 +123,7 @@ def version() -> None:
 
 COMMANDS = (
     *status_commands.COMMANDS,
+    *cluster_commands.COMMANDS,
     *listing_commands.COMMANDS,
     diagnose,
     *check_commands.COMMANDS,

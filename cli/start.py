@@ -11,7 +11,7 @@ import click
 from ..actors.control.place import memory_place
 from ..settings import DEFAULT_PORT, Settings, SettingsError
 from .background import start_in_background
-from .failure import EX_CONFIG, EX_SOFTWARE, CommandFailure
+from .failure import EX_CONFIG, EX_SOFTWARE, EX_UNAVAILABLE, CommandFailure
 from .node_client import default_data_dir, full_name
 
 LOG_LEVELS = ["debug", "info", "warning", "error"]
@@ -60,6 +60,11 @@ FIRST_USER = {
 @click.option("--log-rotation-count", type=int, help="Older log files that are kept.  [default: 5]")
 @click.option("--node", metavar="NAME", help="The broker's name, such as warren@localhost.")
 @click.option(
+    "--found",
+    is_flag=True,
+    help="Found a cluster without asking the other nodes of cluster_formation, if this node belongs to none.",
+)
+@click.option(
     "--background/--foreground",
     "--detached/--attached",
     help="Start the broker in the background, and return when it accepts connections.",
@@ -77,6 +82,7 @@ def start(
     log_rotation_period: str | None,
     log_rotation_count: int | None,
     node: str | None,
+    found: bool,
     background: bool,
 ) -> None:
     """Start a broker, in the foreground unless --background is given.
@@ -84,8 +90,8 @@ def start(
     Ctrl-C or SIGTERM closes all connections and stops the broker; a second one ends it at once. SIGHUP stops a broker
     in the foreground of a terminal, and has one in the background reopen its log file.
 
-    Exit codes: 0 after a clean stop, 70 if the broker cannot start (for example, because the port is taken), 78 if
-    settings are wrong or the data directory cannot be used.
+    Exit codes: 0 after a clean stop, 69 if the broker cannot become a member of its cluster, 70 if it cannot start (for
+    example, because the port is taken), 78 if settings are wrong or the data directory cannot be used.
 
     The first user of a new node is named by the environment variable WARREN_DEFAULT_USER, his password by
     WARREN_DEFAULT_PASS or by a file that WARREN_DEFAULT_PASS_FILE names.
@@ -125,7 +131,7 @@ def start(
         start_in_background(settings)
         return
     # These imports are here because `--help` and wrong settings do not need them.
-    from ..running_node import DataDirUnusable, StartError
+    from ..running_node import ClusterUnreachable, DataDirUnusable, StartError
     from ..server import ServerDied, configure_logging, serve
     from .recovery_bar import recovery_progress
 
@@ -136,9 +142,11 @@ def start(
         raise CommandFailure(text, EX_CONFIG) from error
     try:
         with recovery_progress(sys.stderr) as progress:
-            serve(settings, lambda report: click.echo(report), progress)
+            serve(settings, lambda report: click.echo(report), progress, is_founder=found)
     except DataDirUnusable as error:
         raise CommandFailure(f"{error}. On the command line, {WAY_OUT}", EX_CONFIG) from error
+    except ClusterUnreachable as error:
+        raise CommandFailure(str(error), EX_UNAVAILABLE) from error
     except StartError as error:
         raise CommandFailure(str(error), EX_SOFTWARE) from error
     except ServerDied as error:

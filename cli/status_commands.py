@@ -160,61 +160,6 @@ def _await_end(call: Call, pid: int) -> None:
         time.sleep(PROCESS_CHECK)
 
 
-@node_command("Cluster", "Cluster status of node {node} ...", timeout=60.0)
-def cluster_status(call: Call) -> None:
-    """Show the members of the cluster, which is this node alone, with their versions, alarms and listeners."""
-    facts = call.ask("status")
-    node = facts["node"]
-    if call.is_machine:
-        call.facts(_cluster_facts(facts))
-        return
-    sections = [
-        ("Basics", [f"Cluster name: {facts['cluster_name']}"]),
-        ("Disk Nodes", [node]),
-        ("Running Nodes", [node] if facts["is_running"] else []),
-        ("Versions", [f"{node}: RabbitMQ {facts['rabbitmq_version']} on {facts['erlang_version']}"]),
-        ("Maintenance status", [f"Node: {node}, status: not under maintenance"]),
-        ("Alarms", alarm_lines(facts)),
-        ("Network Partitions", []),
-        ("Listeners", [f"Node: {node}, {_uncapitalised(listener_line(one))}" for one in facts["listeners"]]),
-        ("Feature flags", []),
-    ]
-    for title, lines in sections:
-        click.secho(title, bold=True)
-        click.echo()
-        for line in lines or ["(none)"]:
-            click.echo(line)
-        click.echo()
-
-
-def _uncapitalised(text: str) -> str:
-    return text[:1].lower() + text[1:]
-
-
-def _cluster_facts(facts: dict[str, Any]) -> dict[str, Any]:
-    """The object of CM-67."""
-    node = facts["node"]
-    return {
-        "cluster_name": facts["cluster_name"],
-        "disk_nodes": [node],
-        "ram_nodes": [],
-        "running_nodes": [node] if facts["is_running"] else [],
-        "partitions": {},
-        "alarms": facts["alarms"],
-        "listeners": {node: facts["listeners"]},
-        "versions": {
-            node: {
-                "rabbitmq_name": "RabbitMQ",
-                "rabbitmq_version": facts["rabbitmq_version"],
-                "erlang_version": facts["erlang_version"],
-                "warren_version": facts["warren_version"],
-            }
-        },
-        "maintenance_status": {node: "not under maintenance"},
-        "feature_flags": [],
-    }
-
-
 @node_command(SECTION, "Asking node {node} for its RabbitMQ version...", timeout=60.0)
 def server_version(call: Call) -> None:
     """Show the version of RabbitMQ with which the node is compatible; `status` has warren's own."""
@@ -302,7 +247,6 @@ COMMANDS = (
     await_startup,
     stop,
     shutdown,
-    cluster_status,
     server_version,
     memory_breakdown,
     os_env,

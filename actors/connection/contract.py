@@ -45,6 +45,10 @@ class ToListener(Contract):
         """From the node: close the listening socket, so that new clients are refused."""
 
     @message
+    def accept_again(self) -> bool:
+        """From the node: open the listening socket again, at the address that it had; ListenError if that is in use."""
+
+    @message
     def close_connections(self, code: int, text: str) -> bool:
         """From the node: close each connection as `force_close` does; answered when all have ended."""
 

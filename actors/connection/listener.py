@@ -55,6 +55,8 @@ class Listener(Process):
         super().__init__()
         #: The listening socket; None before `start`, and when the listener accepts no more.
         self.socket: Any = None
+        #: Where it listens; None before `start`.
+        self.address: SocketAddress | None = None
         self.connections: dict[str, Address[ToConnection]] = {}
         #: The unanswered `close_connections`.
         self.awaiting_end: list[Sender] = []
@@ -74,14 +76,26 @@ class Listener(Process):
                 self.stop("cannot speak TLS")
                 raise
         try:
+            self.address = await self._listen(host, port)
+        except ListenError:
+            self.stop("cannot listen")
+            raise
+        return self.address
+
+    async def _listen(self, host: str, port: int) -> SocketAddress:
+        try:
             candidates = await self.run_blocking(self.sockets.resolve, host, port)
             family, endpoint = candidates[0]
-            self.socket = self.sockets.listen(family, endpoint, context.settings.backlog)
+            self.socket = self.sockets.listen(family, endpoint, self.context.settings.backlog)
         except OSError as error:
-            self.stop("cannot listen")
             raise ListenError(_explain(error, host, port), error.errno, port) from None
         self.watch(self.socket.fileno())
         return _host_and_port(self.socket.getsockname())
+
+    async def on_accept_again(self, sender: Sender) -> bool:
+        if self.socket is None and self.address is not None:
+            await self._listen(*self.address)
+        return True
 
     def on_readable(self, fd: int) -> None:
         listening = self.socket

@@ -22,6 +22,7 @@ from .peers import Peers
 from .sessions import Sessions
 
 if TYPE_CHECKING:
+    from ..membership.contract import ToMembership
     from ..metadata.contract import ToMetadata
     from ..resources.contract import ToAlarms, ToMemoryMonitor
 
@@ -57,3 +58,5 @@ class NodeContext:
     peers: Peers = field(default_factory=Peers)
     #: Until when the node may act as a part of the majority of its cluster.
     lease: Lease = field(default_factory=Lease)
+    #: The process that makes the node part of a cluster; None on a node that is alone.
+    members: Address[ToMembership] | None = None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..connection.contract import ToConnection
     from ..disk.contract import FoundJournal
     from ..events.contract import ToEventHub
+    from ..membership.clustering import Clustering
     from ..metadata.info_items import InfoItems
     from ..queue.contract import NeededBodies, Terms, VhostStorage
     from ..resources.contract import DiskStatus, MemoryStatus
@@ -73,8 +74,10 @@ class ToNode(Contract):
         boot_id: str | None = None,
         progress: Progress = NO_PROGRESS,
         limits: FileLimits = REAL_FILES,
+        clustering: Clustering | None = None,
     ) -> NodeFacts:
-        """From the program that runs the node: start everything. Raises ListenError, TlsError and StorageError.
+        """From the program that runs the node: start everything. Raises ListenError, TlsError and StorageError, and
+        with a `clustering` MembershipError.
 
         With a data directory, that program holds its `claim` until the node has ended.
         """
@@ -96,6 +99,22 @@ class ToNode(Contract):
     @message
     def operate(self, name: str, arguments: dict[str, object]) -> Any:
         """From whoever serves an operator: run the operation `name` (`operations`). Raises OperationError."""
+
+    @message
+    def suspend(self, text: str) -> None:
+        """From Members: the node cannot reach a majority of its cluster (CL-54). Close the listeners, and the
+        connections of all clients with 320 and this text.
+        """
+
+    @message
+    def resume(self) -> None:
+        """From Members: the node belongs to the majority again; open the listeners (CL-55)."""
+
+    @message
+    def begin_anew(self, reason: str) -> None:
+        """From Members: the cluster has declared this run of the node down (CL-55). Have the program end it, and start
+        another one.
+        """
 
     @message
     def await_end(self) -> str:

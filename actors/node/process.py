@@ -58,6 +58,8 @@ from ..disk.errors import StorageError
 from ..events.contract import ToEventHub, to_event_hub
 from ..events.events import watching_exchanges
 from ..events.hub import EventHub
+from ..membership.clustering import Clustering
+from ..membership.contract import MembershipError, ToMembership, to_membership
 from ..metadata.contract import ToMetadata, to_metadata
 from ..metadata.info_items import ConsumerNames, InfoItems, logical_consumers, queue_items, with_shard_items
 from ..metadata.process import Metadata
@@ -94,6 +96,12 @@ log = logging.getLogger("warren.node")
 #: Seconds that a listing waits for a process; one that does not answer is left out.
 LIST_TIMEOUT = 5.0
 
+#: Seconds until a listener whose address was in use tries again.
+LISTEN_AGAIN_SECONDS = 1.0
+
+#: The reason with which `await_end` is answered if the program is to start the node again.
+BEGIN_ANEW = "begin anew"
+
 QUEUE_MODES = ("default", "lazy")
 
 LIST_KINDS = ("bindings", "channels", "connections", "consumers", "exchanges", "queues", "vhosts")
@@ -120,6 +128,7 @@ class NodeSupervisor(Process):
         boot_id: str | None = None,
         progress: Progress = NO_PROGRESS,
         limits: FileLimits = REAL_FILES,
+        clustering: Clustering | None = None,
     ) -> NodeFacts:
         self.settings = settings
         self.is_started = False
@@ -139,7 +148,9 @@ class NodeSupervisor(Process):
         self.revivals: dict[str, Backoff] = {}
         self.routing = RoutingTable(extensions.exchange_decorators)
         self.alarms: Address[ToAlarms] = self._create(Alarms)
-        self.metadata: Address[ToMetadata] = self._create(Metadata)
+        self.metadata: Address[ToMetadata] = self._create(Metadata if clustering is None else clustering.metadata)
+        #: The process that makes the node part of a cluster; None on a node that is alone.
+        self.members: Address[ToMembership] | None = None if clustering is None else self._create(clustering.members)
         self.memory_monitor: Address[ToMemoryMonitor] = self._create(MemoryMonitor)
         self.context = NodeContext(
             settings.node_name,
@@ -153,6 +164,7 @@ class NodeSupervisor(Process):
             boot_id,
             progress,
             limits,
+            members=self.members,
         )
         self.operator = Operator(self, self.context, self.myAddress)
         if settings.event_exchange_vhost is not None or settings.log_exchange_vhost is not None:
@@ -164,9 +176,14 @@ class NodeSupervisor(Process):
             await self.ask(self.disk_monitor, to_disk_monitor.start(self.context, memory["total"]))
         await self._listen_for_commands()
         try:
+            if clustering is not None and self.members is not None:
+                await self.ask(self.members, to_membership.start(self.context, self.myAddress, clustering.is_founder))
             await self.ask(self.metadata, to_metadata.start(self.context, self.myAddress))
         except StorageError:
             self.stop("cannot use its data directory")
+            raise
+        except MembershipError:
+            self.stop("cannot become a member of a cluster")
             raise
         await self._create_defaults()
         self.direct: Address[ToDirectClient] = self._create(DirectClient)
@@ -178,6 +195,8 @@ class NodeSupervisor(Process):
             if listener is not sibling:
                 self.send(listener, to_listener.sibling(sibling))
         self.is_started = True
+        if self.members is not None:
+            self.send(self.members, to_membership.serving())
         return {
             "node_name": settings.node_name,
             "host": host,
@@ -272,6 +291,26 @@ class NodeSupervisor(Process):
                 await self.ask(address, to_vhost.terminate())
         self.stop(reason)
         return True
+
+    # --- the cluster ---
+
+    async def on_suspend(self, sender: Sender, text: str) -> None:
+        for listener in self.listeners:
+            await self.ask(listener, to_listener.stop_accepting())
+        for address in await self._connections():
+            self.send(address, to_connection.force_close(CONNECTION_FORCED, text))
+
+    async def on_resume(self, sender: Sender) -> None:
+        for listener in self.listeners:
+            try:
+                await self.ask(listener, to_listener.accept_again())
+            except ListenError as error:
+                log.error("%s cannot serve clients again: %s", self.settings.node_name, error)
+                self.start_timer(LISTEN_AGAIN_SECONDS)
+
+    def on_begin_anew(self, sender: Sender, reason: str) -> None:
+        log.warning("%s ends this run of its app and begins another one: %s", self.settings.node_name, reason)
+        self.on_request_stop(sender, BEGIN_ANEW)
 
     def on_event_hub(self, sender: Sender) -> Address[ToEventHub]:
         return self.context.events.hub or self._start_event_hub()
@@ -376,9 +415,12 @@ class NodeSupervisor(Process):
         self.revivals.pop(name, None)
         return started
 
-    def on_timer(self, payload: str) -> None:
-        """It is time to start the virtual host of this name, which could not be started before."""
+    def on_timer(self, payload: str | None) -> Any:
+        """It is time to start the virtual host of this name, which could not be started before; None: to listen."""
+        if payload is None:
+            return self.on_resume(self.myAddress)
         self.send(self.metadata, to_metadata.revive_vhost(payload))
+        return None
 
     async def on_stop_vhost(self, sender: Sender, name: str) -> bool:
         await self._close_connections_of(name, f"vhost '{name}' is deleted")

@@ -16,6 +16,9 @@ FEATURES: frozenset[str] = frozenset()
 #: Codes of refusals.
 NOT_SUPPORTED, NO_PERMISSION, CONFLICT, BAD_SECRET = 3, 16, 1005, 1007
 
+#: What every refusal says of a node that claims the name of a member and has another id (CL-45). It stays refused.
+ANOTHER_DIRECTORY = "is a member with another data directory"
+
 #: Most characters of a name or id, and most features and members that a greeting may name.
 MAX_TEXT, MAX_ITEMS = 255, 1_000
 
@@ -131,6 +134,6 @@ def _of_a_stranger(membership: Membership, peer: Identity) -> Refusal | None:
 def _another_directory(node: str) -> Refusal:
     return Refusal(
         CONFLICT,
-        f"{node} is a member with another data directory. If that one is lost: `warren forget-cluster-node {node}`, "
+        f"{node} {ANOTHER_DIRECTORY}. If that one is lost: `warren forget-cluster-node {node}`, "
         "then start this node again. If it is not mounted: mount it",
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from ...actors.channel.contract import to_channel
 from ...actors.metadata.contract import to_metadata
 from ...actors.queue.contract import to_queue
+from ..membership.contract import to_members
 from ..metadata.contract import to_cluster_metadata
-from .codecs import ADDRESS, BOOLEAN, BYTES, INTEGER, TEXT, Each, Optional, Parts
+from .codecs import ADDRESS, BOOLEAN, BYTES, FLOAT, INTEGER, TEXT, Each, Optional, Parts
 from .content_codecs import (
     AT_MOST_ONCE_ENTRY,
     CONTENTS,
@@ -24,6 +25,16 @@ from .registry import ERRORS, Crossing, Registry
 _RANGES = Each(Parts(INTEGER, INTEGER))
 
 _CONSUMER = (TEXT, ADDRESS, TEXT, BOOLEAN, BOOLEAN, INTEGER, BOOLEAN, INTEGER, TABLE, TEXT)
+
+_REPORT = Parts(TEXT, TEXT, TEXT, TEXT, TEXT)
+
+TO_MEMBERS = (
+    Crossing(100, to_members.question, _REPORT, answer=_REPORT),
+    Crossing(101, to_members.admit, TEXT, TEXT, TEXT, TEXT, TEXT, answer=BOOLEAN),
+    Crossing(102, to_members.heartbeat, TEXT, TEXT, BOOLEAN, FLOAT, INTEGER),
+    Crossing(103, to_members.grant, FLOAT, FLOAT),
+    Crossing(104, to_members.status),
+)
 
 #: What consensus says is in bytes of its own (`cluster/metadata/wire`).
 TO_CONSENSUS = (Crossing(150, to_cluster_metadata.consensus, TEXT, BYTES),)
@@ -63,4 +74,4 @@ TO_CHANNELS = (
 TO_NODES = (Crossing(500, to_metadata.await_queue, TEXT, TEXT, TEXT, answer=BOOLEAN),)
 
 #: All messages that cross between nodes.
-MESSAGES = Registry([*TO_CONSENSUS, *TO_QUEUES, *TO_CHANNELS, *TO_NODES])
+MESSAGES = Registry([*TO_MEMBERS, *TO_CONSENSUS, *TO_QUEUES, *TO_CHANNELS, *TO_NODES])

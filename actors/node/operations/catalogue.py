@@ -5,6 +5,7 @@ A process that performs operations imports `perform` from here. A new module of 
 
 from . import (
     acting,
+    cluster,
     definitions,
     listings,
     memory,
@@ -23,6 +24,7 @@ from .registry import perform
 
 __all__ = [
     "acting",
+    "cluster",
     "definitions",
     "listings",
     "memory",

@@ -1,0 +1,92 @@
+"""What the process that makes a node part of a cluster receives from its own node (`clustering`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from ...runtime.contract import Contract, message
+from ...runtime.errors import ProcessError
+
+if TYPE_CHECKING:
+    from ...runtime.contract import Address
+    from ..node.context import NodeContext
+    from ..node.contract import ToNode
+
+#: What a node does in its cluster: look for one, wait for a majority, serve clients, wait for its lease, serve nobody,
+#: or end its app because the cluster has declared it down.
+MembershipStage = Literal["founding", "waiting", "running", "stalled", "paused", "restarting"]
+
+
+class MembershipError(ProcessError):
+    """The node cannot become or stay a member of a cluster. The text names the reason and the way out."""
+
+
+class MemberItems(TypedDict):
+    """One member in `MembershipStatus`."""
+
+    node: str
+    node_id: str
+    role: str
+    address: str
+    build: str
+    #: Empty while the cluster counts the member as down.
+    incarnation: str
+    #: Whether this node and the member are linked now.
+    is_linked: bool
+    #: Why the member counts as lost, or why it could not be reached; empty if it is linked.
+    reason: str
+    in_maintenance: bool
+
+
+class MembershipStatus(TypedDict):
+    """What a node knows of its cluster, for `cluster_status`."""
+
+    stage: MembershipStage
+    #: What the node waits for; empty if it waits for nothing.
+    waits_for: str
+    cluster_id: str
+    leader: str
+    term: int
+    applied: int
+    #: Milliseconds until the lease of this node ends; 0 if it has none.
+    lease: int
+    voters: list[str]
+    members: list[MemberItems]
+
+
+class ToMembership(Contract):
+    """What `Members` receives from the processes of its node."""
+
+    @message
+    def start(self, context: NodeContext, node: Address[ToNode], is_founder: bool) -> bool:
+        """From the node, before Metadata starts: link to the other nodes. `is_founder`: see `Clustering`.
+
+        Answered True when the node has a cluster port. Raises MembershipError if the port, the secret or the node's
+        identity cannot be used.
+        """
+
+    @message
+    def await_up(self) -> bool:
+        """From Metadata, when it has read what is on the disk: answered True when the cluster has declared this run of
+        the node up, and the metadata has everything that was committed before.
+
+        Raises MembershipError, whose text is for the operator, if the node cannot become a member or if it has waited
+        long enough.
+        """
+
+    @message
+    def serving(self) -> None:
+        """From the node: its listeners are open. From now on a pause closes them."""
+
+    @message
+    def membership(self) -> MembershipStatus:
+        """From operations: what this node knows of its cluster."""
+
+    @message
+    def statuses(self) -> dict[str, dict[str, Any]]:
+        """From operations: what the operation `status` of each linked member answers, by name; a member that does not
+        answer is left out.
+        """
+
+
+to_membership = ToMembership()

@@ -1,0 +1,91 @@
+"""Operations about the cluster that the node belongs to (CM-61, CM-66)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....definitions.errors import DefinitionError
+from ....routing.rows import QueueRow
+from ....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from ...membership.contract import to_membership
+from ...metadata.contract import to_metadata
+from ...metadata.state.commands import RemoveNode
+from .registry import OperationError, Operator, operation
+from .status import status
+
+#: Seconds that the members may take to agree on a change.
+CHANGE_SECONDS = 15.0
+
+
+@operation(while_booting=True)
+async def cluster_status(operator: Operator) -> dict[str, Any]:
+    """What the node knows of its cluster.
+
+    `membership` is None on a node that is alone; `nodes` has the status of each node that answers, by name.
+    """
+    process, members = operator.process, operator.context.members
+    own = await status(operator)
+    nodes = {operator.context.node_name: own}
+    if members is None:
+        return {"membership": None, "nodes": nodes}
+    membership = await process.ask(members, to_membership.membership())
+    nodes |= await process.ask(members, to_membership.statuses())
+    return {"membership": membership, "nodes": nodes}
+
+
+@operation()
+async def await_online_nodes(operator: Operator, *, count: int, timeout: float = 300.0) -> bool:
+    """Return when so many members of the cluster run (CM-46)."""
+    process, context = operator.process, operator.context
+    deadline = process.now() + timeout
+    while _running(operator) < count:
+        if process.now() > deadline:
+            raise OperationError(
+                "software",
+                f"Error: timed out while waiting. Not enough nodes joined {context.node_name}'s cluster.",
+            )
+        await process.sleep(0.1)
+    return True
+
+
+def _running(operator: Operator) -> int:
+    nodes = operator.context.definitions.nodes.values()
+    return sum(bool(node.incarnation) for node in nodes) if nodes else 1
+
+
+@operation()
+async def forget_cluster_node(operator: Operator, *, node: str, accept_loss: bool = False) -> list[str]:
+    """Remove a member that does not run (CM-61). Returns the queues that go with it, as `queue in vhost`."""
+    context = operator.context
+    found = context.definitions.node(node)
+    if found is None:
+        raise OperationError("unavailable", "{:not_a_cluster_node, 'The node selected is not in the cluster.'}")
+    if found.incarnation:
+        raise OperationError(
+            "unavailable",
+            f"RabbitMQ on node {node} must be stopped with 'warren -n {node} stop' before it can be removed",
+        )
+    lost = await operator.process.in_steps(_shown, [row for row in _queues(operator) if row.node == node])
+    if lost and not accept_loss:
+        raise OperationError(
+            "unavailable",
+            f"{len(lost)} durable queues are at home on {node}, and nobody else has their messages. They would be"
+            " deleted: repeat the command with --accept-loss if that is wanted",
+            tuple(lost),
+        )
+    try:
+        await operator.process.ask(context.metadata, to_metadata.change_definitions(RemoveNode(node)), CHANGE_SECONDS)
+    except DefinitionError as error:
+        raise OperationError("unavailable", str(error)) from None
+    except (ProcessDown, ProcessTimeout, ProcessError) as error:
+        raise OperationError("unavailable", f"the members have not agreed to remove {node}: {error}") from None
+    return lost
+
+
+def _queues(operator: Operator) -> list[QueueRow]:
+    routing = operator.context.routing
+    return [row for vhost in routing.vhosts() for row in routing.queues(vhost)]
+
+
+def _shown(row: QueueRow) -> str:
+    return f"queue '{row.name}' in vhost '{row.vhost}'"

@@ -1,0 +1,494 @@
+"""`Members`: makes its node part of a cluster. Its decisions are those of the other files of this folder.
+
+The start of a node goes through these stages (CL-38, CL-41); `await_up` is the question of Metadata that waits for the
+end of them:
+
+    founding    the node has no cluster: it asks the nodes of its list until `Founding` decides (`seeking`)
+    waiting     it is a member, and waits until the cluster declares this run of it up
+    running     it is up
+
+Every `HEARTBEAT_SECONDS` there is a *beat*: the node sends a heartbeat to every member, which is the question for a
+lease as well; the leader judges who is down and up (`verdicts`); and a node whose lease has ended pauses (`pause`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+from ...actors.membership.contract import MemberItems, MembershipError, MembershipStage, MembershipStatus
+from ...actors.metadata.state.commands import AddNode, ChangeNodes, RemoveNode
+from ...actors.node.context import NodeContext
+from ...actors.node.contract import ToNode, to_node
+from ...definitions.errors import DefinitionError
+from ...definitions.records import Node
+from ...runtime.address import node_of, system_of
+from ...runtime.contract import Address, Sender
+from ...runtime.coroutines import ReplyHandle
+from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from ...runtime.process import Process
+from ...version import __version__
+from ..links.contract import Facts, Membership, ToLinks, to_links
+from ..links.links import Links
+from ..metadata.contract import ConsensusStatus, ToClusterMetadata, to_cluster_metadata
+from .addresses import address_of, own_address
+from .contract import ReportFields, ToMembers, to_members
+from .failure_detector import HEARTBEAT_SECONDS, FailureDetector
+from .founding import Founding, Report
+from .identity import ID_BYTES, Identity, IdentityError, read_identity, write_identity
+from .lease import Asker
+from .pause import Action, Pause, Stage
+from .seeking import Seeking
+from .verdicts import Verdicts
+
+log = logging.getLogger("warren.members")
+
+#: The name under which the process is reached from other nodes.
+NAME = "members"
+
+#: Seconds between two looks at whether the cluster has declared this run up.
+LOOK_SECONDS = 0.05
+
+#: Seconds that a listing waits for a member.
+STATUS_SECONDS = 5.0
+
+#: Seconds for which a new member's request may wait for the metadata to list it.
+ADMIT_SECONDS = 15.0
+
+
+class Members(Process):
+    """See the module."""
+
+    contract = ToMembers
+    reply_errors = (MembershipError, ProcessError)
+
+    async def on_start(self, sender: Sender, context: NodeContext, node: Address[ToNode], is_founder: bool) -> bool:
+        self.context = context
+        self.settings = context.settings
+        self.name = context.node_name
+        self.node = node
+        self.metadata: Address[ToClusterMetadata] = context.metadata  # type: ignore[assignment]
+        self.incarnation = system_of(self.myAddress).rpartition("-")[2]
+        self.stage: MembershipStage = "founding"
+        self.waits_for = ""
+        #: The facts of each node that is linked now.
+        self.linked: dict[str, Facts] = {}
+        #: Why a node could not be reached the last time.
+        self.refusals: dict[str, str] = {}
+        self.detector = FailureDetector(self.settings.net_ticktime, lambda: self.random_bytes(1)[0] / 255)
+        self.asker = Asker(context.lease)
+        self.pause: Pause | None = None
+        self.leader: str | None = None
+        self.term = 0
+        self.verdicts: Verdicts | None = None
+        self.is_judging = False
+        self.has_been_up = False
+        self.is_serving = False
+        #: What was committed at each of the last beats of a leader: (moment, index).
+        self.committed: deque[tuple[float, int]] = deque()
+        #: Of a leader: when it sent what a majority has answered.
+        self.contact = 0.0
+        self.founding: Founding | None = None
+        #: The nodes of the list with which this node looked for a cluster, as long as they are no members.
+        self.sought: set[str] = set()
+        self.peers: dict[str, tuple[str, int]] = {}
+        self.register(NAME)
+        self.identity = await self._read_identity()
+        self.links: Address[ToLinks] = self.createActor(Links)
+        try:
+            self.host, self.port = await self.ask(
+                self.links, to_links.start(context, self.identity.node_id, self.incarnation)
+            )
+        except ProcessError as error:
+            self.stop("cannot link to other nodes")
+            raise MembershipError(str(error)) from None
+        self.seeking = Seeking(self, is_founder)
+        self.show_membership()
+        for watcher in (self.myAddress, self.metadata):
+            self.send(self.links, to_links.subscribe(watcher))
+        self.start_timer(HEARTBEAT_SECONDS)
+        return True
+
+    async def _read_identity(self) -> Identity:
+        drawn = self.random_bytes(ID_BYTES)
+        directory = self.settings.data_dir
+        if directory is None:
+            return Identity(drawn.hex())
+        self.disk = self.context.open_disk(directory)
+        try:
+            return await self.run_blocking(read_identity, self.disk, drawn)
+        except (IdentityError, OSError) as error:
+            self.stop("cannot read its identity")
+            raise MembershipError(str(error)) from None
+
+    async def write_identity(self, **values: Any) -> None:
+        """Change the identity, and return when the disk has it. Raises MembershipError."""
+        self.identity = self.identity.changed(**values)
+        if self.settings.data_dir is not None:
+            try:
+                await self.run_blocking(write_identity, self.disk, self.identity)
+            except OSError as error:
+                raise MembershipError(
+                    f"{self.name} cannot write its identity to '{self.settings.data_dir}': {error.strerror}. Free space"
+                    " on that disk, or make it writable, and start the node again"
+                ) from None
+
+    # -- who the members are ---
+
+    @property
+    def nodes(self) -> dict[str, Node]:
+        """The members, by name."""
+        return {node.name: node for node in self.context.definitions.nodes.values()}
+
+    def has_own_data(self) -> bool:
+        """Whether the node has metadata from a time when it was alone: it has created what a new node has."""
+        return self.context.definitions.record("global_parameters", ("internal_cluster_id",)) is not None
+
+    def own_record(self, incarnation: str = "") -> Node:
+        """This node as the metadata lists it."""
+        return Node(
+            self.name,
+            self.identity.node_id,
+            address=own_address(self.settings, self.name, self.port),
+            build=__version__,
+            incarnation=incarnation,
+        )
+
+    def on_nodes_changed(self, sender: Sender) -> None:
+        self.show_membership()
+        if self.nodes:
+            self.follow_members()
+
+    def follow_members(self) -> None:
+        """Link to the members that the metadata lists, and to nodes of the list that have not been members yet."""
+        others = {name: node.address for name, node in self.nodes.items() if name != self.name}
+        self.detector.watch(others, self.now())
+        if self.founding is not None:
+            self.sought = set(self.founding.others)
+        self.sought -= set(others)
+        peers = {**dict.fromkeys(self.sought, ""), **others}
+        self.set_peers({name: address_of(self.settings, name, address) for name, address in peers.items()})
+
+    def set_peers(self, peers: dict[str, tuple[str, int]]) -> None:
+        """Have a link to each of these nodes."""
+        if peers != self.peers:
+            self.peers = peers
+            self.send(self.links, to_links.set_peers(peers))
+
+    def show_membership(self) -> None:
+        """Have the links greet with what is true now."""
+        membership = Membership(
+            cluster_id=self.identity.cluster or None,
+            members={name: node.node_id for name, node in self.nodes.items()},
+            facts={"address": own_address(self.settings, self.name, self.port), "build": __version__},
+        )
+        self.send(self.links, to_links.set_membership(membership))
+
+    # -- links ---
+
+    def on_link_up(self, sender: Sender, node: str, incarnation: str, node_id: str, facts: Facts) -> None:
+        self.linked[node] = facts
+        self.refusals.pop(node, None)
+        self.detector.heard(node, self.now())
+
+    def on_link_down(self, sender: Sender, node: str, reason: str) -> None:
+        self.linked.pop(node, None)
+        self.refusals[node] = reason
+        if self.verdicts is not None:
+            self.verdicts.gone(node)
+        if self.founding is not None:
+            self.founding.lost(node)
+
+    def on_link_refused(self, sender: Sender, node: str, sentence: str, is_gone: bool) -> None:
+        self.refusals[node] = sentence
+        if is_gone:
+            self.detector.refused(node, self.now())
+            if self.verdicts is not None:
+                self._judge()
+
+    def peer(self, node: str) -> Address[ToMembers] | None:
+        """`Members` on a node that is linked now."""
+        return self.named_address(node, NAME) if node in self.linked else None
+
+    # -- finding a cluster ---
+
+    async def on_await_up(self, sender: Sender) -> bool:
+        self.send(self.metadata, to_cluster_metadata.watch_consensus(self.myAddress))
+        await self.seeking.until_member()
+        self.founding = None
+        self.stage = "waiting"
+        self.show_membership()
+        await self._until_up()
+        return True
+
+    async def on_question(self, sender: Sender, report: ReportFields) -> ReportFields:
+        asked = Report(*report)
+        if self.founding is not None and self.founding.asked(asked):
+            await self.write_identity(promised=self.founding.promised)
+        if self.founding is not None:
+            answer = self.founding.report()
+        else:
+            identity = self.identity
+            answer = Report(self.name, identity.node_id, identity.cluster, "", identity.promised)
+        return tuple(answer)  # type: ignore[return-value]
+
+    async def on_admit(self, sender: Sender, node: str, node_id: str, role: str, address: str, cluster: str) -> bool:
+        if self.stage == "founding" or cluster != self.identity.cluster:
+            raise ProcessError(
+                f"{self.name} is no member of the cluster {cluster}; it belongs to {self.identity.cluster or 'none'}"
+            )
+        record = Node(node, node_id, role, address)
+        known = self.nodes.get(node)
+        if known is not None and known.node_id != node_id and self.settings.cluster_formation["replace_lost"]:
+            log.warning("%s comes back with another data directory and takes the place of the lost one", node)
+            await self._propose(RemoveNode(node))
+        try:
+            await self._propose(AddNode(record))
+        except MembershipError as error:
+            # Another node knows the text, and not the class.
+            raise ProcessError(str(error)) from None
+        return True
+
+    async def _propose(self, command: Any) -> None:
+        """Have this command applied. Raises MembershipError if it is refused or cannot be agreed on."""
+        try:
+            await self.ask(self.metadata, to_cluster_metadata.change_definitions(command), ADMIT_SECONDS)
+        except DefinitionError as error:
+            raise MembershipError(str(error)) from None
+        except ProcessDown:
+            raise MembershipError(f"{self.name} is ending") from None
+        except ProcessTimeout:
+            raise MembershipError("the members have not agreed on it in time; no majority of them may run") from None
+
+    async def _until_up(self) -> None:
+        """Return when this run of the node is up. Raises MembershipError when it has waited long enough (CL-41)."""
+        settings = self.settings
+        retries = settings.mnesia_table_loading_retry_limit
+        next_line = self.now() + settings.mnesia_table_loading_retry_timeout / 1000
+        is_up = False
+        while not (is_up and self.context.lease.holds(self.now())):
+            node = self.nodes.get(self.name)
+            if not is_up and node is not None and node.incarnation == self.incarnation:
+                is_up = True
+                # Ask for the first lease now.
+                self.spawn(self._beat())
+            self.waits_for = self._missing()
+            if self.now() >= next_line:
+                retries -= 1
+                if not retries:
+                    raise MembershipError(
+                        f"{self.name} has waited for its cluster as often as mnesia_table_loading_retry_limit allows:"
+                        f" {self.waits_for}. Start the missing nodes, and this one again"
+                    )
+                log.info("%s, %d retries left", self.waits_for, retries)
+                next_line += settings.mnesia_table_loading_retry_timeout / 1000
+            await self.sleep(LOOK_SECONDS)
+        self.has_been_up = True
+        self.waits_for = ""
+        self.stage = "running"
+        self.pause = Pause(settings.cluster_pause_grace / 1000, restarted_at=self.now())
+        log.info("%s is a member of the cluster %s and up", self.name, self.identity.cluster)
+
+    def _missing(self) -> str:
+        """Whom a node that starts waits for, for people."""
+        nodes = sorted({*self.nodes, self.name})
+        here = [name for name in nodes if name == self.name or name in self.linked]
+        missing = [name for name in nodes if name not in here]
+        if not missing:
+            return "waiting for a leader of the cluster"
+        return (
+            f"waiting for a majority of the cluster: {len(here)} of {len(nodes)} (have {', '.join(here)}; missing"
+            f" {', '.join(missing)})"
+        )
+
+    # -- beats ---
+
+    def on_timer(self, payload: None) -> None:
+        self.start_timer(HEARTBEAT_SECONDS)
+        if self.stage != "founding":
+            self.spawn(self._beat())
+
+    async def _beat(self) -> None:
+        status = await self.ask(self.metadata, to_cluster_metadata.consensus_status())
+        now = self.now()
+        heartbeat = to_members.heartbeat(self.name, self.incarnation, not self.has_been_up, now, status["applied"])
+        for node in self.nodes:
+            peer = None if node == self.name else self.peer(node)
+            if peer is not None:
+                self.send(peer, heartbeat)
+        if self.verdicts is not None:
+            self._lead(self.verdicts, status, now)
+        self._step_pause(now)
+
+    def on_heartbeat(
+        self, sender: Sender, node: str, incarnation: str, wants_up: bool, asked_at: float, applied: int
+    ) -> None:
+        address = sender.address if isinstance(sender, ReplyHandle) else sender
+        if f"{node}-{incarnation}" != system_of(address):
+            return
+        now = self.now()
+        self.detector.heard(node, now)
+        verdicts, row = self.verdicts, self.nodes.get(node)
+        if verdicts is None or row is None:
+            return
+        verdicts.heard(node, incarnation, wants_up)
+        may_grant = verdicts.granter.may_grant(now, self.contact) and applied >= self._due(now)
+        if may_grant and row.incarnation == incarnation:
+            self.send(address, to_members.grant(asked_at, verdicts.granter.grant(node, now)))
+        if wants_up:
+            self._judge()
+
+    def on_grant(self, sender: Sender, asked_at: float, seconds: float) -> None:
+        if node_of(system_of(sender)) == self.leader:
+            self.asker.granted(asked_at, seconds)
+
+    # -- leading ---
+
+    def on_leader_is(self, sender: Sender, leader: str | None, term: int) -> None:
+        if (leader, term) != (self.leader, self.term):
+            log.info("%s", f"{leader} leads the cluster in term {term}" if leader else "the cluster has no leader")
+        self.leader, self.term = leader, term
+        self.contact = 0.0
+        self.committed.clear()
+        self.verdicts = None
+        if leader == self.name:
+            self.verdicts = Verdicts(self.name, self.incarnation, self.now(), self.settings.net_ticktime)
+
+    def _lead(self, verdicts: Verdicts, status: ConsensusStatus, now: float) -> None:
+        """A beat of the leader: prolong its own lease, and judge."""
+        self.contact = now if status["voters"] == [self.name] else status["contact"]
+        self.committed.append((now, status["committed"]))
+        row = self.nodes.get(self.name)
+        if row is not None and row.incarnation == self.incarnation:
+            self.asker.granted(self.contact, verdicts.granter.seconds)
+        self._judge()
+
+    def _due(self, now: float) -> int:
+        """Up to where a member must have applied the log to get a lease: what was committed a while ago."""
+        committed, since = self.committed, now - self.settings.cluster_apply_lag / 1000
+        while len(committed) > 1 and committed[1][0] <= since:
+            committed.popleft()
+        return committed[0][1] if committed and committed[0][0] <= since else 0
+
+    def _judge(self) -> None:
+        """Propose who is down and who is up, if that has changed."""
+        if self.verdicts is None or self.is_judging:
+            return
+        nodes = self.nodes
+        judgement = self.verdicts.judge(
+            {name: node.incarnation or None for name, node in nodes.items()}, self.detector, self.now()
+        )
+        if judgement is None:
+            return
+        up = tuple(self._as_up(nodes[name], incarnation) for name, incarnation in judgement.up)
+        reasons = self.detector.lost(self.now())
+        for name, incarnation in judgement.down:
+            log.warning("%s is down: %s", name, reasons.get(name, f"its run {incarnation} has ended"))
+        for node in up:
+            log.info("%s is up", node.name)
+        self.is_judging = True
+        self.spawn(self._declare(ChangeNodes(judgement.down, up)))
+
+    def _as_up(self, node: Node, incarnation: str) -> Node:
+        facts = self.linked.get(node.name, {})
+        if node.name == self.name:
+            return replace(self.own_record(incarnation), role=node.role, number=node.number)
+        return replace(
+            node,
+            incarnation=incarnation,
+            address=str(facts.get("address") or node.address),
+            build=str(facts.get("build") or node.build),
+        )
+
+    async def _declare(self, command: ChangeNodes) -> None:
+        try:
+            await self._propose(command)
+        except MembershipError as error:
+            # The next beat judges again.
+            log.info("the ends and beginnings of nodes could not be declared: %s", error)
+        finally:
+            self.is_judging = False
+
+    # -- the lease ---
+
+    def _step_pause(self, now: float) -> None:
+        if self.pause is None:
+            return
+        row = self.nodes.get(self.name)
+        is_declared_down = row is None or row.incarnation != self.incarnation
+        was = self.pause.stage
+        action = self.pause.step(now, self.context.lease.holds(now), is_declared_down)
+        self.stage = self.pause.stage.value
+        if self.pause.stage is not was:
+            self._say_stage(was)
+        if action is Action.PAUSE and self.is_serving:
+            text = f"node '{self.name}' cannot reach a majority of its cluster"
+            self.send(self.node, to_node.suspend(text))
+        elif action is Action.RESUME and self.is_serving:
+            self.send(self.node, to_node.resume())
+        elif action is Action.RESTART:
+            self.send(self.node, to_node.begin_anew("the cluster has declared it down"))
+
+    def _say_stage(self, was: Stage) -> None:
+        assert self.pause is not None
+        match self.pause.stage:
+            case Stage.STALLED:
+                log.warning("%s has no lease: %s", self.name, self._missing())
+            case Stage.PAUSED:
+                log.error(
+                    "%s pauses and serves no clients, because it cannot reach a majority of its cluster: %s",
+                    self.name,
+                    self._missing(),
+                )
+            case Stage.RUNNING:
+                log.info("%s belongs to the majority again, after it was %s", self.name, was.value)
+            case Stage.RESTARTING:
+                pass
+
+    def on_serving(self, sender: Sender) -> None:
+        self.is_serving = True
+        if self.pause is not None and self.pause.stage is Stage.PAUSED:
+            self.send(self.node, to_node.suspend(f"node '{self.name}' cannot reach a majority of its cluster"))
+
+    # -- operators ---
+
+    async def on_membership(self, sender: Sender) -> MembershipStatus:
+        status = await self.ask(self.metadata, to_cluster_metadata.consensus_status())
+        lost = self.detector.lost(self.now())
+        left = self.context.lease.until - self.now()
+        return {
+            "stage": self.stage,
+            "waits_for": self.waits_for,
+            "cluster_id": self.identity.cluster,
+            "leader": status["leader"],
+            "term": status["term"],
+            "applied": status["applied"],
+            "lease": max(0, int(left * 1000)) if left > float("-inf") else 0,
+            "voters": status["voters"],
+            "members": [self._items(node, lost) for _, node in sorted(self.nodes.items())],
+        }
+
+    async def on_status(self, sender: Sender) -> dict[str, Any]:
+        status: dict[str, Any] = await self.ask(self.node, to_node.operate("status", {}))
+        return status
+
+    async def on_statuses(self, sender: Sender) -> dict[str, dict[str, Any]]:
+        peers = {node: peer for node in self.nodes if (peer := self.peer(node)) is not None}
+        answers = await self.ask_each([(peer, to_members.status()) for peer in peers.values()], STATUS_SECONDS)
+        return {node: answer for node, answer in zip(peers, answers) if not isinstance(answer, Exception)}
+
+    def _items(self, node: Node, lost: dict[str, str]) -> MemberItems:
+        is_linked = node.name == self.name or node.name in self.linked
+        return {
+            "node": node.name,
+            "node_id": node.node_id,
+            "role": node.role,
+            "address": node.address,
+            "build": node.build,
+            "incarnation": node.incarnation,
+            "is_linked": is_linked,
+            "reason": "" if is_linked else lost.get(node.name) or self.refusals.get(node.name, ""),
+            "in_maintenance": node.in_maintenance,
+        }

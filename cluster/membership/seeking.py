@@ -1,0 +1,158 @@
+"""`Seeking`: brings a node without a cluster into one, as `Founding` decides (CL-38)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ...actors.membership.contract import MembershipError
+from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from ..links.admission import ANOTHER_DIRECTORY
+from ..metadata.contract import to_cluster_metadata
+from .addresses import address_of, own_address
+from .contract import to_members
+from .discovery import DiscoveryError, listed_nodes
+from .founding import Found, Founding, Join, Report, Stop, Wait
+from .identity import ID_BYTES
+
+if TYPE_CHECKING:
+    from .process import Members
+
+log = logging.getLogger("warren.members")
+
+#: Seconds between two rounds of questions.
+ROUND_SECONDS = 0.5
+
+#: Seconds between two lines of the log about what a node without a cluster waits for.
+LINE_SECONDS = 10.0
+
+#: Seconds that a member may take to admit a node. A cluster that has no leader needs as long to find one.
+ADMIT_SECONDS = 30.0
+
+
+class Seeking:
+    """Belongs to `process`. `is_founder`: an operator has decided that the node founds."""
+
+    def __init__(self, process: Members, is_founder: bool) -> None:
+        self._process = process
+        self._is_founder = is_founder
+        self._formation = process.settings.cluster_formation
+
+    async def until_member(self) -> None:
+        """Return when the node belongs to a cluster and its log has begun. Raises MembershipError."""
+        process = self._process
+        identity = process.identity
+        status = await process.ask(process.metadata, to_cluster_metadata.consensus_status())
+        if status["role"] != "alone":
+            process.follow_members()
+            return
+        if identity.cluster and identity.is_founder:
+            # It had decided to found, and was stopped before its log began.
+            await self._begin()
+            return
+        process.founding = Founding(
+            process.name, identity.node_id, await self._names(), identity.promised, self._is_founder
+        )
+        await self._rounds(process.founding)
+
+    async def _names(self) -> tuple[str, ...]:
+        return await self._process.run_blocking(listed_nodes, self._formation, self._process.name)
+
+    async def _rounds(self, founding: Founding) -> None:
+        process = self._process
+        began = process.now()
+        next_line = began + LINE_SECONDS
+        while True:
+            promised = founding.promised
+            decision = founding.decide()
+            if founding.promised != promised:
+                await process.write_identity(promised=founding.promised)
+            match decision:
+                case Found():
+                    await self._found()
+                    return
+                case Join(through, cluster):
+                    if await self._join(through, cluster):
+                        return
+                case Stop(text):
+                    # One more round of questions tells the others why this node stops.
+                    await self._round(founding)
+                    raise MembershipError(text)
+                case Wait(text):
+                    process.waits_for = text
+            refused = [text for text in process.refusals.values() if ANOTHER_DIRECTORY in text]
+            if refused:
+                raise MembershipError(refused[0])
+            now = process.now()
+            if now - began >= self._formation["timeout"] / 1000:
+                raise MembershipError(
+                    f"{process.name} has found no cluster within cluster_formation.timeout"
+                    f" ({self._formation['timeout']} ms): {self._reasons()}. Start the other nodes of the list, or let"
+                    f" {process.name} found a cluster alone with --found"
+                )
+            if now >= next_line:
+                next_line += LINE_SECONDS
+                log.info("%s has no cluster yet: %s", process.name, self._reasons())
+            await self._round(founding)
+
+    def _reasons(self) -> str:
+        refusals = self._process.refusals
+        return "; ".join([self._process.waits_for, *(f"{node}: {why}" for node, why in sorted(refusals.items()))])
+
+    async def _round(self, founding: Founding) -> None:
+        """Ask every node of the list that is linked."""
+        process = self._process
+        ends = process.now() + ROUND_SECONDS
+        try:
+            founding.listed(await self._names())
+        except DiscoveryError as error:
+            process.refusals["cluster_formation"] = str(error)
+        else:
+            process.refusals.pop("cluster_formation", None)
+        process.set_peers({node: address_of(process.settings, node) for node in founding.others})
+        question = to_members.question(tuple(founding.report()))  # type: ignore[arg-type]
+        peers = [peer for node in founding.others if (peer := process.peer(node)) is not None]
+        for answer in await process.ask_each([(peer, question) for peer in peers], ROUND_SECONDS):
+            if not isinstance(answer, Exception):
+                founding.heard(Report(*answer))
+        wait = ends - process.now()
+        if wait > 0 and not isinstance(founding.decide(), (Found, Join)):
+            await process.sleep(wait)
+
+    async def _found(self) -> None:
+        process = self._process
+        cluster = process.random_bytes(ID_BYTES).hex()
+        await process.write_identity(cluster=cluster, is_founder=True, promised=process.identity.node_id)
+        await self._begin()
+        log.info("%s has founded the cluster %s", process.name, cluster)
+
+    async def _begin(self) -> None:
+        process = self._process
+        await process.ask(process.metadata, to_cluster_metadata.found(process.own_record(process.incarnation)))
+
+    async def _join(self, through: str, cluster: str) -> bool:
+        """Whether the node has joined; False to ask again. Raises MembershipError if the cluster refuses it."""
+        process = self._process
+        if process.has_own_data():
+            raise MembershipError(
+                f"{process.name} has metadata of its own and cannot join the cluster of {through}, because joining"
+                f" drops them. Start it with another data directory, or `warren reset` it first"
+            )
+        peer = process.peer(through)
+        if peer is None:
+            return False
+        identity = process.identity
+        address = own_address(process.settings, process.name, process.port)
+        request = to_members.admit(process.name, identity.node_id, "data", address, cluster)
+        process.waits_for = f"{through} to have the cluster admit {process.name}"
+        try:
+            await process.ask(peer, request, ADMIT_SECONDS)
+        except (ProcessDown, ProcessTimeout):
+            return False
+        except ProcessError as error:
+            raise MembershipError(str(error)) from None
+        await process.write_identity(cluster=cluster, is_founder=False)
+        process.show_membership()
+        await process.ask(process.metadata, to_cluster_metadata.follow())
+        log.info("%s has joined the cluster %s through %s", process.name, cluster, through)
+        return True

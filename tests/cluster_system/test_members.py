@@ -1,0 +1,146 @@
+"""Nodes that found a cluster, die, stand still, lose their disks and come back (cluster sections 6 and 7)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from warren.amqp import methods as m
+from warren.tests.behaviour.wire import Client, Refused
+from warren.tests.cluster_system.nodes import Node, wait_for, warren_cluster
+
+
+def log_of(node: Node) -> str:
+    return node.log.read_text(errors="replace")
+
+
+def is_down(node: Node, leader: Node) -> bool:
+    """Whether this leader has declared the node down."""
+    return f"warren.members: {node.name} is down" in log_of(leader)
+
+
+def declares(node: Node, queue: str) -> bool:
+    """Whether a client of this node can declare a durable queue now."""
+    try:
+        client = Client(node.url, timeout=10.0)
+        try:
+            client.channel().queue(queue, durable=True)
+            return True
+        finally:
+            client.abort()
+    except (OSError, Refused, AssertionError):
+        return False
+
+
+def sees(node: Node, queue: str) -> bool:
+    client = Client(node.url, timeout=10.0)
+    try:
+        client.channel().call(m.QueueDeclare(queue=queue, passive=True))
+        return True
+    except Refused:
+        return False
+    finally:
+        client.abort()
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    with warren_cluster(tmp_path, 3) as cluster:
+        yield cluster
+
+
+def test_nodes_that_start_together_are_one_broker_and_one_of_them_may_die(nodes):
+    nodes.start()
+    first, second, third = nodes
+    assert declares(first, "orders")
+    assert all(sees(node, "orders") for node in nodes), "declare-ok is in force on every node (CL-31)"
+    ids = {
+        line.split()[-3] for node in nodes for line in log_of(node).splitlines() if "is a member of the cluster" in line
+    }
+    assert len(ids) == 1
+
+    # The founder leads. A killed process is noticed at once, because its host refuses connections (CL-50).
+    began = time.monotonic()
+    nodes.kill(first.name)
+    wait_for(
+        "the others to declare it down", lambda: any(f"{first.name} is down" in log_of(node) for node in nodes), 30
+    )
+    noticed = time.monotonic() - began
+    wait_for("a declare on another node", lambda: declares(second, "later"), 30)
+    assert sees(third, "later")
+    assert noticed < 20
+
+    nodes.start_node(first.name)
+    first.wait_ready()
+    assert sees(first, "later")
+    assert sees(first, "orders")
+
+
+def test_nodes_may_start_in_any_order_and_wait_for_the_lowest_name(nodes):
+    """CL-38: only the lowest name founds, and only with a majority."""
+    first, second, third = nodes
+    nodes.start_node(third.name)
+    nodes.start_node(second.name)
+    wait_for("the two to be linked", lambda: f"link to {second.name} is up" in log_of(third))
+    assert not second.serves() and not third.serves()
+    nodes.start_node(first.name)
+    nodes.wait_ready()
+
+
+def test_a_node_without_a_majority_serves_nobody_and_comes_back_by_itself(nodes):
+    """CL-54, CL-55"""
+    nodes.start()
+    first, second, third = nodes
+    client = Client(third.url, timeout=60.0)
+    client.channel()
+    nodes.kill(first.name)
+    nodes.kill(second.name)
+    wait_for("the node to pause", lambda: "pauses and serves no clients" in log_of(third), 60)
+    close = client.wait(0, m.ConnectionClose).method
+    assert (close.reply_code, close.reply_text) == (
+        320,
+        f"CONNECTION_FORCED - node '{third.name}' cannot reach a majority of its cluster",
+    )
+    client.abort()
+    wait_for("it to refuse clients", lambda: not third.serves(), 30)
+    nodes.start_node(first.name)
+    wait_for("it to serve clients again", third.serves, 60)
+    wait_for("a declare", lambda: declares(third, "orders"), 60)
+
+
+def test_a_node_that_stood_still_begins_anew_in_its_process(nodes):
+    """CL-55, CL-56"""
+    nodes.start()
+    first, _, third = nodes
+    third.pause()
+    wait_for("the leader to declare it down", lambda: is_down(third, first), 60)
+    pid = third.process.pid
+    third.resume()
+    wait_for("it to begin another run", lambda: "ends this run of its app" in log_of(third), 60)
+    wait_for("it to serve clients again", lambda: declares(third, "orders"), 60)
+    assert third.process.pid == pid and third.process.poll() is None
+
+
+def test_a_member_with_an_empty_data_directory_is_refused_with_the_way_out(nodes):
+    """CL-45"""
+    nodes.start()
+    third = nodes["warren@n3"]
+    nodes.stop_node(third.name)
+    third.wipe()
+    nodes.start_node(third.name)
+    assert third.process.wait(60) == 69
+    assert "is a member with another data directory" in log_of(third)
+    assert f"forget-cluster-node {third.name}" in log_of(third)
+
+
+def test_lists_that_differ_are_found_out(nodes, tmp_path):
+    """CL-38: nodes that might found two clusters found none."""
+    first, second, _ = nodes
+    config = tmp_path / "n2" / "warren.toml"
+    config.write_text(config.read_text().replace("'warren@n3'", "'warren@n4'"))
+    nodes.start_node(first.name)
+    nodes.start_node(second.name)
+    codes = [node.process.wait(60) for node in (first, second)]
+    assert codes == [69, 69]
+    assert "differ, so they could found two clusters" in log_of(first)
