@@ -51,6 +51,9 @@ NAME = "members"
 #: Seconds between two looks at whether the cluster has declared this run up.
 LOOK_SECONDS = 0.05
 
+#: The voters that a cluster has at most; its other nodes follow the log without a vote (CL-19).
+MOST_VOTERS = 7
+
 #: Seconds that a listing waits for a member.
 STATUS_SECONDS = 5.0
 
@@ -85,6 +88,9 @@ class Members(Process):
         self.verdicts: Verdicts | None = None
         self.is_judging = False
         self.has_been_up = False
+        #: Whether the node is a voter, or one of more data nodes than the cluster has voters. Until then its clients
+        #: would rely on a majority without it.
+        self.has_vote = False
         self.is_serving = False
         #: What was committed at each of the last beats of a leader: (moment, index).
         self.committed: deque[tuple[float, int]] = deque()
@@ -268,7 +274,7 @@ class Members(Process):
         retries = settings.mnesia_table_loading_retry_limit
         next_line = self.now() + settings.mnesia_table_loading_retry_timeout / 1000
         is_up = False
-        while not (is_up and self.context.lease.holds(self.now())):
+        while not (is_up and self.has_vote and self.context.lease.holds(self.now())):
             node = self.nodes.get(self.name)
             if not is_up and node is not None and node.incarnation == self.incarnation:
                 is_up = True
@@ -312,6 +318,7 @@ class Members(Process):
 
     async def _beat(self) -> None:
         status = await self.ask(self.metadata, to_cluster_metadata.consensus_status())
+        self.has_vote = self.name in status["voters"] or len(status["voters"]) >= MOST_VOTERS
         now = self.now()
         heartbeat = to_members.heartbeat(self.name, self.incarnation, not self.has_been_up, now, status["applied"])
         for node in self.nodes:

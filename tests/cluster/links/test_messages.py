@@ -71,6 +71,8 @@ DELIVERY = runs(
     lambda draw, origins, contents: Delivery(origins, draw(st.booleans()), draw(numbers(len(contents))), contents)
 )
 FLAG = st.booleans()
+MOMENT = st.floats(allow_nan=False)
+REPORT = st.tuples(TEXT, TEXT, TEXT, TEXT, TEXT)
 
 #: The fields of each message that crosses, and its answer.
 MESSAGE = {
@@ -100,6 +102,11 @@ MESSAGE = {
     "limiter_request_now": ((TEXT, NUMBER), None),
     "limiter_return": ((TEXT, NUMBER), None),
     "bump": ((TEXT, NUMBER), None),
+    "question": ((REPORT,), REPORT),
+    "admit": ((TEXT, TEXT, TEXT, TEXT, TEXT), FLAG),
+    "heartbeat": ((TEXT, TEXT, FLAG, MOMENT, NUMBER), None),
+    "grant": ((MOMENT, MOMENT), None),
+    "status": ((), st.dictionaries(TEXT, NUMBER, max_size=3)),
     "consensus": ((TEXT, st.binary(max_size=9)), None),
     "await_queue": ((TEXT, TEXT, TEXT), FLAG),
 }
