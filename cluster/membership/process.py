@@ -33,6 +33,7 @@ from ...version import __version__
 from ..links.contract import Facts, Membership, ToLinks, to_links
 from ..links.links import Links
 from ..metadata.contract import ConsensusStatus, ToClusterMetadata, to_cluster_metadata
+from ..metadata.log_members import MOST_VOTERS
 from .addresses import address_of, own_address
 from .contract import ReportFields, ToMembers, to_members
 from .failure_detector import HEARTBEAT_SECONDS, FailureDetector
@@ -51,8 +52,6 @@ NAME = "members"
 #: Seconds between two looks at whether the cluster has declared this run up.
 LOOK_SECONDS = 0.05
 
-#: The voters that a cluster has at most; its other nodes follow the log without a vote (CL-19).
-MOST_VOTERS = 7
 
 #: Seconds that a listing waits for a member.
 STATUS_SECONDS = 5.0
