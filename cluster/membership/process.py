@@ -52,7 +52,6 @@ NAME = "members"
 #: Seconds between two looks at whether the cluster has declared this run up.
 LOOK_SECONDS = 0.05
 
-
 #: Seconds that a listing waits for a member.
 STATUS_SECONDS = 5.0
 
