@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...actors.membership.contract import to_membership
 from ...actors.metadata.process import Metadata
 from ...actors.metadata.state.commands import Command
 from ...actors.metadata.state.effects import Applied
@@ -13,7 +14,6 @@ from ...runtime.address import system_of
 from ...runtime.contract import Address, Sender
 from ...runtime.exit_reason import ExitReason
 from ..links.contract import Facts
-from ..membership.contract import to_members
 from .consensus_log import ConsensusLog
 from .contract import ConsensusStatus, ToClusterMetadata, ToConsensusWatcher, to_cluster_metadata, to_consensus_watcher
 
@@ -65,7 +65,7 @@ class ClusterMetadata(Metadata):
     async def _await_up(self) -> None:
         members = self.named_address(self._context.node_name, MEMBERS_NAME)
         if members is not None:
-            await self.ask(members, to_members.await_up())
+            await self.ask(members, to_membership.await_up())
 
     # --- the log ---
 
