@@ -1,7 +1,8 @@
 """`Peers`: the other nodes of the cluster, and the addresses of the processes on them that have names.
 
 A process that others reach from another node has a name there: `q/<queue id>/<generation>` is that of a queue's
-process, `c/<channel id>` that of a channel that receives direct replies, and Metadata is `meta`. Its address is
+process, `c/<channel id>` that of a channel that receives direct replies, Metadata is `meta`, and the node's supervisor
+is `node`. Its address is
 
     <node>-<incarnation>/<name>
 
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from ..channel.contract import ToChannel
     from ..metadata.contract import ToMetadata
     from ..queue.contract import ToQueue
+    from .contract import ToNode
 
-#: The name under which Metadata is reached from other nodes.
-METADATA_NAME = "meta"
+#: The names under which Metadata and the node's supervisor are reached from other nodes.
+METADATA_NAME, NODE_NAME = "meta", "node"
 
 #: The families of names of queues and of channels that receive direct replies.
 QUEUES, CHANNELS = "q", "c"
@@ -70,6 +72,10 @@ class Peers:
     def metadata(self, node: str) -> Address[ToMetadata]:
         """The address of the Metadata of another node."""
         return self._named(node, METADATA_NAME)
+
+    def node(self, node: str) -> Address[ToNode]:
+        """The address of the supervisor of another node."""
+        return self._named(node, NODE_NAME)
 
     def channel(self, system: str, channel_id: str) -> Address[ToChannel] | None:
         """The address of a channel that receives direct replies, in the system of another node with this short name.

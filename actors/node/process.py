@@ -85,6 +85,7 @@ from .extensions import NO_EXTENSIONS, Extensions
 from .first_user import first_user
 from .operations.catalogue import perform
 from .operations.registry import Operator
+from .peers import NODE_NAME
 from .vhost_supervisor import VhostSupervisor
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ class NodeSupervisor(Process):
             limits,
             members=self.members,
         )
+        self.register(NODE_NAME)
         self.operator = Operator(self, self.context, self.myAddress)
         if settings.event_exchange_vhost is not None or settings.log_exchange_vhost is not None:
             self._start_event_hub()

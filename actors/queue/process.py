@@ -25,6 +25,7 @@ from ...routing.decorators import QueueDecorator, notify
 from ...routing.phrases import no_queue, queue_phrase
 from ...routing.queue_types import STREAM
 from ...routing.rows import QueueRow
+from ...runtime.address import node_of, system_of
 from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
@@ -655,7 +656,12 @@ class Queue(Process):
         return look_up(numbers, self.backing, self._disk.loader, self.channels, lambda: self.is_open)
 
     def on_consumers_info(self, sender: Sender) -> list[InfoItems]:
-        return self.role.consumers_info()
+        found = self.role.consumers_info()
+        here = system_of(self.myAddress)
+        for items in found:
+            system = system_of(self.channels[items["channel"]].address)
+            items["node"] = self.context.node_name if system == here else node_of(system)
+        return found
 
     # -- the end ------------------------------------------------------------------------------------
 

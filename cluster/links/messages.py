@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ...actors.channel.contract import to_channel
+from ...actors.connection.contract import to_connection
 from ...actors.metadata.contract import to_metadata
+from ...actors.node.contract import to_node
 from ...actors.queue.contract import to_queue
 from ..membership.contract import to_members
 from ..metadata.contract import to_cluster_metadata
@@ -71,7 +73,12 @@ TO_CHANNELS = (
     Crossing(409, to_channel.bump, TEXT, INTEGER),
 )
 
-TO_NODES = (Crossing(500, to_metadata.await_queue, TEXT, TEXT, TEXT, answer=BOOLEAN),)
+TO_NODES = (
+    Crossing(500, to_metadata.await_queue, TEXT, TEXT, TEXT, answer=BOOLEAN),
+    Crossing(501, to_node.connections, answer=Each(ADDRESS)),
+    Crossing(502, to_connection.channels_info, answer=Each(INFO)),
+    Crossing(503, to_connection.force_close, INTEGER, TEXT),
+)
 
 #: All messages that cross between nodes.
 MESSAGES = Registry([*TO_MEMBERS, *TO_CONSENSUS, *TO_QUEUES, *TO_CHANNELS, *TO_NODES])

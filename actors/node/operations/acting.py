@@ -9,7 +9,7 @@ from ...connection.contract import to_connection
 from ...events.events import OPERATOR
 from ...metadata.contract import to_metadata
 from ...queue.contract import to_queue
-from .listings import check_vhost, connections, pid
+from .listings import check_vhost, connections
 from .registry import OperationError, Operator, operation
 
 
@@ -50,7 +50,7 @@ async def close_connection(operator: Operator, *, connection: str, reason: str) 
     if not (connection.startswith("<") and connection.endswith(">") or " -> " in connection):
         raise OperationError("unavailable", f'"{connection}" is neither a pid nor the name of a connection')
     async for address, items in connections(operator):
-        if connection in (pid(operator, items["pid"]), items["name"]):
+        if connection in (items["pid"], items["name"]):
             operator.process.send(address, to_connection.force_close(CONNECTION_FORCED, reason))
             return True
     return False

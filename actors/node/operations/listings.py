@@ -6,6 +6,7 @@ as soon as its rows are complete. A queue is asked only for columns that its row
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
@@ -35,6 +36,8 @@ from .columns import (
 from .diagnosing import bottleneck
 from .registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
 
+log = logging.getLogger("warren.node")
+
 #: Things in one slice.
 SLICE = 100
 
@@ -55,12 +58,18 @@ async def list_queues(
     offline: bool = False,
     local: bool = False,
 ) -> AsyncIterator[Rows]:
-    """The queues of a virtual host. Every queue of this node is local; `offline` queues are those that do not run.
+    """The queues of a virtual host. `local` queues are at home on this node; `offline` queues are those that do not
+    run.
 
     `online` and `offline` together are all queues, as in RabbitMQ.
     """
     chosen = QUEUES.chosen(columns or [])
-    rows = [row for row in _queue_rows(operator, vhost) if online == offline or (row.state == "running") == online]
+    rows = [
+        row
+        for row in _queue_rows(operator, vhost)
+        if (online == offline or (row.state == "running") == online)
+        and (not local or row.node == operator.context.node_name)
+    ]
     asks = not QUEUE_ROW_COLUMNS.issuperset(chosen)
     wanted = frozenset(chosen)
     for slice_ in _slices(rows):
@@ -159,11 +168,10 @@ async def list_connections(operator: Operator, *, columns: list[str] | None = No
     if "bottleneck" in chosen:
         async for address, items in connections(operator):
             found = await bottleneck(operator, address, items)
-            items = {**items, "pid": pid(operator, items["pid"]), "bottleneck": found and found.bottleneck}
-            yield [_selected(items, chosen)]
+            yield [_selected({**items, "bottleneck": found and found.bottleneck}, chosen)]
         return
-    async for answers in _of_connections(operator, to_connection.info):
-        yield [_selected({**answer, "pid": pid(operator, answer["pid"])}, chosen) for answer in answers]
+    async for node, answers in _of_connections(operator, to_connection.info):
+        yield [_selected({**answer, "pid": pid(node, answer["pid"])}, chosen) for answer in answers]
 
 
 @operation()
@@ -179,14 +187,14 @@ async def diagnose(operator: Operator) -> AsyncIterator[Rows]:
 async def list_channels(operator: Operator, *, columns: list[str] | None = None) -> AsyncIterator[Rows]:
     """The channels of all connections."""
     chosen = CHANNELS.chosen(columns or [])
-    async for answers in _of_connections(operator, to_connection.channels_info):
+    async for node, answers in _of_connections(operator, to_connection.channels_info):
         for slice_ in _slices([items for answer in answers for items in answer]):
             yield [
                 _selected(
                     {
                         **items,
-                        "pid": pid(operator, items["channel_id"]),
-                        "connection": pid(operator, items["connection"]),
+                        "pid": pid(node, items["channel_id"]),
+                        "connection": pid(node, items["connection"]),
                     },
                     chosen,
                 )
@@ -204,7 +212,7 @@ async def list_consumers(operator: Operator, *, vhost: str, columns: list[str] |
         asked = [operator.process.ask(row.address, to_queue.consumers_info(), timeout=ANSWER_SECONDS) for row in slice_]
         answers = zip(slice_, await _in_time(asked))
         for part in _slices([items for row, answer in answers for items in logical_consumers(row, answer or (), seen)]):
-            yield [_selected({**items, "channel_pid": pid(operator, items["channel"])}, chosen) for items in part]
+            yield [_selected({**items, "channel_pid": pid(items["node"], items["channel"])}, chosen) for items in part]
             await operator.process.next_turn()
         await operator.process.next_turn()
 
@@ -212,9 +220,9 @@ async def list_consumers(operator: Operator, *, vhost: str, columns: list[str] |
 # -- what the listings share -----------------------------------------------------------------------
 
 
-def pid(operator: Operator, process_id: str) -> str:
+def pid(node: str, process_id: str) -> str:
     """The identity of a connection, channel or queue as operators see it (CM-31)."""
-    return f"<{operator.context.node_name}.{process_id}>"
+    return f"<{node}.{process_id}>"
 
 
 def check_vhost(operator: Operator, vhost: str) -> None:
@@ -224,20 +232,31 @@ def check_vhost(operator: Operator, vhost: str) -> None:
 
 
 async def connections(operator: Operator) -> AsyncIterator[tuple[Address[ToConnection], InfoItems]]:
-    """The connections with their info items; those that are ending are left out."""
-    addresses: Sequence[Address[ToConnection]] = await operator.process.ask(operator.node, to_node.connections())
-    for slice_ in _slices(addresses):
-        asked = [
-            (address, operator.process.ask(address, to_connection.info(), timeout=ANSWER_SECONDS)) for address in slice_
-        ]
-        for address, answer in asked:
-            try:
-                items = await answer
-            except (ProcessDown, ProcessTimeout):
-                continue
-            if items["state"] not in ENDING:
-                yield address, items
-        await operator.process.next_turn()
+    """The connections of all nodes with their info items; those that are ending are left out."""
+    async for node, addresses in _connections(operator):
+        for slice_ in _slices(addresses):
+            asked = [operator.process.ask(address, to_connection.info(), timeout=ANSWER_SECONDS) for address in slice_]
+            for address, items in zip(slice_, await _in_time(asked)):
+                if items is not None and items["state"] not in ENDING:
+                    yield address, {**items, "pid": pid(node, items["pid"])}
+            await operator.process.next_turn()
+
+
+async def _connections(operator: Operator) -> AsyncIterator[tuple[str, Sequence[Address[ToConnection]]]]:
+    """The connections of each node that answers, by the name of the node, this one first."""
+    here = operator.context.node_name
+    yield here, await operator.process.ask(operator.node, to_node.connections())
+    others = sorted(node.name for node in operator.context.definitions.nodes.values() if node.incarnation)
+    asked = {
+        name: operator.process.ask(operator.context.peers.node(name), to_node.connections(), timeout=ANSWER_SECONDS)
+        for name in others
+        if name != here
+    }
+    for name, addresses in zip(asked, await _in_time(asked.values())):
+        if addresses is None:
+            log.warning("%s does not answer, so its connections and channels are not listed", name)
+        else:
+            yield name, addresses
 
 
 def _queue_rows(operator: Operator, vhost: str) -> list[QueueRow]:
@@ -250,14 +269,14 @@ def _still_exists(operator: Operator, row: QueueRow) -> bool:
 
 
 def _queue_columns(operator: Operator, row: QueueRow, answer: InfoItems | None) -> InfoItems:
-    items = {**queue_items(row, operator.context.definitions), **(answer or {}), "pid": pid(operator, row.queue_id)}
+    items = {**queue_items(row, operator.context.definitions), **(answer or {}), "pid": pid(row.node, row.queue_id)}
     if queue_kind(row.type) != "classic":
-        node = operator.context.node_name
+        node = row.node
         items |= {"leader": node, "members": [node], "online": [node] if row.state == "running" else []}
     if row.exclusive_owner is not None:
-        items["owner_pid"] = pid(operator, row.exclusive_owner)
+        items["owner_pid"] = pid(row.node, row.exclusive_owner)
     if items.get("exclusive_consumer"):
-        items["exclusive_consumer_pid"] = pid(operator, items["exclusive_consumer"])
+        items["exclusive_consumer_pid"] = pid(row.node, items["exclusive_consumer"])
     return items
 
 
@@ -273,13 +292,13 @@ async def _selected_slices(
         await operator.process.next_turn()
 
 
-async def _of_connections(operator: Operator, question: Callable[[], Any]) -> AsyncIterator[list[Any]]:
-    """The answers of all connections, in slices."""
-    connections: Sequence[Address[ToConnection]] = await operator.process.ask(operator.node, to_node.connections())
-    for slice_ in _slices(connections):
-        asked = [operator.process.ask(address, question(), timeout=ANSWER_SECONDS) for address in slice_]
-        yield [answer for answer in await _in_time(asked) if answer is not None]
-        await operator.process.next_turn()
+async def _of_connections(operator: Operator, question: Callable[[], Any]) -> AsyncIterator[tuple[str, list[Any]]]:
+    """The answers of all connections with the names of their nodes, in slices."""
+    async for node, addresses in _connections(operator):
+        for slice_ in _slices(addresses):
+            asked = [operator.process.ask(address, question(), timeout=ANSWER_SECONDS) for address in slice_]
+            yield node, [answer for answer in await _in_time(asked) if answer is not None]
+            await operator.process.next_turn()
 
 
 async def _in_time(asked: Iterable[Awaitable[Answer] | None]) -> list[Answer | None]:
