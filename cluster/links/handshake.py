@@ -1,4 +1,4 @@
-"""`Handshake`: a connection between two nodes until its greeting is over (`session`)."""
+"""`Handshake`: a connection between two nodes until its greeting is over (`greeting`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from .frames import MAX_GREETING_FRAME, FrameReader
-from .session import Acceptor, Connector, Step
+from .greeting import Acceptor, Connector, Step
 
 
 class Handshake:

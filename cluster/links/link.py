@@ -15,35 +15,23 @@ the loop has produced, and writes it when the round ends, one frame for each lan
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
-
-from thespian.actors import ActorAddress
 
 from ...actors.queue.contract import to_queue
 from ...runtime.contract import Address, Sender
-from ...runtime.credit import DEFAULT_PAIR
 from ...runtime.process import Process
 from .admission import Identity
 from .codecs import CodecError
 from .config import LinkConfig
-from .contract import Facts, LaneItems, LinkItems, ToLink, ToLinkWatcher, to_link_watcher
-from .envelopes import Decoded, Envelopes
-from .frames import (
-    MSGPACK_TYPE,
-    PING,
-    RESPONSE,
-    SEND,
-    FrameError,
-    Header,
-    RawFrame,
-    msgpack_frame,
-    msgpack_header,
-)
+from .contract import Facts, LinkItems, ToLink, ToLinkWatcher, to_link_watcher
+from .frames import FrameError
+from .greeting import NONCE_BYTES, SESSION_BYTES, Connector, Greeted
 from .handshake import Handshake
 from .lane import Lane, LaneClosed
-from .outbox import Outbox
 from .registry import CONTROL, LANE_NAMES
-from .session import NONCE_BYTES, SESSION_BYTES, Connector, Greeted
+from .session import Session
 
 log = logging.getLogger("warren.links")
 
@@ -59,15 +47,6 @@ ATTEMPT_SECONDS = 5.0
 
 #: Seconds between two pings, which measure the round trip. Failure detection has heartbeats of its own.
 PING_SECONDS = 15.0
-
-#: Above this many unsent bytes senders get no credit back, and below the other one they do again (CL-15).
-HIGH_MARK, LOW_MARK = 8_388_608, 4_194_304
-
-#: Credit is returned in amounts of at least so much, as every process returns it.
-GRANT_AFTER = DEFAULT_PAIR[1]
-
-#: Most bytes of one message with all its parts.
-MAX_MESSAGE = 1_073_741_824
 
 #: Seconds between two log lines about the same refusal.
 REPEAT_SECONDS = 60.0
@@ -101,23 +80,6 @@ class Attempt:
             self.handshake.sock.close()
 
 
-class Session:
-    """The session that is up."""
-
-    def __init__(self, peer: Identity, session: str, version: int, since: float) -> None:
-        self.peer = peer
-        self.id = session
-        self.version = version
-        self.since = since
-        self.system = f"{peer.node}-{peer.incarnation}"
-        self.lanes: dict[str, Lane] = {}
-        self.by_fd: dict[int, Lane] = {}
-        #: By sender that has spent credit for this link: its address and how much it has not got back.
-        self.owed: dict[str, tuple[Any, int]] = {}
-        self.round_trip: float | None = None
-        self.pinged_at = 0.0
-
-
 class Link(Process):
     """See the module."""
 
@@ -143,21 +105,14 @@ class Link(Process):
         #: Lanes that the other node has made of a session that is not up, by session id. Only the latest is kept.
         self.arriving: dict[str, dict[str, Connected]] = {}
         self.session: Session | None = None
-        self.outbox: Outbox | None = None
         #: Attempts that have failed since a session was up for long enough.
         self.failures = 0
         self.sessions = 0
-        #: Whether a lane holds frames and waits for this node to apply more of the log.
-        self.is_behind = False
         self.is_flush_due = False
-        #: Whether so much waits to be written that senders get no credit back.
-        self.is_congested = False
         self.reason = ""
         self.state_since = self.now()
         self._last_logged = ("", 0.0)
         self._timers: dict[str, int] = {}
-        self._last_header = b""
-        self._header = Header(0, 0, 0, "", {})
 
     # -- what Links says ---------------------------------------------------------------------------
 
@@ -191,22 +146,6 @@ class Link(Process):
 
     def on_items(self, sender: Sender) -> LinkItems:
         session = self.session
-        lanes: list[LaneItems] = []
-        if session is not None:
-            lanes = [
-                {
-                    "lane": lane.name,
-                    "received_bytes": lane.received_bytes,
-                    "sent_bytes": lane.sent_bytes,
-                    "received_frames": lane.received_frames,
-                    "sent_frames": lane.sent_frames,
-                    "received_messages": lane.received_messages,
-                    "sent_messages": lane.sent_messages,
-                    "unsent": lane.unsent,
-                    "held": lane.held_bytes,
-                }
-                for lane in session.lanes.values()
-            ]
         state = "up" if session is not None else "connecting" if self.attempt is not None else "waiting"
         return {
             "node": self.node,
@@ -219,7 +158,7 @@ class Link(Process):
             "sessions": self.sessions,
             "version": 0 if session is None else session.version,
             "reason": self.reason,
-            "lanes": lanes,
+            "lanes": [] if session is None else session.lane_items(),
         }
 
     # -- connecting --------------------------------------------------------------------------------
@@ -372,22 +311,30 @@ class Link(Process):
         if self.session is not None:
             self._end_session("the node has made a new session")
         greeted = connected[CONTROL].greeted
-        session = self.session = Session(greeted.peer, greeted.session, greeted.version, self.now())
+        session = self.session = Session(
+            greeted.peer,
+            greeted.session,
+            greeted.version,
+            self.config,
+            self._host.systems,
+            self.now,
+            self._flush_later,
+            self._unknown,
+        )
         self.sessions += 1
         self.reason = ""
         self._last_logged = ("", 0.0)
-        self.outbox = Outbox(Envelopes(self.config.registry, self._host.systems.name, session.system))
-        self._host.systems.system_up(session.system, self._carry)
+        self._host.systems.system_up(session.system, session.carry)
         up = self._up_message(session)
         for watcher in self.watchers:
             self.send(watcher, up)
         log.info("link to %s is up (%s)", self.node, session.peer.incarnation)
         for name in LANE_NAMES:
             handshake = connected[name].handshake
-            lane = Lane(name, handshake.sock, handshake.reader, self._frame)
+            lane = Lane(name, handshake.sock, handshake.reader, session.frame)
             if handshake.unsent:
                 lane.write([handshake.unsent])
-            session.lanes[name] = session.by_fd[lane.fd] = lane
+            session.add_lane(lane)
         for lane in list(session.lanes.values()):
             self.watch(lane.fd, read=True, write=lane.unsent > 0)
             if self.session is session:
@@ -406,13 +353,12 @@ class Link(Process):
         if session is None:
             return
         self.session = None
-        self.outbox = None
         self._cancel("ping")
         for lane in session.lanes.values():
             self.unwatch(lane.fd)
             lane.close()
         self._host.systems.system_down(session.system)
-        for address, amount in session.owed.values():
+        for address, amount in session.owed_at_the_end():
             self.send(address, to_queue.bump(self.credit_name, amount))
         if self.now() - session.since >= STABLE:
             self.failures = 0
@@ -442,16 +388,16 @@ class Link(Process):
         session, attempt = self.session, self.attempt
         if session is not None and (lane := session.by_fd.get(fd)) is not None:
             self._serve(lane, lane.flush)
-            self._grant()
+            self._grant(session)
         elif attempt is not None and attempt.handshake is not None and attempt.handshake.fd == fd:
             self._advance(attempt, attempt.handshake)
         else:
             self.unwatch(fd)
 
-    def _serve(self, lane: Lane, action: Any) -> None:
+    def _serve(self, lane: Lane, action: Callable[[], None]) -> None:
         """Read from a lane, write to it, or hand out what it holds; the link breaks if that fails."""
         try:
-            action(lane) if action == self._release else action()
+            action()
         except LaneClosed as error:
             self._broken(lane, str(error))
         except (FrameError, CodecError) as error:
@@ -466,84 +412,7 @@ class Link(Process):
             self._end_session(f"{reason} (lane {lane.name})")
             self._attempt_later()
 
-    # -- frames that arrive ------------------------------------------------------------------------
-
-    def _frame(self, lane: Lane, raw: RawFrame) -> None:
-        if raw.type != MSGPACK_TYPE:
-            raise FrameError("a frame of the greeting after its end")
-        if raw.header == self._last_header:
-            header = self._header
-        else:
-            self._last_header = bytes(raw.header)
-            header = self._header = msgpack_header(raw.header)
-        if header.code == SEND:
-            index = header.ext.get("i", 0)
-            if type(index) is not int:
-                raise FrameError("a frame with an index that is no number")
-            if lane.held or index > self._host.systems.applied and lane.name != CONTROL:
-                lane.held.append((index, raw))
-                lane.held_bytes += len(raw.body)
-                if not self.is_behind:
-                    self.is_behind = True
-                    self._host.systems.wake_when_applied(self.myAddress)
-            else:
-                self._messages(lane, header, raw.body)
-        elif header.code == PING and not header.flag & RESPONSE:
-            lane.write([msgpack_frame(PING, header.opaque, RESPONSE)])
-            self._flush_later()
-        elif header.flag & RESPONSE:
-            session = self.session
-            if session is not None and session.pinged_at:
-                session.round_trip = round((self.now() - session.pinged_at) * 1000, 3)
-                session.pinged_at = 0.0
-        # Other codes are those of a newer version, whose sender does not wait for an answer.
-
-    def _release(self, lane: Lane) -> None:
-        """Hand out the frames that this node has now applied enough for."""
-        while lane.held and lane.held[0][0] <= self._host.systems.applied and not lane.is_closed:
-            _, raw = lane.held.popleft()
-            lane.held_bytes -= len(raw.body)
-            self._messages(lane, msgpack_header(raw.header), raw.body)
-
-    def _messages(self, lane: Lane, header: Header, body: memoryview) -> None:
-        part = header.ext.get("p")
-        if part is not None:
-            whole = _joined(lane, part, body)
-            if whole is None:
-                return
-            body = whole
-        session, outbox = self.session, self.outbox
-        if session is None or outbox is None:
-            return
-        found = outbox.envelopes.decode(body)
-        lane.received_messages += len(found)
-        arrived, system = self._host.systems.arrived, session.system
-        for one in found:
-            if type(one) is Decoded:
-                arrived(system, one.sender, one.target, one.message)
-            else:
-                assert not isinstance(one, Decoded)
-                self._log_refusal(f"it sends messages that this version does not know, such as number {one.number}")
-                if one.ref is not None:
-                    outbox.add(outbox.envelopes.unknown_answer(one))
-                    self._flush_later()
-
-    # -- messages that leave -----------------------------------------------------------------------
-
-    def _carry(self, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
-        """Take a message of a process to the other node. Raises NotCarried if it may not cross."""
-        outbox = self.outbox
-        if outbox is None:
-            return
-        outbox.add(outbox.envelopes.encode(sender, target, message))
-        if not self.is_flush_due:
-            self.is_flush_due = True
-            self.call_at_round_end()
-        entry = self.config.registry.by_name.get(message[0])
-        if entry is not None and entry.is_credited and self.session is not None:
-            owed = self.session.owed
-            known = owed.get(sender.addressDetails)
-            owed[sender.addressDetails] = (sender, 1 if known is None else known[1] + 1)
+    # -- the end of a round ------------------------------------------------------------------------
 
     def _flush_later(self) -> None:
         if not self.is_flush_due:
@@ -554,53 +423,39 @@ class Link(Process):
         self._flush()
 
     def after_batch(self) -> None:
-        if self.is_behind:
-            self._hand_out_held()
+        session = self.session
+        if session is not None and session.is_behind:
+            self._hand_out_held(session)
         if self.is_flush_due:
             self._flush()
 
-    def _hand_out_held(self) -> None:
+    def _hand_out_held(self, session: Session) -> None:
         """Go on with frames that this node has applied enough for, if it has applied more meanwhile."""
-        session = self.session
-        self.is_behind = False
-        if session is None:
-            return
         for lane in list(session.lanes.values()):
-            if lane.held:
-                self._serve(lane, self._release)
-        if any(lane.held for lane in session.lanes.values()):
-            self.is_behind = True
+            if lane.held and not lane.is_closed:
+                self._serve(lane, partial(session.release, lane))
+        session.is_behind = any(lane.held for lane in session.lanes.values())
+        if session.is_behind:
             self._host.systems.wake_when_applied(self.myAddress)
 
     def _flush(self) -> None:
         self.is_flush_due = False
-        session, outbox = self.session, self.outbox
-        if session is None or outbox is None:
+        session = self.session
+        if session is None:
             return
-        for name, frames, count in outbox.take(self._host.systems.applied):
-            lane = session.lanes[name]
-            for buffers in frames:
-                lane.write(buffers)
-            lane.sent_messages += count
+        session.give_to_lanes()
         for lane in list(session.lanes.values()):
             if lane.unsent and not lane.is_closed:
                 self._serve(lane, lane.flush)
-        self._grant()
+        self._grant(session)
 
-    def _grant(self) -> None:
-        """Give senders their credit back, unless too much waits to be written."""
-        session = self.session
-        if session is None or not session.owed:
-            return
-        unsent = sum([lane.unsent for lane in session.lanes.values()])
-        if unsent >= (LOW_MARK if self.is_congested else HIGH_MARK):
-            self.is_congested = True
-            return
-        self.is_congested = False
-        for key, (address, amount) in list(session.owed.items()):
-            if amount >= GRANT_AFTER:
-                del session.owed[key]
-                self.send(address, to_queue.bump(self.credit_name, amount))
+    def _grant(self, session: Session) -> None:
+        """Give senders of contents the credit back that they may have now."""
+        for address, amount in session.grants():
+            self.send(address, to_queue.bump(self.credit_name, amount))
+
+    def _unknown(self, number: int) -> None:
+        self._log_refusal(f"it sends messages that this version does not know, such as number {number}")
 
     # -- timers ------------------------------------------------------------------------------------
 
@@ -616,9 +471,7 @@ class Link(Process):
             self._drop_arriving()
             self._attempt_later()
         elif kind == "ping" and session is not None and session.id == about:
-            session.pinged_at = self.now()
-            session.lanes[CONTROL].write([msgpack_frame(PING, 1)])
-            self._flush_later()
+            session.ping()
             self._timers["ping"] = self.start_timer(PING_SECONDS, ("ping", session.id))
 
     def _cancel(self, kind: str) -> None:
@@ -630,17 +483,3 @@ class Link(Process):
         self._drop_attempt()
         self._drop_arriving()
         self._end_session("this node stops")
-
-
-def _joined(lane: Lane, part: Any, body: memoryview) -> memoryview | None:
-    """The whole body of a message whose last part has arrived; None before. Raises FrameError."""
-    if type(part) is not list or [type(item) for item in part] != [int, int]:
-        raise FrameError("a part without number and count")
-    number, count = part
-    if number != len(lane.parts) or not 0 <= number < count or count * len(body) > MAX_MESSAGE:
-        raise FrameError(f"part {number} of {count}, after {len(lane.parts)} parts")
-    lane.parts.append(body)
-    if number + 1 < count:
-        return None
-    parts, lane.parts = lane.parts, []
-    return memoryview(b"".join(parts))

@@ -25,12 +25,12 @@ from ...runtime.process import Process
 from .admission import Identity
 from .config import LinkConfig
 from .contract import LinkItems, LinksError, Membership, ToLink, ToLinks, ToLinkWatcher, to_link
+from .greeting import NONCE_BYTES, Acceptor
 from .handshake import Handshake
 from .link import Connected, Link
 from .messages import MESSAGES
 from .refusals import Refusals
 from .registry import Registry
-from .session import NONCE_BYTES, Acceptor
 
 if TYPE_CHECKING:
     from ...actors.node.context import NodeContext

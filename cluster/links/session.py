@@ -1,208 +1,210 @@
-"""The greeting of two nodes on one connection, without a socket and without a clock (QP-150, CL-7 to CL-9).
+"""`Session`: what two nodes send each other while the link between them is up.
 
-    connector                              acceptor
-    HELLO      who I am, nonce        ->
-                                      <-   CHALLENGE  who I am, nonce, proof
-    AUTH       proof                  ->
-                                      <-   OK
-
-Both sides prove that they know the same secret, which is never sent: a proof is an HMAC under a key that is derived
-from the secret. It covers the role of who proves and the headers of all frames before it, so that nobody between the
-two can change a word of the greeting, send one side's proof back to it, or use a recorded one again. The acceptor
-proves first: a connector proves nothing to somebody who only listens on the right address.
-
-Each side then decides by itself whether it admits the other (`admission`). A connector that does not sends its reason
-in AUTH, an acceptor instead of OK. So both sides can log why there is no link.
+It turns what processes send into frames, and frames into messages for processes. It knows no socket, and does not watch
+or write anything itself: `Link` does that with the lanes.
 """
 
 from __future__ import annotations
 
-import hmac
-import json
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from .admission import BAD_SECRET, CONFLICT, VERSIONS, Identity, Refusal, refusal
-from .frames import AUTH, HELLO, JSON_TYPE, MAX_GREETING_FRAME, RESPONSE, FrameError, FrameReader, json_header, shown
-from .frames import json_frame as frame_of
-from .registry import LANE_NAMES
+from thespian.actors import ActorAddress
 
-#: Bytes of a nonce and of a session's id.
-NONCE_BYTES, SESSION_BYTES = 32, 16
+from ...runtime.credit import DEFAULT_PAIR
+from ...runtime.remote_systems import Systems
+from .admission import Identity
+from .config import LinkConfig
+from .contract import LaneItems
+from .envelopes import Decoded, Envelopes
+from .frames import MSGPACK_TYPE, PING, RESPONSE, SEND, FrameError, Header, RawFrame, msgpack_frame, msgpack_header
+from .lane import Lane
+from .outbox import Outbox
+from .registry import CONTROL
 
-_ACCEPTOR, _CONNECTOR = b"warren acceptor", b"warren connector"
+#: Above this many unsent bytes senders get no credit back, and below the other one they do again (CL-15).
+HIGH_MARK, LOW_MARK = 8_388_608, 4_194_304
 
+#: Credit is returned in amounts of at least so much, as every process returns it.
+GRANT_AFTER = DEFAULT_PAIR[1]
 
-def derived_key(secret: bytes) -> bytes:
-    """The key of the proofs: HKDF-SHA-256 of the secret."""
-    extracted = hmac.digest(b"warren links", secret, "sha256")
-    return hmac.digest(extracted, b"proof of the greeting\x01", "sha256")
-
-
-def proof(key: bytes, role: bytes, headers: list[bytes]) -> bytes:
-    """What the side with this role sends to prove that it knows the secret and has seen these headers."""
-    parts = [role, *headers]
-    return hmac.digest(key, b"".join([len(part).to_bytes(4, "big") + part for part in parts]), "sha256")
-
-
-class Greeted(NamedTuple):
-    """The greeting is over, and both sides admit each other."""
-
-    peer: Identity
-    lane: str
-    session: str
-    version: int
+#: Most bytes of one message with all its parts.
+MAX_MESSAGE = 1_073_741_824
 
 
-class Step(NamedTuple):
-    """What follows from input: bytes to send, and perhaps the end of the greeting."""
+class Session:
+    """One session. `flush_later` is called when there is something to write.
 
-    reply: bytes = b""
-    greeted: Greeted | None = None
-    #: Why there is no link. The connection is closed behind `reply`.
-    refused: Refusal | None = None
+    `now` is a clock, and `on_unknown` is called with the number of a message that this version does not know.
+    """
+
+    def __init__(
+        self,
+        peer: Identity,
+        session: str,
+        version: int,
+        config: LinkConfig,
+        systems: Systems,
+        now: Callable[[], float],
+        flush_later: Callable[[], None],
+        on_unknown: Callable[[int], None],
+    ) -> None:
+        self.peer = peer
+        self.id = session
+        self.version = version
+        self.since = now()
+        #: The name of the peer's system of actors.
+        self.system = f"{peer.node}-{peer.incarnation}"
+        self.lanes: dict[str, Lane] = {}
+        self.by_fd: dict[int, Lane] = {}
+        #: Milliseconds from the last ping to its answer.
+        self.round_trip: float | None = None
+        #: Whether a lane holds frames for which this node has not applied enough of the log.
+        self.is_behind = False
+        self._registry = config.registry
+        self._systems = systems
+        self._now = now
+        self._flush_later = flush_later
+        self._on_unknown = on_unknown
+        self._envelopes = Envelopes(config.registry, systems.name, self.system)
+        self._outbox = Outbox(self._envelopes)
+        #: By sender of credited messages: its address, and how much credit it has not got back.
+        self._owed: dict[str, tuple[Any, int]] = {}
+        #: Whether so much waits to be written that senders get no credit back.
+        self._is_congested = False
+        self._pinged_at = 0.0
+        #: The header of the last frame, encoded and decoded: nearly all frames have the same.
+        self._last_header = b""
+        self._header = Header(0, 0, 0, "", {})
+
+    def add_lane(self, lane: Lane) -> None:
+        self.lanes[lane.name] = self.by_fd[lane.fd] = lane
+
+    # -- frames that arrive ------------------------------------------------------------------------
+
+    def frame(self, lane: Lane, raw: RawFrame) -> None:
+        """Take a frame. Raises FrameError or CodecError if it is malformed."""
+        if raw.type != MSGPACK_TYPE:
+            raise FrameError("a frame of the greeting after its end")
+        if raw.header == self._last_header:
+            header = self._header
+        else:
+            header = self._header = msgpack_header(raw.header)
+            self._last_header = bytes(raw.header)
+        if header.code == SEND:
+            index = header.ext.get("i", 0)
+            if type(index) is not int:
+                raise FrameError("a frame with an index that is no number")
+            if lane.held or (index > self._systems.applied and lane.name != CONTROL):
+                lane.held.append((index, raw))
+                lane.held_bytes += len(raw.body)
+                self.is_behind = True
+            else:
+                self._messages(lane, header, raw.body)
+        elif header.code == PING and not header.flag & RESPONSE:
+            lane.write([msgpack_frame(PING, header.opaque, RESPONSE)])
+            self._flush_later()
+        elif header.code == PING and self._pinged_at:
+            self.round_trip = round((self._now() - self._pinged_at) * 1000, 3)
+            self._pinged_at = 0.0
+        # Other codes are those of a newer version, whose sender does not wait for an answer.
+
+    def release(self, lane: Lane) -> None:
+        """Hand out the frames of a lane for which this node has now applied enough of the log."""
+        while lane.held and lane.held[0][0] <= self._systems.applied and not lane.is_closed:
+            _, raw = lane.held.popleft()
+            lane.held_bytes -= len(raw.body)
+            self._messages(lane, msgpack_header(raw.header), raw.body)
+
+    def _messages(self, lane: Lane, header: Header, body: memoryview) -> None:
+        part = header.ext.get("p")
+        if part is not None:
+            whole = _joined(lane, part, body)
+            if whole is None:
+                return
+            body = whole
+        elif lane.parts:
+            raise FrameError(f"a whole frame after {len(lane.parts)} parts of another message")
+        found = self._envelopes.decode(body)
+        lane.received_messages += len(found)
+        arrived, system = self._systems.arrived, self.system
+        for one in found:
+            if isinstance(one, Decoded):
+                arrived(system, one.sender, one.target, one.message)
+            else:
+                self._on_unknown(one.number)
+                if one.ref is not None:
+                    self._outbox.add(self._envelopes.unknown_answer(one))
+                    self._flush_later()
+
+    # -- messages that leave -----------------------------------------------------------------------
+
+    def carry(self, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
+        """Take a message of a process to the other node. Raises NotCarried if it may not cross."""
+        self._outbox.add(self._envelopes.encode(sender, target, message))
+        self._flush_later()
+        entry = self._registry.by_name.get(message[0])
+        if entry is not None and entry.is_credited:
+            known = self._owed.get(sender.addressDetails)
+            self._owed[sender.addressDetails] = (sender, 1 if known is None else known[1] + 1)
+
+    def ping(self) -> None:
+        self._pinged_at = self._now()
+        self.lanes[CONTROL].write([msgpack_frame(PING, 1)])
+        self._flush_later()
+
+    def give_to_lanes(self) -> None:
+        """Let the lanes have everything that processes have sent."""
+        for name, frames, count in self._outbox.take(self._systems.applied):
+            lane = self.lanes[name]
+            for buffers in frames:
+                lane.write(buffers)
+            lane.sent_messages += count
+
+    def grants(self) -> Iterator[tuple[Any, int]]:
+        """Whom to give credit back, and how much: nobody while too much waits to be written."""
+        if not self._owed:
+            return
+        unsent = sum([lane.unsent for lane in self.lanes.values()])
+        self._is_congested = unsent >= (LOW_MARK if self._is_congested else HIGH_MARK)
+        if not self._is_congested:
+            for key, (address, amount) in list(self._owed.items()):
+                if amount >= GRANT_AFTER:
+                    del self._owed[key]
+                    yield address, amount
+
+    def owed_at_the_end(self) -> list[tuple[Any, int]]:
+        """What senders get back when the session ends."""
+        return list(self._owed.values())
+
+    # -- listings ----------------------------------------------------------------------------------
+
+    def lane_items(self) -> list[LaneItems]:
+        return [
+            {
+                "lane": lane.name,
+                "received_bytes": lane.received_bytes,
+                "sent_bytes": lane.sent_bytes,
+                "received_frames": lane.received_frames,
+                "sent_frames": lane.sent_frames,
+                "received_messages": lane.received_messages,
+                "sent_messages": lane.sent_messages,
+                "unsent": lane.unsent,
+                "held": lane.held_bytes,
+            }
+            for lane in self.lanes.values()
+        ]
 
 
-def _common_version(one: Identity, other: Identity) -> int:
-    return min(one.versions[1], other.versions[1])
-
-
-class _Side:
-    """What both sides of a greeting have."""
-
-    def __init__(self, own: Identity, key: bytes, nonce: bytes) -> None:
-        self.own = own
-        self.key = key
-        self.nonce = nonce
-        self.reader = FrameReader(MAX_GREETING_FRAME)
-        #: The first bytes that came, to say what they are if they are no greeting.
-        self._first = b""
-        #: The headers of all frames so far.
-        self._headers: list[bytes] = []
-
-    def feed(self, data: bytes) -> Step:
-        """Take input. After a step that ends the greeting, `reader` has what came behind it."""
-        if len(self._first) < 32:
-            self._first += data[:32]
-        self.reader.feed(data)
-        try:
-            found = self.reader.next()
-            if found is None:
-                return Step()
-            if found.type != JSON_TYPE:
-                raise FrameError("a frame that is not one of the greeting")
-            header = bytes(found.header)
-            fields = json_header(header)
-            ext = fields.get("extFields")
-            remark = fields.get("remark")
-            if type(ext) is not dict or type(fields.get("code")) is not int or type(remark) not in (str, type(None)):
-                raise FrameError(f"a greeting without code and fields: {shown(header)}")
-            return self._step(fields["code"], remark or "", ext, header, bytes(found.body))
-        except FrameError as error:
-            return Step(refused=Refusal(CONFLICT, not_a_greeting(self._first, str(error))))
-
-    def _step(self, code: int, remark: str, ext: dict[str, Any], header: bytes, body: bytes) -> Step:
-        raise NotImplementedError
-
-    def _frame(self, code: int, flag: int, ext: dict[str, Any], role: bytes = b"", remark: str = "") -> bytes:
-        header = {"code": code, "language": "PYTHON", "version": 1, "opaque": 0, "flag": flag, "remark": remark or None}
-        header["extFields"] = ext
-        encoded = json.dumps(header, separators=(",", ":")).encode("ascii")
-        self._headers.append(encoded)
-        return frame_of(header, proof(self.key, role, self._headers) if role else b"")
-
-    def _is_proof(self, role: bytes, given: bytes) -> bool:
-        return hmac.compare_digest(given, proof(self.key, role, self._headers))
-
-    def _ext(self) -> dict[str, Any]:
-        return {**self.own.to_json(), "nonce": self.nonce.hex()}
-
-
-class Connector(_Side):
-    """The side that has connected. `expected` is the node that it wants to reach."""
-
-    def __init__(self, own: Identity, key: bytes, nonce: bytes, expected: str, lane: str, session: str) -> None:
-        super().__init__(own, key, nonce)
-        self._expected = expected
-        self._lane, self._session = lane, session
-        self._peer: Identity | None = None
-
-    def hello(self) -> bytes:
-        """The first bytes to send."""
-        ext = {**self._ext(), "lane": self._lane, "workers": [0, 0], "session": self._session}
-        return self._frame(HELLO, 0, ext)
-
-    def _step(self, code: int, remark: str, ext: dict[str, Any], header: bytes, body: bytes) -> Step:
-        if self._peer is not None:
-            if code:
-                return Step(refused=Refusal(code, remark or f"refused with code {code}", by_peer=True))
-            return Step(greeted=Greeted(self._peer, self._lane, self._session, _common_version(self.own, self._peer)))
-        if code:
-            return Step(refused=Refusal(code, remark or f"refused with code {code}", by_peer=True))
-        peer = Identity.from_json(ext)
-        self._headers.append(header)
-        if not self._is_proof(_ACCEPTOR, body):
-            # Without a proof in it: the acceptor must learn why there is no link, and nothing else.
-            reply = self._frame(AUTH, 0, {})
-            return Step(reply, refused=Refusal(BAD_SECRET, f"{peer.node} has another secret: {SAME_SECRET}"))
-        self._peer = peer
-        refused = refusal(self.own, peer, self._expected)
-        reply = self._frame(AUTH, 0, {}, _CONNECTOR, "" if refused is None else refused.sentence)
-        return Step(reply, refused=refused)
-
-
-class Acceptor(_Side):
-    """The side that was connected to."""
-
-    def __init__(self, own: Identity, key: bytes, nonce: bytes) -> None:
-        super().__init__(own, key, nonce)
-        self._peer: Identity | None = None
-        self._lane = self._session = ""
-
-    def _step(self, code: int, remark: str, ext: dict[str, Any], header: bytes, body: bytes) -> Step:
-        if self._peer is None:
-            return self._hello(code, ext, header)
-        self._headers.append(header)
-        if code != AUTH:
-            raise FrameError(f"code {code} instead of the proof")
-        if not self._is_proof(_CONNECTOR, body):
-            sentence = f"{self.own.node} has another secret than the node that calls itself {self._peer.node}"
-            return self._refuse(Refusal(BAD_SECRET, f"{sentence}: {SAME_SECRET}"))
-        if remark:
-            return Step(refused=Refusal(CONFLICT, remark, by_peer=True))
-        refused = refusal(self.own, self._peer)
-        if refused is not None:
-            return self._refuse(refused)
-        greeted = Greeted(self._peer, self._lane, self._session, _common_version(self.own, self._peer))
-        return Step(self._frame(0, RESPONSE, {}), greeted=greeted)
-
-    def _hello(self, code: int, ext: dict[str, Any], header: bytes) -> Step:
-        lane, session = ext.get("lane"), ext.get("session")
-        if code != HELLO or lane not in LANE_NAMES or type(session) is not str or len(session) != 2 * SESSION_BYTES:
-            raise FrameError(f"no greeting: {shown(header)}")
-        self._peer = Identity.from_json(ext)
-        self._lane, self._session = lane, session
-        self._headers.append(header)
-        return Step(self._frame(0, RESPONSE, self._ext(), _ACCEPTOR))
-
-    def _refuse(self, refused: Refusal) -> Step:
-        return Step(self._frame(refused.code, RESPONSE, {}, remark=refused.sentence), refused=refused)
-
-
-#: The way out of a wrong secret.
-SAME_SECRET = (
-    "all nodes of a cluster need the same file cluster_cookie_file, or the same WARREN_COOKIE; copy it from a node of "
-    "the cluster and start this node again"
-)
-
-assert VERSIONS[0] <= VERSIONS[1]
-
-
-def not_a_greeting(first: bytes, error: str) -> str:
-    """What came instead of a greeting, for the log."""
-    if first[:2] == b"\x16\x03":
-        return "a TLS handshake came, and this node's links have no TLS: set cluster_tls_* on all nodes or on none"
-    if first.startswith(b"AMQP"):
-        return "an AMQP client came; clients connect to `port`, not to `cluster_port`"
-    if first.split(b" ")[0] in (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"CONNECT"):
-        return "an HTTP request came; only nodes of the cluster connect to `cluster_port`"
-    return f"what came is no greeting of a warren node: {error}"
+def _joined(lane: Lane, part: Any, body: memoryview) -> memoryview | None:
+    """The whole body of a message whose last part has arrived; None before. Raises FrameError."""
+    if type(part) is not list or [type(item) for item in part] != [int, int]:
+        raise FrameError("a part without number and count")
+    number, count = part
+    if number != len(lane.parts) or not 0 <= number < count or count * len(body) > MAX_MESSAGE:
+        raise FrameError(f"part {number} of {count}, after {len(lane.parts)} parts")
+    lane.parts.append(body)
+    if number + 1 < count:
+        return None
+    parts, lane.parts = lane.parts, []
+    return memoryview(b"".join(parts))
