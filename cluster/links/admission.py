@@ -14,7 +14,7 @@ VERSIONS = (1, 1)
 FEATURES: frozenset[str] = frozenset()
 
 #: Codes of refusals.
-NOT_SUPPORTED, NO_PERMISSION, CONFLICT, BAD_SECRET = 3, 16, 1005, 1007
+NOT_SUPPORTED, NO_PERMISSION, MALFORMED, CONFLICT, BAD_SECRET = 3, 16, 1004, 1005, 1007
 
 #: What every refusal says of a node that claims the name of a member and has another id (CL-45). It stays refused.
 ANOTHER_DIRECTORY = "is a member with another data directory"

@@ -21,7 +21,7 @@ import hmac
 import json
 from typing import Any, NamedTuple
 
-from .admission import BAD_SECRET, CONFLICT, VERSIONS, Identity, Refusal, refusal
+from .admission import BAD_SECRET, CONFLICT, MALFORMED, Identity, Refusal, refusal
 from .frames import AUTH, HELLO, JSON_TYPE, MAX_GREETING_FRAME, RESPONSE, FrameError, FrameReader, json_header, shown
 from .frames import json_frame as frame_of
 from .registry import LANE_NAMES
@@ -98,7 +98,7 @@ class _Side:
                 raise FrameError(f"a greeting without code and fields: {shown(header)}")
             return self._step(fields["code"], remark or "", ext, header, bytes(found.body))
         except FrameError as error:
-            return Step(refused=Refusal(CONFLICT, not_a_greeting(self._first, str(error))))
+            return Step(refused=Refusal(MALFORMED, not_a_greeting(self._first, str(error))))
 
     def _step(self, code: int, remark: str, ext: dict[str, Any], header: bytes, body: bytes) -> Step:
         raise NotImplementedError
@@ -193,8 +193,6 @@ SAME_SECRET = (
     "all nodes of a cluster need the same file cluster_cookie_file, or the same WARREN_COOKIE; copy it from a node of "
     "the cluster and start this node again"
 )
-
-assert VERSIONS[0] <= VERSIONS[1]
 
 
 def not_a_greeting(first: bytes, error: str) -> str:

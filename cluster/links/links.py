@@ -22,7 +22,7 @@ from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitReason
 from ...runtime.log_format import one_line
 from ...runtime.process import Process
-from .admission import Identity
+from .admission import BAD_SECRET, MALFORMED, Identity, Refusal
 from .config import LinkConfig
 from .contract import LinkItems, LinksError, Membership, ToLink, ToLinks, ToLinkWatcher, to_link
 from .greeting import NONCE_BYTES, Acceptor
@@ -213,16 +213,18 @@ class Links(Process):
         elif step.greeted is None:
             self._give_up(handshake.fd)
             assert step.refused is not None
-            self._refused(handshake.address, step.refused.sentence)
+            self._refused(handshake.address, step.refused)
         else:
             del self.greeting[handshake.fd]
             self.unwatch(handshake.fd)
             self.send(self._link(step.greeted.peer.node), to_link.accepted(Connected(handshake, step.greeted)))
 
-    def _refused(self, address: str, sentence: str) -> None:
-        is_new = self.refusals.add(address.rpartition(":")[0], sentence)
-        if is_new:
-            log.warning("no link with the node at %s: %s", address, one_line(sentence))
+    def _refused(self, address: str, refusal: Refusal) -> None:
+        host = address.rpartition(":")[0]
+        if refusal.code in (MALFORMED, BAD_SECRET):
+            self.refusals.add(host)
+        if self.refusals.is_news(host, refusal.sentence):
+            log.warning("no link with the node at %s: %s", address, one_line(refusal.sentence))
 
     def on_timer(self, payload: str) -> None:
         if payload == ACCEPT:
@@ -234,7 +236,8 @@ class Links(Process):
             if since > oldest:
                 break
             self._give_up(fd)
-            self._refused(handshake.address, f"it has sent no greeting for {GREETING_SECONDS:g} s")
+            silence = Refusal(MALFORMED, f"it has sent no greeting for {GREETING_SECONDS:g} s")
+            self._refused(handshake.address, silence)
         if self.greeting:
             self.start_timer(GREETING_SECONDS, LATE)
 

@@ -13,29 +13,33 @@ MOST_HOSTS = 1_024
 
 
 class Refusals:
-    """By host: when it was refused, and the last reason."""
+    """By host: when it was refused, and what was logged about it last."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._times: dict[str, deque[float]] = {}
         self._logged: dict[str, tuple[str, float]] = {}
 
-    def add(self, host: str, sentence: str) -> bool:
-        """Note a refusal. Returns whether it should be logged: not if it was, with the same sentence, lately."""
-        now = self._now()
+    def add(self, host: str) -> None:
+        """Note that a connection of this host has not proved that it knows the secret."""
         times = self._times.pop(host, None) or deque(maxlen=MOST)
-        times.append(now)
+        times.append(self._now())
         self._times[host] = times
-        last, at = self._logged.pop(host, ("", 0.0))
-        is_new = sentence != last or now - at >= WINDOW
-        self._logged[host] = (sentence, now if is_new else at)
         if len(self._times) > MOST_HOSTS:
-            oldest = next(iter(self._times))
-            del self._times[oldest], self._logged[oldest]
-        return is_new
+            del self._times[next(iter(self._times))]
 
     def is_waiting(self, host: str) -> bool:
         """Whether connections of this host are closed at once now."""
         times = self._times.get(host)
         now = self._now()
         return times is not None and len(times) == MOST and now - times[0] < WINDOW and now - times[-1] < WAIT
+
+    def is_news(self, host: str, sentence: str) -> bool:
+        """Whether this refusal should be logged: not if the same one was, less than `WINDOW` seconds ago."""
+        now = self._now()
+        last, at = self._logged.pop(host, ("", 0.0))
+        is_news = sentence != last or now - at >= WINDOW
+        self._logged[host] = (sentence, now if is_news else at)
+        if len(self._logged) > MOST_HOSTS:
+            del self._logged[next(iter(self._logged))]
+        return is_news
