@@ -105,6 +105,7 @@ def _empty(schedule: Schedule, queue: QueueModel) -> None:
             if copy.source is None
         ],
     )
+    _check_order_of_deaths(copies)
     channel.do(Action(AUDITOR, PLAIN, "settle", {"which": len(copies) - 1, "multiple": 1}))
 
 
@@ -127,6 +128,19 @@ def _check_order(queue: QueueModel, delivered: list[Delivered]) -> None:
                 f"{[number for _, one, number in delivered if one is channel]}"
             )
         newest[channel, priority] = order
+
+
+def _check_order_of_deaths(copies: list[Copy]) -> None:
+    """Check that the dead letters of messages which died at the head of their queue are in the order of the queue."""
+    newest: dict[tuple[QueueModel, Channel], Copy] = {}
+    for copy in copies:
+        source = copy.source
+        if source is None or not source.stayed_in_line:
+            continue
+        before = newest.get((source.queue, source.message.channel))
+        if before is not None and before.message.order > copy.message.order:
+            raise PromiseBroken(f"{copy} came behind {before}, though it died before")
+        newest[source.queue, source.message.channel] = copy
 
 
 def _check_names(schedule: Schedule) -> None:

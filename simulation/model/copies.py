@@ -114,6 +114,16 @@ class Copy:
         return f"message {self.message.number}{death} in queue '{self.queue.kind.name}'"
 
     @property
+    def stayed_in_line(self) -> bool:
+        """Whether the copy has certainly never left its place in the queue before it died, so that it died at the head.
+
+        A message that was sent to a client, even to one that has not received it, comes back and may die later.
+        """
+        kind = self.queue.kind
+        was_sent = self.seen or self.may_be_redelivered or self.is_ambiguous
+        return not (was_sent or kind.dead_letters_refused or kind.has_priorities or kind.is_quorum)
+
+    @property
     def is_held(self) -> bool:
         """Whether a channel that the broker has certainly not closed has received it and does not requeue it."""
         return (

@@ -13,6 +13,12 @@ def dead_letter_lost(publish: Any, self: Any, reason: str, messages: Any) -> boo
     return bool(publish(self, reason, messages[:-1] if len(messages) > 1 else messages))
 
 
+@bug("which dead messages become dead letters")
+def dead_letters_reversed(publish: Any, self: Any, reason: str, messages: Any) -> bool:
+    """Messages that die together become dead letters in reverse order."""
+    return bool(publish(self, reason, messages[::-1]))
+
+
 @bug("whether a new consumer becomes the single active one")
 def two_single_active_consumers(is_activated: Any, self: Any) -> bool:
     """The second consumer becomes active, though the first has not left."""
