@@ -176,7 +176,10 @@ class Settings:
     # -- messages and consumers ---
     max_message_size: int = setting(134_217_728, "bytes: largest message body", low=0, high=MAX_MESSAGE_SIZE_HARD_CAP)
     consumer_timeout: int | None = setting(
-        1_800_000, "ms that a delivery may stay unacknowledged; None is no limit", low=1, optional=True
+        1_800_000,
+        "ms that a delivery may stay unacknowledged, unless its queue or consumer says otherwise; None is no limit",
+        low=1,
+        optional=True,
     )
     channel_tick_interval: int = setting(60_000, "ms between two checks of `consumer_timeout`", low=1)
     # AB-178

@@ -91,6 +91,7 @@ CHECKS: dict[str, Check] = {
     "stream-max-segment-size-bytes": _number(0, "segment size"),
     "message-index": _message_index,
     "index-retention-ms": _number(0, "index retention"),
+    "consumer-timeout": _number(0, "consumer timeout"),
     "pace-rate": _rate,
     "pace-period-ms": _number(1, "pace period"),
     "pace-max-wait-ms": _number(0, "pace maximum wait"),

@@ -17,7 +17,7 @@ from ..amqp.errors import AmqpError
 from ..amqp.fields import TYPE_NAMES, Table
 from ..seams import seam
 from .phrases import exchange_phrase, queue_phrase, value_text
-from .queue_types import CLASSIC, QUEUE_TYPES, QUORUM, STREAM, QueueType, queue_type
+from .queue_types import CLASSIC, CONSUMER_TIMEOUT, QUEUE_TYPES, QUORUM, STREAM, QueueType, queue_type
 from .range_read_arguments import ACK_TO, BOUNDS, READ_FROM, READ_TO, range_read_arguments
 from .rows import QueueRow
 from .stream_arguments import MAX_SEGMENT_BYTES, STREAM_OFFSET, check_max_age, check_stream_offset, max_age_seconds
@@ -83,6 +83,8 @@ class QueueSettings:
     pace_overflow: Literal["hold", "dead-letter", "nack", "drop"] = "hold"
     #: Deliveries that may go together after a pause.
     pace_burst: int = 1
+    #: How long a delivery may stay unacknowledged; 0 is no limit.
+    consumer_timeout: int | None = None
     #: Who has a clock: the queue, each group of its consumers, or each consumer.
     pace_scope: Literal["queue", "group", "consumer"] = "queue"
 
@@ -141,6 +143,7 @@ _SETTINGS = {
     "x-delivery-limit": "delivery_limit",
     "x-max-age": "max_age",
     "x-stream-max-segment-size-bytes": "segment_bytes",
+    CONSUMER_TIMEOUT: "consumer_timeout",
 }
 
 #: The fields by the keys of policies. A policy can decide neither about priorities nor about a single active consumer.
@@ -400,6 +403,7 @@ QUEUE_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-max-age", _check_max_age),
     ("x-stream-max-segment-size-bytes", _check_not_negative),
     ("x-initial-cluster-size", _check_group_size),
+    (CONSUMER_TIMEOUT, _check_not_negative),
     ("x-queue-leader-locator", _check_leader_locator),
     *[(key, _check_shards) for key in SHARD_COUNTS],
     (SHARD_POLICY, _check_shard_policy),
@@ -416,6 +420,7 @@ _CONSUMER_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-priority", _check_consumer_priority),
     ("x-cancel-on-ha-failover", _check_bool),
     ("x-consumer-group", _check_consumer_group),
+    (CONSUMER_TIMEOUT, _check_not_negative),
     (STREAM_OFFSET, _check_stream_offset),
     (ACK_TO, _check_not_negative),
     (BOUNDS, _check_bool),
@@ -456,6 +461,12 @@ def consumer_group(arguments: Table) -> str:
     """`x-consumer-group` of accepted consumer arguments; empty if absent."""
     found = arguments.get("x-consumer-group")
     return "" if found is None else value_text(found[1])
+
+
+def consumer_timeout(arguments: Table) -> int | None:
+    """`x-consumer-timeout` of accepted arguments, in ms; None if absent."""
+    found = arguments.get(CONSUMER_TIMEOUT)
+    return None if found is None else found[1]
 
 
 def cancels_on_failover(row: QueueRow, arguments: Table) -> bool:

@@ -12,6 +12,10 @@ from .phrases import value_text
 from .range_read_arguments import ACK_TO, BOUNDS, READ_FROM, READ_TO
 from .stream_arguments import STREAM_OFFSET
 
+#: The argument of queues and of consumers: ms that a delivery may stay unacknowledged. Later versions of RabbitMQ than
+#: 3.10 have it too.
+CONSUMER_TIMEOUT = "x-consumer-timeout"
+
 
 @dataclass(frozen=True, slots=True)
 class QueueType:
@@ -36,6 +40,7 @@ _COMMON = frozenset(
         "x-max-length-bytes",
         "x-overflow",
         "x-single-active-consumer",
+        CONSUMER_TIMEOUT,
     }
 )
 
@@ -69,6 +74,7 @@ STREAM = QueueType(
     frozenset(
         {
             "x-queue-type",
+            CONSUMER_TIMEOUT,
             "x-max-length-bytes",
             "x-max-age",
             "x-stream-max-segment-size-bytes",

@@ -14,6 +14,7 @@ from ...runtime.turn_work import TurnWork
 from ...store.messages.message import Delivery, any_of
 from ..node.context import NodeContext
 from ..queue.contract import to_queue
+from .ack_timeouts import AckTimeouts
 from .client_output import ClientOutput
 from .contract import ChannelConfig, Outcome
 from .limiter import Limiter
@@ -37,8 +38,8 @@ class Deliveries:
         "_output",
         "_process",
         "_queues",
+        "_timeouts",
         "_tracer",
-        "is_timer_running",
         "next_tag",
         "streams",
         "unacked",
@@ -56,8 +57,10 @@ class Deliveries:
         limiter: Limiter,
         tracer: Tracer,
         work: TurnWork,
+        timeouts: AckTimeouts,
     ) -> None:
         self._process = process
+        self._timeouts = timeouts
         self.work = work
         self._context = context
         self._config = config
@@ -68,7 +71,6 @@ class Deliveries:
         self.unacked = unacked
         #: The next delivery tag; `ChannelConsumers` and `get` use them up.
         self.next_tag = 1
-        self.is_timer_running = False
         #: The phrases of the streams that the channel has consumed from, by queue id.
         self.streams: dict[str, str] = {}
         #: By id of a logical queue: the shard at which the next basic.get begins.
@@ -76,8 +78,8 @@ class Deliveries:
 
     def expect_ack(self, run: UnackedRun) -> None:
         self.unacked.add(run)
-        if not self.is_timer_running and self._context.settings.consumer_timeout:
-            self._start_timer()
+        if not self._timeouts.is_timing:
+            self._timeouts.start_timer()
 
     def queue_ids(self) -> set[str]:
         """The queues that may hold unacknowledged messages of this channel."""
@@ -326,25 +328,3 @@ class Deliveries:
         self.work.left -= count
         if self.work.left <= 0:
             await self._process.next_turn()
-
-    # -- consumer timeout (AB-139) ---
-
-    def _start_timer(self) -> None:
-        self.is_timer_running = True
-        self._process.start_timer(self._context.settings.channel_tick_interval / 1000, "consumer_timeout")
-
-    def check_timeout(self) -> None:
-        """Check the oldest delivery every `channel_tick_interval`. Raise AmqpError 406 if its ack is overdue."""
-        self.is_timer_running = False
-        oldest = self.unacked.oldest
-        timeout = self._context.settings.consumer_timeout
-        if oldest is None or not timeout:
-            return
-        if self._process.now() - oldest.delivered_at > timeout / 1000:
-            raise AmqpError(
-                406,
-                f"delivery acknowledgement on channel {self._config.number} timed out. "
-                f"Timeout value used: {timeout} ms. "
-                "This timeout value can be configured, see consumers doc guide to learn more",
-            )
-        self._start_timer()

@@ -41,6 +41,7 @@ from ...runtime.turn_work import TurnWork
 from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue
+from .ack_timeouts import AckTimeouts
 from .client_output import ClientOutput
 from .consumers import ChannelConsumers
 from .contract import ChannelConfig, ConfirmRange, DeliveryRun, ToChannel, ToChannelOwner, to_channel_owner
@@ -91,6 +92,7 @@ class Channel(Process):
         "shut_down_for",
         "state",
         "taken",
+        "timeouts",
         "unasked",
         "work",
     )
@@ -138,7 +140,10 @@ class Channel(Process):
         self.queues = queues = QueueLinks(self, context, config, self.credit)
         self.replies = replies = ReplyConsumer(self, context, config, output)
         self.limiter = Limiter(self, config, queues, unacked, prefetch if is_global and prefetch else None)
-        self.deliveries = Deliveries(self, context, config, output, queues, unacked, self.limiter, tracer, self.work)
+        self.timeouts = AckTimeouts(self, context, config, queues, unacked, self.work, lambda: self.consumers.by_tag)
+        self.deliveries = Deliveries(
+            self, context, config, output, queues, unacked, self.limiter, tracer, self.work, self.timeouts
+        )
         self.consumers = ChannelConsumers(
             self,
             context,
@@ -441,12 +446,12 @@ class Channel(Process):
     def _grant(self, peer: str, amount: int) -> None:
         self.send(self.connection, to_channel_owner.bump(self.config.channel_id, amount))
 
-    def on_timer(self, payload: str) -> None:
+    async def on_timer(self, payload: str) -> None:
         """The only timer is that of the consumer timeout."""
-        if self.state == "running":
-            try:
-                self.deliveries.check_timeout()
-            except AmqpError as error:
+        try:
+            await self.timeouts.check()
+        except AmqpError as error:
+            if self.state == "running":
                 self.channel_error(error)
 
     # -- transactions (AB-115 to AB-117) ---

@@ -86,6 +86,10 @@ class Unacked:
         self._runs.append(run)
         self.count += len(run.tags)
 
+    def blocks(self) -> tuple[list[UnackedRun], ...]:
+        """The runs in order, in lists that a caller may look at in several turns, although they change meanwhile."""
+        return tuple(self._runs.blocks)
+
     @property
     def oldest(self) -> UnackedRun | None:
         return self._runs.head if self._runs else None
