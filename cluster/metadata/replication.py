@@ -30,7 +30,7 @@ from ...runtime.signal import Signal
 from ...store.data_dir.log_tables import LogWrite
 from ...store.data_dir.metadata_store import Change, MetadataStore, MetadataWriteError
 from ..consensus.core import Raft, Ready
-from ..consensus.leader import Refused
+from ..consensus.leader import HEARTBEAT_TICKS, Refused
 from ..consensus.log import Mark
 from ..consensus.messages import Snapshot
 from ..consensus_store import compaction, write_of
@@ -47,12 +47,14 @@ log = logging.getLogger("warren.cluster")
 
 #: Seconds of a tick.
 TICK = 0.05
+#: Ticks that are taken at a time while there is a leader and nothing waits: as many as between two heartbeats.
+CALM_TICKS = HEARTBEAT_TICKS
 #: Ticks that are made up for after the process has stood still. Any election has ended by then.
 MOST_TICKS = 100
 #: Ticks without an answer after which a member does not count for what is in force.
 SILENT_TICKS = 40
-#: Ticks that a link to the leader may be broken before this node counts the leader as lost (CL-17).
-BROKEN_TICKS = 6
+#: Seconds that a link to the leader may be broken before this node counts the leader as lost (CL-17).
+BROKEN_SECONDS = 0.3
 #: Ticks after which the leader is asked again for barriers that it has not answered.
 BARRIER_TICKS = 20
 #: Applied entries that the log keeps for members that lag (CL-24), and how many more there are when it drops them.
@@ -119,8 +121,8 @@ class Replication:
         self._compacted: Mark | None = None
         self._last_tick = process.now()
         self._is_closed = False
-        #: The nodes whose link broke, and how many ticks are left to make it again.
-        self._broken: dict[str, int] = {}
+        #: The nodes whose link broke.
+        self._broken: set[str] = set()
         #: The barriers that somebody waits for: the index of each, None until the leader has answered.
         self._barriers: dict[int, int | None] = {}
         self._last_barrier = 0
@@ -195,14 +197,16 @@ class Replication:
 
     def link_up(self, node: str) -> None:
         """What is sent to this node arrives from now on."""
-        self._broken.pop(node, None)
+        self._broken.discard(node)
         if node == self.raft.leader_name:
             self._say(node, wire.Applied(self.applied))
 
     def link_down(self, node: str) -> None:
         """What was sent to this node last may be lost."""
-        self._broken[node] = BROKEN_TICKS
         self.raft.unreachable(node)
+        if node not in self._broken:
+            self._broken.add(node)
+            self._process.spawn(self._give_up(node))
         self._senders.pop(node, None)
 
     def transfer(self, to: str | None) -> str:
@@ -233,35 +237,43 @@ class Replication:
 
     async def _keep_time(self) -> None:
         while not self._is_closed:
-            await self._process.sleep(TICK)
-            if self._is_closed:
-                return
-            now = self._process.now()
-            ticks = min(int((now - self._last_tick) / TICK + 0.5), MOST_TICKS)
-            self._last_tick = now if ticks == MOST_TICKS else self._last_tick + ticks * TICK
-            for _ in range(ticks):
-                self.raft.tick()
-            self._give_up_broken(ticks)
-            for node in [node for node, sender in self._senders.items() if not sender.tick(ticks)]:
-                del self._senders[node]
-                self.raft.unreachable(node)
-            if self.leads:
-                self._committed_before.extend([self.raft.log.committed] * ticks)
-                if self.is_failing and len(self.raft.log.members.voters) > 1:
-                    self.transfer(None)
-            self._members.follow_table()
-            self._find_in_force()
-            self._repeat_barriers(ticks)
-            self._ticked()
-            self.pump()
+            await self._process.sleep(TICK if self._is_restless() else CALM_TICKS * TICK)
+            self._take_ticks()
 
-    def _give_up_broken(self, ticks: int) -> None:
-        for node, left in list(self._broken.items()):
-            if left > ticks:
-                self._broken[node] = left - ticks
-            else:
-                del self._broken[node]
-                self.raft.leader_lost(node)
+    def _is_restless(self) -> bool:
+        """Whether anything waits for the next tick; if not, several are taken at a time, which costs less."""
+        return not self.has_leader or bool(self._barriers) or bool(self._senders)
+
+    def _take_ticks(self) -> None:
+        """Take the ticks that have passed."""
+        if self._is_closed:
+            return
+        now = self._process.now()
+        ticks = min(int((now - self._last_tick) / TICK + 0.5), MOST_TICKS)
+        self._last_tick = now if ticks == MOST_TICKS else self._last_tick + ticks * TICK
+        for _ in range(ticks):
+            self.raft.tick()
+        for node in [node for node, sender in self._senders.items() if not sender.tick(ticks)]:
+            del self._senders[node]
+            self.raft.unreachable(node)
+        if self.leads:
+            self._committed_before.extend([self.raft.log.committed] * ticks)
+            if self.is_failing and len(self.raft.log.members.voters) > 1:
+                self.transfer(None)
+        self._members.follow_table()
+        self._find_in_force()
+        self._repeat_barriers(ticks)
+        self._ticked()
+        self.pump()
+
+    async def _give_up(self, node: str) -> None:
+        """Count this node as lost if it leads and is not linked again soon, and have another leader elected."""
+        await self._process.sleep(BROKEN_SECONDS)
+        if node in self._broken and not self._is_closed:
+            self.raft.leader_lost(node)
+            while not (self.has_leader or self._is_closed):
+                self._take_ticks()
+                await self._process.sleep(TICK)
 
     def _repeat_barriers(self, ticks: int) -> None:
         """The question may have been lost, as when there was no leader."""
