@@ -96,8 +96,8 @@ class ConsensusLog:
         self._replicated = ReplicatedState(state, lambda *what: owner.agreed.report(*what))
         self._proposals = Proposals(origin, lambda: owner.agreed.complaint())
         self.replication: Replication | None = None
-        #: Proposals that came while the log was being begun.
-        self._held: list[tuple[Command, Answer, bool]] | None = None
+        #: Proposals that came before the disk was read or while the log was being begun; None at other times.
+        self._held: list[tuple[Command, Answer, bool]] | None = []
         self._linked: set[str] = set()
 
     # -- the beginning ---
@@ -117,6 +117,7 @@ class ConsensusLog:
 
     async def catch_up(self) -> None:
         """See `Log`."""
+        self._release()
         await self._catch_up()
 
     async def found(self, node: Node) -> None:
