@@ -20,9 +20,10 @@ than the 255 bytes that AMQP can carry raises ValueError.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Literal, Unpack
 from urllib.parse import quote
 
@@ -32,6 +33,8 @@ from .listings import BrokerStats, LongTurn
 from .messaging import Messaging
 from .running_node import BrokerError, RunningNode, StartError
 from .settings import NodeKeywords, Settings
+
+log = logging.getLogger("warren.node")
 
 __all__ = ["Broker", "BrokerError", "StartError"]
 
@@ -64,6 +67,9 @@ class Broker(Messaging):
         self.settings = _settings(settings, port, host, keywords)
         self._changing = threading.Lock()
         self._running: RunningNode | None = None
+        #: A run of the node that begins because the cluster has declared the one before it down.
+        self._beginning: RunningNode | None = None
+        self._is_wanted = False
 
     # -- start and stop ---
 
@@ -75,7 +81,43 @@ class Broker(Messaging):
         with self._changing:
             if self._running is None:
                 self._running = RunningNode(self.settings, extensions=self._extensions)
+                self._is_wanted = True
+                if self.settings.cluster_port is not None:
+                    name = f"{self.settings.node_name} begins anew"
+                    threading.Thread(target=self._begin_anew, args=(self._running,), name=name, daemon=True).start()
         return self
+
+    def _begin_anew(self, node: RunningNode) -> None:
+        """Start the node again each time the cluster has declared it down (CL-55), until the broker is stopped."""
+        while node.await_anew():
+            with self._changing:
+                if self._running is not node:
+                    return
+                # Clients know the ports.
+                settings = replace(self.settings, port=node.port, tls_port=node.tls_port)
+                node.stop("the cluster has declared this node down")
+                self._running = None
+                try:
+                    node = RunningNode(settings, extensions=self._extensions, on_begin=self._begins)
+                except StartError as error:
+                    if self._is_wanted:
+                        log.error("%s cannot begin anew: %s", settings.node_name, error)
+                    return
+                finally:
+                    self._beginning = None
+                self._running = node
+
+    def _begins(self, node: RunningNode) -> None:
+        self._beginning = node
+        if not self._is_wanted:
+            node.abandon()
+
+    def _end_beginning(self) -> None:
+        """Let no run begin any more: it might wait for the other members for long."""
+        self._is_wanted = False
+        node = self._beginning
+        if node is not None:
+            node.abandon()
 
     def stop(self) -> None:
         """Close all connections (320 CONNECTION_FORCED), end the thread and free the port.
@@ -83,6 +125,7 @@ class Broker(Messaging):
         Takes at most about `stop_timeout`; with a data directory it also takes as long as flushing to disk takes. Does
         nothing if the broker is not running.
         """
+        self._end_beginning()
         with self._changing:
             node, self._running = self._running, None
             if node is not None:
@@ -94,6 +137,7 @@ class Broker(Messaging):
         Nothing more is written to disk, and connections break without a connection.close. A broker with a `data_dir`
         has at its next start whatever it had confirmed. Does nothing if the broker is not running.
         """
+        self._end_beginning()
         with self._changing:
             node, self._running = self._running, None
             if node is not None:

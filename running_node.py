@@ -160,7 +160,7 @@ class RunningNode:
         self._go_on: Callable[[], None] | None = None
         try:
             on_begin(self)
-            system = ActorSystem(systemBase=self._base, transientUnique=True)
+            system = self._system = ActorSystem(systemBase=self._base, transientUnique=True)
             self._client = OutsideClient(system)
             self._address: Address[ToNode] = system.createActor(NodeSupervisor)
             # Recovering a data directory has no time limit: a node that gave up would give up again at every start.
@@ -282,6 +282,23 @@ class RunningNode:
         with suppress(ProcessTimeout):
             return self._client.ask(self._address, to_node.await_end())
         return ""
+
+    def await_anew(self) -> bool:
+        """Wait until the node is to be stopped and started again, because its cluster has declared it down (CL-55).
+
+        False if it has ended before. For a thread of its own.
+        """
+        client = OutsideClient(self._system)
+        try:
+            return client.ask(self._address, to_node.await_anew())
+        except (ProcessDown, ProcessTimeout):
+            return False
+        finally:
+            client.close()
+
+    def abandon(self) -> None:
+        """Have the constructor, which waits in another thread, raise StartError."""
+        self._base.kill()
 
     def interrupt(self) -> None:
         """End the start or `run_until_interrupted`; may be called from a signal handler."""

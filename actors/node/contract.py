@@ -124,6 +124,10 @@ class ToNode(Contract):
         """
 
     @message
+    def await_anew(self) -> bool:
+        """From the program that embeds the broker: answered True when `begin_anew` was asked for."""
+
+    @message
     def request_stop(self, reason: str) -> bool:
         """From operations: have the program stop the node. Answered False if no program waits in `await_end`."""
 

@@ -137,6 +137,9 @@ class NodeSupervisor(Process):
         self.listening: list[Listening] = []
         #: The program's unanswered `await_end`.
         self.awaiting_end: list[Sender] = []
+        #: Whether the node was asked to begin anew, and the program's unanswered `await_anew`.
+        self.begins_anew = False
+        self.awaiting_anew: list[Sender] = []
         #: Why an operator has asked the node to stop before the program waited for that; empty if none has.
         self.stop_reason = ""
         self.listeners: list[Address[ToListener]] = []
@@ -312,7 +315,17 @@ class NodeSupervisor(Process):
 
     def on_begin_anew(self, sender: Sender, reason: str) -> None:
         log.warning("%s ends this run of its app and begins another one: %s", self.settings.node_name, reason)
+        self.begins_anew = True
+        for waiting in self.awaiting_anew:
+            self.reply(waiting, True)
+        self.awaiting_anew.clear()
         self.on_request_stop(sender, BEGIN_ANEW)
+
+    def on_await_anew(self, sender: Sender) -> None:
+        if self.begins_anew:
+            self.reply(sender, True)
+        else:
+            self.awaiting_anew.append(sender)
 
     def on_event_hub(self, sender: Sender) -> Address[ToEventHub]:
         return self.context.events.hub or self._start_event_hub()

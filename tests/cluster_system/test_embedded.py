@@ -1,0 +1,73 @@
+"""Brokers of one program that are a cluster."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from warren import Broker
+from warren.tests.cluster_system.nodes import free_ports, wait_for
+
+
+@pytest.fixture
+def brokers(tmp_path):
+    """Three brokers that have founded a cluster."""
+    names = [f"warren{number}@localhost" for number in (1, 2, 3)]
+    ports = free_ports(3)
+    made = [
+        Broker(
+            node_name=name,
+            data_dir=tmp_path / name,
+            cluster_port=port,
+            cluster_cookie="a secret of the tests",
+            cluster_formation={"nodes": names},
+            cluster_peer_addresses={name: f"127.0.0.1:{port}" for name, port in zip(names, ports)},
+        )
+        for name, port in zip(names, ports)
+    ]
+    threads = [threading.Thread(target=broker.start) for broker in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    yield made
+    for broker in made:
+        broker.kill()
+
+
+def serves(broker: Broker, queue: str) -> bool:
+    try:
+        broker.declare_queue(queue, durable=True)
+    except Exception:
+        return False
+    return True
+
+
+def test_a_broker_that_stood_still_begins_anew_at_its_port(brokers, caplog):
+    """CL-55: the cluster has declared it down, so it begins another run, and clients find it where it was."""
+    caplog.set_level("INFO", "warren.members")
+    assert all(broker.is_running for broker in brokers)
+    first, second, third = brokers
+    assert first.declare_queue("orders", durable=True)
+    port = third.port
+    third.pause()
+    wait_for("the leader to declare it down", lambda: f"{third.settings.node_name} is down" in caplog.text, 60)
+    third.resume()
+    wait_for("it to begin another run", lambda: "ends this run of its app" in caplog.text, 60)
+    wait_for("it to serve clients again", lambda: serves(third, "later"), 60)
+    assert third.port == port
+    assert second.declare_queue("later", passive=True) == "later"
+
+
+def test_a_broker_that_waits_for_a_majority_can_be_stopped(brokers, caplog):
+    """A run that begins anew ends when nobody wants the broker any more."""
+    _, second, third = brokers
+    caplog.set_level("INFO", "warren.members")
+    third.pause()
+    wait_for("the leader to declare it down", lambda: f"{third.settings.node_name} is down" in caplog.text, 60)
+    third.resume()
+    second.kill()
+    wait_for("it to begin another run", lambda: "ends this run of its app" in caplog.text, 60)
+    third.stop()
+    assert not third.is_running
