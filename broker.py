@@ -31,7 +31,7 @@ from .actors.node.contract import to_node
 from .actors.node.extensions import Extensions
 from .listings import BrokerStats, LongTurn
 from .messaging import Messaging
-from .running_node import BrokerError, RunningNode, StartError
+from .running_node import BrokerError, RunningNode, StartError, StartInterrupted
 from .settings import NodeKeywords, Settings
 
 log = logging.getLogger("warren.node")
@@ -99,7 +99,8 @@ class Broker(Messaging):
                 self._running = None
                 try:
                     node = RunningNode(settings, extensions=self._extensions, on_begin=self._begins)
-                except StartError as error:
+                except (StartError, StartInterrupted, RuntimeError) as error:
+                    # A system that is abandoned while it is being made raises RuntimeError.
                     if self._is_wanted:
                         log.error("%s cannot begin anew: %s", settings.node_name, error)
                     return
@@ -110,7 +111,7 @@ class Broker(Messaging):
     def _begins(self, node: RunningNode) -> None:
         self._beginning = node
         if not self._is_wanted:
-            node.abandon()
+            raise StartInterrupted
 
     def _end_beginning(self) -> None:
         """Let no run begin any more: it might wait for the other members for long."""

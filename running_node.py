@@ -20,7 +20,7 @@ from .actors.connection.tls_context import TlsError
 from .actors.control.listener import ControlError
 from .actors.disk.errors import StorageError
 from .actors.membership.clustering import Clustering
-from .actors.membership.contract import MembershipError
+from .actors.membership.contract import MembershipError, StoppedWaiting
 from .actors.node.contract import ToNode, to_node
 from .actors.node.extensions import NO_EXTENSIONS, Extensions
 from .actors.node.operations.registry import OperationError
@@ -183,6 +183,9 @@ class RunningNode:
         except StorageError as error:
             self._end()
             raise DataDirUnusable(str(error)) from None
+        except StoppedWaiting:
+            self._end()
+            raise StartInterrupted from None
         except MembershipError as error:
             self._end()
             raise ClusterUnreachable(str(error)) from None

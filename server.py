@@ -91,7 +91,7 @@ def _serve_once(
             settings, thread=False, progress=progress, on_begin=signals.watch, limits=limits, is_founder=is_founder
         )
     except StartInterrupted:
-        log.info("stopped on %s while it was starting", signals.first)
+        log.info("stopped on %s while it was starting", signals.first or "an operator's command")
         return False
     except StartError as error:
         holder = port_holder(error.port) if error.errno == errno.EADDRINUSE else ""

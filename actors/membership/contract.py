@@ -21,6 +21,10 @@ class MembershipError(ProcessError):
     """The node cannot become or stay a member of a cluster. The text names the reason and the way out."""
 
 
+class StoppedWaiting(MembershipError):
+    """An operator has stopped the node while it waited for its cluster."""
+
+
 class MemberItems(TypedDict):
     """One member in `MembershipStatus`."""
 
@@ -73,6 +77,10 @@ class ToMembership(Contract):
         Raises MembershipError, whose text is for the operator, if the node cannot become a member or if it has waited
         long enough.
         """
+
+    @message
+    def give_up(self) -> None:
+        """From the node, which an operator stops: have `await_up` raise StoppedWaiting if it waits."""
 
     @message
     def serving(self) -> None:

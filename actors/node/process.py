@@ -377,6 +377,8 @@ class NodeSupervisor(Process):
         if self.is_started and not self.awaiting_end:
             return False
         self.stop_reason = reason
+        if not self.is_started and self.members is not None:
+            self.send(self.members, to_membership.give_up())
         for waiting in self.awaiting_end:
             self.reply(waiting, reason)
         self.awaiting_end.clear()

@@ -128,7 +128,8 @@ def refusal(own: Identity, peer: Identity, expected: str = "") -> Refusal | None
 def _of_a_stranger(membership: Membership, peer: Identity) -> Refusal | None:
     """A node that belongs to no cluster may ask where it belongs, but not under the name of a member."""
     known = membership.members.get(peer.node)
-    return None if known is None or known == peer.node_id else _another_directory(peer.node)
+    is_admitted = known is None or known == peer.node_id or membership.replaces
+    return None if is_admitted else _another_directory(peer.node)
 
 
 def _another_directory(node: str) -> Refusal:

@@ -18,7 +18,13 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from ...actors.membership.contract import MemberItems, MembershipError, MembershipStage, MembershipStatus
+from ...actors.membership.contract import (
+    MemberItems,
+    MembershipError,
+    MembershipStage,
+    MembershipStatus,
+    StoppedWaiting,
+)
 from ...actors.metadata.state.commands import AddNode, ChangeNodes, RemoveNode
 from ...actors.node.context import NodeContext
 from ...actors.node.contract import ToNode, to_node
@@ -86,6 +92,7 @@ class Members(Process):
         self.verdicts: Verdicts | None = None
         self.is_judging = False
         self.has_been_up = False
+        self.is_given_up = False
         #: Whether the node is a voter, or one of more data nodes than the cluster has voters. Until then its clients
         #: would rely on a majority without it.
         self.has_vote = False
@@ -150,6 +157,14 @@ class Members(Process):
         """Whether the node has metadata from a time when it was alone: it has created what a new node has."""
         return self.context.definitions.record("global_parameters", ("internal_cluster_id",)) is not None
 
+    @property
+    def replaces_lost(self) -> bool:
+        """Whether a node with an empty data directory takes the place of the member of its name (CL-45).
+
+        A node that keeps everything in memory has nothing left after its end, and so have the others of its cluster.
+        """
+        return self.settings.data_dir is None or bool(self.settings.cluster_formation["replace_lost"])
+
     def own_record(self, incarnation: str = "") -> Node:
         """This node as the metadata lists it."""
         return Node(
@@ -186,6 +201,7 @@ class Members(Process):
         membership = Membership(
             cluster_id=self.identity.cluster or None,
             members={name: node.node_id for name, node in self.nodes.items()},
+            replaces=self.replaces_lost,
             facts={"address": own_address(self.settings, self.name, self.port), "build": __version__},
         )
         self.send(self.links, to_links.set_membership(membership))
@@ -245,15 +261,32 @@ class Members(Process):
             )
         record = Node(node, node_id, role, address)
         known = self.nodes.get(node)
-        if known is not None and known.node_id != node_id and self.settings.cluster_formation["replace_lost"]:
-            log.warning("%s comes back with another data directory and takes the place of the lost one", node)
-            await self._propose(RemoveNode(node))
         try:
+            if known is not None and known.node_id != node_id and self.replaces_lost:
+                log.warning("%s comes back without the data that it had, and takes the place of the lost member", node)
+                await self._propose(RemoveNode(node))
+                known = None
+            if known is None:
+                await self._until_no_vote(node)
             await self._propose(AddNode(record))
         except MembershipError as error:
             # Another node knows the text, and not the class.
             raise ProcessError(str(error)) from None
         return True
+
+    async def _until_no_vote(self, node: str) -> None:
+        """Return when no member of this name follows the log: one that was removed just now still may.
+
+        Otherwise the leader would go on where the log of that member had ended.
+        """
+        ends = self.now() + ADMIT_SECONDS
+        while True:
+            status = await self.ask(self.metadata, to_cluster_metadata.consensus_status())
+            if node not in (*status["voters"], *status["learners"]):
+                return
+            if self.now() > ends:
+                raise MembershipError(f"the vote of the former {node} could not be taken away in time")
+            await self.sleep(LOOK_SECONDS)
 
     async def _propose(self, command: Any) -> None:
         """Have this command applied. Raises MembershipError if it is refused or cannot be agreed on."""
@@ -279,6 +312,7 @@ class Members(Process):
                 # Ask for the first lease now.
                 self.spawn(self._beat())
             self.waits_for = self._missing()
+            self.check_wanted()
             if self.now() >= next_line:
                 retries -= 1
                 if not retries:
@@ -294,6 +328,14 @@ class Members(Process):
         self.stage = "running"
         self.pause = Pause(settings.cluster_pause_grace / 1000, restarted_at=self.now())
         log.info("%s is a member of the cluster %s and up", self.name, self.identity.cluster)
+
+    def on_give_up(self, sender: Sender) -> None:
+        self.is_given_up = True
+
+    def check_wanted(self) -> None:
+        """Raise StoppedWaiting if an operator has stopped the node."""
+        if self.is_given_up:
+            raise StoppedWaiting(f"{self.name} was stopped while it waited for its cluster: {self.waits_for}")
 
     def _missing(self) -> str:
         """Whom a node that starts waits for, for people."""

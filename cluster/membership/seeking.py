@@ -83,6 +83,7 @@ class Seeking:
             refused = [text for text in process.refusals.values() if ANOTHER_DIRECTORY in text]
             if refused:
                 raise MembershipError(refused[0])
+            process.check_wanted()
             now = process.now()
             if now - began >= self._formation["timeout"] / 1000:
                 raise MembershipError(

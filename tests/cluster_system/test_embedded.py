@@ -10,15 +10,14 @@ from warren import Broker
 from warren.tests.cluster_system.nodes import free_ports, wait_for
 
 
-@pytest.fixture
-def brokers(tmp_path):
+def founded(tmp_path, has_disks=True):
     """Three brokers that have founded a cluster."""
     names = [f"warren{number}@localhost" for number in (1, 2, 3)]
     ports = free_ports(3)
     made = [
         Broker(
             node_name=name,
-            data_dir=tmp_path / name,
+            data_dir=tmp_path / name if has_disks else None,
             cluster_port=port,
             cluster_cookie="a secret of the tests",
             cluster_formation={"nodes": names},
@@ -31,6 +30,20 @@ def brokers(tmp_path):
         thread.start()
     for thread in threads:
         thread.join(90)
+    return made
+
+
+@pytest.fixture
+def brokers(tmp_path):
+    made = founded(tmp_path)
+    yield made
+    for broker in made:
+        broker.kill()
+
+
+@pytest.fixture
+def brokers_in_memory(tmp_path):
+    made = founded(tmp_path, has_disks=False)
     yield made
     for broker in made:
         broker.kill()
@@ -71,3 +84,14 @@ def test_a_broker_that_waits_for_a_majority_can_be_stopped(brokers, caplog):
     wait_for("it to begin another run", lambda: "ends this run of its app" in caplog.text, 60)
     third.stop()
     assert not third.is_running
+
+
+def test_a_broker_without_a_disk_takes_its_place_again(brokers_in_memory):
+    """CL-45: what it had is lost in any case, so nobody has to forget it first."""
+    first, second, third = brokers_in_memory
+    assert first.declare_queue("orders", durable=True)
+    third.kill()
+    third.start()
+    assert third.declare_queue("orders", passive=True) == "orders"
+    assert third.declare_queue("later", durable=True)
+    assert second.declare_queue("later", passive=True) == "later"

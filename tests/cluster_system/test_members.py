@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -120,6 +122,19 @@ def test_a_node_that_stood_still_begins_anew_in_its_process(nodes):
     wait_for("it to begin another run", lambda: "ends this run of its app" in log_of(third), 60)
     wait_for("it to serve clients again", lambda: declares(third, "orders"), 60)
     assert third.process.pid == pid and third.process.poll() is None
+
+
+def test_a_node_that_waits_for_its_cluster_can_be_stopped(nodes):
+    """CL-41: commands are answered throughout."""
+    first = nodes["warren@n1"]
+    nodes.start_node(first.name)
+    command = [sys.executable, "-m", "warren", "--node", first.name, "--data-dir", str(first.data_dir)]
+    wait_for("its links", lambda: "listens for other nodes" in log_of(first))
+    shown = subprocess.run([*command, "cluster_status"], capture_output=True, text=True, cwd="/", timeout=60)
+    assert "1 of 3 nodes agree that there is no cluster yet" in shown.stdout, shown.stderr
+    subprocess.run([*command, "stop"], check=True, capture_output=True, cwd="/", timeout=60)
+    assert first.process.wait(60) == 0
+    assert "stopped on an operator's command while it was starting" in log_of(first)
 
 
 def test_a_member_with_an_empty_data_directory_is_refused_with_the_way_out(nodes):
