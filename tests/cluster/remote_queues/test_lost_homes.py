@@ -171,3 +171,28 @@ def test_a_durable_queue_is_used_again_when_its_home_is_back(make):
     near.publish("new", "q")
     assert near.confirms(2, 2) == ([2], [])
     assert near.get("q").body == b"new"
+
+
+def test_what_is_published_while_the_home_stops_is_refused_or_kept(make):
+    """A queue whose node stops has ended in order, and has not been deleted: it owes its confirms for ever."""
+    nodes = make(with_store=True)
+    nodes.home("b")
+    near = nodes.channel("a")
+    near.queue("q", durable=True)
+    consumer = near.client.channel()
+    consumer.consume("q", "tag")
+    near.confirm()
+    home, number = nodes.nodes["b"], 0
+    home.begin_stop()
+    while not home.has_stopped:
+        number += 1
+        near.publish(str(number), "q", delivery_mode=2)
+        nodes.world.run(0.0005)
+    acked, nacked = near.confirms(1, number)
+    assert nacked
+    assert consumer.wait(m.BasicCancel).method.consumer_tag == "tag"
+    home.kill()
+    nodes.down("b")
+    nodes.restart("b")
+    kept = {int(body) for body in near.get_all("q")}
+    assert kept >= set(acked)
