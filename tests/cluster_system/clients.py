@@ -32,6 +32,8 @@ WINDOW = 100
 ANSWER_SECONDS = 60.0
 #: Seconds to wait for input that may not come.
 QUIET = 0.02
+#: Seconds between two bursts of a publisher.
+PUBLISH_SECONDS = 0.02
 #: Seconds until a client tries again what was refused.
 AGAIN = 0.1
 #: Seconds that a client waits for an answer before it gives up its connection; a node that is paused never answers.
@@ -108,6 +110,8 @@ class Publisher(Worker):
                         waiting.append(self.publish(channel, node, Key(publisher, number)))
                 client.receive(0)
                 self.answers(client, channel, waiting, number)
+                # The clients share the machine with the nodes.
+                self.is_over.wait(PUBLISH_SECONDS)
                 # Now and then all answers are awaited, so that not every publish has others behind it.
                 while len(waiting) > (0 if self.chooser.random() < 0.3 else WINDOW) and not self.is_over.is_set():
                     client.receive(QUIET)

@@ -12,15 +12,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from warren.amqp import methods as m
 from warren.tests.behaviour.wire import Channel, Client, Refused
 
-from .clients import ANSWER_SECONDS, BINDINGS, Consumer, Declarer, Looker, PikaConsumer, Publisher, Worker
+from .clients import ANSWER_SECONDS, BINDINGS, Consumer, Declarer, Looker, PikaConsumer, Publisher, Worker, arrived
 from .ledger import Copy, Ledger, Violation
 from .nodes import LOOK_SECONDS, READY_SECONDS, Nodes, Waited, wait_for
 
 FANOUT = "ledger.fanout"
 #: Queues that have their home on each node.
 QUEUES_A_NODE = 2
+#: Unacknowledged messages of a queue that is drained.
+DRAIN_PREFETCH = 1_000
 #: Seconds in which the clients of a round end once they are asked to.
 END_SECONDS = ANSWER_SECONDS + 60.0
 #: The same after a failure, when they need no answers any more.
@@ -189,25 +192,32 @@ class Rounds:
         taken: list[Copy] = []
         try:
             channel = client.channel()
+            channel.qos(DRAIN_PREFETCH)
+            channel.consume(queue)
+            deadline = time.monotonic() + READY_SECONDS
             # Channels of clients that have gone give back what they held, and the queue does that by and by.
-            while (event := channel.get(queue)) is not None or not self._is_empty(channel, queue):
-                if event is None:
-                    time.sleep(LOOK_SECONDS)
-                    continue
-                assert event.body is not None and event.properties is not None
-                copy = reader.delivered(queue, event.body, event.properties.correlation_id, event.method.redelivered)
-                taken.append(copy)
-                reader.acking(copy)
-                channel.ack(event.tag)
+            while not self._is_empty(channel, queue):
+                if time.monotonic() > deadline:
+                    raise Waited(f"waited {READY_SECONDS:.0f} s for {queue} to be empty; {len(taken)} were taken out")
+                client.receive(LOOK_SECONDS)
+                for event in arrived(client, channel, m.BasicDeliver):
+                    assert event.body is not None and event.properties is not None
+                    copy = reader.delivered(
+                        queue, event.body, event.properties.correlation_id, event.method.redelivered
+                    )
+                    taken.append(copy)
+                    reader.acking(copy)
+                    channel.ack(event.tag)
             client.close()
         finally:
             client.abort()
         return taken
 
     def _is_empty(self, channel: Channel, queue: str) -> bool:
-        """Whether no message and no other channel is left in the queue."""
+        """Whether no message is left in the queue or has arrived here, and no other channel consumes from it."""
         declared = channel.declare(queue, passive=True)
-        return not declared.message_count and not declared.consumer_count
+        # What the queue has delivered before it answered is here.
+        return not declared.message_count and declared.consumer_count == 1 and not channel.pending
 
     def _check_queues(self) -> None:
         clients = {node: Client(self.nodes[node].url, timeout=READY_SECONDS) for node in self.nodes.names}
