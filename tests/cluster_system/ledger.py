@@ -78,7 +78,7 @@ class Copy:
 
     def __init__(self, message: Published) -> None:
         self.message = message
-        self.deliveries = 0
+        self.deliveries: list[str] = []  # when and to whom
         self.holder: Reader | None = None  # the channel to which it was delivered last, until it settles the message
         self.is_acked = False  # the ack was sent, and may have been lost
         self.is_surely_acked = False  # the queue has certainly had the ack
@@ -256,11 +256,14 @@ class Ledger:
         if copy.holder is reader:
             raise Violation(f"{queue}: {key} was delivered twice to {reader.name}, which had not settled it (doubled)")
         if copy.deliveries and not redelivered and self.promises.flags_redelivered:
-            raise Violation(f"{queue}: {key} was delivered before, and comes again without the redelivered flag (P9)")
+            raise Violation(
+                f"{queue}: {key} was delivered before, {', '.join(copy.deliveries)}, and comes again to {reader.name} "
+                "without the redelivered flag (P9)"
+            )
         if copy.is_surely_acked and not self._acks_may_be_lost:
             raise Violation(f"{queue}: {key} was acked, and comes again although no node has failed")
         reader.in_order(queue, key, redelivered)
-        copy.deliveries += 1
+        copy.deliveries.append(f"at {time.monotonic() - self._began:.3f} s to {reader.name}")
         copy.holder = reader
         self.counts["delivered"] += 1
         return copy
@@ -285,7 +288,7 @@ class Ledger:
                     raise Violation(
                         f"{queue}: {len(lost)} confirmed messages are lost (P3); the first is {lost[0]}, published on "
                         f"{story.message.node} at {story.message.sent_at - self._began:.3f} s, delivered "
-                        f"{story.deliveries} times"
+                        f"{', '.join(story.deliveries) or 'to nobody'}"
                     )
                 self.counts["drained"] += len(found)
             self._copies.clear()

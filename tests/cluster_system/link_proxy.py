@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import selectors
 import socket
 import struct
@@ -37,7 +38,38 @@ IN_FLIGHT = 1 << 22
 #: Seconds that the proxies' thread may take for a command, which it does in microseconds.
 COMMAND_SECONDS = 30.0
 
+#: Ports of the listeners and of the nodes: below those that the system gives to connections, so that a node that is
+#: started again finds its port free.
+PORTS = range(15_000, 32_000)
+
 Address = tuple[str, int]
+
+
+def _bound() -> socket.socket:
+    """A socket on a port that nobody uses.
+
+    The port is chosen here. A socket whose port the system has chosen loses it when it stops listening.
+    """
+    while True:
+        bound = socket.socket()
+        # Connections of its earlier life do not keep it from listening again.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind(("127.0.0.1", random.SystemRandom().choice(PORTS)))
+        except OSError:
+            bound.close()
+            continue
+        bound.setblocking(False)
+        return bound
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses."""
+    held = [_bound() for _ in range(count)]
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
 
 
 class Weather(NamedTuple):
@@ -120,10 +152,7 @@ class LinkProxies:
         for dialer in self.names:
             for target in self.names:
                 if dialer != target:
-                    listener = socket.socket()
-                    listener.bind(("127.0.0.1", 0))
-                    listener.setblocking(False)
-                    self._listeners[dialer, target] = listener
+                    self._listeners[dialer, target] = _bound()
         self._thread = threading.Thread(target=self._run, name="link proxies", daemon=True)
         self._thread.start()
 

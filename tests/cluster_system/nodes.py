@@ -6,11 +6,9 @@ Every wait has a bound, and its error says what was waited for and has the end o
 from __future__ import annotations
 
 import os
-import random
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,7 +18,7 @@ from pathlib import Path
 
 from warren.tests.behaviour.wire import Client, Refused
 
-from .link_proxy import LinkProxies
+from .link_proxy import LinkProxies, free_ports
 
 #: Seconds that a node may take to serve clients, and a cluster to be whole again. Both take a few seconds when nothing
 #: else uses the machine.
@@ -51,22 +49,6 @@ def wait_for(what: str, is_so: Callable[[], bool], seconds: float = READY_SECOND
         if time.monotonic() > deadline:
             raise Waited(f"waited {seconds:.0f} s for {what}")
         time.sleep(LOOK_SECONDS)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses, below those that the system gives to connections, so that a node that is started again
-    finds its port free.
-    """
-    ports: list[int] = []
-    chooser = random.Random(secrets.randbits(64))
-    while len(ports) < count:
-        port = chooser.randrange(15_000, 32_000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                ports.append(port)
-    return ports
 
 
 class Node:

@@ -168,13 +168,15 @@ def test_a_rate_bounds_the_bytes_of_a_direction(nodes, proxies):
 
 
 def test_a_node_that_is_down_refuses_until_it_is_up(nodes, proxies):
-    """The dialer learns at once that nobody listens, which it must not learn in a cut."""
+    """The dialer learns at once that nobody listens, which it must not learn in a cut. The address stays the same."""
     a, b, _ = nodes
+    address = proxies.address("a", "b")
     for _ in range(3):
         proxies.node_down("b")
         with pytest.raises(ConnectionRefusedError):
             a.dial(b)
         proxies.node_up("b", b.listener.getsockname())
+        assert proxies.address("a", "b") == address
         here, there = a.link(b)
         here.sendall(b"again")
         assert received(there, 5) == b"again"
