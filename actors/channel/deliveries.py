@@ -263,12 +263,30 @@ class Deliveries:
                 gathered.setdefault(source.queue_id, []).extend(settlement)
         self._limiter.grant()
 
-    def recover(self, is_requeue: bool) -> Waiting:
-        """Handle basic.recover: return all unacknowledged messages to their queues.
+    def reject(self, method: methods.BasicReject) -> Waiting:
+        return self.settle("requeue" if method.requeue else "reject", method.delivery_tag, False)
+
+    def nack(self, method: methods.BasicNack) -> Waiting:
+        return self.settle("requeue" if method.requeue else "reject", method.delivery_tag, method.multiple)
+
+    def recover(self, method: methods.BasicRecover) -> Waiting:
+        """Return all unacknowledged messages to their queues, and answer when it is done."""
+        waiting = self.recover_without_answer(method)
+        if waiting is not None:
+            return self._answer_recover(waiting)
+        self._output.put_method(methods.BasicRecoverOk())
+        return None
+
+    async def _answer_recover(self, waiting: Coroutine[Any, Any, None]) -> None:
+        await waiting
+        self._output.put_method(methods.BasicRecoverOk())
+
+    def recover_without_answer(self, method: methods.BasicRecover | methods.BasicRecoverAsync) -> Waiting:
+        """Return all unacknowledged messages to their queues.
 
         Returns what to await if one turn may not return that many.
         """
-        if not is_requeue:
+        if not method.requeue:
             raise AmqpError(540, "requeue=false")
         last = self.unacked.last_tag
         runs = self.unacked.take_up_to(last, self.work.most)

@@ -4,6 +4,7 @@ The channel handles the reader's events, which its owner sends, one after the ot
 Metadata and to queues; it turns what queues send back into frames for the owner. Each part of the work owns its state:
 
     Publisher         routing, confirms, the publishes of a transaction
+    Transaction       tx.select, tx.commit and tx.rollback
     ChannelConsumers  consumers and what is delivered to them
     Deliveries        delivery tags, basic.get, settlement, the settlements of a transaction
     Limiter           the channel-wide prefetch
@@ -28,32 +29,33 @@ from collections.abc import Awaitable
 from typing import Any, cast
 
 from ...amqp import methods
-from ...amqp.channel_state import COMMITTING, RUNNING, check_method
+from ...amqp.channel_state import RUNNING, check_method
 from ...amqp.errors import AmqpError
 from ...amqp.method import Method
 from ...amqp.parser.events import ACKS, METHOD, OVERSIZED, RUN, Event
 from ...runtime.contract import Address, Sender
 from ...runtime.credit import CreditFlow
-from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.turn_work import TurnWork
 from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
-from ..queue.contract import ToQueue, to_queue
+from ..queue.contract import ToQueue
 from .ack_timeouts import AckTimeouts
 from .client_output import ClientOutput
 from .consumers import ChannelConsumers
 from .contract import ChannelConfig, ConfirmRange, DeliveryRun, ToChannel, ToChannelOwner, to_channel_owner
 from .declares import Declares
-from .deliveries import Deliveries, Waiting
+from .deliveries import Deliveries
 from .direct_reply import ReplyConsumer
 from .interception import Acknowledge, Handler, Interception, Publish
 from .limiter import Limiter
+from .listing import channel_items
 from .publishing import Publisher
 from .queue_links import QueueLinks
 from .spreading import Spreading
 from .tracing import Tracer
+from .transaction import Transaction
 from .unacked import Unacked
 
 #: The owner's name as a credit peer.
@@ -75,11 +77,8 @@ class Channel(Process):
         "declares",
         "deliveries",
         "handlers",
-        "has_refused_publish",
         "input_paused",
-        "is_committing",
         "is_resuming",
-        "is_sending_commit",
         "limiter",
         "name",
         "output",
@@ -93,6 +92,7 @@ class Channel(Process):
         "state",
         "taken",
         "timeouts",
+        "transaction",
         "unasked",
         "work",
     )
@@ -115,11 +115,6 @@ class Channel(Process):
         self.taken = 0
         #: Class and method id of the event being handled, for the channel.close that an error in it causes.
         self.running_ids = (0, 0)
-        #: Whether tx.commit waits for confirms, and whether a queue refused one of its publishes.
-        self.is_committing = False
-        self.has_refused_publish = False
-        #: Whether tx.commit has more to publish or to settle.
-        self.is_sending_commit = False
         #: Whether `resume` handles the backlog now.
         self.is_resuming = False
 
@@ -160,6 +155,9 @@ class Channel(Process):
         )
         spreading = Spreading(self, context, self.credit)
         self.publisher = Publisher(self, context, config, output, queues, replies, tracer, self.work, spreading)
+        self.transaction = Transaction(
+            self.publisher, self.deliveries, output, self.backlog, self.channel_error, self.connection_error
+        )
         self.declares = Declares(self, context, config, output, queues, replies)
         self.handlers = _HANDLERS
         self.publish: Publish = self.publisher.publish
@@ -178,8 +176,8 @@ class Channel(Process):
     def on_input(self, sender: Sender, events: list[Event]) -> None:
         if self.busy or self.backlog:
             self.backlog.extend(events)
-            if self.is_committing:
-                self._check_committing()
+            if self.transaction.is_committing:
+                self.transaction.check_backlog()
             elif len(self.backlog) > self.settings.control_backlog_limit and not self.input_paused:
                 self.input_paused = True  # FC-34
                 self.send(self.connection, to_channel_owner.pause_input(self.config.number, True))
@@ -188,8 +186,8 @@ class Channel(Process):
             self._handle(event)
             if self.busy:
                 self.backlog.extend(events[at + 1 :])
-                if self.is_committing:
-                    self._check_committing()
+                if self.transaction.is_committing:
+                    self.transaction.check_backlog()
                 return
 
     def _put_unasked(self, method: Method) -> None:
@@ -223,16 +221,6 @@ class Channel(Process):
             self.send(self.connection, to_channel_owner.pause_input(self.config.number, False))
         if self.shut_down_for is not None and not self.busy:
             self._begin_shut_down(self.shut_down_for)
-
-    def _check_committing(self) -> None:
-        """While tx.commit waits, any method but channel.close ends the connection (AB-56)."""
-        for event in self.backlog:
-            try:
-                check_method(COMMITTING, event[2] if event[0] == METHOD else _stand_in(event))
-            except AmqpError as error:
-                self.backlog.clear()
-                self.connection_error(error)
-                return
 
     def _handle(self, event: Event) -> None:
         kind = event[0]
@@ -295,7 +283,7 @@ class Channel(Process):
             self._fail(error)
         # A closing channel resumes in `_close_after_error`, once it has given back everything that it holds, and one
         # that commits when the last confirm has come.
-        if self.state != "closing" and not self.is_committing:
+        if self.state != "closing" and not self.transaction.is_committing:
             self.resume()
 
     # -- errors and closing ---
@@ -367,26 +355,12 @@ class Channel(Process):
         self.stop("normal")
 
     async def _release(self) -> None:
-        """End the consumers, requeue unacknowledged messages and drop an open transaction.
-
-        Wait for each queue concerned, each time for at most `channel_operation_timeout` (AB-178).
-        """
+        """End the consumers, requeue unacknowledged messages and drop an open transaction."""
         await self.publisher.send_all_waiting()
         self.queues.flush()
         if self.replies.tag is not None:
             await self.replies.cancel()
-        # In the order of the links, not of the set, which differs between processes of the operating system: a seed of
-        # the simulation would not decide the order.
-        concerned = self.consumers.queue_ids() | self.deliveries.queue_ids()
-        for row in [row for queue_id, row in self.queues.rows.items() if queue_id in concerned]:
-            try:
-                await self.ask(
-                    row.address,
-                    to_queue.channel_closing(self.config.channel_id),
-                    timeout=self.settings.channel_operation_timeout / 1000,
-                )
-            except (ProcessDown, ProcessTimeout):
-                pass
+        await self.queues.leave(self.consumers.queue_ids() | self.deliveries.queue_ids())
         self.consumers.report_all_deleted()
         await self.deliveries.dispose()
         await self.publisher.roll_back()
@@ -454,53 +428,6 @@ class Channel(Process):
             if self.state == "running":
                 self.channel_error(error)
 
-    # -- transactions (AB-115 to AB-117) ---
-
-    def tx_select(self, method: methods.TxSelect) -> None:
-        self.publisher.begin_transaction()
-        self.deliveries.begin_transaction()
-        self.output.put_method(methods.TxSelectOk())
-
-    def _check_transaction(self) -> None:
-        if self.publisher.held_back is None:
-            raise AmqpError(406, "channel is not transactional")
-
-    async def tx_commit(self, method: methods.TxCommit) -> None:
-        """Publishes and settles what the transaction has held back; answers when all publishes are confirmed."""
-        self._check_transaction()
-        self.is_sending_commit = True
-        await self.publisher.commit()
-        await self.deliveries.commit()
-        self.is_sending_commit = False
-        confirms = self.publisher.confirms
-        if len(confirms):
-            self.is_committing = True
-            self._check_committing()
-            return
-        self._take_commit_confirms()  # those of publishes that reached no queue, or one that has ended
-        self._committed()
-
-    def _take_commit_confirms(self) -> None:
-        """Take the confirms and refusals that have arrived for a commit."""
-        _, nacks = self.publisher.confirms.flush()
-        self.has_refused_publish |= bool(nacks)
-
-    def _committed(self) -> None:
-        """All publishes of a commit have an outcome."""
-        has_refused_publish, self.has_refused_publish = self.has_refused_publish, False
-        if has_refused_publish:
-            self.channel_error(
-                AmqpError(406, "partial tx completion", methods.TxCommit.CLASS_ID, methods.TxCommit.METHOD_ID)
-            )
-        else:
-            self.output.put_method(methods.TxCommitOk())
-
-    async def tx_rollback(self, method: methods.TxRollback) -> None:
-        self._check_transaction()
-        await self.publisher.roll_back()
-        await self.deliveries.roll_back()
-        self.output.put_method(methods.TxRollbackOk())
-
     # -- output ---
 
     def after_batch(self) -> None:
@@ -516,13 +443,10 @@ class Channel(Process):
             self.credit.take(CONNECTION, self.taken)
             self.taken = 0
         if publisher.awaits_confirms and publisher.confirms.has_settled and self.state == "running":
-            if self.is_committing or self.is_sending_commit:
-                self._take_commit_confirms()
-                if self.is_committing and not len(publisher.confirms):
-                    self.is_committing = False
-                    self._committed()
-                    if self.state == "running":
-                        self.resume()
+            transaction = self.transaction
+            if transaction.is_committing or transaction.is_sending:
+                if transaction.confirms_arrived() and self.state == "running":
+                    self.resume()
             else:
                 publisher.flush_confirms()
         if self.output.frames or self.output.pieces:
@@ -542,42 +466,11 @@ class Channel(Process):
     def access_request(self, method: methods.AccessRequest) -> None:
         self.output.put_method(methods.AccessRequestOk(1))
 
-    def recover(self, method: methods.BasicRecover) -> Waiting:
-        waiting = self.deliveries.recover(method.requeue)
-        if waiting is not None:
-            return self._recovered(waiting)
-        self.output.put_method(methods.BasicRecoverOk())
-        return None
-
-    async def _recovered(self, waiting: Awaitable[None]) -> None:
-        await waiting
-        self.output.put_method(methods.BasicRecoverOk())
-
-    def reject(self, method: methods.BasicReject) -> Waiting:
-        return self.deliveries.settle("requeue" if method.requeue else "reject", method.delivery_tag, False)
-
-    def nack(self, method: methods.BasicNack) -> Waiting:
-        return self.deliveries.settle("requeue" if method.requeue else "reject", method.delivery_tag, method.multiple)
-
     def on_info(self, sender: Sender) -> InfoItems:
-        config, publisher = self.config, self.publisher
         return {
             "name": self.name,
-            "number": config.number,
-            "user": config.user,
-            "vhost": config.vhost,
-            "connection": config.connection_id,
-            "channel_id": config.channel_id,
             "state": "flow" if self.credit.in_flow() else self.state,
-            "transactional": publisher.held_back is not None,
-            "confirm": publisher.is_confirming,
-            "consumer_count": len(self.consumers),
-            "messages_unacknowledged": len(self.deliveries.unacked),
-            "messages_unconfirmed": len(publisher.confirms),
-            "messages_uncommitted": sum([len(entry[2]) for entry in publisher.held_back or ()]),
-            "acks_uncommitted": self.deliveries.unacked.held_back_count,
-            "prefetch_count": self.consumers.prefetch,
-            "global_prefetch_count": self.limiter.limit or 0,
+            **channel_items(self.config, self.publisher, self.consumers, self.deliveries, self.limiter),
             "backlog": len(self.backlog),
             "blocked_by": [
                 row.name
@@ -586,11 +479,6 @@ class Channel(Process):
             ],
             **self.credit.flow_items(),
         }
-
-
-def _stand_in(event: Event) -> Method:
-    """A method of the class that the batch `event` holds, for `check_method`, which needs only its class."""
-    return methods.BasicAck() if event[0] == ACKS else methods.BasicPublish()
 
 
 #: The handler of each method of a running channel. Publishes and acks arrive in batches and have handlers of their own.
@@ -611,12 +499,12 @@ _HANDLERS: dict[type[Method], Handler[Channel, Any]] = {
     methods.BasicConsume: lambda channel, method: channel.consumers.consume(method),
     methods.BasicCancel: lambda channel, method: channel.consumers.cancel(method),
     methods.BasicGet: lambda channel, method: channel.deliveries.get(method),
-    methods.BasicReject: Channel.reject,
-    methods.BasicNack: Channel.nack,
-    methods.BasicRecover: Channel.recover,
-    methods.BasicRecoverAsync: lambda channel, method: channel.deliveries.recover(method.requeue),
+    methods.BasicReject: lambda channel, method: channel.deliveries.reject(method),
+    methods.BasicNack: lambda channel, method: channel.deliveries.nack(method),
+    methods.BasicRecover: lambda channel, method: channel.deliveries.recover(method),
+    methods.BasicRecoverAsync: lambda channel, method: channel.deliveries.recover_without_answer(method),
     methods.ConfirmSelect: lambda channel, method: channel.publisher.confirm_select(method),
-    methods.TxSelect: Channel.tx_select,
-    methods.TxCommit: Channel.tx_commit,
-    methods.TxRollback: Channel.tx_rollback,
+    methods.TxSelect: lambda channel, method: channel.transaction.select(method),
+    methods.TxCommit: lambda channel, method: channel.transaction.commit(method),
+    methods.TxRollback: lambda channel, method: channel.transaction.roll_back(method),
 }

@@ -204,6 +204,23 @@ class QueueLinks:
                 row = await self.restarted(row)
         raise queue_unavailable(row.vhost, row.name, "crashed", row.node)
 
+    async def leave(self, queue_ids: set[str]) -> None:
+        """Take leave of these queues: each forgets the channel's consumers and takes back what it holds.
+
+        Wait for each queue, each time for at most `channel_operation_timeout` (AB-178).
+        """
+        # In the order of the links, not of the set, which differs between processes of the operating system: a seed of
+        # the simulation would not decide the order.
+        for row in [row for queue_id, row in self.rows.items() if queue_id in queue_ids]:
+            try:
+                await self._process.ask(
+                    row.address,
+                    to_queue.channel_closing(self._config.channel_id),
+                    timeout=self._context.settings.channel_operation_timeout / 1000,
+                )
+            except (ProcessDown, ProcessTimeout):
+                pass
+
     async def restarted(self, row: QueueRow) -> QueueRow:
         """Wait until the queue whose process at `row.address` has died runs again, and return its new row.
 

@@ -1,5 +1,7 @@
 """When to send a heartbeat, and when a client counts as dead: counters that timers step (AB-23 to AB-26).
 
+`Heartbeats` has the timers of one connection; `HeartbeatSender` and `HeartbeatMonitor` have the counters.
+
 With an interval of T seconds the sender steps every T/2. The first step always sends a heartbeat; later steps send one
 only if nothing but heartbeats was written since the step before. The monitor steps every T. Two steps in a row without
 a received byte mean that the client is dead, which is noticed between 2T and 3T after its last byte.
@@ -7,7 +9,15 @@ a received byte mean that the client is dead, which is noticed between 2T and 3T
 
 from __future__ import annotations
 
+from ...amqp.frames import heartbeat
+from ...runtime.process import Process
 from ...seams import seam
+from .output import SocketOutput
+from .socket_input import SocketInput
+
+#: The payloads of the timers.
+SEND_HEARTBEAT = "send heartbeat"
+CHECK_HEARTBEAT = "check heartbeat"
 
 
 class HeartbeatSender:
@@ -43,3 +53,50 @@ class HeartbeatMonitor:
         else:
             self._received, self._silent_steps = received, 0
         return self._silent_steps >= 2
+
+
+class Heartbeats:
+    """The heartbeats of one connection, in both directions. There are none before `start`."""
+
+    __slots__ = ("_input", "_interval", "_monitor", "_output", "_process", "_sender", "_sent_bytes")
+
+    def __init__(self, process: Process, source: SocketInput, output: SocketOutput) -> None:
+        self._process = process
+        self._input = source
+        self._output = output
+        self._sender, self._monitor = HeartbeatSender(), HeartbeatMonitor()
+        #: Seconds between two heartbeats, as negotiated.
+        self._interval = 0
+        #: Bytes of heartbeats sent.
+        self._sent_bytes = 0
+
+    def start(self, interval: int) -> None:
+        """Begin with the negotiated interval in seconds; 0 means no heartbeats."""
+        self._interval = interval
+        if interval:
+            self._process.start_timer(interval / 2, SEND_HEARTBEAT)
+            self._process.start_timer(interval, CHECK_HEARTBEAT)
+
+    def reading_resumed(self) -> None:
+        """The connection reads again after a time in which it did not."""
+        self._monitor.restart()
+
+    def send_if_due(self) -> None:
+        """The timer `SEND_HEARTBEAT` is due."""
+        if self._sender.step(self._output.total_written - self._sent_bytes):
+            frame = heartbeat()
+            self._sent_bytes += len(frame)
+            self._output.put(frame)
+        self._process.start_timer(self._interval / 2, SEND_HEARTBEAT)
+
+    def missed(self, is_reading: bool) -> str:
+        """The timer `CHECK_HEARTBEAT` is due: why the client counts as dead, or an empty string if it does not.
+
+        A connection that does not read at present cannot notice the client's heartbeats (AB-26).
+        """
+        if not is_reading:
+            self._monitor.restart()
+        elif self._monitor.step(self._input.received):
+            return f"missed heartbeats from client, timeout: {self._interval}s"
+        self._process.start_timer(self._interval, CHECK_HEARTBEAT)
+        return ""

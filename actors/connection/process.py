@@ -30,7 +30,7 @@ from ...amqp import methods
 from ...amqp.connection_state import check_method
 from ...amqp.constants import PROTOCOL_HEADER
 from ...amqp.errors import AmqpError
-from ...amqp.frames import heartbeat, method_frame
+from ...amqp.frames import method_frame
 from ...amqp.method import Method
 from ...amqp.parser.events import METHOD
 from ...amqp.parser.reader import HANDSHAKE, RUNNING, FrameReader
@@ -51,16 +51,15 @@ from .channels import ChannelEntry, ChannelTable
 from .closing import CLOSE_TIMER, Closing
 from .contract import SocketAddress, ToConnection
 from .handshake import Handshake, Negotiated
-from .heartbeats import HeartbeatMonitor, HeartbeatSender
+from .heartbeats import CHECK_HEARTBEAT, SEND_HEARTBEAT, Heartbeats
+from .listing import connection_items, reported_state
 from .output import SocketOutput, Transport
 from .sasl import Certified
 from .socket_input import SocketInput
 
 log = logging.getLogger("warren.connection")
 
-#: The payloads of timers; `CLOSE_TIMER` is another.
-SEND_HEARTBEAT = "send heartbeat"
-CHECK_HEARTBEAT = "check heartbeat"
+#: The payload of a timer. The others are `CLOSE_TIMER` and those of `Heartbeats`.
 HANDSHAKE_TIMEOUT = "handshake"
 LEASE_CHECK = "lease"
 
@@ -104,9 +103,7 @@ class Connection(Process):
         "fd",
         "handshake",
         "has_sent_blocked",
-        "heartbeat_bytes",
-        "heartbeat_monitor",
-        "heartbeat_sender",
+        "heartbeats",
         "input",
         "local",
         "name",
@@ -137,8 +134,6 @@ class Connection(Process):
         #: Whether the socket is watched for input, and for output.
         self.watching = (False, False)
         self.has_sent_blocked = False
-        #: Bytes of heartbeats sent.
-        self.heartbeat_bytes = 0
 
     def on_start(
         self,
@@ -170,7 +165,7 @@ class Connection(Process):
             hold=self.settings.flow_hold_connection / 1000,
             hold_from="end",
         )
-        self.heartbeat_sender, self.heartbeat_monitor = HeartbeatSender(), HeartbeatMonitor()
+        self.heartbeats = Heartbeats(self, self.input, self.output)
         self.handshake = Handshake(
             context,
             self.negotiated,
@@ -308,7 +303,7 @@ class Connection(Process):
     def _unblock_if_free(self) -> None:
         if self.state == "blocked" and not self.alarms and not self.credit.blocked:
             self.state = "running"
-            self.heartbeat_monitor.restart()
+            self.heartbeats.reading_resumed()
             self._resume_reading()
 
     def _resume_reading(self) -> None:
@@ -407,7 +402,7 @@ class Connection(Process):
             self.put_method(0, reply)
         if self.state == "opening":
             self.reader.frame_max = self.negotiated.frame_max
-            self._start_heartbeats()
+            self.heartbeats.start(self.negotiated.heartbeat)
         elif self.state == "running":
             self._opened()
 
@@ -518,29 +513,15 @@ class Connection(Process):
 
     # -- timers ---
 
-    def _start_heartbeats(self) -> None:
-        interval = self.negotiated.heartbeat
-        if interval:
-            self.start_timer(interval / 2, SEND_HEARTBEAT)
-            self.start_timer(interval, CHECK_HEARTBEAT)
-
     def on_timer(self, payload: str) -> None:
         if self.sock is None:
             return
-        interval = self.negotiated.heartbeat
         if payload == SEND_HEARTBEAT:
-            if self.heartbeat_sender.step(self.output.total_written - self.heartbeat_bytes):
-                frame = heartbeat()
-                self.heartbeat_bytes += len(frame)
-                self.output.put(frame)
-            self.start_timer(interval / 2, payload)
+            self.heartbeats.send_if_due()
         elif payload == CHECK_HEARTBEAT:
-            if self.state == "blocked" or self.pauses:
-                self.heartbeat_monitor.restart()  # AB-26
-            elif self.heartbeat_monitor.step(self.input.received):
-                self.closing.lost(f"missed heartbeats from client, timeout: {interval}s")
-                return
-            self.start_timer(interval, payload)
+            missed = self.heartbeats.missed(is_reading=self.state != "blocked" and not self.pauses)
+            if missed:
+                self.closing.lost(missed)
         elif payload == HANDSHAKE_TIMEOUT and self.state in _HANDSHAKE_STATES:
             self.closing.lost("handshake timeout")
         elif payload == CLOSE_TIMER:
@@ -561,44 +542,16 @@ class Connection(Process):
     @property
     def reported_state(self) -> str:
         """The state that listings show (AB-36)."""
-        if self.state == "blocked" and self.alarms:
-            return "blocked"
-        if self.alarms and self.state == "running":
-            return "blocking"
-        if self.credit.in_flow() and self.state in ("running", "blocked"):
-            return "flow"
-        return self.state
+        return reported_state(self.state, bool(self.alarms), self.credit)
 
     def on_info(self, sender: Sender) -> InfoItems:
-        negotiated = self.negotiated
-        user_provided = negotiated.client_properties.get("connection_name")
         return {
             "pid": self.connection_id,
             "name": self.name,
-            "user": negotiated.user,
-            "vhost": negotiated.vhost,
             "state": self.reported_state,
+            **connection_items(self.negotiated, self.peer, self.local, self.input, self.output),
             "channels": len(self.channels.by_number),
-            "peer_host": self.peer[0],
-            "peer_port": self.peer[1],
-            "host": self.local[0],
-            "port": self.local[1],
-            "protocol": (0, 9, 1),
-            "auth_mechanism": negotiated.mechanism,
-            "frame_max": negotiated.frame_max,
-            "channel_max": negotiated.channel_max,
-            "timeout": negotiated.heartbeat,
-            "client_properties": negotiated.client_properties,
             "connected_at": int(self.connected_at * 1000),
-            "recv_oct": self.input.received,
-            "recv_cnt": self.input.reads,
-            "send_oct": self.output.total_written,
-            "send_cnt": self.output.writes,
-            "send_pend": self.output.size,
-            "user_provided_name": (
-                user_provided[1].decode("utf-8", "replace") if user_provided and user_provided[0] == "S" else ""
-            ),
-            "ssl": False,
             "blocked_by": [
                 f"channel {entry.number}"
                 for peer in self.credit.blockers()

@@ -1,0 +1,35 @@
+"""What listings show of a channel, as far as it follows from its parts."""
+
+from __future__ import annotations
+
+from ..metadata.info_items import InfoItems
+from .consumers import ChannelConsumers
+from .contract import ChannelConfig
+from .deliveries import Deliveries
+from .limiter import Limiter
+from .publishing import Publisher
+
+
+def channel_items(
+    config: ChannelConfig,
+    publisher: Publisher,
+    consumers: ChannelConsumers,
+    deliveries: Deliveries,
+    limiter: Limiter,
+) -> InfoItems:
+    return {
+        "number": config.number,
+        "user": config.user,
+        "vhost": config.vhost,
+        "connection": config.connection_id,
+        "channel_id": config.channel_id,
+        "transactional": publisher.held_back is not None,
+        "confirm": publisher.is_confirming,
+        "consumer_count": len(consumers),
+        "messages_unacknowledged": len(deliveries.unacked),
+        "messages_unconfirmed": len(publisher.confirms),
+        "messages_uncommitted": sum([len(entry[2]) for entry in publisher.held_back or ()]),
+        "acks_uncommitted": deliveries.unacked.held_back_count,
+        "prefetch_count": consumers.prefetch,
+        "global_prefetch_count": limiter.limit or 0,
+    }
