@@ -13,7 +13,6 @@ import pytest
 from warren import Broker
 from warren.amqp import methods as m
 from warren.amqp.frames import method_frame
-from warren.tests.behaviour import wire
 from warren.tests.behaviour.wire import Client
 from warren.tests.turn_meter import metered
 
@@ -22,6 +21,10 @@ MANY = 2_000
 #: Calls that one turn may make: about 2 ms without the counting. A handler that goes through `MANY` things in one turn,
 #: and calls ten functions for each, makes more.
 MOST = 20_000
+
+
+#: Seconds that clients wait: counting makes the broker several times slower.
+PATIENCE = 180
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +47,8 @@ def turns(metered_broker):
 
 
 @pytest.fixture
-def client(broker, monkeypatch):
-    # Counting makes the broker several times slower.
-    monkeypatch.setattr(wire, "TIMEOUT", 180)
-    client = Client(broker.url)
+def client(broker):
+    client = Client(broker.url, timeout=PATIENCE)
     yield client
     client.abort()
 
@@ -136,11 +137,10 @@ def test_a_connection_ends_with_many_exclusive_queues(client, broker, turns):
     assert not broker.queues()
 
 
-def test_a_virtual_host_with_many_queues_exchanges_and_bindings_is_deleted(broker, turns, monkeypatch):
+def test_a_virtual_host_with_many_queues_exchanges_and_bindings_is_deleted(broker, turns):
     """Nothing of it is left in a virtual host that is created under its name."""
-    monkeypatch.setattr(wire, "TIMEOUT", 180)
     broker.create_vhost("tenant")
-    client = Client(broker.url_of("tenant"))
+    client = Client(broker.url_of("tenant"), timeout=PATIENCE)
     channel = client.channel()
     declare(channel, durable=True)
     bind(channel)
@@ -180,7 +180,7 @@ def test_many_channels_are_opened_listed_and_closed(client, broker, turns):
 
 
 def test_many_connections_come_and_go(client, broker, turns):
-    clients = [Client(broker.url) for _ in range(200)]
+    clients = [Client(broker.url, timeout=PATIENCE) for _ in range(200)]
     assert len(broker.connections()) == 201
     for other in clients:
         other.abort()
