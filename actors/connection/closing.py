@@ -18,7 +18,7 @@ from ...amqp import methods
 from ...amqp.connection_state import CLOSE_FRAME, DROP, LOG_ONLY, SLOW_DROP, choose_report
 from ...amqp.errors import AmqpError
 from ...amqp.method import Method
-from ...amqp.parser.reader import CLOSING
+from ...amqp.parser.frame_meanings import CLOSING
 from ...runtime.log_format import one_line
 from ..metadata.contract import to_metadata
 

@@ -33,7 +33,8 @@ from ...amqp.errors import AmqpError
 from ...amqp.frames import method_frame
 from ...amqp.method import Method
 from ...amqp.parser.events import METHOD
-from ...amqp.parser.reader import HANDSHAKE, RUNNING, FrameReader
+from ...amqp.parser.frame_meanings import HANDSHAKE, RUNNING
+from ...amqp.parser.reader import FrameReader
 from ...runtime.contract import Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitReason

@@ -2,10 +2,10 @@
 
 The parser has two paths, which return the same events:
 
-- **Frame by frame** (`_read_frame`) reads any input. A method with content opens an *assembly* on its channel; the
-  header and body frames that follow on that channel fill it (frames of other channels may come between, AB-45), and the
-  last byte of the body completes it. Each frame is consumed as soon as it is complete, so the time for a body is
-  proportional to its size, however small the pieces are in which it arrives.
+- **Frame by frame** (`_read_frame`, `frame_meanings`) reads any input. A method with content opens an *assembly* on its
+  channel; the header and body frames that follow on that channel fill it (frames of other channels may come between,
+  AB-45), and the last byte of the body completes it. Each frame is consumed as soon as it is complete, so the time for
+  a body is proportional to its size, however small the pieces are in which it arrives.
 - **By repetition** (`_read_run`) reads what a publisher sends again and again: publishes with a body in one frame. It
   compares their bytes with those of earlier messages instead of decoding them (see `shapes`, `known_headers` and
   `header_patterns`), and takes each content as one slice. Bodies, properties and method frames may differ; at the first
@@ -47,39 +47,30 @@ from __future__ import annotations
 import struct
 
 from ..constants import (
-    CLASS_BASIC,
     FRAME_BODY,
     FRAME_END,
     FRAME_ERROR,
     FRAME_HEADER,
-    FRAME_HEARTBEAT,
     FRAME_METHOD,
     FRAME_MIN_SIZE,
     FRAME_OVERHEAD,
     MAX_BODY_SIZE,
-    UNEXPECTED_FRAME,
 )
-from ..decoding import check_publish, decode_method
-from ..errors import AmqpError, binary_text
-from ..frames import END, HEAD
-from ..method import Method
-from ..methods import BasicAck, BasicPublish
+from ..errors import AmqpError
+from ..frames import HEAD
+from ..methods import BasicPublish
 from .assembly import Assembly
-from .events import ACKS, HEARTBEAT, METHOD, OVERSIZED, RUN, Event
+from .events import ACKS, METHOD, RUN, Event
+from .frame_meanings import RUNNING, FrameMeanings, snippet
 from .known_headers import KnownHeaders
 from .large_content import LargeContent, LargeStart, fits, large_start
-from .shapes import NO_SHAPE, PUBLISH_IDS, SHAPE_SIZE_MAX, KnownShapes, PublishShape, take_contents
+from .shapes import NO_SHAPE, SHAPE_SIZE_MAX, KnownShapes, PublishShape, take_contents
 from .skimmer import fate
-
-HANDSHAKE = "handshake"
-RUNNING = "running"
-CLOSING = "closing"
 
 #: Payload length, class and method id of basic.ack.
 _ACK_HEAD = b"\x00\x00\x00\x0d\x00\x3c\x00\x50"
 _ACK = struct.Struct(">11xQ?x")
 _ACK_ENDS = (b"\x00\xce", b"\x01\xce")
-_CONTENT_HEADER = struct.Struct(">HHQ")
 _ACK_FRAME_SIZE = 21
 
 
@@ -108,6 +99,7 @@ class FrameReader:
         "_headers",
         "_large_start",
         "_max_body_size",
+        "_meanings",
         "_needed",
         "_position",
         "_shape",
@@ -131,7 +123,8 @@ class FrameReader:
         self._chunks: list[bytes] = []  # input that has not been joined to the buffer yet
         self._chunks_size = 0
         self._needed = 0  # size of the frame at `_position`, or of its head while that is incomplete
-        self._assemblies: dict[int, Assembly] = {}
+        self._meanings = FrameMeanings()
+        self._assemblies = self._meanings.assemblies
         #: The content that is received in place. The buffer is empty as long as that has room.
         self.large: LargeContent | None = None
         #: How the latest publish began whose content was received in place.
@@ -410,11 +403,19 @@ class FrameReader:
             payload = buffer[position + 7 : last]
             raise self._out_of_step(kind, payload, f"{{invalid_frame_end_marker,{buffer[last]}}}")
         self._position = last + 1
-        if kind == FRAME_BODY and self.phase == RUNNING:
+        phase = self.phase
+        if kind == FRAME_BODY and phase == RUNNING:
             assembly = self._assemblies.get(channel)
             if assembly is not None and assembly.has_header:
                 return self._body_frame(channel, assembly, position, last)
-        return self._handle(kind, channel, buffer[position + 7 : last])
+        event = self._meanings.handle(kind, channel, buffer[position + 7 : last], phase, self._max_body_size)
+        if kind == FRAME_HEADER and phase == RUNNING:
+            # No other header frame is accepted than that of a content.
+            self.content_started = True
+            assembly = self._assemblies[channel]
+            if not assembly.size:
+                return self._complete(channel, assembly)
+        return event
 
     # -- in place ---
 
@@ -495,82 +496,16 @@ class FrameReader:
         self.large = None
         self._assemblies.clear()
         self._forget_shapes()
-        return AmqpError(FRAME_ERROR, f"{_snippet(kind, payload)}: {fault}", fatal=True)
-
-    def _handle(self, kind: int, channel: int, payload: bytes) -> Event | None:
-        if channel == 0:
-            return self._handle_channel0(kind, payload)
-        if self.phase == CLOSING:
-            return None
-        if self.phase == HANDSHAKE:
-            raise AmqpError(UNEXPECTED_FRAME, _snippet(kind, payload))
-        if not _is_known(kind, payload):
-            raise AmqpError(FRAME_ERROR, f"{_snippet(kind, payload)}: unknown_frame")
-        if kind == FRAME_HEARTBEAT:
-            raise AmqpError(UNEXPECTED_FRAME, _snippet(kind, payload))
-        assembly = self._assemblies.get(channel)
-        if assembly is not None:
-            if assembly.has_header:
-                raise self._misplaced(channel, "expected content body, got non content body frame instead")
-            return self._content_header(channel, assembly, kind, payload)
-        if kind != FRAME_METHOD:
-            raise AmqpError(UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
-        return self._method(channel, payload)
-
-    def _handle_channel0(self, kind: int, payload: bytes) -> Event | None:
-        if kind == FRAME_METHOD and len(payload) >= 4:
-            # This includes methods with content. All are refused on channel 0, so their content is not awaited.
-            return METHOD, 0, _decode_on_channel0(payload)
-        if self.phase == CLOSING:
-            return None
-        if not _is_known(kind, payload):
-            raise AmqpError(FRAME_ERROR, f"{_snippet(kind, payload)}: unknown_frame")
-        if kind == FRAME_HEARTBEAT:
-            return HEARTBEAT, 0
-        raise AmqpError(UNEXPECTED_FRAME, _snippet(kind, payload))
-
-    def _method(self, channel: int, payload: bytes) -> Event | None:
-        if payload.startswith(PUBLISH_IDS):
-            check_publish(payload)
-            self._assemblies[channel] = Assembly(payload, BasicPublish, None)
-            return None
-        method = decode_method(payload)
-        if method.HAS_CONTENT:
-            self._assemblies[channel] = Assembly(payload, type(method), method)
-            return None
-        if isinstance(method, BasicAck):
-            return ACKS, channel, [(method.delivery_tag, method.multiple)]
-        return METHOD, channel, method
-
-    def _content_header(self, channel: int, assembly: Assembly, kind: int, payload: bytes) -> Event | None:
-        if kind == FRAME_HEADER:
-            class_id, weight, size = _CONTENT_HEADER.unpack_from(payload)
-        if kind != FRAME_HEADER or weight != 0:
-            # RabbitMQ recognises a content header by its frame type and a weight of 0, not by the type alone.
-            text = f"expected content header for class {CLASS_BASIC}, got non content header frame instead"
-            raise self._misplaced(channel, text)
-        if class_id != CLASS_BASIC:
-            text = f"expected content header for class {CLASS_BASIC}, got one for class {class_id} instead"
-            raise self._misplaced(channel, text)
-        self.content_started = True
-        assembly.has_header = True
-        assembly.size = assembly.remaining = size
-        assembly.props = payload[12:]
-        oversized = size > self._max_body_size
-        if assembly.method is None and not oversized:
-            assembly.gathered = bytearray(HEAD.pack(FRAME_HEADER, channel, len(payload)) + payload + END)
-        if size == 0:
-            return self._complete(channel, assembly)
-        if assembly.method is None and oversized:
-            return OVERSIZED, channel, assembly.method_payload, assembly.props, size
-        return None
+        return AmqpError(FRAME_ERROR, f"{snippet(kind, payload)}: {fault}", fatal=True)
 
     def _body_frame(self, channel: int, assembly: Assembly, start: int, last: int) -> Event | None:
         """Handle a body frame that lies in the buffer from `start`, with its end octet at `last`."""
         length = last - start - 7
         if length > assembly.remaining:
             # RabbitMQ detects this only at the next frame of another type.
-            raise self._misplaced(channel, f"expected content body of {assembly.size} octets, got more instead")
+            raise self._meanings.misplaced(
+                channel, f"expected content body of {assembly.size} octets, got more instead"
+            )
         self.content_started = True
         assembly.remaining -= length
         if assembly.gathered is not None and length:
@@ -596,33 +531,3 @@ class FrameReader:
         ):
             return self._read_run(shape, [content], assembly.size, key)
         return RUN, channel, assembly.method_payload, key, [content], assembly.size
-
-    def _misplaced(self, channel: int, text: str) -> AmqpError:
-        method = self._assemblies.pop(channel).method_class
-        return AmqpError(UNEXPECTED_FRAME, text, method.CLASS_ID, method.METHOD_ID)
-
-
-def _decode_on_channel0(payload: bytes) -> Method:
-    try:
-        return decode_method(payload)
-    except AmqpError as error:
-        # On channel 0 RabbitMQ 3.10.8 gives the ids of the method in every error.
-        error.class_id, error.method_id = struct.unpack_from(">HH", payload)
-        raise
-
-
-def _is_known(kind: int, payload: bytes) -> bool:
-    """Whether the frame type exists and the payload has a length that this type allows."""
-    if kind == FRAME_METHOD:
-        return len(payload) >= 4
-    if kind == FRAME_HEADER:
-        return len(payload) >= 12
-    if kind == FRAME_HEARTBEAT:
-        return not payload
-    return kind == FRAME_BODY
-
-
-def _snippet(kind: int, payload: bytes) -> str:
-    """The frame as RabbitMQ describes it in reply texts."""
-    which = "all" if len(payload) <= 16 else "first 16"
-    return f"type {kind}, {which} octets = {binary_text(payload[:16])}"

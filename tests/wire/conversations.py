@@ -20,7 +20,8 @@ from warren.amqp.methods import (
     QueueDeclare,
 )
 from warren.amqp.parser.events import ACKS, HEARTBEAT, METHOD, RUN, Event
-from warren.amqp.parser.reader import CLOSING, FrameReader
+from warren.amqp.parser.frame_meanings import CLOSING
+from warren.amqp.parser.reader import FrameReader
 from warren.amqp.parser.skimmer import fate
 from warren.amqp.properties import Properties, encode_properties
 

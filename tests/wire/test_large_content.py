@@ -15,8 +15,9 @@ from warren.amqp.frames import CONTENT_HEAD, FRAME_BODY, frame, heartbeat, metho
 from warren.amqp.methods import BasicPublish
 from warren.amqp.parser import large_content
 from warren.amqp.parser.events import HEARTBEAT, RUN, Event
+from warren.amqp.parser.frame_meanings import CLOSING
 from warren.amqp.parser.large_content import LargeContent
-from warren.amqp.parser.reader import CLOSING, FrameReader
+from warren.amqp.parser.reader import FrameReader
 
 from .conversations import conversation, cut, normal, read_all
 from .strategies import steady
@@ -121,7 +122,7 @@ def test_content_started_is_set_by_the_same_pieces(seed: int) -> None:
 def test_a_publish_that_begins_like_the_one_before_is_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes before its body say everything. Another limit makes them be checked again."""
     checked = []
-    monkeypatch.setattr("warren.amqp.parser.reader.check_publish", checked.append)
+    monkeypatch.setattr("warren.amqp.parser.frame_meanings.check_publish", checked.append)
     reader = FrameReader(FRAME)
     body = b"".join(frame(FRAME_BODY, 1, bytes([number]) * 1000) for number in range(3))
     data = method_frame(1, BasicPublish(routing_key="q")) + header(3000) + body

@@ -22,7 +22,8 @@ from warren.amqp.methods import (
     ConnectionUpdateSecret,
 )
 from warren.amqp.parser.events import ACKS, HEARTBEAT, METHOD, RUN
-from warren.amqp.parser.reader import CLOSING, HANDSHAKE, FrameReader
+from warren.amqp.parser.frame_meanings import CLOSING, HANDSHAKE
+from warren.amqp.parser.reader import FrameReader
 
 from .conversations import kept
 
