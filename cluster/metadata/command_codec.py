@@ -29,6 +29,7 @@ from ...amqp.errors import AmqpError
 from ...amqp.fields import FieldError, Table, decode_table_at, encode_table
 from ...definitions import records
 from ...routing.rows import Binding, ExchangeRow, QueueRow
+from .digest import CompareDigest
 
 #: The class of each number. 255 and above are free for extensions.
 COMMANDS: dict[int, Any] = {
@@ -51,6 +52,7 @@ COMMANDS: dict[int, Any] = {
     17: commands.RemoveNode,
     18: commands.ChangeNodes,
     19: commands.RestartQueue,
+    20: CompareDigest,
 }
 
 #: The extension type of a field table.
@@ -89,18 +91,18 @@ class Batch(NamedTuple):
     commands: Sequence[bytes]
 
 
-def pack_command(command: Command) -> bytes:
+def pack_command(command: Command | CompareDigest) -> bytes:
     """Raises AmqpError 406 for arguments that are no field table."""
     return _pack([_NUMBERS[type(command)], *command])
 
 
-def unpack_command(data: bytes) -> Command:
+def unpack_command(data: bytes) -> Command | CompareDigest:
     """Raises UnknownCommand, and ValueError for bytes that are no command."""
     number, *values = _unpack(data)
     command = COMMANDS.get(number)
     if command is None:
         raise UnknownCommand(f"the log has a command of kind {number}, which this version of warren does not know")
-    known: Command = command(*values[: len(command._fields)])
+    known: Command | CompareDigest = command(*values[: len(command._fields)])
     return known
 
 

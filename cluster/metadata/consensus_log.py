@@ -34,16 +34,18 @@ from ..consensus.membership import Members
 from ..consensus_store import first_write, found_on_disk
 from .command_codec import pack_command
 from .contract import ConsensusStatus
-from .origins import TABLE, Origin
+from .digest import CompareDigest
 from .proposals import Proposals
+from .proposers import TABLE, Proposer
 from .replicated_state import ReplicatedState
 from .replication import TICK, Replication
 
 #: What a declaration does that finds everything as it wants it.
 _NOTHING = Applied([], [])
 
-#: Seconds after which a command of which nothing has come is sent to the leader again.
-RESEND_SECONDS = 1.0
+#: Seconds after which a command of which nothing has come is sent to the leader again. What a link or a leader has lost
+#: is sent again as soon as there is another one; this is for what a leader could not take.
+RESEND_SECONDS = 5.0
 
 #: The commands that may be answered at once if everything is as they want it.
 _DECLARATIONS = (DeclareQueue, DeclareExchange, Bind, CreateVhost)
@@ -63,7 +65,7 @@ class ConsensusLog:
     """Belongs to `process`, a Metadata, whose `after_batch` calls `begin`.
 
     owner        the process again: is called for what is applied
-    origin       this node and its incarnation
+    proposer       this node and its incarnation
     send         sends bytes to another node, or drops them if it is not linked
     catch_up     returns when the cluster counts this run of the node as up
     led          called when the leader or the term has changed
@@ -76,7 +78,7 @@ class ConsensusLog:
         process: Process,
         state: State,
         owner: Agreeing,
-        origin: Origin,
+        proposer: Proposer,
         send: Callable[[str, bytes], None],
         catch_up: Callable[[], Awaitable[object]],
         led: Callable[[], None],
@@ -86,7 +88,7 @@ class ConsensusLog:
         self._process = process
         self._state = state
         self._owner = owner
-        self._origin = origin
+        self._proposer = proposer
         self._send = send
         self._catch_up = catch_up
         self._led = led
@@ -94,7 +96,7 @@ class ConsensusLog:
         self._timeout = timeout
         self._local = LocalLog(process, state, owner)
         self._replicated = ReplicatedState(state, lambda *what: owner.agreed.report(*what))
-        self._proposals = Proposals(origin, lambda: owner.agreed.complaint())
+        self._proposals = Proposals(proposer, lambda: owner.agreed.complaint())
         self.replication: Replication | None = None
         #: Proposals that came before the disk was read or while the log was being begun; None at other times.
         self._held: list[tuple[Command, Answer, bool]] | None = []
@@ -167,7 +169,7 @@ class ConsensusLog:
 
     def _begin_replication(self, ballot: Ballot, entries: RaftLog) -> None:
         owner = self._owner
-        raft = Raft(self._origin[0], ballot, entries, partial(_draw, self._process))
+        raft = Raft(self._proposer[0], ballot, entries, partial(_draw, self._process))
         self.replication = Replication(
             self._process,
             raft,
@@ -179,6 +181,7 @@ class ConsensusLog:
             self._proposals.in_force,
             lambda: owner.agreed.leader_changed(),
             lambda: owner.agreed.every_tick(),
+            lambda compared: owner.agreed.compare(compared),
         )
 
     def close(self) -> None:
@@ -234,6 +237,10 @@ class ConsensusLog:
     def _deadline(self) -> float:
         return self._process.now() + self._timeout
 
+    def compare(self, command: CompareDigest) -> None:
+        """Have all nodes compare their digest with this one. Nobody waits for it."""
+        self._proposals.add(pack_command(command), lambda outcome: None, None, True)
+
     def flush(self, answer: Answer) -> None:
         """See `Log`. What was applied is on the disks of a majority already."""
         if self.replication is None:
@@ -262,16 +269,19 @@ class ConsensusLog:
         replication = self.replication
         if replication is not None and replication.has_leader:
             # What the last leader had not committed may be lost.
-            now = self._process.now()
-            replication.propose(self._proposals.sent_before(now + TICK, now))
+            self._resend(replication)
         self._led()
+
+    def _resend(self, replication: Replication) -> None:
+        now = self._process.now()
+        replication.propose(self._proposals.sent_before(now + TICK, now))
 
     # -- what becomes of proposals ---
 
-    def report(self, origin: Origin, serial: int, index: int, command: Command, outcome: Outcome) -> None:
+    def report(self, proposer: Proposer, serial: int, index: int, command: Command | None, outcome: Outcome) -> None:
         """A command of any node took effect or was refused."""
-        is_awaited = origin == self._origin and self._proposals.is_awaited(serial)
-        if outcome.applied is not None:
+        is_awaited = proposer == self._proposer and self._proposals.is_awaited(serial)
+        if outcome.applied is not None and command is not None:
             self._owner.applied(command, outcome.applied, is_awaited)
         if is_awaited:
             self._proposals.applied(serial, index, outcome)
@@ -284,7 +294,7 @@ class ConsensusLog:
         """Why no majority has agreed to a change (CL-37)."""
         assert self.replication is not None
         voters = self.replication.raft.log.members.voters
-        reached = sum(voter == self._origin[0] or voter in self._linked for voter in voters)
+        reached = sum(voter == self._proposer[0] or voter in self._linked for voter in voters)
         return f"{reached} of {len(voters)} voters can be reached. The change may still be made later"
 
     # -- other nodes ---
@@ -298,6 +308,8 @@ class ConsensusLog:
         self._linked.add(node)
         if self.replication is not None:
             self.replication.link_up(node)
+            if node == self.replication.raft.leader_name:
+                self._resend(self.replication)
 
     def link_down(self, node: str) -> None:
         self._linked.discard(node)

@@ -1,9 +1,9 @@
 """`Proposals`: the commands of this node that have no answer yet.
 
-A command is sent to the leader, and sent again when there is another leader or nothing has come of it for a while; it
-takes effect once, however often it arrives (`origins`). This node learns from the log what became of it, as every node
-does, and answers when all members that run have applied it (CL-31). A command that a client waits for is answered with
-541 when nothing has come of it in time (CL-37): it may take effect later, and then nobody waits for it.
+A command is sent to the leader, and sent again when there is another leader or when nothing has come of it for a while.
+It takes effect once, however often it arrives (`proposers`). This node learns from the log what became of it, as every
+node does, and answers when all members that run have applied it (CL-31). A command that a client waits for is answered
+with 541 when nothing has come of it in time (CL-37): it may take effect later, and then nobody waits for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...actors.metadata.log import Answer, Outcome
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
 from .command_codec import Batch, pack_batch
-from .origins import WINDOW, Origin
+from .proposers import WINDOW, Proposer
 
 #: Commands of one batch, and bytes of commands in it.
 BATCH_COMMANDS = 256
@@ -50,12 +50,12 @@ class _Waiting(NamedTuple):
 class Proposals:
     """See the module.
 
-    origin      this node and its incarnation
+    proposer      this node and its incarnation
     complaint   why nothing comes of a command, as a sentence for the client
     """
 
-    def __init__(self, origin: Origin, complaint: Callable[[], str]) -> None:
-        self._origin = origin
+    def __init__(self, proposer: Proposer, complaint: Callable[[], str]) -> None:
+        self._proposer = proposer
         self._complaint = complaint
         self._last_serial = 0
         #: Commands that are not applied, by serial, the oldest first.
@@ -95,7 +95,7 @@ class Proposals:
             if proposal is None:
                 continue
             if found and (serial != first + len(found) or len(found) == BATCH_COMMANDS or size > BATCH_BYTES):
-                yield pack_batch(Batch(*self._origin, first, found))
+                yield pack_batch(Batch(*self._proposer, first, found))
                 found, size = [], 0
             if not found:
                 first = serial
@@ -103,7 +103,7 @@ class Proposals:
             size += len(proposal.data)
             proposal.at = now
         if found:
-            yield pack_batch(Batch(*self._origin, first, found))
+            yield pack_batch(Batch(*self._proposer, first, found))
 
     # -- what becomes of them ---
 

@@ -2,7 +2,7 @@
 
 Every node applies the same entries in the same order, so all have the same state, whatever they were when they began.
 A state is the rows and definitions of Metadata and, in the table `cluster`, what is only needed to apply the next
-entries alike: which commands were applied (`origins`), and the last connections that ended.
+entries alike: which commands were applied (`proposers`), and the last connections that ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from ...store.data_dir.metadata_store import TABLES, Change, Row
 from ..consensus.log import COMMAND, Entry
 from .command_codec import unpack_batch, unpack_command
 from .difference import replace_state
-from .origins import TABLE, Origin, Origins
+from .digest import CompareDigest, Digests
+from .proposers import TABLE, Proposer, Proposers
 
 if TYPE_CHECKING:
     from ...actors.metadata.row_encoding import RowKey
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 #: The key of the row in `TABLE` that has the last connections that ended.
 ENDED = ("ended connections",)
 
-#: Takes the origin and serial of each command, the index of its entry, the command, and what became of it.
-Report = Callable[[Origin, int, int, Command, Outcome], None]
+#: Takes the proposer and serial of each command, the index of its entry, the command, and what became of it. The
+#: command is None if it is only about the log.
+Report = Callable[[Proposer, int, int, Command | None, Outcome], None]
 
 
 class ReplicatedState:
@@ -43,48 +45,56 @@ class ReplicatedState:
     def __init__(self, state: State, report: Report) -> None:
         self._state = state
         self._report = report
-        self._origins = Origins()
+        self._proposers = Proposers()
+        self.digests = Digests()
         #: The changes that the next write of the disk makes, by row.
         self._changed: dict[RowKey, Change] = {}
 
     def load(self, rows: Iterable[Row]) -> None:
         """Take over what the disk has in the table `cluster`. The other tables were put into the state already."""
         rows = list(rows)
-        self._origins.fill(rows)
+        self._proposers.fill(rows)
         ended = [row.fields["ids"] for row in rows if row.key == ENDED]
         self._state.ended_connections = dict.fromkeys(ended[0] if ended else ())
 
     def apply(self, entry: Entry) -> None:
-        """Apply a committed entry. Raises UnknownCommand, and ValueError for an entry that is damaged."""
+        """Apply a committed entry.
+
+        Raises Diverged, UnknownCommand, and ValueError for an entry that is damaged.
+        """
         if entry.kind != COMMAND:
             return
         batch = unpack_batch(entry.data)
-        origin = batch.node, batch.incarnation
+        proposer = batch.node, batch.incarnation
         for serial, data in enumerate(batch.commands, batch.first):
             command = unpack_command(data)
-            if not self._origins.take(origin, serial):
+            if not self._proposers.take(proposer, serial):
+                continue
+            if isinstance(command, CompareDigest):
+                self.digests.compare(command)
+                self._report(proposer, serial, entry.index, None, Outcome(Applied([], [])))
                 continue
             try:
-                self._check_run(origin, command)
+                self._check_run(proposer, command)
                 applied = apply(self._state, command)
             except (AmqpError, DefinitionError) as error:
-                self._report(origin, serial, entry.index, command, Outcome(None, error.with_traceback(None)))
+                self._report(proposer, serial, entry.index, command, Outcome(None, error.with_traceback(None)))
                 continue
             self._note(command, applied)
-            self._report(origin, serial, entry.index, command, Outcome(applied))
-        for change in self._origins.changes_for(origin):
+            self._report(proposer, serial, entry.index, command, Outcome(applied))
+        for change in self._proposers.changes_for(proposer):
             self._change(change)
 
-    def _is_up(self, origin: Origin) -> bool:
-        found = self._state.definitions.node(origin[0])
-        return found is not None and found.incarnation == origin[1]
+    def _is_up(self, proposer: Proposer) -> bool:
+        found = self._state.definitions.node(proposer[0])
+        return found is not None and found.incarnation == proposer[1]
 
-    def _check_run(self, origin: Origin, command: Command) -> None:
+    def _check_run(self, proposer: Proposer, command: Command) -> None:
         """Refuse a command of a run that counts as down: what goes with that run is removed already, and would stay."""
-        if not isinstance(command, (AddNode, ChangeNodes)) and not self._is_up(origin):
+        if not isinstance(command, (AddNode, ChangeNodes)) and not self._is_up(proposer):
             raise AmqpError(
                 INTERNAL_ERROR,
-                f"{origin[0]} counts as down in its cluster, and must start again before it changes anything",
+                f"{proposer[0]} counts as down in its cluster, and must start again before it changes anything",
             )
 
     def _note(self, command: Command, applied: Applied) -> None:
@@ -109,7 +119,7 @@ class ReplicatedState:
     def rows(self) -> Iterator[Change]:
         """All rows of the state."""
         yield from all_rows(self._state)
-        yield from self._origins.rows()
+        yield from self._proposers.rows()
         yield self._ended()
 
     def replace(self, rows: Iterable[Change]) -> Applied:

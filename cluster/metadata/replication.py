@@ -34,7 +34,7 @@ from ..consensus.leader import HEARTBEAT_TICKS, Refused
 from ..consensus.log import Mark
 from ..consensus.messages import Snapshot
 from ..consensus_store import compaction, write_of
-from . import wire
+from . import digest, wire
 from .log_members import LogMembers
 from .replicated_state import ReplicatedState
 from .snapshots import SnapshotReceiver, SnapshotSender, pack_snapshot
@@ -77,7 +77,8 @@ class Replication:
     replaced    called when the state was replaced by that of a snapshot
     in_force    called with the index up to which everything is in force on all nodes
     led         called when the leader or the term has changed
-    ticked      called every 50 ms
+    ticked      called at every tick, or for several that are taken together
+    took_digest called when this node leads and has a digest to compare
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Replication:
         in_force: Callable[[int], None],
         led: Callable[[], None],
         ticked: Callable[[], None],
+        took_digest: Callable[[digest.CompareDigest], None],
     ) -> None:
         self.raft = raft
         self._process = process
@@ -103,6 +105,7 @@ class Replication:
         self._report_in_force = in_force
         self._report_leader = led
         self._ticked = ticked
+        self._report_digest = took_digest
         self._retry = DiskRetry(process, "the log of the cluster's metadata", None, CONSEQUENCE)
         #: What goes to each node at the end of the turn.
         self._outbox: dict[str, list[wire.Said]] = {}
@@ -341,6 +344,8 @@ class Replication:
         is_certain = not ready.committed or ready.committed[-1].index <= self.raft.log.committed
         for entry in ready.committed:
             self._state.apply(entry)
+            if entry.index % digest.EVERY == 0:
+                await self._take_digest(entry.index)
         if is_certain:
             self._has_applied(ready)
         changes = self._state.take_changes()
@@ -354,6 +359,12 @@ class Replication:
         if self.raft.log.applied - self.raft.log.start.index >= KEPT_ENTRIES + COMPACT_AT:
             self._compacted = compaction(self.raft, KEPT_ENTRIES)
         self.pump()
+
+    async def _take_digest(self, index: int) -> None:
+        taken = await digest.digest_of(self._process, self._state.rows())
+        self._state.digests.took(index, taken)
+        if self.leads:
+            self._report_digest(digest.CompareDigest(index, taken))
 
     async def _write_disk(self, changes: list[Change], write: LogWrite) -> None:
         while self._store is not None:

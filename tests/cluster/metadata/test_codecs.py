@@ -46,6 +46,7 @@ from warren.cluster.metadata.command_codec import (
     unpack_batch,
     unpack_command,
 )
+from warren.cluster.metadata.digest import CompareDigest
 from warren.definitions.records import Node, User
 from warren.routing.rows import Binding, ExchangeRow, QueueRow
 
@@ -69,6 +70,7 @@ ALL_COMMANDS = st.one_of(
     st.builds(TrimVhost, VHOSTS, st.lists(BINDINGS, max_size=2).map(tuple), st.just(("q",)), st.just(("x", "y"))),
     st.builds(AddNode, NODES),
     st.builds(RemoveNode, st.text()),
+    st.builds(CompareDigest, st.integers(0, 2**63), st.binary(max_size=16)),
     st.builds(ChangeNodes, st.just((("a", "1"),)), st.lists(NODES, max_size=2).map(tuple)),
 )
 
@@ -83,7 +85,7 @@ def test_commands_come_back_as_they_were(command):
 def test_every_command_has_a_number():
     """A command without one could not be proposed in a cluster."""
     found = {value for value in vars(commands).values() if isinstance(value, type) and hasattr(value, "_fields")}
-    assert found == set(command_codec.COMMANDS.values())
+    assert found | {CompareDigest} == set(command_codec.COMMANDS.values())
 
 
 ARGUMENTS = table_from({"x-max-length": 5})
@@ -170,6 +172,10 @@ PINNED = [
     (
         "9513a12fa171a2306603",
         RestartQueue("/", "q", "0f", 3),
+    ),
+    (
+        "9314cd2710c41000000000000000000000000000000000",
+        CompareDigest(10_000, bytes(16)),
     ),
 ]
 

@@ -12,6 +12,7 @@ from warren.actors.metadata.process import Metadata
 from warren.actors.metadata.state.commands import AddNode, ChangeNodes, RemoveNode
 from warren.amqp.errors import AmqpError
 from warren.cluster.metadata.contract import to_cluster_metadata
+from warren.cluster.metadata.digest import Digests, Diverged
 from warren.runtime.sim.port import SimPort
 from warren.runtime.sim.world import SimWorld
 from warren.store.data_dir.metadata_store import MetadataStore, MetadataWriteError
@@ -308,3 +309,43 @@ def test_a_node_without_a_cluster_port_refuses_the_directory_of_a_member(group):
     metadata = base.newPrimaryActor(Metadata)
     with pytest.raises(StorageError, match="belongs to a member of a cluster"):
         port.request(metadata, to_metadata.start(member.context, metadata))
+
+
+def test_digests_of_equal_states_are_equal_and_compared(group, monkeypatch):
+    """CL-27: also those of a node that was started again in between, which keeps its rows in another order."""
+    monkeypatch.setattr("warren.cluster.metadata.digest.EVERY", 5)
+    compared = []
+    compare = Digests.compare
+
+    def note(digests, command):
+        compared.append(command.index in digests._taken)
+        compare(digests, command)
+
+    monkeypatch.setattr(Digests, "compare", note)
+    leader = group.wait_for_leader()
+    late = next(member for member in group.members if member is not leader)
+    for number in range(20):
+        leader.ask(leader.declare(f"q{number}", durable=bool(number % 2), **{"x-max-length": number}))
+        leader.ask(leader.bind(f"q{number}", "amq.topic", f"a.{number}"))
+        if number == 9:
+            group.wait_until_level()
+            late.kill()
+            group.restart(late)
+    group.check_equal()
+    assert compared.count(True) >= 15
+    assert group.world.crashes == []
+
+
+def test_a_node_whose_state_differs_ends(group, monkeypatch):
+    monkeypatch.setattr("warren.cluster.metadata.digest.EVERY", 5)
+    leader = group.wait_for_leader()
+    wrong = next(member for member in group.members if member is not leader)
+    leader.ask(leader.declare("q"))
+    rows = wrong.process.state.vhosts[V]
+    rows.put_queue(replace(rows.queues["q"], auto_delete=True))
+    for number in range(6):
+        leader.begin(leader.bind("q", "amq.topic", f"a.{number}"))
+        group.world.run(0.1)
+    [(address, error)] = group.world.crashes
+    assert address == wrong.metadata.actorAddressString and isinstance(error, Diverged)
+    assert "differs from that of the leader after entry" in str(error)

@@ -1,4 +1,4 @@
-"""`Origins`: which commands were applied already, so that one that was proposed twice takes effect once (CL-25).
+"""`Proposers`: which commands were applied already, so that one that was proposed twice takes effect once (CL-25).
 
 A node gives its commands serials, beginning with 1 in each of its runs, and at most `WINDOW` of them are on the way at
 a time. So the state remembers, for each run, the highest serial and which of the `WINDOW` before it were applied. Any
@@ -20,10 +20,10 @@ _FULL = (1 << WINDOW) - 1
 KEPT_RUNS = 8
 
 #: The table of the store that has them, and the first part of the keys.
-TABLE, KIND = "cluster", "origin"
+TABLE, KIND = "cluster", "proposer"
 
 #: A node and its incarnation.
-Origin = tuple[str, str]
+Proposer = tuple[str, str]
 
 
 class _Run(NamedTuple):
@@ -39,45 +39,45 @@ class _Run(NamedTuple):
     applied: int
 
 
-class Origins:
+class Proposers:
     """A part of the state that all nodes have alike."""
 
     def __init__(self) -> None:
-        self._runs: dict[Origin, _Run] = {}
+        self._runs: dict[Proposer, _Run] = {}
 
-    def take(self, origin: Origin, serial: int) -> bool:
+    def take(self, proposer: Proposer, serial: int) -> bool:
         """Note that this command is applied now; False if it was before."""
-        number, highest, applied = self._runs.get(origin) or _Run(self._next_number(), 0, _FULL)
+        number, highest, applied = self._runs.get(proposer) or _Run(self._next_number(), 0, _FULL)
         if serial > highest:
             risen = serial - highest
             applied = (applied << risen | 1) & _FULL if risen < WINDOW else 1
-            self._runs[origin] = _Run(number, serial, applied)
+            self._runs[proposer] = _Run(number, serial, applied)
             return True
         bit = 1 << (highest - serial)
         if bit > _FULL or applied & bit:
             return False
-        self._runs[origin] = _Run(number, highest, applied | bit)
+        self._runs[proposer] = _Run(number, highest, applied | bit)
         return True
 
     def _next_number(self) -> int:
         return 1 + max((run.number for run in self._runs.values()), default=0)
 
-    def changes_for(self, origin: Origin) -> list[Change]:
+    def changes_for(self, proposer: Proposer) -> list[Change]:
         """What the disk must change after commands of this run, which has no place for very old runs of the node."""
-        runs = sorted((run.number, each) for each, run in self._runs.items() if each[0] == origin[0])
+        runs = sorted((run.number, each) for each, run in self._runs.items() if each[0] == proposer[0])
         old = [each for _, each in runs[:-KEPT_RUNS]]
         for each in old:
             del self._runs[each]
-        return [self._put(origin), *(Change(TABLE, (KIND, *each), None) for each in old)]
+        return [self._put(proposer), *(Change(TABLE, (KIND, *each), None) for each in old)]
 
-    def _put(self, origin: Origin) -> Change:
-        number, highest, applied = self._runs[origin]
+    def _put(self, proposer: Proposer) -> Change:
+        number, highest, applied = self._runs[proposer]
         fields = {"number": number, "highest": highest, "applied": applied.to_bytes(WINDOW // 8, "big")}
-        return Change(TABLE, (KIND, *origin), fields)
+        return Change(TABLE, (KIND, *proposer), fields)
 
     def rows(self) -> list[Change]:
         """All that there is, as an empty disk gets it."""
-        return [self._put(origin) for origin in sorted(self._runs)]
+        return [self._put(proposer) for proposer in sorted(self._runs)]
 
     def fill(self, rows: Iterable[Row]) -> None:
         """Replace everything by what a disk has."""

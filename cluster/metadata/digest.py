@@ -1,0 +1,76 @@
+"""Digests: how nodes find out that their states differ, which no fault of a network or a disk may cause (CL-27).
+
+Each node takes a digest of all its rows when it has applied an entry whose index is a multiple of `EVERY`. The leader
+then has its digest compared by a command: a node with another digest for that entry ends, and keeps its files. The
+digest does not depend on the order of the rows, which every node keeps in its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from itertools import islice
+from typing import NamedTuple
+
+import msgpack  # type: ignore[import-untyped]
+
+from ...runtime.process import Process
+from ...store.data_dir.metadata_store import Change
+
+#: Entries from one digest to the next.
+EVERY = 10_000
+#: Digests that a node remembers, the latest ones.
+KEPT = 4
+
+#: Rows of one turn, and bytes of a digest.
+ROWS_AT_A_TIME = 500
+SIZE = 16
+
+
+class Diverged(Exception):
+    """The state of this node is not that of the leader. The text is for operators."""
+
+
+class CompareDigest(NamedTuple):
+    """The leader's state had this digest after the entry at `index`."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    digest: bytes
+
+
+async def digest_of(process: Process, rows: Iterable[Change]) -> bytes:
+    """The digest of these rows, which nobody changes meanwhile."""
+    waiting = iter(rows)
+    total = 0
+    while some := list(islice(waiting, ROWS_AT_A_TIME)):
+        total += sum(int.from_bytes(_digest_of_row(row), "big") for row in some)
+        await process.next_turn()
+    return (total % (1 << 8 * SIZE)).to_bytes(SIZE, "big")
+
+
+def _digest_of_row(row: Change) -> bytes:
+    packed: bytes = msgpack.packb(list(row), unicode_errors="surrogateescape")
+    return blake2b(packed, digest_size=SIZE).digest()
+
+
+class Digests:
+    """The digests that this node has taken lately, by index."""
+
+    def __init__(self) -> None:
+        self._taken: dict[int, bytes] = {}
+
+    def took(self, index: int, digest: bytes) -> None:
+        self._taken[index] = digest
+        while len(self._taken) > KEPT:
+            del self._taken[next(iter(self._taken))]
+
+    def compare(self, command: CompareDigest) -> None:
+        """Raises Diverged if this node has taken another digest. One that it has not taken says nothing."""
+        own = self._taken.get(command.index)
+        if own is not None and own != command.digest:
+            raise Diverged(
+                f"the metadata of this node differs from that of the leader after entry {command.index}: "
+                f"{own.hex()} and not {command.digest.hex()}. The node ends, and its files stay as they are for an "
+                "examination. Then remove it with `warren forget-cluster-node`, and let it join again with an empty "
+                "data directory"
+            )
