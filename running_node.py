@@ -155,7 +155,7 @@ class RunningNode:
         # Other nodes know the processes of this run by the name of their system.
         name = f"{settings.node_name}-{os.urandom(INCARNATION_BYTES).hex()}"
         self._base = LoopBase(name=name, thread=thread, shutdown_seconds=SHUTDOWN_SECONDS)
-        self._is_interrupted = False
+        self._is_interrupted = self._has_started = False
         #: Lets the node go on that stands still.
         self._go_on: Callable[[], None] | None = None
         try:
@@ -206,6 +206,7 @@ class RunningNode:
         self.memory = facts["memory"]
         self.down = facts["down"]
         self._direct = facts["direct"]
+        self._has_started = True
 
     def stop(self, reason: str = "shutdown") -> None:
         """Close every connection with 320 and `reason`, then end all actors.
@@ -308,6 +309,13 @@ class RunningNode:
         self._is_interrupted = True
         # Through the loop's inbox, so that a signal that comes just before the loop runs takes effect.
         self._base.post(self._base.stop)
+
+    def reload_certificates(self) -> None:
+        """Have the files of certificates read again; may be called from a signal handler. A node that still starts
+        reads them anyway.
+        """
+        if self._has_started:
+            self._client.tell(self._address, to_node.reload_certificates())
 
     def ask_node(self, request: Message[ToNode, Answer]) -> Answer:
         """Ask the node supervisor.

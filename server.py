@@ -1,8 +1,9 @@
 """The server: a broker as a program of its own, which runs in the foreground until a signal.
 
 The first SIGINT or SIGTERM stops it cleanly: clients get connection.close with 320 CONNECTION_FORCED. A second one ends
-the process at once. SIGHUP reopens the log file of a broker that has one and no terminal, and stops any other broker,
-since its terminal was closed. SIGUSR1, SIGUSR2 and SIGALRM, which would kill the process, are ignored.
+the process at once. SIGHUP has a broker with a log file and without a terminal reopen that file and read its
+certificates again; it stops any other broker, since its terminal was closed. SIGUSR1, SIGUSR2 and SIGALRM, which would
+kill the process, are ignored.
 """
 
 from __future__ import annotations
@@ -243,6 +244,8 @@ class _Signals:
                 os._exit(130)
             return
         if number not in _STOPPING and not _has_terminal() and reopen_log_files():
+            if self._node is not None:
+                self._node.reload_certificates()
             return
         self.first = signal.Signals(number).name
         if self._node is not None:

@@ -112,6 +112,14 @@ def rotate_logs(call: Call) -> None:
     call.done()
 
 
+@node_command(SECTION, "Reloading the certificates of node {node} ...")
+def reload_certificates(call: Call) -> None:
+    """Read the files of the TLS listener's certificate again, after it was renewed. SIGHUP does the same."""
+    call.ask("reload_certificates")
+    call.remark("Clients that connect from now on get it; open connections go on as they are.")
+    call.done()
+
+
 @node_command(SECTION)
 @click.argument("level")
 @click.option("--category", help="Only for lines of this name, such as connection for warren.connection.")
@@ -140,6 +148,7 @@ COMMANDS = (
     set_disk_free_limit,
     environment,
     rotate_logs,
+    reload_certificates,
     set_log_level,
     set_cluster_name,
 )

@@ -49,6 +49,13 @@ class ToListener(Contract):
         """From the node: open the listening socket again, at the address that it had; ListenError if that is in use."""
 
     @message
+    def reload_certificate(self) -> str:
+        """From the node: read the files of the certificate again, for clients that connect from now on.
+
+        Answered with an empty text, or with the reason why the certificate in use stays.
+        """
+
+    @message
     def close_connections(self, code: int, text: str) -> bool:
         """From the node: close each connection as `force_close` does; answered when all have ended."""
 

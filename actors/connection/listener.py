@@ -92,6 +92,17 @@ class Listener(Process):
         self.watch(self.socket.fileno())
         return _host_and_port(self.socket.getsockname())
 
+    async def on_reload_certificate(self, sender: Sender) -> str:
+        if self.tls_context is None:
+            return ""
+        try:
+            self.tls_context = await self.run_blocking(server_context, self.context.settings)
+        except TlsError as error:
+            log.error("the certificate in use stays, because the new one cannot be used: %s", error)
+            return str(error)
+        log.info("the certificate is loaded again; clients that connect from now on get it")
+        return ""
+
     async def on_accept_again(self, sender: Sender) -> bool:
         if self.socket is None and self.address is not None:
             await self._listen(*self.address)

@@ -140,6 +140,13 @@ class ToNode(Contract):
         """From operations: what the node itself knows for `warren status`."""
 
     @message
+    def reload_certificates(self) -> str:
+        """From operations, and from the program on a signal: read the files of certificates again.
+
+        Answered with an empty text, or with the reason why a certificate in use stays. It is in the log as well.
+        """
+
+    @message
     def event_hub(self) -> Address[ToEventHub]:
         """From operations: the process to which they subscribe; the node starts it if it has none."""
 

@@ -494,6 +494,10 @@ class NodeSupervisor(Process):
     async def on_set_watermark(self, sender: Sender, value: object) -> MemoryStatus:
         return await self.ask(self.memory_monitor, to_memory_monitor.set_watermark(value))
 
+    async def on_reload_certificates(self, sender: Sender) -> str:
+        answers = [await self.ask(listener, to_listener.reload_certificate()) for listener in self.listeners]
+        return "\n".join(filter(None, answers))
+
     async def on_set_disk_free_limit(self, sender: Sender, value: object) -> DiskStatus:
         if self.disk_monitor is None:
             raise NodeError("a node without a data_dir keeps nothing on disk, so it watches none")

@@ -5,8 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
+import socket
+import ssl
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pika
@@ -203,6 +207,87 @@ def test_a_wrong_unit_is_refused_before_any_output(broker, run):
     code, out, err = run("check_certificate_expiration", "--unit", "hours")
     assert (code, out) == (64, "")
     assert "unit 'hours' is not supported. Please use one of: days, weeks, months, years" in err
+
+
+def served(broker):
+    """The certificate that a client gets."""
+    with socket.create_connection(("127.0.0.1", broker.tls_port), 30) as sock:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with context.wrap_socket(sock) as tls:
+            return tls.getpeercert(binary_form=True)
+
+
+def renew(path):
+    """Put another certificate in its place, and return it."""
+    certificate = trustme.CA().issue_cert("localhost")
+    certificate.private_key_and_cert_chain_pem.write_to_path(path)
+    return ssl.PEM_cert_to_DER_cert(certificate.cert_chain_pems[0].bytes().decode())
+
+
+def test_a_renewed_certificate_is_taken_without_a_restart(tls_broker, run):
+    old = served(tls_broker)
+    new = renew(tls_broker.certificate)
+    assert served(tls_broker) == old
+    with pika_over_tls(tls_broker) as connection:
+        code, out, err = run("reload_certificates")
+        assert (code, err) == (0, "")
+        assert "Clients that connect from now on get it" in out
+        assert served(tls_broker) == new != old
+        connection.channel().queue_declare("goes-on")
+
+
+def pika_over_tls(broker):
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    parameters = pika.URLParameters(broker.tls_url)
+    parameters.ssl_options = pika.SSLOptions(context, "localhost")
+    return pika.BlockingConnection(parameters)
+
+
+def test_a_certificate_that_cannot_be_used_leaves_the_old_one(tls_broker, run, caplog):
+    old = served(tls_broker)
+    tls_broker.certificate.write_text("no certificate")
+    code, _, err = run("reload_certificates")
+    assert code == 69
+    assert err.startswith("Error:\nthe certificate in use stays, because the new one cannot be used: ")
+    assert "tls_cert_file" in err
+    assert served(tls_broker) == old
+    assert "the certificate in use stays" in caplog.text
+
+
+def test_a_node_without_tls_has_no_certificate_to_reload(broker, run):
+    assert run("reload_certificates")[2] == (
+        "Error:\nthe node does not listen for TLS; the setting tls_port makes it do so\n"
+    )
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no such signal on Windows")
+def test_a_signal_has_a_server_reload_its_certificate(tmp_path):
+    path, config, log = tmp_path / "cert.pem", tmp_path / "warren.toml", tmp_path / "broker.log"
+    renew(path)
+    config.write_text(f'port = 0\ntls_port = 0\ntls_cert_file = "{path}"\nlog_file = "{log}"\n')
+    command = [WARREN, "start", "--in-memory", "--config", str(config)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/", start_new_session=True)
+    try:
+        while "stop " not in (line := server.stdout.readline()):
+            assert server.poll() is None, line
+        path.write_text("no certificate")
+        server.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 30
+        while "the certificate in use stays" not in log.read_text():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        renew(path)
+        server.send_signal(signal.SIGHUP)
+        while "the certificate is loaded again" not in log.read_text():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert server.poll() is None
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
 
 
 # -- the cluster's name ---

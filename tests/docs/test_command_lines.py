@@ -83,8 +83,11 @@ NEEDED_OPTIONS = {
     "log_tail_stream": ["--duration", "0"],
     "runtime_thread_stats": ["--sample-interval", "0.01"],
 }
-#: Commands that a broker inside another program refuses, with their exit code and a part of the reason.
-REFUSED = {"log_tail": (69, "writes its log to its standard error")}
+#: Commands that a broker inside another program and without TLS refuses, with their exit code and a part of the reason.
+REFUSED = {
+    "log_tail": (69, "writes its log to its standard error"),
+    "reload_certificates": (69, "does not listen for TLS"),
+}
 
 
 def blocks_of(page):

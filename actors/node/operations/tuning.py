@@ -75,6 +75,18 @@ async def rotate_logs(operator: Operator) -> int:
     return reopen_log_files()
 
 
+@operation()
+async def reload_certificates(operator: Operator) -> None:
+    """Read the files of the listener's certificate again, for clients that connect from now on."""
+    if operator.context.settings.tls_port is None:
+        raise OperationError("unavailable", "the node does not listen for TLS; the setting tls_port makes it do so")
+    fault = await operator.process.ask(operator.node, to_node.reload_certificates())
+    if fault:
+        raise OperationError(
+            "unavailable", f"the certificate in use stays, because the new one cannot be used: {fault}"
+        )
+
+
 @operation(while_booting=True)
 async def set_log_level(operator: Operator, *, level: str, category: str | None = None) -> None:
     """Log from this level on until the node ends, in one category or in all without a level of their own (CM-186)."""
