@@ -39,6 +39,9 @@ ELSEWHERE = {
     "perf-test": "tests/perf_test, and below those of the pages for a shorter time",
 }
 
+#: A section of commands that need other nodes; tests of the cluster run them.
+CLUSTER = "Cluster"
+
 #: Other numbers for command lines that would take long.
 SHORTER = {"--schedules 2000": "--schedules 5 --seed 1", "-z 5 ": "-z 1 ", "-z 30": "-z 1", "-C 20000": "-C 200"}
 
@@ -114,6 +117,11 @@ def in_sentences(page):
 IN_BLOCKS = [(page, line) for page in PAGES if page not in SESSIONS for line in blocks_of(page)]
 IN_SENTENCES = [(page, line) for page in PAGES for line in in_sentences(page)]
 USAGES = re.findall(r"^\| `warren ([\w-]+)([^`]*)` \|", CLI_PAGE.partition("## Commands")[2], re.MULTILINE)
+
+
+def runs_alone(command):
+    """Whether a command can run with one broker inside this program."""
+    return command not in ELSEWHERE and getattr(root.get_command(None, command), "section", "") != CLUSTER
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +209,7 @@ def place_of(folder):
 # -- the usage of each command ---
 
 
-@pytest.mark.parametrize(("command", "arguments"), [(one, rest) for one, rest in USAGES if one not in ELSEWHERE])
+@pytest.mark.parametrize(("command", "arguments"), [(one, rest) for one, rest in USAGES if runs_alone(one)])
 def test_the_usage_of_a_command_runs(broker, folder, run, command, arguments):
     """With a value for each argument, without the options that it can do without."""
     prepare(broker, run)
