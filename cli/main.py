@@ -30,6 +30,7 @@ from . import (
 )
 from .diagnose_command import diagnose
 from .failure import EX_USAGE, CommandFailure
+from .force_boot_command import force_boot
 from .node_command import GENERAL_OPTIONS, NodeCommand
 from .perf_test import perf_test
 from .report_command import report
@@ -138,7 +139,7 @@ COMMANDS = (
     *definition_commands.COMMANDS,
 )
 
-for each in (perf_test, simulate, start, store, *COMMANDS):
+for each in (force_boot, perf_test, simulate, start, store, *COMMANDS):
     root.add_command(each)
 
 

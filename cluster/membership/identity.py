@@ -34,12 +34,14 @@ class Identity:
     cluster      the id of the cluster; empty if the node has none
     is_founder   whether the node founds or has founded that cluster
     promised     the id of the directory that it lets found the cluster; empty if it has promised nothing
+    is_forced    whether an operator has made it the only voter, and the other members are still to be removed
     """
 
     node_id: str
     cluster: str = ""
     is_founder: bool = False
     promised: str = ""
+    is_forced: bool = False
 
     def changed(self, **values: Any) -> Identity:
         """A copy with these fields changed."""

@@ -328,6 +328,15 @@ class Members(Process):
         self.stage = "running"
         self.pause = Pause(settings.cluster_pause_grace / 1000, restarted_at=self.now())
         log.info("%s is a member of the cluster %s and up", self.name, self.identity.cluster)
+        if self.identity.is_forced:
+            await self._remove_others()
+
+    async def _remove_others(self) -> None:
+        """An operator has made this node the only voter (CL-48): nobody else is a member of its cluster any more."""
+        for node in [name for name in self.nodes if name != self.name]:
+            log.warning("%s is removed from the cluster, because %s was forced to boot without it", node, self.name)
+            await self._propose(RemoveNode(node))
+        await self.write_identity(is_forced=False)
 
     def on_give_up(self, sender: Sender) -> None:
         self.is_given_up = True

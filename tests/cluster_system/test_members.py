@@ -159,3 +159,39 @@ def test_lists_that_differ_are_found_out(nodes, tmp_path):
     codes = [node.process.wait(60) for node in (first, second)]
     assert codes == [69, 69]
     assert "differ, so they could found two clusters" in log_of(first)
+
+
+def forced(node: Node, answer: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "warren", "force_boot", "--data-dir", str(node.data_dir), *options]
+    return subprocess.run(command, input=answer, capture_output=True, text=True, cwd="/", timeout=60)
+
+
+def test_the_last_node_goes_on_alone_if_an_operator_says_so(nodes):
+    """CL-48: the majority is gone for good."""
+    nodes.start()
+    first, second, third = nodes
+    for node, queue in ((first, "on the first"), (third, "on the third")):
+        assert declares(node, queue)
+    assert forced(third, "accept\n").returncode == 75, "the node runs"
+    for node in (first, second, third):
+        nodes.kill(node.name)
+    for node in (first, second):
+        node.wipe()
+
+    refused = forced(third, "no\n")
+    assert refused.returncode == 69
+    assert "These members are removed: warren@n1, warren@n2" in refused.stdout
+    assert "These queues are deleted: 'on the first' in vhost '/'" in refused.stdout
+    assert "on the third" not in refused.stdout
+    assert forced(third, "", "--yes").returncode == 0
+
+    nodes.start_node(third.name)
+    third.wait_ready()
+    wait_for("the others to be removed", lambda: not sees(third, "on the first"), 60)
+    assert sees(third, "on the third")
+    assert declares(third, "later")
+
+    # A member that was not lost after all, here with an empty directory, joins the new cluster.
+    nodes.start_node(second.name)
+    second.wait_ready()
+    assert sees(second, "later")
