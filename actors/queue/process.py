@@ -489,6 +489,10 @@ class Queue(Process):
         record = self.channels.get(channel_id)
         if record is not None:
             self.role.limiter_grant(record, count)
+            if self.is_released and not self.is_held:
+                # A publish that follows in the same turn may drop the head of a full queue. It must not drop a message
+                # that this grant lets the queue deliver.
+                self.role.deliver_due()
 
     def on_channel_closing(self, sender: Sender, channel_id: str) -> Slices[bool]:
         yield from self.forget_channel(channel_id)
