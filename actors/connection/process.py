@@ -411,7 +411,7 @@ class Connection(Process):
         self.share_turns("")
         self.reader.phase = RUNNING
         self.reader.max_body_size = self.settings.max_message_size
-        self.send(self.context.alarms, to_alarms.register(self.myAddress))
+        self.send(self.context.alarms, to_alarms.register(self.myAddress, True))
         self.send(self.context.metadata, to_metadata.connection_opened(self.connection_id))
         user, vhost = self.negotiated.user, self.negotiated.vhost
         self.context.sessions.enter(Session(self.connection_id, self.myAddress, user, vhost, self.channels.by_number))

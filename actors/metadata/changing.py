@@ -81,6 +81,7 @@ class Changing:
             routing,
             state,
             context.peers,
+            context.alarms,
             lambda effect: me._follow(effect),
             context.settings.channel_operation_timeout / 1000,
         )

@@ -25,12 +25,14 @@ from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.process import Process
 from ..node.peers import Peers
+from ..resources.contract import to_alarms
 from .contract import to_metadata
 from .state.effects import Effect, EndQueue, StartQueue
 from .state.state import State
 
 if TYPE_CHECKING:
     from ..queue.contract import ToQueue
+    from ..resources.contract import ToAlarms
 
 log = logging.getLogger("warren.metadata")
 
@@ -52,6 +54,7 @@ class Elsewhere:
         routing: RoutingTable,
         state: State,
         peers: Peers,
+        alarms: Address[ToAlarms],
         perform: Callable[[Effect], Coroutine[Any, Any, None]],
         timeout: float,
     ) -> None:
@@ -60,6 +63,7 @@ class Elsewhere:
         self._routing = routing
         self._state = state
         self._peers = peers
+        self._alarms = alarms
         self._perform = perform
         self._timeout = timeout
         #: By virtual host: effects of other nodes' commands that are not performed yet.
@@ -183,7 +187,9 @@ class Elsewhere:
         addresses there.
         """
         is_first = not self._peers
-        if not self._peers.met(node, system):
+        is_new = self._peers.met(node, system)
+        self._process.send(self._alarms, to_alarms.node_met(node, self._peers.alarms(node)))
+        if not is_new:
             return
         shown = [row for vhost in self._routing.vhosts() for row in self._routing.queues(vhost)]
         if is_first:

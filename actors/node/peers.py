@@ -1,8 +1,8 @@
 """`Peers`: the other nodes of the cluster, and the addresses of the processes on them that have names.
 
 A process that others reach from another node has a name there: `q/<queue id>/<generation>` is that of a queue's
-process, `c/<channel id>` that of a channel that receives direct replies, Metadata is `meta`, and the node's supervisor
-is `node`. Its address is
+process, `c/<channel id>` that of a channel that receives direct replies, Metadata is `meta`, the node's supervisor
+`node`, and `Alarms` is `alarms`. Its address is
 
     <node>-<incarnation>/<name>
 
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from ..channel.contract import ToChannel
     from ..metadata.contract import ToMetadata
     from ..queue.contract import ToQueue
+    from ..resources.contract import ToAlarms
     from .contract import ToNode
 
-#: The names under which Metadata and the node's supervisor are reached from other nodes.
-METADATA_NAME, NODE_NAME = "meta", "node"
+#: The names under which Metadata, the node's supervisor and its alarms are reached from other nodes.
+METADATA_NAME, NODE_NAME, ALARMS_NAME = "meta", "node", "alarms"
 
 #: The families of names of queues and of channels that receive direct replies.
 QUEUES, CHANNELS = "q", "c"
@@ -76,6 +77,10 @@ class Peers:
     def node(self, node: str) -> Address[ToNode]:
         """The address of the supervisor of another node."""
         return self._named(node, NODE_NAME)
+
+    def alarms(self, node: str) -> Address[ToAlarms]:
+        """The address of the alarms of another node."""
+        return self._named(node, ALARMS_NAME)
 
     def channel(self, system: str, channel_id: str) -> Address[ToChannel] | None:
         """The address of a channel that receives direct replies, in the system of another node with this short name.

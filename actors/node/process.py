@@ -85,7 +85,7 @@ from .extensions import NO_EXTENSIONS, Extensions
 from .first_user import first_user
 from .operations.catalogue import perform
 from .operations.registry import Operator
-from .peers import NODE_NAME
+from .peers import ALARMS_NAME, NODE_NAME
 from .vhost_supervisor import VhostSupervisor
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ class NodeSupervisor(Process):
             members=self.members,
         )
         self.register(NODE_NAME)
+        self.register(ALARMS_NAME, self.alarms)
         self.operator = Operator(self, self.context, self.myAddress)
         if settings.event_exchange_vhost is not None or settings.log_exchange_vhost is not None:
             self._start_event_hub()

@@ -67,8 +67,14 @@ class ToAlarms(Contract):
         """From operations: the alarms that are active now."""
 
     @message
-    def register(self, address: Address[ToAlarmListener]) -> None:
-        """From connections and the memory monitor: send `alarms` there, now if any is active, then at each change."""
+    def register(self, address: Address[ToAlarmListener], is_connection: bool = False) -> None:
+        """From connections, the memory monitor, and the `Alarms` of other nodes: send `alarms` there, now if any is
+        active, then at each change. Connections are notified of the alarms of all nodes, others of those of this node.
+        """
+
+    @message
+    def node_met(self, node: str, address: Address[ToAlarms]) -> None:
+        """From Metadata: this node is connected to another one, whose `Alarms` are there."""
 
 
 class ToDiskMonitor(Contract):

@@ -7,6 +7,7 @@ from ...actors.connection.contract import to_connection
 from ...actors.metadata.contract import to_metadata
 from ...actors.node.contract import to_node
 from ...actors.queue.contract import to_queue
+from ...actors.resources.contract import to_alarm_listener, to_alarms
 from ..membership.contract import to_members
 from ..metadata.contract import to_cluster_metadata
 from .codecs import ADDRESS, BOOLEAN, BYTES, FLOAT, INTEGER, TEXT, Each, Optional, Parts
@@ -78,6 +79,8 @@ TO_NODES = (
     Crossing(501, to_node.connections, answer=Each(ADDRESS)),
     Crossing(502, to_connection.channels_info, answer=Each(INFO)),
     Crossing(503, to_connection.force_close, INTEGER, TEXT),
+    Crossing(504, to_alarms.register, ADDRESS, BOOLEAN),
+    Crossing(505, to_alarm_listener.alarms, Each(TEXT, tuple)),
 )
 
 #: All messages that cross between nodes.

@@ -47,7 +47,7 @@ LANE_NAMES = (CONTROL, DATA, BULK)
 
 #: The kinds of process whose messages do not travel on `data`: by their names, and by their classes, because a process
 #: that has a name sends from the address that its system gave it.
-LANES = {"consensus": CONTROL, "Consensus": CONTROL, "members": CONTROL, "Members": CONTROL}
+LANES = dict.fromkeys(("alarms", "Alarms", "consensus", "Consensus", "members", "Members"), CONTROL)
 
 #: Numbers below belong to messages of the runtime.
 FIRST_NUMBER = 10

@@ -22,6 +22,9 @@ class Busy:
     async def next_turn(self):
         pass
 
+    def send(self, address, message):
+        assert message[:2] == ("node_met", "warren@b")
+
 
 @pytest.fixture
 def routing():
@@ -32,7 +35,7 @@ def routing():
 
 @pytest.fixture
 def elsewhere(routing):
-    return Elsewhere(Busy(), "warren@a", routing, State(), Peers(), None, 1.0)
+    return Elsewhere(Busy(), "warren@a", routing, State(), Peers(), None, None, 1.0)
 
 
 def meet(elsewhere, system="warren@b-1"):

@@ -111,6 +111,8 @@ MESSAGE = {
     "await_queue": ((TEXT, TEXT, TEXT), FLAG),
     "connections": ((), st.lists(ADDRESS, max_size=3)),
     "channels_info": ((), st.lists(INFO, max_size=2)),
+    "register": ((ADDRESS, FLAG), None),
+    "alarms": ((st.lists(st.sampled_from(("memory", "disk")), max_size=2).map(tuple),), None),
     "force_close": ((NUMBER, TEXT), None),
 }
 
