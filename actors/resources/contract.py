@@ -50,7 +50,7 @@ class ToMemoryUser(Contract):
         """
 
 
-class ToAlarms(Contract):
+class ToAlarms(ToAlarmListener):
     """What `Alarms` receives."""
 
     @message
