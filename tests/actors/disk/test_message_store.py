@@ -36,6 +36,8 @@ class QueueStandIn(Process):
         super().__init__()
         self.received = []
         self.store = self.down = None
+        #: Who waits for how many received messages.
+        self.listener = None
 
     def on_create(self, sender):
         self.store = self.createActor(MessageStore)
@@ -72,9 +74,16 @@ class QueueStandIn(Process):
 
     def on_stored(self, sender, kind, ids):
         self.received.extend((kind, message_id) for message_id in ids)
+        self.tell_listener()
 
     def on_bump(self, sender, store, amount):
         self.received.append((store, amount))
+        self.tell_listener()
+
+    def tell_listener(self):
+        if self.listener is not None and len(self.received) >= self.listener[1]:
+            self.reply(self.listener[0], self.received)
+            self.listener = None
 
     def on_is_down(self, sender):
         if self.down is None:
@@ -84,8 +93,10 @@ class QueueStandIn(Process):
     def on_down(self, name, reason):
         self.down = str(reason)
 
-    def on_heard(self, sender):
-        return self.received
+    def on_heard(self, sender, count=0):
+        """Answers when so many messages have been received."""
+        self.listener = sender, count
+        self.tell_listener()
 
 
 def ask(system, address, *message):
@@ -95,11 +106,7 @@ def ask(system, address, *message):
 
 
 def heard(system, queue, count):
-    deadline = time.monotonic() + WAIT
-    while len(events := ask(system, queue, "heard")) < count:
-        assert time.monotonic() < deadline, events
-        time.sleep(0.005)
-    return events
+    return ask(system, queue, "heard", count)
 
 
 def await_down(system, queue):
