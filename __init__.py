@@ -5,8 +5,9 @@
     with Broker() as broker:
         print(broker.url)           # give it to any AMQP 0-9-1 client
 
-`Broker` is a node inside your own process and `Settings` its configuration. The names below and those of
-`warren.extensions` are the public interface; everything else may change without notice.
+`Broker` is a node inside your own process, `Cluster` several nodes that are one broker, and `Settings` the
+configuration of a node. The names below and those of `warren.extensions` are the public interface; everything else may
+change without notice.
 """
 
 from importlib import import_module
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .administration import PolicyInfo
     from .broker import Broker, BrokerError, StartError
+    from .embedded_cluster import Cluster
     from .listings import (
         BindingInfo,
         BrokerStats,
@@ -35,6 +37,7 @@ __all__ = [
     "BrokerError",
     "BrokerStats",
     "ChannelInfo",
+    "Cluster",
     "ConnectionInfo",
     "ConsumerInfo",
     "ExchangeInfo",
@@ -51,6 +54,7 @@ __all__ = [
 #: The module that defines each public name, unless it is `listings`.
 _HOMES = {
     "Broker": "broker",
+    "Cluster": "embedded_cluster",
     "PolicyInfo": "administration",
     "BrokerError": "broker",
     "StartError": "broker",

@@ -313,3 +313,8 @@ def _settings(given: Settings | None, port: int | None, host: str | None, keywor
         values = {item.name: getattr(given, item.name) for item in fields(given)}
     values |= {name: value for name, value in (("port", port), ("host", host)) if value is not None}
     return Settings.of(**{**values, **keywords})
+
+
+def running_node(broker: Broker) -> RunningNode | None:
+    """The node that the object controls, for `Cluster`; None if the broker does not run."""
+    return broker._running

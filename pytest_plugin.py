@@ -3,6 +3,8 @@
 def test_with_a_broker(warren_broker):          a real broker, in this process, on a free port
     connection = pika.BlockingConnection(pika.URLParameters(warren_broker.url))
 
+def test_with_a_cluster(warren_cluster):        three nodes that are one broker: kill, pause and part them
+
 def test_my_service(warren_sim):                a simulated broker: see docs/simulation.md
     warren_sim.check(nothing_is_lost, schedules=500)
 """
@@ -16,6 +18,7 @@ import pytest
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .embedded_cluster import Cluster
     from .simulation.search import Scenario
 
 
@@ -26,6 +29,15 @@ def warren_broker() -> Iterator[Broker]:
 
     with Broker() as broker:
         yield broker
+
+
+@pytest.fixture
+def warren_cluster() -> Iterator[Cluster]:
+    """A `warren.Cluster` of three nodes that runs for this test alone and keeps everything in memory."""
+    from .embedded_cluster import Cluster
+
+    with Cluster(3) as cluster:
+        yield cluster
 
 
 class Simulator:

@@ -26,6 +26,7 @@ from .actors.node.extensions import NO_EXTENSIONS, Extensions
 from .actors.node.operations.registry import OperationError
 from .actors.node.process import NodeError, NodeSupervisor
 from .amqp.errors import AmqpError
+from .runtime.address import LoopAddress
 from .runtime.contract import Address, Answer, C, Message
 from .runtime.errors import ProcessDown, ProcessTimeout
 from .runtime.long_turn import LongTurn
@@ -331,6 +332,10 @@ class RunningNode:
     def ask_direct(self, request: Message[ToDirectClient, Answer]) -> Answer:
         """Ask the client that uses a channel without a socket. Raises `BrokerError` if the broker refuses."""
         return self._ask(self._direct, request, CALL_TIMEOUT)
+
+    def ask_named(self, name: str, request: Message[Any, Answer]) -> Answer:
+        """Ask the process that has this name in the node (`runtime/local_names`)."""
+        return self._ask(LoopAddress(f"{self._base.name}/{name}"), request, CALL_TIMEOUT)
 
     def _ask(self, address: Address[C], request: Message[C, Answer], timeout: float | None) -> Answer:
         self._check_process()

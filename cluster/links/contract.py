@@ -128,6 +128,14 @@ class ToLinks(Contract):
         """From members: end the link to this node now, and make it again as after any other end."""
 
     @message
+    def hold(self, node: str, sends: bool, receives: bool) -> bool:
+        """From a `Cluster` in tests: keep back what this node sends to that one, and leave unread what comes from it.
+
+        The connections stay open and no new ones are made, as behind a dead switch, until both are False again.
+        Answered when it is so. Links has the name `links` in its node.
+        """
+
+    @message
     def links(self) -> list[LinkItems]:
         """From operations: one row for each peer and each node that is connected without being one."""
 
@@ -162,6 +170,10 @@ class ToLink(Contract):
     @message
     def unwatched_by(self, watcher: Address[ToLinkWatcher]) -> None:
         """From Links: this process has ended."""
+
+    @message
+    def hold(self, sends: bool, receives: bool) -> bool:
+        """From Links: see `ToLinks.hold`."""
 
     @message
     def end_session(self, reason: str) -> None:

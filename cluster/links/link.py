@@ -45,6 +45,9 @@ STABLE = 5.0
 #: Seconds that an attempt may take.
 ATTEMPT_SECONDS = 5.0
 
+#: Seconds until an attempt is made again that was due while the link is held (`ToLinks.hold`).
+HOLD_SECONDS = 0.1
+
 #: Seconds between two pings, which measure the round trip. Failure detection has heartbeats of its own.
 PING_SECONDS = 15.0
 
@@ -109,6 +112,8 @@ class Link(Process):
         self.failures = 0
         self.sessions = 0
         self.is_flush_due = False
+        #: Whether what this node sends is kept back, and what comes is left unread.
+        self.holds_output = self.holds_input = False
         self.reason = ""
         self.state_since = self.now()
         self._last_logged = ("", 0.0)
@@ -138,6 +143,14 @@ class Link(Process):
 
     def on_unwatched_by(self, sender: Sender, watcher: Address[ToLinkWatcher]) -> None:
         self.watchers = [one for one in self.watchers if one != watcher]
+
+    def on_hold(self, sender: Sender, sends: bool, receives: bool) -> bool:
+        self.holds_output, self.holds_input = sends, receives
+        if self.session is not None:
+            for lane in list(self.session.lanes.values()):
+                self._watch(lane)
+            self._flush()
+        return True
 
     def on_end_session(self, sender: Sender, reason: str) -> None:
         if self.session is not None:
@@ -178,6 +191,9 @@ class Link(Process):
 
     def _begin_attempt(self) -> None:
         if self.place is None or self.session is not None or self.attempt is not None or self.arriving:
+            return
+        if self.holds_output or self.holds_input:
+            self._attempt_in(HOLD_SECONDS)
             return
         attempt = self.attempt = Attempt(self.random_bytes(SESSION_BYTES).hex())
         self._timers["late"] = self.start_timer(ATTEMPT_SECONDS, ("late", attempt.session))
@@ -281,6 +297,9 @@ class Link(Process):
 
     def on_accepted(self, sender: Sender, connected: Connected) -> None:
         greeted, own = connected.greeted, self.identity.node
+        if self.holds_output or self.holds_input:
+            connected.handshake.sock.close()
+            return
         if self.attempt is not None:
             if own < self.node and self.attempt.is_greeting:
                 connected.handshake.sock.close()
@@ -336,7 +355,7 @@ class Link(Process):
                 lane.write([handshake.unsent])
             session.add_lane(lane)
         for lane in list(session.lanes.values()):
-            self.watch(lane.fd, read=True, write=lane.unsent > 0)
+            self._watch(lane)
             if self.session is session:
                 self._serve(lane, lane.hand_out)
         if self.session is session:
@@ -378,7 +397,10 @@ class Link(Process):
     def on_readable(self, fd: int) -> None:
         session, attempt = self.session, self.attempt
         if session is not None and (lane := session.by_fd.get(fd)) is not None:
-            self._serve(lane, lane.read)
+            if self.holds_input:
+                self._watch(lane)
+            else:
+                self._serve(lane, lane.read)
         elif attempt is not None and attempt.handshake is not None and attempt.handshake.fd == fd:
             self._advance(attempt, attempt.handshake)
         else:
@@ -387,8 +409,11 @@ class Link(Process):
     def on_writable(self, fd: int) -> None:
         session, attempt = self.session, self.attempt
         if session is not None and (lane := session.by_fd.get(fd)) is not None:
-            self._serve(lane, lane.flush)
-            self._grant(session)
+            if self.holds_output:
+                self._watch(lane)
+            else:
+                self._serve(lane, lane.flush)
+                self._grant(session)
         elif attempt is not None and attempt.handshake is not None and attempt.handshake.fd == fd:
             self._advance(attempt, attempt.handshake)
         else:
@@ -405,7 +430,11 @@ class Link(Process):
             self._broken(lane, f"malformed input: {error}")
         else:
             if not lane.is_closed:
-                self.watch(lane.fd, read=lane.held_bytes < self.config.windows[lane.name], write=lane.unsent > 0)
+                self._watch(lane)
+
+    def _watch(self, lane: Lane) -> None:
+        reads = lane.held_bytes < self.config.windows[lane.name] and not self.holds_input
+        self.watch(lane.fd, read=reads, write=lane.unsent > 0 and not self.holds_output)
 
     def _broken(self, lane: Lane, reason: str) -> None:
         if not lane.is_closed:
@@ -444,6 +473,8 @@ class Link(Process):
         if session is None:
             return
         session.give_to_lanes()
+        if self.holds_output:
+            return
         for lane in list(session.lanes.values()):
             if lane.unsent and not lane.is_closed:
                 self._serve(lane, lane.flush)

@@ -46,6 +46,9 @@ GREETING_SECONDS = 5.0
 #: Connections accepted in one turn.
 ACCEPTS_PER_TURN = 8
 
+#: The name by which the process is found in its node.
+NAME = "links"
+
 #: Connections that may wait in the operating system.
 BACKLOG = 128
 
@@ -88,6 +91,7 @@ class Links(Process):
                 "another one with cluster_host and cluster_port"
             ) from None
         self.watch(self.socket.fileno())
+        self.register(NAME)
         name = self.socket.getsockname()
         log.info("%s listens for other nodes on %s:%s", self.own.node, name[0], name[1])
         return (name[0], name[1])
@@ -125,6 +129,9 @@ class Links(Process):
     def on_disconnect(self, sender: Sender, node: str, reason: str) -> None:
         if node in self.links:
             self.send(self.links[node], to_link.end_session(reason))
+
+    async def on_hold(self, sender: Sender, node: str, sends: bool, receives: bool) -> bool:
+        return await self.ask(self._link(node), to_link.hold(sends, receives))
 
     async def on_links(self, sender: Sender) -> list[LinkItems]:
         answers = await self.ask_each([(link, to_link.items()) for link in list(self.links.values())])

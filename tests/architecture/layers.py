@@ -1,7 +1,8 @@
 """The layer table of docs/internals, as a check on the imports of a source tree.
 
-    4  cli  management  spark  broker.py         the faces, with administration.py, messaging.py, running_node.py,
-                                                 listings.py, server.py, extensions.py and pytest_plugin.py
+    4  cli  management  spark  broker.py         the faces, with embedded_cluster.py, administration.py, messaging.py,
+                                                 running_node.py, listings.py, server.py, extensions.py and
+                                                 pytest_plugin.py
     3  cluster  simulation                       nodes
     2  mirror                                    queues across nodes
     1  actors  gm_ring  perf_test  sharding      processes, and two rooms that are clients: a load generator, and a
@@ -42,6 +43,7 @@ LAYERS = {
         "administration",
         "messaging",
         "broker",
+        "embedded_cluster",
         "extensions",
         "listings",
         "running_node",

@@ -1,0 +1,96 @@
+"""`warren.Cluster`: nodes inside this process that are one broker."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from warren import Broker, BrokerError, Cluster
+from warren.tests.behaviour.wire import Client, Refused
+
+pytestmark = pytest.mark.timeout(240)
+
+#: Seconds that a cluster may take to be healthy again on a busy machine.
+LONG = 120.0
+
+
+def test_every_node_is_the_same_broker(warren_cluster):
+    """What is declared on one node is on all, and every node gives the messages."""
+    cluster = warren_cluster
+    assert cluster.nodes == ["warren1@localhost", "warren2@localhost", "warren3@localhost"]
+    cluster.broker(0).declare_queue("orders")
+    for node in range(3):
+        assert cluster.broker(node).publish(b"%d" % node, "orders")
+    assert cluster.broker("warren3@localhost").get("orders").body == b"0"
+    assert cluster.get("orders").body == b"1"
+    client = Client(cluster.urls[1])
+    assert client.channel().get("orders").body == b"2"
+    client.close()
+
+
+def test_the_others_go_on_when_a_node_is_killed(tmp_path):
+    """Its durable queue is back with its messages when the node is."""
+    with Cluster(3, data_dir=tmp_path) as cluster:
+        cluster.broker(2).declare_queue("kept", durable=True)
+        assert cluster.publish(b"m", "kept", delivery_mode=2)
+        cluster.kill(2)
+        assert len(cluster.urls) == 2
+        cluster.declare_queue("new")
+        with pytest.raises(BrokerError, match="home node 'warren3@localhost' of durable queue 'kept'"):
+            cluster.declare_queue("kept", passive=True)
+        cluster.start_node(2)
+        cluster.wait_healthy(LONG)
+        assert cluster.broker(2).declare_queue("new", passive=True) == "new"
+        assert cluster.get("kept").body == b"m"
+
+
+def test_a_node_that_is_cut_off_answers_nothing(tmp_path):
+    """The majority goes on, and the node has what it missed when the network is back."""
+    with Cluster(3, data_dir=tmp_path) as cluster:
+        client = Client(cluster.url_of(0))
+        channel = client.channel()
+        cluster.partition(0, 1)
+        cluster.partition(0, 2)
+        while client.receive(0.5):  # until its lease has ended
+            pass
+        cluster.broker(1).declare_queue("meanwhile", durable=True)
+        client.timeout = 3.0
+        # It answers nothing, and closes the connection when it has waited for five seconds.
+        with pytest.raises((AssertionError, Refused), match="no QueueDeclareOk|320 CONNECTION_FORCED"):
+            channel.queue("late", durable=True)
+        client.abort()
+        cluster.heal()
+        cluster.wait_healthy(LONG)
+        assert cluster.broker(0).declare_queue("meanwhile", passive=True) == "meanwhile"
+
+
+def test_a_paused_node_comes_back(warren_cluster):
+    """It is paused for less than the others wait, so it goes on where it was."""
+    warren_cluster.broker(1).declare_queue("q")
+    warren_cluster.pause(1)
+    warren_cluster.resume(1)
+    warren_cluster.wait_healthy(LONG)
+    assert warren_cluster.publish(b"m", "q")
+
+
+def test_nothing_is_left_behind(tmp_path):
+    """No thread and no descriptor, after nodes were killed and stopped."""
+    with Broker():
+        pass
+    threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    with Cluster(3, data_dir=tmp_path) as cluster:
+        cluster.kill(0)
+        cluster.stop_node(1)
+    assert threading.active_count() == threads
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_a_node_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match="there is no node 5; the nodes are warren1@localhost, warren2@localhost"):
+        Cluster(2).kill(5)
+    with pytest.raises(ValueError, match="at least one node"):
+        Cluster(0)
+    with pytest.raises(RuntimeError, match="no node of the cluster is running"):
+        Cluster(2).declare_queue("q")
