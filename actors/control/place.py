@@ -186,8 +186,10 @@ def read_run_file(directory: str) -> RunFile:
 
 def _owner_hint(directory: str) -> str:
     """Who owns the nearest folder of `directory` that this user can see, as the end of an error text."""
-    import pwd  # no such module on Windows, where nobody is refused by a mode
-
+    try:
+        import pwd
+    except ImportError:
+        return ""  # Windows has no owners of this kind
     path = os.path.abspath(directory)
     while (parent := os.path.dirname(path)) != path:
         try:

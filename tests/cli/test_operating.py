@@ -416,3 +416,15 @@ def test_a_run_file_of_another_user_names_the_owner(tmp_path, monkeypatch):
         place.read_run_file(str(tmp_path / "gone" / "control"))
     assert "cannot be read: Permission denied; " in str(error.value)
     assert f"'{tmp_path}' belongs to user " in str(error.value)
+
+
+def test_a_run_file_that_cannot_be_read_on_a_system_without_owners(tmp_path, monkeypatch):
+    """As on Windows, which has no module `pwd`."""
+
+    def refused(path, **_):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setitem(sys.modules, "pwd", None)
+    monkeypatch.setattr("builtins.open", refused)
+    with pytest.raises(place.PlaceError, match="cannot be read: Permission denied$"):
+        place.read_run_file(str(tmp_path))
