@@ -91,10 +91,12 @@ class Members(Process):
         self.term = 0
         self.verdicts: Verdicts | None = None
         self.is_judging = False
+        #: Whether a beat waits for the status of the consensus.
+        self.is_beating = False
         self.has_been_up = False
         self.is_given_up = False
-        #: Whether the node is a voter, or one of more data nodes than the cluster has voters. Until then its clients
-        #: would rely on a majority without it.
+        #: Whether the node is a voter, or one of more data nodes than the cluster has voters (CL-40). Until then a
+        #: majority may be one without this node, on which its clients would rely.
         self.has_vote = False
         self.is_serving = False
         #: What was committed at each of the last beats of a leader: (moment, index).
@@ -362,11 +364,13 @@ class Members(Process):
 
     def on_timer(self, payload: None) -> None:
         self.start_timer(HEARTBEAT_SECONDS)
-        if self.stage != "founding":
+        if self.stage != "founding" and not self.is_beating:
             self.spawn(self._beat())
 
     async def _beat(self) -> None:
+        self.is_beating = True
         status = await self.ask(self.metadata, to_cluster_metadata.consensus_status())
+        self.is_beating = False
         self.has_vote = self.name in status["voters"] or len(status["voters"]) >= MOST_VOTERS
         now = self.now()
         heartbeat = to_members.heartbeat(self.name, self.incarnation, not self.has_been_up, now, status["applied"])
