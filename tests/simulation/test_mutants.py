@@ -33,6 +33,7 @@ FIRST = {
     "ack_to_the_next_process": 2_700,
     "given_up_too_late": 3_400,
     "policy_widens_limits": 320,
+    "priority_overlooked": 200,
     "returns_forgotten_in_a_crash": 6_510,
 }
 
