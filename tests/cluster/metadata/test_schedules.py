@@ -5,7 +5,6 @@ After each schedule everything is mended, and then these hold:
 - All nodes have the same state, also the part that only the log needs, and their routing tables show it.
 - A queue whose declare was answered is there, and one whose delete was answered is not, unless other changes of the
   same name may have come in between.
-- A change that was answered was in force at that moment: every linked node had applied it.
 """
 
 from __future__ import annotations
