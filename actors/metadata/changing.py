@@ -230,6 +230,7 @@ class Changing:
             raise
         self._routing.add_vhost(name, self._state.vhosts[name])
         self._policies.recovered(name)
+        await self.elsewhere.vhost_started(name)
 
     async def _start_vhost_too(self, name: str) -> None:
         """Start a virtual host that another node has created. If that fails it is down here, and tried again later."""

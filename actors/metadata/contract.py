@@ -180,6 +180,12 @@ class ToMetadata(Contract):
         """
 
     @message
+    def await_vhost(self, name: str) -> bool:
+        """From the Metadata of another node, which has created a virtual host: answered True when this node has tried
+        to start it.
+        """
+
+    @message
     def await_queue(self, vhost: str, name: str, queue_id: str) -> bool:
         """From the Metadata of another node, which has declared a queue at home here: answered True when it runs.
 

@@ -27,7 +27,7 @@ from ...runtime.process import Process
 from ..node.peers import Peers
 from ..resources.contract import to_alarms
 from .contract import to_metadata
-from .state.effects import Effect, EndQueue, StartQueue
+from .state.effects import Effect, EndQueue, StartQueue, StartVhost
 from .state.state import State
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class Elsewhere:
         self._effects: dict[str, deque[Effect]] = {}
         #: By queue id: the nodes that wait until the queue, which is starting here, runs.
         self._waiting: dict[str, list[Sender]] = {}
+        #: By virtual host that is starting here: the nodes that wait for it.
+        self._waiting_for_vhost: dict[str, list[Sender]] = {}
         #: The rows of the queues at home here, by id. Empty as long as this node has never met another one.
         self._own: dict[str, QueueRow] = {}
         #: The processes of queues here that run, but are not in the routing table yet, by name behind `q/`.
@@ -87,6 +89,8 @@ class Elsewhere:
                 self._waiting.setdefault(effect.row.queue_id, [])
             else:
                 vhost = effect.vhost if isinstance(effect, EndQueue) else effect.name
+                if isinstance(effect, StartVhost):
+                    self._waiting_for_vhost.setdefault(vhost, [])
             waiting = self._effects.get(vhost)
             if waiting is not None:
                 waiting.append(effect)
@@ -107,6 +111,9 @@ class Elsewhere:
                 log.error("vhost '%s' cannot follow a change that another node made: %s", vhost, failure)
             if isinstance(effect, StartQueue):
                 self._answer(effect.row.queue_id, error)
+            elif isinstance(effect, StartVhost):
+                for sender in self._waiting_for_vhost.pop(vhost, ()):
+                    self._process.reply(sender, True)
         del self._effects[vhost]
 
     def _answer(self, queue_id: str, error: AmqpError | None) -> None:
@@ -115,6 +122,25 @@ class Elsewhere:
                 self._process.reply(sender, True)
             else:
                 self._process.reply_error(sender, error)
+
+    # -- the start of a virtual host on every node ---
+
+    def await_vhost(self, sender: Sender, name: str) -> None:
+        """Answer another node True when this virtual host is no longer starting here."""
+        waiting = self._waiting_for_vhost.get(name)
+        if waiting is not None:
+            waiting.append(sender)
+        else:
+            self._process.reply(sender, True)
+
+    async def vhost_started(self, name: str) -> None:
+        """Return when the other nodes that can be reached have started a new virtual host, too.
+
+        So a client that is told of it may open it on any node.
+        """
+        question = to_metadata.await_vhost(name)
+        asked = [(self._peers.metadata(node), question) for node in self._peers.nodes()]
+        await self._process.ask_each(asked, self._timeout)
 
     # -- the start of a queue at its home ---
 

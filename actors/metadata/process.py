@@ -336,6 +336,9 @@ class Metadata(Process):
     ) -> None:
         await self.queues.restarted(vhost, name, queue_id, address)
 
+    def on_await_vhost(self, sender: Sender, name: str) -> None:
+        self.changing.elsewhere.await_vhost(sender, name)
+
     def on_await_queue(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
         self.changing.elsewhere.await_queue(sender, vhost, name, queue_id)
 

@@ -80,6 +80,7 @@ TO_NODES = (
     Crossing(502, to_connection.channels_info, answer=Each(INFO)),
     Crossing(503, to_connection.force_close, INTEGER, TEXT),
     Crossing(504, to_alarms.register, ADDRESS, BOOLEAN),
+    Crossing(506, to_metadata.await_vhost, TEXT, answer=BOOLEAN),
     Crossing(505, to_alarm_listener.alarms, Each(TEXT, tuple)),
 )
 

@@ -109,6 +109,7 @@ MESSAGE = {
     "status": ((), st.dictionaries(TEXT, NUMBER, max_size=3)),
     "consensus": ((TEXT, st.binary(max_size=9)), None),
     "await_queue": ((TEXT, TEXT, TEXT), FLAG),
+    "await_vhost": ((TEXT,), FLAG),
     "connections": ((), st.lists(ADDRESS, max_size=3)),
     "channels_info": ((), st.lists(INFO, max_size=2)),
     "register": ((ADDRESS, FLAG), None),

@@ -288,7 +288,7 @@ class Nodes:
         process.request_turn()
         assert self.world.run_until(lambda: any(name == address for address, _ in self.world.crashes), 5.0)
 
-    def connect(self, name: str, **options: Any) -> wire.Client:
+    def connect(self, name: str, vhost: str = "%2F", **options: Any) -> wire.Client:
         """A client that is connected to this node."""
         world = self.world
 
@@ -300,7 +300,7 @@ class Nodes:
                 return SimSocket(world, address[0])
 
         self.monkeypatch.setattr(wire, "socket", Sockets)
-        return wire.Client(f"amqp://guest:guest@{name}:{PORT}/%2F", **options)
+        return wire.Client(f"amqp://guest:guest@{name}:{PORT}/{vhost}", **options)
 
     def channel(self, name: str) -> wire.Channel:
         return self.connect(name).channel()

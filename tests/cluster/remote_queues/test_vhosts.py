@@ -1,0 +1,47 @@
+"""Virtual hosts run on every node."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.actors.metadata.contract import to_metadata
+from warren.actors.metadata.state.commands import PutRecords
+from warren.definitions.records import Permission
+
+
+@pytest.fixture
+def nodes(make):
+    """Nodes whose virtual hosts take a while to start."""
+    return make(with_store=True)
+
+
+def ask(nodes, message, at="a"):
+    return nodes.nodes[at].port.request(nodes.metadata(at).myAddress, message)
+
+
+def test_a_new_virtual_host_can_be_opened_on_every_node(nodes):
+    """Whoever is answered may tell a client of any node, which declares a queue there."""
+    ask(nodes, to_metadata.create_vhost("v"))
+    assert all("v" in nodes.metadata(name).changing.supervisors for name in "ab")
+    nodes.propose(PutRecords((Permission("guest", "v", ".*", ".*", ".*"),)))
+    nodes.home("b")
+    near = nodes.connect("a", vhost="v").channel()
+    near.queue("q")
+    far = nodes.connect("b", vhost="v").channel()
+    near.publish("m", "q")
+    far.expect_ready("q", 1)
+
+
+def test_a_virtual_host_that_is_deleted_ends_on_every_node(nodes):
+    ask(nodes, to_metadata.create_vhost("v"))
+    assert [len(nodes.nodes[name].processes("QueueSupervisor")) for name in "ab"] == [2, 2]
+    assert ask(nodes, to_metadata.delete_vhost("v"), at="b") is True
+    nodes.world.run(1.0)
+    assert [len(nodes.nodes[name].processes("QueueSupervisor")) for name in "ab"] == [1, 1]
+
+
+def test_a_node_that_does_not_answer_holds_nobody_up_for_long(nodes):
+    nodes.cut("a", "b")
+    before = nodes.world.time
+    ask(nodes, to_metadata.create_vhost("v"))
+    assert nodes.world.time - before < 1.0
