@@ -119,6 +119,7 @@ class Replication:
         self._committed_before = deque([0], LAG_TICKS)
         #: The last entry that this node has applied, and up to where everything is in force.
         self.applied = raft.log.applied
+        process.set_applied(self.applied)
         self.in_force = 0
         self._is_writing = False
         self._compacted: Mark | None = None
@@ -341,9 +342,12 @@ class Replication:
             assert isinstance(ready.snapshot.state, list)
             self._replaced(self._state.replace(ready.snapshot.state))
             self.applied = ready.snapshot.mark.index
+            self._process.set_applied(self.applied)
         is_certain = not ready.committed or ready.committed[-1].index <= self.raft.log.committed
         for entry in ready.committed:
             self._state.apply(entry)
+            # The routing table shows it from now on, so what processes send next may rest on it.
+            self._process.set_applied(entry.index)
             if entry.index % digest.EVERY == 0:
                 await self._take_digest(entry.index)
         if is_certain:
