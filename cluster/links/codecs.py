@@ -18,12 +18,15 @@ A record class that crosses, like every message, is listed; nothing in a frame n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import accumulate, pairwise
 from typing import Any
 
 from thespian.actors import ActorAddress
 
 from ...runtime.address import LoopAddress, system_of
 from ...runtime.exit_reason import ExitKind, ExitReason
+
+_INTEGERS, _BYTES = {int}, {bytes}
 
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 
@@ -51,22 +54,37 @@ class Outgoing:
 
 
 class Incoming:
-    """What the codecs of one frame need of the link on the way in. `raw` is what stands behind the msgpack data."""
+    """What the codecs of one frame need of the link on the way in.
 
-    __slots__ = ("at", "own", "peer", "raw")
+    Behind the msgpack data, raw bytes stand in `data` from `at` to `end`.
+    """
 
-    def __init__(self, own: str, peer: str, raw: memoryview) -> None:
+    __slots__ = ("at", "data", "end", "own", "peer")
+
+    def __init__(self, own: str, peer: str, data: bytes, at: int = 0, end: int | None = None) -> None:
         self.own, self.peer = own, peer
-        self.raw = raw
-        self.at = 0
+        self.data = data
+        self.at = at
+        self.end = len(data) if end is None else end
 
     def cut(self, size: Any) -> bytes:
         """The next `size` raw bytes."""
         at = self.at
-        if type(size) is not int or not 0 <= size <= len(self.raw) - at:
-            raise CodecError(f"{size!r} raw bytes where {len(self.raw) - at} are left")
+        if type(size) is not int or not 0 <= size <= self.end - at:
+            raise CodecError(f"{size!r} raw bytes where {self.end - at} are left")
         self.at = after = at + size
-        return bytes(self.raw[at:after])
+        return self.data[at:after]
+
+    def cut_each(self, sizes: Any) -> list[bytes]:
+        """The next raw bytes, in pieces of these sizes."""
+        if type(sizes) is not list or not set(map(type, sizes)) <= _INTEGERS or (sizes and min(sizes) < 0):
+            raise CodecError("no sizes of contents")
+        ends = list(accumulate(sizes, initial=self.at))
+        self.at = ends[-1]
+        if self.at > self.end:
+            raise CodecError(f"{sum(sizes)} raw bytes where fewer are left")
+        data = self.data
+        return [data[at:end] for at, end in pairwise(ends)]
 
 
 class Codec:
@@ -104,6 +122,8 @@ class Scalar(Codec):
 
 
 class _Integer(Scalar):
+    """An integer of 64 bits; msgpack refuses larger ones."""
+
     def encode(self, value: Any, out: Outgoing) -> Any:
         if type(value) is not int or not INT_MIN <= value <= INT_MAX:
             raise NotCarried(f"{value!r} is no integer of 64 bits")
@@ -291,15 +311,13 @@ class _RawList(Codec):
     """A list of `bytes`, crossing as they are behind the msgpack data."""
 
     def encode(self, value: Any, out: Outgoing) -> Any:
-        if type(value) is not list or not all([type(item) is bytes for item in value]):
+        if type(value) is not list or not set(map(type, value)) <= _BYTES:
             raise NotCarried("a value that is no list of bytes")
         out.raw += value
         return list(map(len, value))
 
     def decode(self, value: Any, incoming: Incoming) -> Any:
-        if type(value) is not list:
-            raise CodecError(f"a {type(value).__name__} where the sizes of contents are expected")
-        return list(map(incoming.cut, value))
+        return incoming.cut_each(value)
 
 
 RAW: Codec = _Raw()

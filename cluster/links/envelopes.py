@@ -47,19 +47,13 @@ _size = struct.Struct(">I")
 KEPT_ADDRESSES = 4_096
 
 
-class Encoded(NamedTuple):
-    """One message on its way out: msgpack data, and the raw bytes behind it."""
+#: One message on its way out: its lane, the msgpack data, the raw bytes behind it, and the bytes of both.
+Encoded = tuple[str, bytes, list[bytes], int]
 
-    lane: str
-    packed: bytes
-    raw: list[bytes]
-    size: int
+#: One message that has arrived: sender, receiver, message. Tuples, because there is one for each message.
+Decoded = tuple[ActorAddress, ActorAddress, tuple[Any, ...]]
 
-
-class Decoded(NamedTuple):
-    sender: ActorAddress
-    target: ActorAddress
-    message: tuple[Any, ...]
+_NOTHING: list[bytes] = []
 
 
 class Unknown(NamedTuple):
@@ -76,6 +70,8 @@ class Envelopes:
 
     def __init__(self, registry: Registry, own: str, peer: str) -> None:
         self._registry = registry
+        #: For one message after the other.
+        self._out = Outgoing(own, peer)
         self._own, self._peer = own, peer
         self._own_prefix, self._peer_prefix = f"{own}/", f"{peer}/"
         self._pack = msgpack.Packer(unicode_errors="surrogateescape", autoreset=True).pack
@@ -92,7 +88,9 @@ class Envelopes:
         """Raises NotCarried for a message that is not listed or has a field of a wrong type."""
         to = target.addressDetails.removeprefix(self._peer_prefix)
         by = sender.addressDetails.removeprefix(self._own_prefix)
-        out = Outgoing(self._own, self._peer)
+        out = self._out
+        if out.raw:
+            out.raw = []  # of a message that could not be encoded
         name = message[0] if type(message) is tuple and message else None
         if name == "ask":
             entry = self._registry.entry(message[2])
@@ -108,10 +106,16 @@ class Envelopes:
             fields = [entry.number, to, by, *entry.encode(message, out)]
         try:
             packed: bytes = self._pack(fields)
-        except (TypeError, ValueError, OverflowError) as error:
+        except OverflowError:
+            raise NotCarried(f"the message {name} has an integer of more than 64 bits") from None
+        except (TypeError, ValueError) as error:
             raise NotCarried(f"the message {name} cannot be sent to another node: {error}") from None
+        lane = self._lanes.get((by, to)) or self._lane(by, to)
         raw = out.raw
-        return Encoded(self._lane(by, to), packed, raw, len(packed) + sum(map(len, raw)))
+        if not raw:
+            return (lane, packed, _NOTHING, len(packed))
+        out.raw = []
+        return (lane, packed, raw, len(packed) + sum(map(len, raw)))
 
     def _answer(self, to: str, by: str, message: tuple[Any, ...], out: Outgoing) -> list[Any]:
         _, ref, ok, value = message
@@ -133,29 +137,33 @@ class Envelopes:
         error = UnknownMessage(f"{self._own} does not know the message with the number {unknown.number}")
         fields = [ANSWER, unknown.by, unknown.to, unknown.ref, unknown.number, 0]
         packed: bytes = self._pack([*fields, self._registry.errors.encode(error, Outgoing(self._own, self._peer))])
-        return Encoded(self._lane(unknown.to, unknown.by), packed, [], len(packed))
+        return (self._lane(unknown.to, unknown.by), packed, _NOTHING, len(packed))
 
     def _lane(self, one: str, other: str) -> str:
-        lane = self._lanes.get((one, other))
-        if lane is None:
-            if len(self._lanes) > KEPT_ADDRESSES:
-                self._lanes.clear()
-            lane = self._lanes[one, other] = self._registry.lane(one, other)
+        if len(self._lanes) > KEPT_ADDRESSES:
+            self._lanes.clear()
+        lane = self._lanes[one, other] = self._registry.lane(one, other)
         return lane
 
     # -- in ----------------------------------------------------------------------------------------
 
-    def decode(self, body: memoryview) -> list[Decoded | Unknown]:
-        """The messages of one frame. Raises CodecError; then none of them counts."""
+    def decode(self, data: bytes, at: int = 0, end: int | None = None) -> list[Decoded | Unknown]:
+        """The messages of one frame, whose body is in `data` from `at` to `end`.
+
+        Raises CodecError; then none of them counts.
+        """
+        end = len(data) if end is None else end
         try:
-            (size,) = _size.unpack_from(body)
-            items = msgpack.unpackb(body[4 : 4 + size], unicode_errors="surrogateescape", strict_map_key=False)
+            (size,) = _size.unpack_from(data, at)
+            begin = at + 4 + size
+            packed = data[at + 4 : begin]
+            items = msgpack.unpackb(packed, unicode_errors="surrogateescape", strict_map_key=False)
         except Exception as error:
             # msgpack raises errors of a dozen kinds, among them ones of Python itself such as UnicodeDecodeError.
             raise CodecError(f"no msgpack data ({type(error).__name__})") from None
-        if size > len(body) - 4 or type(items) is not list:
+        if begin > end or type(items) is not list:
             raise CodecError("no array of messages")
-        incoming = Incoming(self._own, self._peer, body[4 + size :])
+        incoming = Incoming(self._own, self._peer, data, begin, end)
         return [self._message(item, incoming) for item in items]
 
     def _message(self, item: Any, incoming: Incoming) -> Decoded | Unknown:
@@ -165,17 +173,18 @@ class Envelopes:
             raise CodecError("no message") from None
         if type(number) is not int or type(to) is not str or type(by) is not str:
             raise CodecError("a message without number, receiver and sender")
-        if number > DOWN and number not in self._registry.by_number:
+        entry = self._registry.by_number.get(number)
+        if entry is None and number > DOWN:
             return Unknown(number, by, to, None)
         sender = self._senders.get(by) or self._kept(self._senders, self._peer_prefix, by)
         target = self._targets.get(to) or self._kept(self._targets, self._own_prefix, to)
-        if number > DOWN:
-            return Decoded(sender, target, self._registry.by_number[number].decode(fields, incoming))
+        if entry is not None:
+            return (sender, target, entry.decode(fields, incoming))
         if not fields or type(fields[0]) is not int:
             raise CodecError("a message of the runtime without a reference")
         if number == ASK and len(fields) > 1 and type(fields[1]) is int and fields[1] not in self._registry.by_number:
             return Unknown(fields[1], by, to, fields[0])
-        return Decoded(sender, target, self._runtime_message(number, by, fields, incoming))
+        return (sender, target, self._runtime_message(number, by, fields, incoming))
 
     def _runtime_message(self, number: int, by: str, fields: list[Any], incoming: Incoming) -> tuple[Any, ...]:
         ref = fields[0]
@@ -209,14 +218,15 @@ class Envelopes:
 
 def array_header(count: int) -> bytes:
     """The msgpack head of an array of `count` values."""
-    header: bytes = msgpack.Packer().pack_array_header(count)
-    return header
+    if count < 16:
+        return bytes((0x90 | count,))
+    return b"\xdd" + _size.pack(count)
 
 
 def body(encoded: list[Encoded]) -> list[bytes]:
     """The body of a frame with these messages, as buffers that follow each other."""
-    packed = array_header(len(encoded)) + b"".join([item.packed for item in encoded])
-    buffers = [_size.pack(len(packed)), packed]
-    for item in encoded:
-        buffers += item.raw
+    packed = [array_header(len(encoded)), *[one[1] for one in encoded]]
+    buffers = [_size.pack(sum(map(len, packed))), *packed]
+    for one in encoded:
+        buffers += one[2]
     return buffers

@@ -62,11 +62,17 @@ class Header(NamedTuple):
 
 
 class RawFrame(NamedTuple):
-    """A frame whose header is not decoded."""
+    """A frame whose header is not decoded. Its body is a part of the input, from `at` to `end`."""
 
     type: int
-    header: memoryview
-    body: memoryview
+    header: bytes
+    data: bytes
+    at: int
+    end: int
+
+    @property
+    def body(self) -> bytes:
+        return self.data[self.at : self.end]
 
 
 def json_frame(header: dict[str, Any], body: bytes = b"") -> bytes:
@@ -187,6 +193,5 @@ class FrameReader:
         self._size -= size + 4
         if not self._size:
             self._data = b""
-        view = memoryview(data)
         body = at + HEAD + header_size
-        return RawFrame(header_type, view[at + HEAD : body], view[body:after])
+        return RawFrame(header_type, data[at + HEAD : body], data, body, after)

@@ -90,13 +90,13 @@ class _Side:
                 return Step()
             if found.type != JSON_TYPE:
                 raise FrameError("a frame that is not one of the greeting")
-            header = bytes(found.header)
+            header = found.header
             fields = json_header(header)
             ext = fields.get("extFields")
             remark = fields.get("remark")
             if type(ext) is not dict or type(fields.get("code")) is not int or type(remark) not in (str, type(None)):
                 raise FrameError(f"a greeting without code and fields: {shown(header)}")
-            return self._step(fields["code"], remark or "", ext, header, bytes(found.body))
+            return self._step(fields["code"], remark or "", ext, header, found.body)
         except FrameError as error:
             return Step(refused=Refusal(MALFORMED, not_a_greeting(self._first, str(error))))
 

@@ -22,9 +22,6 @@ READ_SIZE = 1_048_576
 #: Most buffers of one write; systems allow at least 1,024.
 MOST_BUFFERS = 512
 
-#: Buffers up to this size are joined before they are written: a system call takes longer for each buffer than the copy.
-JOINED = 4_096
-
 
 class LaneClosed(Exception):
     """The other side has ended the connection, or it broke. The text is for a person."""
@@ -39,7 +36,6 @@ class Lane:
         self.on_frame = on_frame
         #: Bytes that `write` has taken and the socket has not.
         self.unsent = 0
-        #: The time of the last read that brought anything; set by the owner.
         self.received_bytes = self.sent_bytes = 0
         self.received_frames = self.sent_frames = 0
         self.received_messages = self.sent_messages = 0
@@ -47,7 +43,7 @@ class Lane:
         self.held: deque[tuple[int, RawFrame]] = deque()
         self.held_bytes = 0
         #: The parts of a message that have arrived, if it is not complete.
-        self.parts: list[memoryview] = []
+        self.parts: list[bytes] = []
         self.is_closed = False
         self._sock = sock
         self._reader = reader
@@ -66,8 +62,8 @@ class Lane:
         waiting = self._waiting
         while waiting:
             try:
-                if len(waiting) == 1 or self.unsent <= JOINED:
-                    count = self._sock.send(waiting[0] if len(waiting) == 1 else b"".join(waiting))
+                if len(waiting) == 1:
+                    count = self._sock.send(waiting[0])
                 else:
                     count = self._sock.sendmsg(list(islice(waiting, MOST_BUFFERS)))
             except BlockingIOError:

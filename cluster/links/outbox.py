@@ -10,6 +10,9 @@ from .frames import MAX_FRAME, MAX_HEADER, MSGPACK_TYPE, ONE_WAY, SEND, Buffer, 
 #: Bytes of messages after which a frame takes no more of them.
 FULL = 262_144
 
+#: Frames up to this size are joined before they are written.
+JOINED = 131_072
+
 #: Most bytes of the body of a frame: the rest is for the head, the header and the sizes in the body.
 MAX_BODY = MAX_FRAME - MAX_HEADER
 
@@ -25,9 +28,10 @@ class Outbox:
         self._index = 0
 
     def add(self, encoded: Encoded) -> None:
-        lane = self._waiting.get(encoded.lane)
+        name = encoded[0]
+        lane = self._waiting.get(name)
         if lane is None:
-            self._waiting[encoded.lane] = [encoded]
+            self._waiting[name] = [encoded]
         else:
             lane.append(encoded)
 
@@ -48,17 +52,20 @@ class Outbox:
         batch: list[Encoded] = []
         size = 0
         for message in messages:
-            if batch and size + message.size > FULL:
+            if batch and size + message[3] > FULL:
                 frames += self._frame(batch)
                 batch, size = [], 0
             batch.append(message)
-            size += message.size
+            size += message[3]
         return frames + self._frame(batch)
 
     def _frame(self, batch: list[Encoded]) -> list[list[Buffer]]:
         """One frame, or one for each part of a message that is too large."""
         buffers: list[Buffer] = list(body(batch))
         size = sum(map(len, buffers))
+        if size <= JOINED:
+            # A copy takes less time than the system call takes for each buffer.
+            return [[b"".join([frame_head(MSGPACK_TYPE, len(self._header), size), self._header, *buffers])]]
         if size <= MAX_BODY:
             return [[frame_head(MSGPACK_TYPE, len(self._header), size), self._header, *buffers]]
         parts = list(_cut(buffers, MAX_BODY))

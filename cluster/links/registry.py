@@ -56,7 +56,7 @@ FIRST_NUMBER = 10
 class Crossing:
     """One entry of the list; see the module."""
 
-    __slots__ = ("answer", "codecs", "defaults", "is_credited", "name", "needed", "number", "size")
+    __slots__ = ("_decoders", "_encoders", "answer", "defaults", "is_credited", "name", "needed", "number", "size")
 
     def __init__(
         self, number: int, message: Any, *codecs: Codec, answer: Codec = PLAIN, is_credited: bool = False
@@ -66,7 +66,9 @@ class Crossing:
         parameters = list(inspect.signature(message.declared).parameters.values())[1:]
         self.number = number
         self.name: str = message.declared.__name__
-        self.codecs = codecs
+        # A value of a codec's `types` crosses as it is, and calling the codec would take longer than all the rest.
+        self._encoders = [(codec.types, codec.encode) for codec in codecs]
+        self._decoders = [(codec.types, codec.decode) for codec in codecs]
         self.answer = answer
         self.is_credited = is_credited
         if len(parameters) != len(codecs):
@@ -81,7 +83,10 @@ class Crossing:
         if len(message) != self.size:
             raise NotCarried(f"the message {self.name} has {len(message) - 1} fields instead of {self.size - 1}")
         try:
-            return [codec.encode(value, out) for codec, value in zip(self.codecs, message[1:])]
+            return [
+                value if type(value) in types else encode(value, out)
+                for (types, encode), value in zip(self._encoders, message[1:])
+            ]
         except NotCarried as error:
             raise NotCarried(f"the message {self.name} cannot be sent to another node: {error}") from None
 
@@ -89,7 +94,13 @@ class Crossing:
         """The message with these fields. Raises CodecError."""
         if len(fields) < self.needed:
             raise CodecError(f"{self.name} with {len(fields)} fields instead of {self.needed}")
-        message = (self.name, *[codec.decode(value, incoming) for codec, value in zip(self.codecs, fields)])
+        message = (
+            self.name,
+            *[
+                value if type(value) in types else decode(value, incoming)
+                for (types, decode), value in zip(self._decoders, fields)
+            ],
+        )
         missing = self.size - len(message)
         return message + self.defaults[len(self.defaults) - missing :] if missing else message
 

@@ -16,7 +16,7 @@ from ...runtime.remote_systems import Systems
 from .admission import Identity
 from .config import LinkConfig
 from .contract import LaneItems
-from .envelopes import Decoded, Envelopes
+from .envelopes import Envelopes, Unknown
 from .frames import MSGPACK_TYPE, PING, RESPONSE, SEND, FrameError, Header, RawFrame, msgpack_frame, msgpack_header
 from .lane import Lane
 from .outbox import Outbox
@@ -90,17 +90,17 @@ class Session:
             header = self._header
         else:
             header = self._header = msgpack_header(raw.header)
-            self._last_header = bytes(raw.header)
+            self._last_header = raw.header
         if header.code == SEND:
             index = header.ext.get("i", 0)
             if type(index) is not int:
                 raise FrameError("a frame with an index that is no number")
             if lane.held or (index > self._systems.applied and lane.name != CONTROL):
                 lane.held.append((index, raw))
-                lane.held_bytes += len(raw.body)
+                lane.held_bytes += raw.end - raw.at
                 self.is_behind = True
             else:
-                self._messages(lane, header, raw.body)
+                self._messages(lane, header, raw)
         elif header.code == PING and not header.flag & RESPONSE:
             lane.write([msgpack_frame(PING, header.opaque, RESPONSE)])
             self._flush_later()
@@ -113,25 +113,27 @@ class Session:
         """Hand out the frames of a lane for which this node has now applied enough of the log."""
         while lane.held and lane.held[0][0] <= self._systems.applied and not lane.is_closed:
             _, raw = lane.held.popleft()
-            lane.held_bytes -= len(raw.body)
-            self._messages(lane, msgpack_header(raw.header), raw.body)
+            lane.held_bytes -= raw.end - raw.at
+            self._messages(lane, msgpack_header(raw.header), raw)
 
-    def _messages(self, lane: Lane, header: Header, body: memoryview) -> None:
+    def _messages(self, lane: Lane, header: Header, raw: RawFrame) -> None:
         part = header.ext.get("p")
         if part is not None:
-            whole = _joined(lane, part, body)
+            whole = _joined(lane, part, raw.body)
             if whole is None:
                 return
-            body = whole
+            found = self._envelopes.decode(whole)
         elif lane.parts:
             raise FrameError(f"a whole frame after {len(lane.parts)} parts of another message")
-        found = self._envelopes.decode(body)
+        else:
+            found = self._envelopes.decode(raw.data, raw.at, raw.end)
         lane.received_messages += len(found)
         arrived, system = self._systems.arrived, self.system
         for one in found:
-            if isinstance(one, Decoded):
-                arrived(system, one.sender, one.target, one.message)
+            if type(one) is tuple:
+                arrived(system, *one)
             else:
+                assert isinstance(one, Unknown)
                 self._on_unknown(one.number)
                 if one.ref is not None:
                     self._outbox.add(self._envelopes.unknown_answer(one))
@@ -196,7 +198,7 @@ class Session:
         ]
 
 
-def _joined(lane: Lane, part: Any, body: memoryview) -> memoryview | None:
+def _joined(lane: Lane, part: Any, body: bytes) -> bytes | None:
     """The whole body of a message whose last part has arrived; None before. Raises FrameError."""
     if type(part) is not list or [type(item) for item in part] != [int, int]:
         raise FrameError("a part without number and count")
@@ -207,4 +209,4 @@ def _joined(lane: Lane, part: Any, body: memoryview) -> memoryview | None:
     if number + 1 < count:
         return None
     parts, lane.parts = lane.parts, []
-    return memoryview(b"".join(parts))
+    return b"".join(parts)
