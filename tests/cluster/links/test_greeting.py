@@ -1,0 +1,71 @@
+"""Each scenario in tests/testdata/links is a greeting of two nodes, named after the story that it pins."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.cluster.links.admission import Identity
+from warren.cluster.links.greeting import Acceptor, Connector
+
+from .conversation import played
+
+FOLDER = Path(__file__).resolve().parents[2] / "testdata" / "links"
+#: With this variable set the scenarios are written anew; read the difference before it is committed.
+IS_REWRITING = "WARREN_REWRITE_SCENARIOS" in os.environ
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.txt")), ids=lambda path: path.stem)
+def test_a_scenario_goes_as_it_is_written(path):
+    text = path.read_text()
+    result = played(text)
+    if IS_REWRITING:
+        path.write_text(result)
+    assert result == text
+
+
+def test_there_are_scenarios():
+    assert len(list(FOLDER.glob("*.txt"))) >= 12
+
+
+A, B = Identity("a@h", "id-a", "1"), Identity("b@h", "id-b", "1")
+
+
+@given(st.lists(st.integers(1, 60), max_size=40))
+def test_a_greeting_may_be_cut_anywhere(sizes):
+    """Both sides take their input in pieces."""
+    sides = [Connector(A, b"k", b"1" * 32, "b@h", "data", "5e" * 16), Acceptor(B, b"k", b"2" * 32)]
+    data, receiver, ends = sides[0].hello(), 1, []
+    while data:
+        reply = b""
+        while data:
+            size = sizes.pop() if sizes else len(data)
+            step = sides[receiver].feed(data[:size])
+            data = data[size:]
+            reply += step.reply
+            if step.greeted is not None:
+                ends.append((receiver, step.greeted.peer.node))
+        data, receiver = reply, 1 - receiver
+    assert ends == [(1, "a@h"), (0, "b@h")]
+
+
+@given(st.data())
+def test_a_changed_byte_is_noticed(data):
+    """Whichever byte of a greeting somebody changes: the two are not linked, or what they agreed on is the same."""
+    sides = [Connector(A, b"k", b"1" * 32, "b@h", "data", "5e" * 16), Acceptor(B, b"k", b"2" * 32)]
+    number, at, value = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 600)), data.draw(st.integers(0, 255))
+    sent, receiver, greeted = sides[0].hello(), 1, []
+    for frame in range(4):
+        if frame == number:
+            at %= len(sent)
+            is_changed = sent[at] != value
+            sent = sent[:at] + bytes((value,)) + sent[at + 1 :]
+        step = sides[receiver].feed(sent)
+        if step.greeted is not None:
+            greeted.append(step.greeted)
+        sent, receiver = step.reply, 1 - receiver
+        if not sent:
+            break
+    assert greeted == [] or not is_changed
