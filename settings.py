@@ -294,6 +294,18 @@ class Settings:
     cluster_cookie: str | None = setting(
         None, "the secret itself, which wins over the file and the variable", text=True, optional=True, secret=True
     )
+    cluster_tls_cert_file: str | None = setting(
+        None,
+        "PEM file with the certificate that this node shows other nodes; None is no TLS between nodes",
+        path=True,
+        optional=True,
+    )
+    cluster_tls_key_file: str | None = setting(
+        None, "PEM file with its key; None if `cluster_tls_cert_file` contains it", path=True, optional=True
+    )
+    cluster_tls_ca_file: str | None = setting(
+        None, "PEM file with the authorities of all nodes' certificates", path=True, optional=True
+    )
     link_control_window: int = setting(
         4_194_304,
         "bytes that a node which is behind with the cluster's metadata keeps of a link's lane `control`",
@@ -397,6 +409,9 @@ class Settings:
         _check_credit("credit_flow_default_credit", self.credit_flow_default_credit)
         _check_credit("msg_store_credit_disc_bound", self.msg_store_credit_disc_bound)
         _check_tls(self)
+        if (self.cluster_tls_cert_file is None) != (self.cluster_tls_ca_file is None):
+            missing = "cluster_tls_cert_file" if self.cluster_tls_cert_file is None else "cluster_tls_ca_file"
+            raise _wrong(missing, None, "a path, because TLS between nodes needs a certificate and the authorities")
         if self.cluster_port is None and any(self.cluster_formation[source] for source in SOURCES):
             object.__setattr__(self, "cluster_port", DEFAULT_CLUSTER_PORT)
         _check_pattern("credential_validator_regexp", self.credential_validator_regexp)
@@ -508,6 +523,9 @@ class NodeKeywords(TypedDict, total=False):
     cluster_peer_addresses: Mapping[str, str]
     cluster_cookie_file: str | PathLike[str] | None
     cluster_cookie: str | None
+    cluster_tls_cert_file: str | PathLike[str] | None
+    cluster_tls_key_file: str | PathLike[str] | None
+    cluster_tls_ca_file: str | PathLike[str] | None
     link_control_window: int
     link_data_window: int
     link_bulk_window: int

@@ -31,7 +31,7 @@ UNASKED_MAX = 256 * 1024
 
 
 class TlsTransport:
-    """The server's side of TLS on a non-blocking socket.
+    """One side of TLS on a non-blocking socket: the server's, or with `is_client` the client's.
 
     `recv`, `send`, `sendmsg` and `close` are those of a non-blocking socket, to be called after `handshake` has
     returned True. Faults of TLS are `ssl.SSLError`, which is an OSError.
@@ -50,7 +50,7 @@ class TlsTransport:
         "is_ready",
     )
 
-    def __init__(self, sock: Transport, context: ssl.SSLContext) -> None:
+    def __init__(self, sock: Transport, context: ssl.SSLContext, is_client: bool = False) -> None:
         #: Whether the client has sent a byte.
         self.has_received = False
         #: Whether the handshake is done.
@@ -59,7 +59,7 @@ class TlsTransport:
         self.is_ended = False
         self._sock = sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=not is_client)
         #: Ciphertext taken out of `_outgoing`.
         self._unsent: Buffer = b""
         #: Bytes of the caller that are encrypted and not returned as written yet.
@@ -68,6 +68,12 @@ class TlsTransport:
         self._read_size = ReadSize()
 
     # -- the handshake ---
+
+    def begin(self) -> None:
+        """Send a client's first message. A server waits for it."""
+        with suppress(ssl.SSLWantReadError):
+            self._tls.do_handshake()
+        self.flush()
 
     def handshake(self) -> bool:
         """Continue the handshake as far as the socket's input allows; True when it is done.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,11 +21,16 @@ COOKIE_VARIABLE = "WARREN_COOKIE"
 
 
 class LinkConfig(NamedTuple):
-    """The key of the greetings, what may cross, and how much a lane holds for a node that is behind with the log."""
+    """The key of the greetings, what may cross, and how much a lane holds for a node that is behind with the log.
+
+    With TLS contexts both sides of a connection show certificates of the same authorities.
+    """
 
     key: bytes
     registry: Registry
     windows: dict[str, int]
+    server_tls: ssl.SSLContext | None = None
+    client_tls: ssl.SSLContext | None = None
 
     @classmethod
     def of(cls, settings: Settings, registry: Registry) -> LinkConfig:
@@ -34,7 +40,8 @@ class LinkConfig(NamedTuple):
             DATA: settings.link_data_window,
             BULK: settings.link_bulk_window,
         }
-        return cls(derived_key(shared_secret(settings)), registry, windows)
+        contexts = [tls_context(settings, is_client) for is_client in (False, True)]
+        return cls(derived_key(shared_secret(settings)), registry, windows, *contexts)
 
 
 def shared_secret(settings: Settings) -> bytes:
@@ -53,6 +60,41 @@ def shared_secret(settings: Settings) -> bytes:
         return make_secret(str(path))
     except SecretError as error:
         raise LinksError(f"setting 'cluster_cookie_file': {error}") from None
+
+
+def tls_context(settings: Settings, is_client: bool) -> ssl.SSLContext | None:
+    """One side's TLS context; None without `cluster_tls_*`. Both sides must have a certificate of the authorities.
+
+    Raises LinksError for a file that cannot be used. Names in certificates are not compared with hosts: the secret says
+    who belongs to the cluster, and a node may be reached at any address.
+    """
+    certificate = settings.cluster_tls_cert_file
+    if certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if is_client else ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    key = "cluster_tls_cert_file"
+    try:
+        context.load_cert_chain(certificate, settings.cluster_tls_key_file, password=_refuse_password)
+        key = "cluster_tls_ca_file"
+        context.load_verify_locations(settings.cluster_tls_ca_file)
+    except (OSError, _KeyIsEncrypted) as error:
+        reason = "its key is encrypted" if isinstance(error, _KeyIsEncrypted) else error.strerror or str(error)
+        raise LinksError(
+            f"setting '{key}': the file cannot be used ({reason}); give PEM files that the node may read: "
+            "cluster_tls_cert_file, its key in cluster_tls_key_file, and the authorities in cluster_tls_ca_file"
+        ) from None
+    return context
+
+
+class _KeyIsEncrypted(Exception):
+    """OpenSSL asked for a password; without this it would ask for it on the terminal."""
+
+
+def _refuse_password() -> bytes:
+    raise _KeyIsEncrypted
 
 
 def _environment() -> str:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from contextlib import suppress
 from typing import Any
 
+from ...actors.connection.tls_transport import TlsTransport
+from .admission import MALFORMED, Refusal
 from .frames import MAX_GREETING_FRAME, FrameReader
 from .greeting import Acceptor, Connector, Step
 
 
 class Handshake:
-    """Drives one side of a greeting over a non-blocking socket. `advance` is called when the socket is ready."""
+    """Drives one side of a greeting over a non-blocking socket. `advance` is called when the socket is ready.
 
-    def __init__(self, sock: Any, side: Acceptor | Connector, address: str) -> None:
-        self.sock = sock
+    With a `tls` context a TLS handshake comes before the greeting.
+    """
+
+    def __init__(self, sock: Any, side: Acceptor | Connector, address: str, tls: ssl.SSLContext | None) -> None:
         self.fd: int = sock.fileno()
+        self._plain = sock
+        self._tls = None if tls is None else TlsTransport(sock, tls, is_client=isinstance(side, Connector))
+        self.sock: Any = sock if self._tls is None else self._tls
         self.side = side
         #: Of the other side, for the log.
         self.address = address
@@ -31,7 +39,13 @@ class Handshake:
 
     @property
     def wants_write(self) -> bool:
-        return bool(self.unsent)
+        waits_for_tls = self._tls is not None and not self._tls.is_ready
+        return self._is_connecting or (bool(self.unsent) and not waits_for_tls) or self.has_tls_unsent
+
+    @property
+    def has_tls_unsent(self) -> bool:
+        """Whether TLS itself has something to write."""
+        return self._tls is not None and self._tls.has_unsent
 
     @property
     def reader(self) -> FrameReader:
@@ -44,10 +58,18 @@ class Handshake:
         Raises OSError if the connection breaks, or was not made.
         """
         if self._is_connecting:
-            error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            error = self._plain.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:
                 raise OSError(error, os.strerror(error))
             self._is_connecting = False
+            if self._tls is not None:
+                self._tls.begin()
+        if self._tls is not None and not self._tls.is_ready:
+            refused = self._tls_handshake(self._tls)
+            if refused is not None:
+                return refused
+            if not self._tls.is_ready:
+                return None
         self._flush()
         try:
             data = self.sock.recv(MAX_GREETING_FRAME)
@@ -63,6 +85,16 @@ class Handshake:
             return step
         self._flush()
         return None if step.greeted is None else step
+
+    def _tls_handshake(self, tls: TlsTransport) -> Step | None:
+        try:
+            tls.handshake()
+        except ssl.SSLCertVerificationError as error:
+            return Step(refused=Refusal(MALFORMED, f"its certificate is not accepted: {error.verify_message}"))
+        except ssl.SSLError as error:
+            reason = (error.reason or str(error)).lower().replace("_", " ")
+            return Step(refused=Refusal(MALFORMED, f"no TLS: {reason}; set cluster_tls_* on all nodes or on none"))
+        return None
 
     def _flush(self) -> None:
         if self.unsent:

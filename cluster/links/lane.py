@@ -30,9 +30,11 @@ class LaneClosed(Exception):
 class Lane:
     """A lane over a connected, non-blocking socket. `reader` has what has come behind the greeting."""
 
-    def __init__(self, name: str, sock: Any, reader: FrameReader, on_frame: Callable[[Lane, RawFrame], None]) -> None:
+    def __init__(
+        self, name: str, fd: int, sock: Any, reader: FrameReader, on_frame: Callable[[Lane, RawFrame], None]
+    ) -> None:
         self.name = name
-        self.fd: int = sock.fileno()
+        self.fd = fd
         self.on_frame = on_frame
         #: Bytes that `write` has taken and the socket has not.
         self.unsent = 0
@@ -106,6 +108,11 @@ class Lane:
                 return
             self.received_frames += 1
             self.on_frame(self, found)
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether the socket should be watched for room."""
+        return self.unsent > 0 or getattr(self._sock, "has_unsent", False)
 
     def close(self) -> None:
         self.is_closed = True

@@ -221,7 +221,7 @@ class Link(Process):
             return
         nonce = self.random_bytes(NONCE_BYTES)
         connector = Connector(self.identity, self.config.key, nonce, self.node, lane, attempt.session)
-        handshake = attempt.handshake = Handshake(sock, connector, self._place_text())
+        handshake = attempt.handshake = Handshake(sock, connector, self._place_text(), self.config.client_tls)
         self.watch(handshake.fd, read=True, write=True)
 
     def _not_connected(self, attempt: Attempt, error: OSError) -> None:
@@ -350,7 +350,7 @@ class Link(Process):
         log.info("link to %s is up (%s)", self.node, session.peer.incarnation)
         for name in LANE_NAMES:
             handshake = connected[name].handshake
-            lane = Lane(name, handshake.sock, handshake.reader, session.frame)
+            lane = Lane(name, handshake.fd, handshake.sock, handshake.reader, session.frame)
             if handshake.unsent:
                 lane.write([handshake.unsent])
             session.add_lane(lane)
@@ -434,7 +434,7 @@ class Link(Process):
 
     def _watch(self, lane: Lane) -> None:
         reads = lane.held_bytes < self.config.windows[lane.name] and not self.holds_input
-        self.watch(lane.fd, read=reads, write=lane.unsent > 0 and not self.holds_output)
+        self.watch(lane.fd, read=reads, write=lane.wants_write and not self.holds_output)
 
     def _broken(self, lane: Lane, reason: str) -> None:
         if not lane.is_closed:

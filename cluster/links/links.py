@@ -199,7 +199,8 @@ class Links(Process):
             self._give_up(next(iter(self.greeting)))
         elif not self.greeting:
             self.start_timer(GREETING_SECONDS, LATE)
-        handshake = Handshake(sock, Acceptor(self.own, self.config.key, self.random_bytes(NONCE_BYTES)), address)
+        acceptor = Acceptor(self.own, self.config.key, self.random_bytes(NONCE_BYTES))
+        handshake = Handshake(sock, acceptor, address, self.config.server_tls)
         self.greeting[handshake.fd] = (handshake, self.now())
         self.watch(handshake.fd)
 

@@ -162,16 +162,21 @@ class Node:
     def __init__(self, name, incarnation="1", secret=SECRET, node_id=None, **settings):
         self.name = f"{name}@h"
         self.incarnation = incarnation
-        self.base = LoopBase(f"{self.name}-{incarnation}", shutdown_seconds=5.0)
-        self.client = OutsideClient(ActorSystem(systemBase=self.base, transientUnique=True))
         self.settings = Settings(
             **{"node_name": self.name, "cluster_port": 0, "cluster_cookie": secret, "host": "127.0.0.1", **settings}
         )
+        self.base = LoopBase(f"{self.name}-{incarnation}", shutdown_seconds=5.0)
+        self.client = OutsideClient(ActorSystem(systemBase=self.base, transientUnique=True))
         self.peer = self.base.newPrimaryActor(Peer)
         self.client.ask(self.peer, ("start",), WAIT)
         self.links = self.base.newPrimaryActor(TestLinks)
         context = SimpleNamespace(node_name=self.name, settings=self.settings)
-        self.place = self.client.ask(self.links, to_links.start(context, node_id or f"id-{name}", incarnation), WAIT)
+        try:
+            start = to_links.start(context, node_id or f"id-{name}", incarnation)
+            self.place = self.client.ask(self.links, start, WAIT)
+        except Exception:
+            self.stop()
+            raise
         self.client.tell(self.links, to_links.subscribe(self.peer))
 
     def ask(self, *message):

@@ -1,0 +1,84 @@
+"""Links with TLS: both sides show certificates of the same authority, and nobody gets in without one."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import trustme
+
+from warren import SettingsError
+from warren.cluster.links.contract import LinksError
+
+from .nodes import Node, to_peer, until, until_linked
+
+
+@pytest.fixture(scope="module")
+def authorities():
+    return trustme.CA(), trustme.CA()
+
+
+@pytest.fixture
+def files(tmp_path, authorities):
+    """The settings of a node whose certificate is that of the first or of the second authority."""
+
+    def settings(number):
+        authority = authorities[number]
+        certificate, trusted = tmp_path / f"{number}.pem", tmp_path / f"ca{number}.pem"
+        authority.issue_cert("warren.example").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+        authority.cert_pem.write_to_path(str(trusted))
+        return {"cluster_tls_cert_file": str(certificate), "cluster_tls_ca_file": str(trusted)}
+
+    return settings
+
+
+@pytest.fixture
+def log(caplog):
+    caplog.set_level(logging.INFO, "warren.links")
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "warren.links"]
+
+
+def test_links_with_tls(node, files):
+    """Everything goes as without it: large contents, a link that ends and is made again."""
+    a, b = node("a", **files(0)), node("b", **files(0))
+    a.set_peers(b)
+    b.set_peers(a)
+    until_linked(a, b)
+    assert a.ask("inquire", "b@h", to_peer.take([b"x" * 3_000_000, b"y"])) == 3_000_001
+    a.ask("tell", "b@h", range(500))
+    until(lambda: b.look("numbers") == list(range(500)), "not all have come")
+    b.stop()
+    until(lambda: a.look("events")[-1][0] == "refused", "the end was not noticed")
+
+
+def test_a_certificate_of_another_authority(node, files, log):
+    a, b = node("a", **files(0)), node("b", **files(1))
+    a.set_peers(b)
+    until(lambda: any(event[0] == "refused" for event in a.look("events")), "it was not refused")
+    until(lambda: any("certificate" in line for line in log()), f"{log()}")
+    assert b.rows() == {}
+
+
+@pytest.mark.parametrize(("secured", "sentence"), [(0, "no link with the node at"), (1, "a TLS handshake came")])
+def test_tls_on_one_side_only(node, files, log, secured, sentence):
+    """The side that is connected to has a line in its log that says what to do."""
+    plain = node("b")
+    with_tls = node("a", **files(0))
+    connector, other = (plain, with_tls) if secured == 0 else (with_tls, plain)
+    connector.set_peers(other)
+    until(lambda: any(event[0] == "refused" for event in connector.look("events")), "it was not refused")
+    until(lambda: any(sentence in line and "cluster_tls_*" in line for line in log()), f"{log()}")
+    assert other.rows() == {}
+
+
+@pytest.mark.parametrize("key", ["cluster_tls_cert_file", "cluster_tls_ca_file"])
+def test_a_file_that_cannot_be_used(files, tmp_path, key):
+    broken = tmp_path / "broken.pem"
+    broken.write_text("no certificate")
+    with pytest.raises(LinksError, match=f"setting '{key}': the file cannot be used"):
+        Node("a", **{**files(0), key: str(broken)})
+
+
+def test_a_certificate_needs_authorities(files):
+    with pytest.raises(SettingsError, match="cluster_tls_ca_file"):
+        Node("a", cluster_tls_cert_file=files(0)["cluster_tls_cert_file"])
