@@ -29,6 +29,8 @@ class LinkConfig(NamedTuple):
     key: bytes
     registry: Registry
     windows: dict[str, int]
+    #: Seconds without a sign of life after which a node counts as lost.
+    ticktime: float = 2.0
     server_tls: ssl.SSLContext | None = None
     client_tls: ssl.SSLContext | None = None
 
@@ -41,7 +43,7 @@ class LinkConfig(NamedTuple):
             BULK: settings.link_bulk_window,
         }
         contexts = [tls_context(settings, is_client) for is_client in (False, True)]
-        return cls(derived_key(shared_secret(settings)), registry, windows, *contexts)
+        return cls(derived_key(shared_secret(settings)), registry, windows, settings.net_ticktime, *contexts)
 
 
 def shared_secret(settings: Settings) -> bytes:

@@ -48,8 +48,12 @@ ATTEMPT_SECONDS = 5.0
 #: Seconds until an attempt is made again that was due while the link is held (`ToLinks.hold`).
 HOLD_SECONDS = 0.1
 
-#: Seconds between two pings, which measure the round trip. Failure detection has heartbeats of its own.
-PING_SECONDS = 15.0
+#: Pings in `net_ticktime`. They measure the round trip, and have a peer that lives send something.
+PINGS_A_TICKTIME = 2
+
+#: After so many pings in a row without any input from the peer the session ends. That is twice `net_ticktime`: the
+#: failure detector decides about nodes, and this only ends what a silent node would keep waiting for ever.
+SILENT_PINGS = 4
 
 #: Seconds between two log lines about the same refusal.
 REPEAT_SECONDS = 60.0
@@ -502,8 +506,15 @@ class Link(Process):
             self._drop_arriving()
             self._attempt_later()
         elif kind == "ping" and session is not None and session.id == about:
-            session.ping()
-            self._timers["ping"] = self.start_timer(PING_SECONDS, ("ping", session.id))
+            self._ping(session)
+
+    def _ping(self, session: Session) -> None:
+        if session.silent_pings() == SILENT_PINGS:
+            self._end_session(f"nothing has come for {SILENT_PINGS * self.config.ticktime / PINGS_A_TICKTIME:g} s")
+            self._attempt_later()
+            return
+        session.ping()
+        self._timers["ping"] = self.start_timer(self.config.ticktime / PINGS_A_TICKTIME, ("ping", session.id))
 
     def _cancel(self, kind: str) -> None:
         timer = self._timers.pop(kind, None)

@@ -73,6 +73,9 @@ class Session:
         #: Whether so much waits to be written that senders get no credit back.
         self._is_congested = False
         self._pinged_at = 0.0
+        #: Bytes that had come at the last ping, and how many pings ago that was the same.
+        self._had_received = 0
+        self._silent_pings = 0
         #: The header of the last frame, encoded and decoded: nearly all frames have the same.
         self._last_header = b""
         self._header = Header(0, 0, 0, "", {})
@@ -149,6 +152,13 @@ class Session:
         if entry is not None and entry.is_credited:
             known = self._owed.get(sender.addressDetails)
             self._owed[sender.addressDetails] = (sender, 1 if known is None else known[1] + 1)
+
+    def silent_pings(self) -> int:
+        """How many pings in a row nothing has come. To be called before each ping."""
+        received = sum([lane.received_bytes for lane in self.lanes.values()])
+        self._silent_pings = self._silent_pings + 1 if received == self._had_received else 0
+        self._had_received = received
+        return self._silent_pings
 
     def ping(self) -> None:
         self._pinged_at = self._now()

@@ -222,3 +222,20 @@ def test_a_full_window_stops_reading(node):
     assert held < 4_000_000
     b.ask("apply", 7)
     until(lambda: b.look("taken") == 25_000_000, "not all has come")
+
+
+def test_a_node_that_falls_silent(node):
+    """Its connections stay open, as those of a machine without power. Nobody waits for it for ever."""
+    a, b = node("a", net_ticktime=0.5), node("b")
+    a.set_peers(b)
+    until_linked(a, b)
+    a.ask("observe", "b@h")
+    thread, outcome = ask_in_a_thread(a, "inquire", "b@h", to_peer.never())
+    until(lambda: b.look("asked") == 1, "the ask has not come")
+    go_on = b.base.pause()
+    thread.join(30)
+    assert outcome == [NOCONNECTION] and a.look("downs") == [("b@h", NOCONNECTION)]
+    assert a.look("events")[1] == ("down", "b@h", "nothing has come for 1 s")
+    go_on()
+    until_linked(a, b)
+    assert a.ask("inquire", "b@h", to_peer.name("ab")) == "ba"
