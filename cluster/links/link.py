@@ -92,20 +92,16 @@ class Link(Process):
 
     contract = ToLink
 
-    def on_start(
-        self,
-        sender: Sender,
-        config: LinkConfig,
-        node: str,
-        identity: Identity,
-        watchers: list[Address[ToLinkWatcher]],
-    ) -> None:
-        self.config = config
-        self.node = node
-        #: Under this name senders have credit from this link.
-        self.credit_name = f"link {node}"
-        self.identity = identity
-        self.watchers = watchers
+    config: LinkConfig
+    node: str
+    #: Under this name senders have credit from this link.
+    credit_name: str
+    identity: Identity
+    watchers: list[Address[ToLinkWatcher]]
+    state_since: float
+
+    def __init__(self) -> None:
+        super().__init__()
         #: Where the node is; None if it connects to this one and this one does not know where it is.
         self.place: tuple[str, int] | None = None
         self.attempt: Attempt | None = None
@@ -119,9 +115,23 @@ class Link(Process):
         #: Whether what this node sends is kept back, and what comes is left unread.
         self.holds_output = self.holds_input = False
         self.reason = ""
-        self.state_since = self.now()
         self._last_logged = ("", 0.0)
         self._timers: dict[str, int] = {}
+
+    def on_start(
+        self,
+        sender: Sender,
+        config: LinkConfig,
+        node: str,
+        identity: Identity,
+        watchers: list[Address[ToLinkWatcher]],
+    ) -> None:
+        self.config = config
+        self.node = node
+        self.credit_name = f"link {node}"
+        self.identity = identity
+        self.watchers = watchers
+        self.state_since = self.now()
 
     # -- what Links says ---------------------------------------------------------------------------
 

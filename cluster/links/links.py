@@ -68,17 +68,25 @@ class Links(Process):
     #: What may cross the links; tests have messages of their own.
     registry: Registry = MESSAGES
 
-    async def on_start(self, sender: Sender, context: NodeContext, node_id: str, incarnation: str) -> tuple[str, int]:
-        settings = context.settings
-        self.own = Identity(context.node_name, node_id, incarnation)
+    own: Identity
+    config: LinkConfig
+    refusals: Refusals
+
+    def __init__(self) -> None:
+        super().__init__()
         self.watchers: list[Address[ToLinkWatcher]] = []
+        #: By node, and the node by the address of its link.
         self.links: dict[str, Address[ToLink]] = {}
         self.nodes: dict[str, str] = {}
         self.peers: dict[str, tuple[str, int]] = {}
-        self.refusals = Refusals(self.now)
         #: Connections in their greeting by descriptor, the oldest one first, and when each was accepted.
         self.greeting: dict[int, tuple[Handshake, float]] = {}
         self.socket: Any = None
+
+    async def on_start(self, sender: Sender, context: NodeContext, node_id: str, incarnation: str) -> tuple[str, int]:
+        settings = context.settings
+        self.own = Identity(context.node_name, node_id, incarnation)
+        self.refusals = Refusals(self.now)
         self.config = await self.run_blocking(LinkConfig.of, settings, self.registry)
         host = settings.host if settings.cluster_host is None else settings.cluster_host
         port = DEFAULT_CLUSTER_PORT if settings.cluster_port is None else settings.cluster_port

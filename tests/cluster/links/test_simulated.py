@@ -1,0 +1,120 @@
+"""Links between simulated machines: the real frames and greetings, on a network that cuts, delays and loses power."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from thespian.actors import ActorSystem
+
+from warren import Settings
+from warren.cluster.links.contract import to_links
+from warren.runtime.sim.world import SimWorld
+
+from .nodes import SECRET, Peer, TestLinks
+
+PORT = 25_672
+SECONDS = 60.0
+
+
+class Machine:
+    """A machine on which a node with links runs; `boot` starts it again after a crash."""
+
+    def __init__(self, world, name, others):
+        self.world, self.name, self.others = world, name, others
+        self.machine = world.machine(name)
+        self.boot()
+
+    def boot(self):
+        self.base = self.machine.boot()
+        self.system = ActorSystem(systemBase=self.base, transientUnique=True)
+        settings = Settings(node_name=self.name, cluster_port=PORT, cluster_cookie=SECRET, host=self.name)
+        self.peer = self.base.newPrimaryActor(Peer)
+        self.links = self.base.newPrimaryActor(TestLinks)
+        self.system.tell(self.peer, ("start",))
+        context = SimpleNamespace(node_name=self.name, settings=settings)
+        self.system.tell(self.links, to_links.start(context, f"id-{self.name}", self.base.name.partition("-")[2]))
+        self.world.run_until(lambda: self.base.cells[self.links.addressDetails].actor.socket is not None, SECONDS)
+        self.system.tell(self.links, to_links.subscribe(self.peer))
+        self.system.tell(self.links, to_links.set_peers({name: (name, PORT) for name in self.others}))
+
+    @property
+    def actor(self):
+        return self.base.cells[self.peer.addressDetails].actor
+
+    def is_linked(self):
+        """To the node that runs on the other machine now, not to the one that ran there before a crash."""
+        world = self.world
+        return all(self.base.remotes.system_of_node(name) == world.machine(name).base.name for name in self.others)
+
+
+def linked(world, machines):
+    """Run until every link is up."""
+    return world.run_until(lambda: all(machine.is_linked() for machine in machines), SECONDS)
+
+
+def numbers(machine):
+    return machine.actor.numbers
+
+
+def survive(seed):
+    """Links come up, something happens, and they come up again. What arrives meanwhile is in order and comes once."""
+    world = SimWorld(seed)
+    a, b = machines = [Machine(world, "a", "b"), Machine(world, "b", "a")]
+    assert linked(world, machines), f"seed {seed}: never linked"
+    a.system.tell(a.peer, ("tell", "b", range(50)))
+    world.run_steps(world.below(60))
+    fault = world.below(5)
+    if fault == 0:
+        world.partition(["a"], ["b"])
+        world.run_until(lambda: False, 10.0)
+        world.mend()
+    elif fault < 3:
+        b.machine.crash(power=fault == 1)
+        world.run_until(lambda: False, world.below(100) / 10)
+        b.boot()
+    elif fault == 3:
+        b.machine.pause()
+        world.run_until(lambda: False, 10.0)
+        b.machine.resume()
+    else:
+        a.system.tell(a.links, to_links.disconnect("b", "a test"))
+        world.run_until(lambda: not a.is_linked() or not b.is_linked(), 1.0)
+    heard = list(numbers(b))
+    assert heard == list(range(len(heard))), f"seed {seed}: {heard}"
+    assert linked(world, machines), f"seed {seed}: not linked again after fault {fault}"
+    before = len(numbers(b))
+    a.system.tell(a.peer, ("tell", "b", [1000, 1001]))
+    assert world.run_until(lambda: numbers(b)[-2:] == [1000, 1001], SECONDS), f"seed {seed}: {numbers(b)[before:]}"
+    assert not world.crashes, f"seed {seed}: {world.crashes}"
+    a.system.shutdown()
+    b.system.shutdown()
+
+
+def test_links_survive_everything(first_seed):
+    """Cuts, crashes, power cuts, pauses, and an end on demand."""
+    for seed in range(first_seed, first_seed + 40):
+        survive(seed)
+
+
+def test_one_seed_is_one_story():
+    def story(seed):
+        world = SimWorld(seed)
+        machines = [Machine(world, "a", "b"), Machine(world, "b", "a")]
+        linked(world, machines)
+        world.run_until(lambda: False, 3.0)
+        return world.trace
+
+    assert story(7) == story(7)
+
+
+def test_nobody_listens():
+    """A machine that runs no node refuses, one without power does not answer."""
+    world = SimWorld(1)
+    world.machine("b").boot()
+    a = Machine(world, "a", "b")
+    assert world.run_until(lambda: any(event[0] == "refused" and event[3] for event in a.actor.events), SECONDS)
+    world.machine("b").crash(power=False)
+    world.run_until(lambda: False, 3.0)
+    del a.actor.events[:]
+    assert world.run_until(lambda: a.actor.events, SECONDS)
+    assert not any(event[3] for event in a.actor.events) and "does not answer" in a.actor.events[0][2]
