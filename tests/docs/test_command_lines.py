@@ -177,33 +177,25 @@ def test_a_command_line_of_a_page_runs(broker, folder, page, line):
     elif line == "warren clear_pace mail":
         line = f"warren set_pace mail 5 && {line}"
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    try:
-        result = subprocess.run(
-            ["/bin/sh", "-c", line],
-            capture_output=True,
-            text=True,
-            timeout=100,
-            cwd=folder,
-            env={**os.environ, "PATH": path},
-        )
-    finally:
-        if line.startswith("warren start"):
-            subprocess.run(["warren", "stop", "--idempotent", *place_of(folder)], env={**os.environ, "PATH": path})
+    result = subprocess.run(
+        ["/bin/sh", "-c", line],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+    )
     assert (result.returncode, result.stderr) == (0, ""), f"{line}\n{result.stdout}"
 
 
 def background(line, folder):
-    """The same start, in the background, with a configuration file if the line names none."""
+    """The same start in the background, with a configuration file if the line names none, and that broker's end."""
     line = line.replace(" --background", "")
     if line.endswith("--config"):
         (folder / "warren.toml").write_text('log_level = "warning"\n')
         line += " warren.toml"
-    place = "" if "--in-memory" in line else f" {shlex.join(place_of(folder))}"
-    return f"WARREN_DATA_DIR= {line} --background --port 0{place}"
-
-
-def place_of(folder):
-    return ["--data-dir", str(folder / "other")]
+    place = "" if "--in-memory" in line else f" --data-dir {shlex.quote(str(folder / 'other'))}"
+    return f"export WARREN_DATA_DIR=; {line} --background --port 0{place} && warren stop{place}"
 
 
 # -- the usage of each command ---
