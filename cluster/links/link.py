@@ -361,7 +361,7 @@ class Link(Process):
         up = self._up_message(session)
         for watcher in self.watchers:
             self.send(watcher, up)
-        log.info("link to %s is up (%s)", self.node, session.peer.incarnation)
+        log.info("link to %s is up, to its run %s", self.node, session.peer.incarnation)
         for name in LANE_NAMES:
             handshake = connected[name].handshake
             lane = Lane(name, handshake.fd, handshake.sock, handshake.reader, session.frame)
