@@ -60,6 +60,9 @@ class StubNode(Process):
     def on_stop_vhost(self, sender, name):
         return True
 
+    def on_node_met(self, sender, node, number):
+        """Nobody lists what other nodes have."""
+
 
 class Member:
     """A node: `boot` starts it, `kill` ends it, and its disk stays. Without a directory it forgets everything."""
