@@ -1,4 +1,6 @@
-"""The listing commands: queues, exchanges, bindings, connections, channels and consumers (CM-140 to CM-159)."""
+"""The listing commands: queues, exchanges, bindings, connections, channels and consumers (CM-140 to CM-159), and the
+links to other nodes.
+"""
 
 from __future__ import annotations
 
@@ -114,6 +116,13 @@ def list_consumers(call: Call, column: tuple[str, ...]) -> None:
     _list(call, "list_consumers", known.CONSUMERS, column, banner, vhost=call.vhost)
 
 
+@node_command("Cluster", timeout=LISTING_SECONDS)
+@_column(known.LINKS)
+def links(call: Call, column: tuple[str, ...]) -> None:
+    """List the lanes of the links to other nodes. Each COLUMN is an info item such as node, state or unsent."""
+    _list(call, "links", known.LINKS, column, "Listing links ...")
+
+
 COMMANDS = (
     list_queues,
     list_unresponsive_queues,
@@ -122,4 +131,5 @@ COMMANDS = (
     list_connections,
     list_channels,
     list_consumers,
+    links,
 )

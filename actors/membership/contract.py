@@ -58,6 +58,39 @@ class MembershipStatus(TypedDict):
     members: list[MemberItems]
 
 
+class LaneRow(TypedDict):
+    """One lane of the link to another node, for `links`. A link that is not up has one row, whose `lane` is empty."""
+
+    node: str
+    lane: str
+    #: `up`, `connecting`, `waiting` before the next attempt, or `refused`.
+    state: str
+    #: Seconds for which the link has been in this state.
+    since: float
+    sent_bytes: int
+    received_bytes: int
+    #: Bytes that wait to be written.
+    unsent: int
+    #: Why the last session ended, or why the last attempt failed; empty if neither has happened.
+    last_error: str
+    #: Milliseconds from a ping to its answer; None before the first one.
+    round_trip: float | None
+    address: str
+    incarnation: str
+    #: Asks across the link, in both directions, that are not answered, and monitors.
+    open: int
+    #: How often the link has been made since the node started.
+    sessions: int
+    #: Version of the protocol; 0 if the link is not up.
+    version: int
+    sent_frames: int
+    received_frames: int
+    sent_messages: int
+    received_messages: int
+    #: Bytes that have arrived, and wait until this node has applied what they refer to.
+    held: int
+
+
 class ToMembership(Contract):
     """What `Members` receives from the processes of its node."""
 
@@ -95,6 +128,10 @@ class ToMembership(Contract):
         """From operations: what the operation `status` of each linked member answers, by name; a member that does not
         answer is left out.
         """
+
+    @message
+    def links(self) -> list[LaneRow]:
+        """From operations: the lanes of the links to other nodes, sorted by node."""
 
 
 to_membership = ToMembership()

@@ -78,7 +78,7 @@ class LinkItems(TypedDict):
     sessions: int
     #: Version of the protocol; 0 if the link is not up.
     version: int
-    #: The last refusal or the reason for which the last session ended; empty if there was none.
+    #: The reason of the last refusal or end of a session, also while the link is up again; empty if there was none.
     reason: str
     lanes: list[LaneItems]
 

@@ -355,7 +355,6 @@ class Link(Process):
             self._unknown,
         )
         self.sessions += 1
-        self.reason = ""
         self._last_logged = ("", 0.0)
         self._host.systems.system_up(session.system, session.carry)
         up = self._up_message(session)

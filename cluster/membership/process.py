@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...actors.membership.contract import (
+    LaneRow,
     MemberItems,
     MembershipError,
     MembershipStage,
@@ -45,6 +46,7 @@ from .contract import ReportFields, ToMembers, to_members
 from .failure_detector import HEARTBEAT_SECONDS, FailureDetector
 from .founding import Founding, Report
 from .identity import ID_BYTES, Identity, IdentityError, read_identity, write_identity
+from .lane_rows import lane_rows
 from .lease import Asker
 from .pause import Action, Pause, Stage
 from .seeking import Seeking
@@ -538,6 +540,10 @@ class Members(Process):
         peers = {node: peer for node in self.nodes if (peer := self.peer(node)) is not None}
         answers = await self.ask_each([(peer, to_members.status()) for peer in peers.values()], STATUS_SECONDS)
         return {node: answer for node, answer in zip(peers, answers) if not isinstance(answer, Exception)}
+
+    async def on_links(self, sender: Sender) -> list[LaneRow]:
+        links = await self.ask(self.links, to_links.links())
+        return [row for link in links for row in lane_rows(link)]
 
     def _items(self, node: Node, lost: dict[str, str]) -> MemberItems:
         is_linked = node.name == self.name or node.name in self.linked

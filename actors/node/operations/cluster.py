@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from ....definitions.errors import DefinitionError
@@ -10,7 +11,8 @@ from ....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...membership.contract import to_membership
 from ...metadata.contract import to_metadata
 from ...metadata.state.commands import RemoveNode
-from .registry import OperationError, Operator, operation
+from .columns import LINKS
+from .registry import OperationError, Operator, Rows, operation
 from .status import status
 
 #: Seconds that the members may take to agree on a change.
@@ -31,6 +33,16 @@ async def cluster_status(operator: Operator) -> dict[str, Any]:
     membership = await process.ask(members, to_membership.membership())
     nodes |= await process.ask(members, to_membership.statuses())
     return {"membership": membership, "nodes": nodes}
+
+
+@operation(while_booting=True)
+async def links(operator: Operator, *, columns: list[str] | None = None) -> AsyncIterator[Rows]:
+    """A row for each lane of the links to other nodes; a node that is alone has none."""
+    chosen = LINKS.chosen(columns or [])
+    members = operator.context.members
+    if members is not None:
+        rows: Sequence[Mapping[str, Any]] = await operator.process.ask(members, to_membership.links())
+        yield [{name: "" if row[name] is None else row[name] for name in chosen} for row in rows]
 
 
 @operation()

@@ -81,6 +81,14 @@ CONNECTIONS = Columns(
         *("user_provided_name", "bottleneck", "pauses", "alarms", *FLOW),
     ),
 )
+#: warren's own, as RabbitMQ has no such command.
+LINKS = Columns(
+    ("node", "lane", "state", "since", "sent_bytes", "received_bytes", "unsent", "last_error"),
+    (
+        *("round_trip", "address", "incarnation", "open", "sessions", "version", "sent_frames", "received_frames"),
+        *("sent_messages", "received_messages", "held"),
+    ),
+)
 VHOSTS = Columns(("name",), ("description", "tags", "default_queue_type", "tracing", "cluster_state"))
 CHANNELS = Columns(
     ("pid", "user", "consumer_count", "messages_unacknowledged"),

@@ -1,0 +1,113 @@
+"""What operators see of a cluster and do to it, on nodes in this process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from warren import Broker
+from warren.cli.main import main
+from warren.tests.cluster_system.nodes import free_ports, wait_for
+
+NAMES = [f"warren{number}@localhost" for number in (1, 2, 3)]
+
+
+class Brokers:
+    """Nodes with disks; each is made for itself, so a test chooses who founds and who joins."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.ports = dict(zip(NAMES, free_ports(len(NAMES))))
+        self.made = {}
+
+    def broker(self, name, formation):
+        """A node that does not run yet, and looks for its cluster among these nodes."""
+        self.made[name] = Broker(
+            node_name=name,
+            data_dir=self.data_dir(name),
+            control_dir=str(self.data_dir(name) / "control"),
+            cluster_port=self.ports[name],
+            cluster_cookie="a secret of the tests",
+            cluster_formation={"nodes": formation},
+            cluster_peer_addresses={other: f"127.0.0.1:{port}" for other, port in self.ports.items()},
+        )
+        return self.made[name]
+
+    def data_dir(self, name):
+        return self.directory / name.partition("@")[0]
+
+    def start(self, *names):
+        """Start these nodes side by side, with a list of them all."""
+        made = [self.broker(name, list(names)) for name in names]
+        with ThreadPoolExecutor(len(made)) as pool:
+            list(pool.map(Broker.start, made))
+        return made
+
+
+@pytest.fixture
+def brokers(tmp_path):
+    brokers = Brokers(tmp_path)
+    yield brokers
+    for broker in brokers.made.values():
+        broker.kill()
+
+
+@pytest.fixture
+def run(monkeypatch, capfd, brokers):
+    """`run(node, *arguments)` runs a command at a node; returns its exit code, its output and its error text."""
+
+    def run(node, *arguments):
+        monkeypatch.setattr(sys, "argv", ["warren", "--data-dir", str(brokers.data_dir(node)), *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capfd.readouterr()
+        return end.value.code, out, err
+
+    return run
+
+
+def rows(run, node, *arguments):
+    code, out, err = run(node, "--formatter", "json", *arguments)
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_links_has_a_row_for_each_lane_and_says_why_a_link_is_down(brokers, run):
+    first, second, third = NAMES
+    brokers.start(*NAMES)
+    wait_for("both links", lambda: len(rows(run, first, "links")) == 6)
+    found = rows(run, first, "links")
+    assert [(row["node"], row["lane"]) for row in found] == [
+        (node, lane) for node in (second, third) for lane in ("control", "data", "bulk")
+    ]
+    for row in found:
+        assert row["state"] == "up" and row["since"] >= 0 and row["unsent"] == 0
+    assert all(row["sent_bytes"] > 0 and row["received_bytes"] > 0 for row in found if row["lane"] == "control")
+
+    code, out, _ = run(first, "links", "node", "lane", "incarnation", "sessions")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "Listing links ..."
+    assert lines[1].split("\t") == ["node", "lane", "incarnation", "sessions"]
+    assert [line.split("\t")[:2] for line in lines[2:]] == [[row["node"], row["lane"]] for row in found]
+
+    code, _, err = run(first, "links", "colour")
+    assert code == 64 and "Info key(s) colour are not supported" in err
+
+    brokers.made[third].kill()
+    wait_for("the link to end", lambda: "nobody listens" in rows(run, first, "links")[-1]["last_error"])
+    down = rows(run, first, "links")[-1]
+    assert (down["node"], down["lane"], down["sent_bytes"]) == (third, "", 0)
+    assert down["state"] in ("refused", "connecting")
+
+
+def test_a_node_that_is_alone_has_no_links(tmp_path, brokers, run):
+    broker = brokers.made["alone"] = Broker(
+        data_dir=brokers.data_dir("alone"), control_dir=str(brokers.data_dir("alone") / "control")
+    )
+    broker.start()
+    assert rows(run, "alone", "links") == []
