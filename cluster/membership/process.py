@@ -60,6 +60,9 @@ NAME = "members"
 #: Seconds between two looks at whether the cluster has declared this run up.
 LOOK_SECONDS = 0.05
 
+#: A node whose beats are so many seconds apart has stood still.
+STOOD_STILL_SECONDS = 4 * HEARTBEAT_SECONDS
+
 #: Seconds that a listing waits for a member.
 STATUS_SECONDS = 5.0
 
@@ -82,8 +85,11 @@ class Members(Process):
         self.incarnation = system_of(self.myAddress).rpartition("-")[2]
         self.stage: MembershipStage = "founding"
         self.waits_for = ""
-        #: The facts of each node that is linked now.
+        #: The facts of each node that is linked now, and which run of it is.
         self.linked: dict[str, Facts] = {}
+        self.runs: dict[str, str] = {}
+        #: By node: the run that was up when the table of members changed last.
+        self.were_up: dict[str, str] = {}
         #: Why a node could not be reached the last time.
         self.refusals: dict[str, str] = {}
         self.detector = FailureDetector(self.settings.net_ticktime, lambda: self.random_bytes(1)[0] / 255)
@@ -95,6 +101,8 @@ class Members(Process):
         self.is_judging = False
         #: Whether a beat waits for the status of the consensus.
         self.is_beating = False
+        #: When the last beat was.
+        self.beat_at = self.now()
         self.has_been_up = False
         self.is_given_up = False
         #: Whether the node is a voter, or one of more data nodes than the cluster has voters (CL-40). Until then a
@@ -183,6 +191,10 @@ class Members(Process):
         self.show_membership()
         if self.nodes:
             self.follow_members()
+        were_up, self.were_up = self.were_up, {name: node.incarnation for name, node in self.nodes.items()}
+        for name, run in were_up.items():
+            if run and self.were_up.get(name) != run:
+                self._cut_off(name, run, "the cluster has declared this run down")
 
     def follow_members(self) -> None:
         """Link to the members that the metadata lists, and to nodes of the list that have not been members yet."""
@@ -214,11 +226,13 @@ class Members(Process):
 
     def on_link_up(self, sender: Sender, node: str, incarnation: str, node_id: str, facts: Facts) -> None:
         self.linked[node] = facts
+        self.runs[node] = incarnation
         self.refusals.pop(node, None)
         self.detector.heard(node, self.now())
 
     def on_link_down(self, sender: Sender, node: str, reason: str) -> None:
         self.linked.pop(node, None)
+        self.runs.pop(node, None)
         self.refusals[node] = reason
         if self.verdicts is not None:
             self.verdicts.gone(node)
@@ -231,6 +245,24 @@ class Members(Process):
             self.detector.refused(node, self.now())
             if self.verdicts is not None:
                 self._judge()
+
+    def _cut_off_lost(self, now: float) -> None:
+        """End the links to nodes that have fallen silent, so that nobody waits for their answers any longer.
+
+        A run that is not up yet may be reading its disk, and then it sends no heartbeats. And if this node has stood
+        still itself, the heartbeats of the others may have arrived without having been read.
+        """
+        if now - self.beat_at >= STOOD_STILL_SECONDS:
+            return
+        for name, reason in self.detector.lost(now).items():
+            node = self.nodes.get(name)
+            if node is not None and node.incarnation:
+                self._cut_off(name, node.incarnation, reason)
+
+    def _cut_off(self, node: str, run: str, reason: str) -> None:
+        """End the link to this run of the node, if there is one: asks and monitors across it get `noconnection`."""
+        if self.runs.get(node) == run:
+            self.send(self.links, to_links.disconnect(node, reason))
 
     def peer(self, node: str) -> Address[ToMembers] | None:
         """`Members` on a node that is linked now."""
@@ -382,6 +414,8 @@ class Members(Process):
                 self.send(peer, heartbeat)
         if self.verdicts is not None:
             self._lead(self.verdicts, status, now)
+        self._cut_off_lost(now)
+        self.beat_at = now
         self._step_pause(now)
 
     def on_heartbeat(

@@ -105,6 +105,24 @@ def test_links_has_a_row_for_each_lane_and_says_why_a_link_is_down(brokers, run)
     assert down["state"] in ("refused", "connecting")
 
 
+def test_whoever_waits_for_a_silent_node_is_told_when_it_counts_as_lost(brokers, run, caplog):
+    """The link would notice only after twice `net_ticktime`, and who asks the node would wait that long."""
+    caplog.set_level("INFO", "warren.links")
+    first, second, third = NAMES
+    brokers.start(*NAMES)
+    wait_for("all links", lambda: all(len(rows(run, node, "links")) == 6 for node in (first, second)))
+
+    def ends():
+        begin = f"link to {third} is down: "
+        return [text.removeprefix(begin) for text in list(caplog.messages) if text.startswith(begin)]
+
+    caplog.clear()
+    brokers.made[third].pause()
+    wait_for("both links to end", lambda: len(ends()) == 2, 30)
+    for reason in ends():
+        assert reason.startswith(("nothing has come from it for ", "the cluster has declared this run down"))
+
+
 def test_a_node_that_is_alone_has_no_links(tmp_path, brokers, run):
     broker = brokers.made["alone"] = Broker(
         data_dir=brokers.data_dir("alone"), control_dir=str(brokers.data_dir("alone") / "control")
