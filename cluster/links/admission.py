@@ -19,6 +19,9 @@ NOT_SUPPORTED, NO_PERMISSION, MALFORMED, CONFLICT, BAD_SECRET = 3, 16, 1004, 100
 #: What every refusal says of a node that claims the name of a member and has another id (CL-45). It stays refused.
 ANOTHER_DIRECTORY = "is a member with another data directory"
 
+#: What every refusal says of a node that claims this cluster and is not listed, as one that was removed from it.
+NO_MEMBER = "is no member of the cluster"
+
 #: Most characters of a name or id, and most features and members that a greeting may name.
 MAX_TEXT, MAX_ITEMS = 255, 1_000
 
@@ -119,7 +122,10 @@ def refusal(own: Identity, peer: Identity, expected: str = "") -> Refusal | None
     if membership.members:
         known = membership.members.get(b)
         if known is None:
-            return Refusal(NO_PERMISSION, f"{b} is no member of the cluster of {a}; `warren join-cluster {a}` on {b}")
+            return Refusal(
+                NO_PERMISSION,
+                f"{b} {NO_MEMBER} of {a}; start {b} with an empty data directory, and it joins as a new one",
+            )
         if known != peer.node_id:
             return _another_directory(b)
     return None

@@ -37,6 +37,7 @@ from ...runtime.coroutines import ReplyHandle
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.process import Process
 from ...version import __version__
+from ..links.admission import NO_MEMBER
 from ..links.contract import Facts, Membership, ToLinks, to_links
 from ..links.links import Links
 from ..metadata.contract import ConsensusStatus, ToClusterMetadata, to_cluster_metadata
@@ -62,6 +63,9 @@ LOOK_SECONDS = 0.05
 
 #: A node whose beats are so many seconds apart has stood still.
 STOOD_STILL_SECONDS = 4 * HEARTBEAT_SECONDS
+
+#: Seconds for which the other members must refuse a node that starts until it stops.
+REMOVED_SECONDS = 5.0
 
 #: Seconds that a listing waits for a member.
 STATUS_SECONDS = 5.0
@@ -104,6 +108,8 @@ class Members(Process):
         #: When the last beat was.
         self.beat_at = self.now()
         self.has_been_up = False
+        #: Since when most other members refuse this node, because they do not list it.
+        self.refused_since: float | None = None
         self.is_given_up = False
         #: Whether the node is a voter, or one of more data nodes than the cluster has voters (CL-40). Until then a
         #: majority may be one without this node, on which its clients would rely.
@@ -349,6 +355,7 @@ class Members(Process):
                 self.spawn(self._beat())
             self.waits_for = self._missing()
             self.check_wanted()
+            self._check_not_removed()
             if self.now() >= next_line:
                 retries -= 1
                 if not retries:
@@ -381,6 +388,20 @@ class Members(Process):
         """Raise StoppedWaiting if an operator has stopped the node."""
         if self.is_given_up:
             raise StoppedWaiting(f"{self.name} was stopped while it waited for its cluster: {self.waits_for}")
+
+    def _check_not_removed(self) -> None:
+        """Raise MembershipError if most other members refuse this node, as they do once it was removed.
+
+        A member that has just started may know an earlier state of the cluster only, so their refusal must last.
+        """
+        others = [name for name in self.nodes if name != self.name]
+        refusing = [name for name in others if NO_MEMBER in self.refusals.get(name, "")]
+        if 2 * len(refusing) <= len(others):
+            self.refused_since = None
+        elif self.refused_since is None:
+            self.refused_since = self.now()
+        elif self.now() - self.refused_since >= REMOVED_SECONDS:
+            raise MembershipError(self.refusals[refusing[0]])
 
     def _missing(self) -> str:
         """Whom a node that starts waits for, for people."""

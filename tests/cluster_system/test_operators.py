@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,6 +11,7 @@ import pytest
 
 from warren import Broker
 from warren.cli.main import main
+from warren.running_node import BrokerError, StartError
 from warren.tests.cluster_system.nodes import free_ports, wait_for
 
 NAMES = [f"warren{number}@localhost" for number in (1, 2, 3)]
@@ -121,6 +123,69 @@ def test_whoever_waits_for_a_silent_node_is_told_when_it_counts_as_lost(brokers,
     wait_for("both links to end", lambda: len(ends()) == 2, 30)
     for reason in ends():
         assert reason.startswith(("nothing has come from it for ", "the cluster has declared this run down"))
+
+
+def members(run, node):
+    """The members and the voters, as this node knows them."""
+    found = rows(run, node, "cluster_status")["metadata"]
+    return [member["node"] for member in found["members"]], found["voters"]
+
+
+def await_members(run, node, expected):
+    wait_for(f"{node} to know the members", lambda: members(run, node) == (expected, expected))
+
+
+def runs(run, asked, node):
+    return node in rows(run, asked, "cluster_status")["running_nodes"]
+
+
+def test_a_forgotten_node_is_gone_with_its_queues_and_may_not_come_back(brokers, run):
+    """CL-46: nobody else has the queues that are at home there, so the operator must say that they may go."""
+    first, second, third = NAMES
+    on_first, on_second, on_third = brokers.start(*NAMES)
+    on_third.declare_queue("lost", durable=True)
+    on_first.declare_queue("kept", durable=True)
+
+    code, _, err = run(first, "forget_cluster_node", third)
+    assert code == 69 and f"RabbitMQ on node {third} must be stopped" in err
+    on_third.stop()
+    wait_for("it to be down", lambda: not runs(run, first, third))
+
+    code, _, err = run(first, "forget_cluster_node", third)
+    assert code == 69 and "repeat the command with --accept-loss" in err
+    assert "queue 'lost' in vhost '/'" in err
+    assert third in members(run, first)[0]
+
+    code, out, err = run(first, "forget_cluster_node", third, "--accept-loss")
+    assert code == 0, err
+    assert "Deleted with it: queue 'lost' in vhost '/'" in out
+    for node, broker in ((first, on_first), (second, on_second)):
+        await_members(run, node, [first, second])
+        assert [row["name"] for row in rows(run, node, "list_queues")] == ["kept"]
+        with pytest.raises(BrokerError, match="404"):
+            broker.declare_queue("lost", passive=True)
+    assert on_second.declare_queue("lost", durable=True) == "lost"
+
+    code, _, err = run(first, "forget_cluster_node", third)
+    assert code == 69 and "not_a_cluster_node" in err
+
+    with pytest.raises(StartError, match=f"{third} is no member of the cluster of .* empty data directory"):
+        on_third.start()
+    shutil.rmtree(brokers.data_dir(third))
+    again = brokers.broker(third, NAMES).start()
+    assert again.declare_queue("lost", passive=True) == "lost"
+
+
+def test_a_node_joins_a_cluster_by_naming_one_member(brokers, run):
+    first, second, third = NAMES
+    on_first, _ = brokers.start(first, second)
+    on_first.declare_queue("orders", durable=True)
+    joined = brokers.broker(third, [second]).start()
+    assert joined.declare_queue("orders", passive=True) == "orders"
+    assert joined.declare_queue("later", durable=True) == "later"
+    assert on_first.declare_queue("later", passive=True) == "later"
+    for node in NAMES:
+        await_members(run, node, NAMES)
 
 
 def test_a_node_that_is_alone_has_no_links(tmp_path, brokers, run):
