@@ -49,7 +49,7 @@ def close_connection(call: Call, connection: str, explanation: str) -> None:
 @click.argument("explanation")
 def close_all_connections(call: Call, explanation: str, is_global: bool, limit: int, per_connection_delay: int) -> None:
     """Close the connections of a virtual host. The clients receive 320 with the EXPLANATION."""
-    where = f"to node {call.target.node} (across all vhosts)" if is_global else f"in vhost {call.vhost}"
+    where = f"to node {call.node_name} (across all vhosts)" if is_global else f"in vhost {call.vhost}"
     call.banner(f"Closing all connections {where}, reason: {explanation}...")
     count = call.ask(
         "close_all_connections",

@@ -79,7 +79,7 @@ def running_status(call: Call) -> dict[str, Any]:
 
 def _running_text(call: Call, is_running: bool) -> str:
     state = "is fully booted and running" if is_running else "is not running or has not fully booted yet"
-    return f"RabbitMQ on node {call.target.node} {state}{'' if is_running else ' (check with is_booting)'}"
+    return f"RabbitMQ on node {call.node_name} {state}{'' if is_running else ' (check with is_booting)'}"
 
 
 @node_command(SECTION, "Checking if RabbitMQ is running on node {node} ...", timeout=60.0)
@@ -105,7 +105,7 @@ def is_booting(call: Call) -> None:
     state = (
         "is booting" if answer else "is fully booted (check with is_running), stopped or has not started booting yet"
     )
-    call.checked(f"RabbitMQ on node {call.target.node} {state}", result=answer)
+    call.checked(f"RabbitMQ on node {call.node_name} {state}", result=answer)
 
 
 # -- alarms ---
@@ -117,7 +117,7 @@ def check_local_alarms(call: Call) -> None:
     lines = alarm_lines(running_status(call))
     if lines:
         raise CheckFailed("\n".join(lines), local=lines)
-    call.checked(f"Node {call.target.node} reported no local alarms")
+    call.checked(f"Node {call.node_name} reported no local alarms")
 
 
 @node_command(SECTION, "Asking node {node} to report any local resource alarms ...", timeout=60.0)
@@ -126,7 +126,7 @@ def check_alarms(call: Call) -> None:
     lines = alarm_lines(running_status(call))
     if lines:
         raise CheckFailed("\n".join(lines), local=lines, **{"global": []})
-    call.checked(f"Node {call.target.node} reported no alarms, local or clusterwide")
+    call.checked(f"Node {call.node_name} reported no alarms, local or clusterwide")
 
 
 @node_command(SECTION, "Asking node {node} to report any known resource alarms ...", timeout=60.0)
@@ -136,7 +136,7 @@ def alarms(call: Call) -> None:
     if lines:
         call.checked("\n".join(lines), local=lines, **{"global": []})
     else:
-        call.checked(f"Node {call.target.node} reported no alarms, local or clusterwide", alarms=[])
+        call.checked(f"Node {call.node_name} reported no alarms, local or clusterwide", alarms=[])
 
 
 # -- listeners ---
@@ -160,7 +160,7 @@ def check_port_listener(call: Call, port: str) -> None:
     """Check that the node listens on PORT; exit 69 with the ports on which it does otherwise."""
     if not port.isdecimal() or int(port) == 0:
         raise BadArguments("Bad argument: Argument must be a positive integer", is_data=True)
-    node = call.target.node
+    node = call.node_name
     call.banner(f"Asking node {node} if there's an active listener on port {port} ...")
     found = running_status(call)["listeners"]
     if int(port) not in [one["port"] for one in found]:
@@ -178,7 +178,7 @@ def check_port_listener(call: Call, port: str) -> None:
 @click.argument("protocol")
 def check_protocol_listener(call: Call, protocol: str) -> None:
     """Check that the node listens for PROTOCOL, such as amqp or amqps; exit 69 otherwise."""
-    node = call.target.node
+    node = call.node_name
     wanted = PROTOCOLS.get(protocol.lower().replace("-", "").replace("_", "").replace("/", ""), protocol)
     found = running_status(call)["listeners"]
     known = sorted({one["protocol"] for one in found})
@@ -196,7 +196,7 @@ def check_protocol_listener(call: Call, protocol: str) -> None:
 @click.option("--host", metavar="ADDRESS", help="Connect to this address, not to those on which the node listens.")
 def check_port_connectivity(call: Call, host: str | None) -> None:
     """Check that a TCP connection can be made to each listener of the node; exit 69 with the ports otherwise."""
-    node = call.target.node
+    node = call.node_name
     found = running_status(call)["listeners"]
     failed = []
     for one in found:
@@ -218,7 +218,7 @@ def check_certificate_expiration(call: Call, within: int, unit: str) -> None:
     """Check that no certificate of a listener ends soon; exit 69 with the files and dates otherwise."""
     if unit not in UNITS:
         raise BadArguments(f"unit '{unit}' is not supported. Please use one of: {', '.join(UNITS)}")
-    call.banner(f"Checking certificate expiration on node {call.target.node} ...")
+    call.banner(f"Checking certificate expiration on node {call.node_name} ...")
     span = f"{within} {unit[:-1] if within == 1 else unit}"
     expiring = list(call.node.rows("check_certificate_expiration", seconds=float(within * UNITS[unit] * DAY)))
     if expiring:
@@ -233,7 +233,7 @@ def check_certificate_expiration(call: Call, within: int, unit: str) -> None:
 @node_command(SECTION, "Checking if all vhosts are running on node {node} ...", timeout=60.0)
 def check_virtual_hosts(call: Call) -> None:
     """Check that all virtual hosts run; exit 69 with the names of the others."""
-    node = call.target.node
+    node = call.node_name
     down = sorted(row["name"] for row in call.node.rows("list_vhosts") if row["cluster_state"].get(node) != "running")
     if down:
         raise CheckFailed(
@@ -245,7 +245,7 @@ def check_virtual_hosts(call: Call) -> None:
 
 def _only_one(call: Call) -> None:
     running_status(call)
-    call.checked(f"Node {call.target.node} seems to be the only one in a single node cluster, the check does not apply")
+    call.checked(f"Node {call.node_name} seems to be the only one in a single node cluster, the check does not apply")
 
 
 @node_command(SECTION, "Checking if node {node} is critical for quorum of any quorum queues ...", timeout=60.0)

@@ -17,7 +17,7 @@ SECTION = "Cluster"
 def cluster_status(call: Call) -> None:
     """Show the members of the cluster, who of them runs, their versions, alarms and listeners, and who leads."""
     answer = call.ask("cluster_status")
-    asked, membership, nodes = call.target.node, answer["membership"], answer["nodes"]
+    asked, membership, nodes = call.node_name, answer["membership"], answer["nodes"]
     own = nodes.get(asked) or next(iter(nodes.values()))
     if call.is_machine:
         call.facts(_facts(own, membership, nodes))
@@ -163,7 +163,7 @@ def await_online_nodes(call: Call, count: int) -> None:
     if count < 1:
         raise BadArguments("Bad argument: the number of nodes must be at least 1", is_data=True)
     seconds = call.timeout or 300.0
-    node = call.target.node
+    node = call.node_name
     call.banner(f"Will wait for at least {count} nodes to join the cluster of {node}. Timeout: {seconds:g} seconds.")
     call.ask("await_online_nodes", count=count, timeout=seconds)
 

@@ -31,7 +31,7 @@ def diagnose(call: Call) -> None:
         )
         return
     if not rows:
-        click.echo(f"Nothing holds a connection back on node {call.target.node}: none is in flow, and no alarm is on.")
+        click.echo(f"Nothing holds a connection back on node {call.node_name}: none is in flow, and no alarm is on.")
         return
     causes: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:

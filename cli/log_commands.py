@@ -26,7 +26,7 @@ def log_location(call: Call, everything: bool) -> None:
     found = call.ask("log_location")
     paths = found or ["<stderr>"]
     if call.is_machine:
-        call.facts({"node_name": call.target.node, "paths": paths if everything else found, "result": "ok"})
+        call.facts({"node_name": call.node_name, "paths": paths if everything else found, "result": "ok"})
         return
     for path in paths:
         click.echo(path)
@@ -38,7 +38,7 @@ def log_tail(call: Call, number: int) -> None:
     """Show the last lines of the node's log file."""
     if number < 1:
         raise BadArguments("Bad argument: the number of lines must be 1 or more", is_data=True)
-    call.banner(f"Last {number} log lines on node {call.target.node} ...")
+    call.banner(f"Last {number} log lines on node {call.node_name} ...")
     for row in call.node.rows("log_tail", lines=number):
         click.echo(row["line"])
 
@@ -48,7 +48,7 @@ def log_tail(call: Call, number: int) -> None:
 def log_tail_stream(call: Call, duration: str) -> None:
     """Show the lines of the node's log as they come, until Ctrl-C or for the DURATION."""
     seconds = _duration(duration)
-    call.banner(f"Streaming logs from node {call.target.node} ...")
+    call.banner(f"Streaming logs from node {call.node_name} ...")
     for row in call.node.rows("log_tail_stream", duration=seconds):
         click.echo(dumped(row) if call.is_machine else row["text"])
 

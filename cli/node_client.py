@@ -136,6 +136,8 @@ class NodeClient:
         self.target = target
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._timeout = timeout
+        #: The name of the node, which its greeting tells.
+        self.node_name = target.node
         self._input = FrameBuffer(FRAME_MAX)
         self._socket, secret = self._connect()
         try:
@@ -247,6 +249,8 @@ class NodeClient:
             hello = self._receive_greeting()
             if hello.get("hello") != PROTOCOL:
                 raise Unreachable(self.target, "something else than a node of this version of warren answers there")
+            if isinstance(hello.get("node"), str):
+                self.node_name = hello["node"]
             theirs = hello.get("challenge")
             if theirs is None:
                 return
@@ -290,7 +294,7 @@ class NodeClient:
             if not operation or self._timeout is None:
                 raise
             raise CommandFailure(
-                f"operation {operation} on node {self.target.node} timed out. Timeout value used:"
+                f"operation {operation} on node {self.node_name} timed out. Timeout value used:"
                 f" {round(self._timeout * 1000)}",
                 EX_TEMPFAIL,
             ) from None

@@ -62,6 +62,8 @@ class Call:
             options["cookie_file"],
         )
         self._client: NodeClient | None = None
+        #: Why no node could be reached.
+        self._unreached: CommandFailure | None = None
         if self.formatter not in LISTING_FORMATTERS:
             raise CommandFailure(
                 f"Unknown formatter '{self.formatter}'. Known: {', '.join(LISTING_FORMATTERS)}", EX_USAGE
@@ -69,10 +71,31 @@ class Call:
 
     @property
     def node(self) -> NodeClient:
-        """The connection with the node, which the first use opens."""
+        """The connection with the node, which the first use opens. Raises CommandFailure if that has failed."""
+        if self._unreached is not None:
+            raise self._unreached
         if self._client is None:
-            self._client = NodeClient(self.target, self.timeout)
+            try:
+                self._client = NodeClient(self.target, self.timeout)
+            except CommandFailure as failure:
+                self._unreached = failure
+                raise
         return self._client
+
+    @property
+    def node_name(self) -> str:
+        """The name of the node that answers: with --data-dir and --address it may be another one than --node says.
+
+        What --node says if no node can be reached, which the command finds out when it asks.
+        """
+        with suppress(CommandFailure):
+            return self.node.node_name
+        return self.asked_name
+
+    @property
+    def asked_name(self) -> str:
+        """The same, without opening the connection."""
+        return self.target.node if self._client is None else self._client.node_name
 
     def close(self) -> None:
         if self._client is not None:
@@ -99,7 +122,7 @@ class Call:
     def checked(self, text: str, **facts: Any) -> None:
         """The result of a check: its text, or for JSON an object with `facts`."""
         if self.formatter in ("json", "json_stream"):
-            click.echo(dumped({"result": "ok", "node": self.target.node, "message": text, **facts}))
+            click.echo(dumped({"result": "ok", "node": self.node_name, "message": text, **facts}))
         elif text:
             click.echo(text)
 
@@ -116,7 +139,7 @@ class Call:
     def done(self, **facts: Any) -> None:
         """The end of a command whose result is that it was done (CM-26); `facts` are for JSON only."""
         if self.formatter in ("json", "json_stream"):
-            click.echo(dumped({"node": self.target.node, "result": "ok", **facts}))
+            click.echo(dumped({"node": self.node_name, "result": "ok", **facts}))
 
     def list(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """A result of rows."""
@@ -181,7 +204,8 @@ class NodeCommand(click.Command):
         assert self.callback is not None
         try:
             if self.banner:
-                call.banner(self.banner.format(vhost=call.vhost, node=call.target.node, **ctx.params))
+                values = {"node": call.node_name} if "{node}" in self.banner else {}
+                call.banner(self.banner.format(vhost=call.vhost, **values, **ctx.params))
             return ctx.invoke(self.callback, call, **ctx.params)
         except OperationError as error:
             raise self._bad(error.text, error.details) from None
@@ -189,7 +213,7 @@ class NodeCommand(click.Command):
             if isinstance(error, BadArguments):
                 error.command = self
             if call.formatter in ("json", "json_stream"):
-                raise JsonFailure(call.target.node, error) from None
+                raise JsonFailure(call.asked_name, error) from None
             raise
         except BrokenPipeError:
             close_output_quietly()

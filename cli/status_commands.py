@@ -144,7 +144,7 @@ def stop(call: Call, wait: bool, idempotent: bool) -> None:
 @click.option("--wait/--no-wait", default=True, help="Return when the node's process has ended, which is the default.")
 def shutdown(call: Call, wait: bool) -> None:
     """Stop the node cleanly, as `stop` does, and report the process that ends."""
-    node, pid = call.target.node, call.ask("stop")
+    node, pid = call.node_name, call.ask("stop")
     call.banner(f"Shutting down RabbitMQ node {node} running at PID {pid}")
     if wait:
         call.banner(f"Waiting for PID {pid} to terminate")
@@ -218,7 +218,7 @@ def command_line_arguments(call: Call) -> None:
 @click.option("--sample-interval", type=float, default=5.0, help="Seconds to measure.  [default: 5]")
 def runtime_thread_stats(call: Call, sample_interval: float) -> None:
     """Show how much processor time each thread of the node takes. In a server MainThread runs all actors."""
-    call.banner(f"Will collect runtime thread stats on {call.target.node} for {sample_interval:g} seconds...")
+    call.banner(f"Will collect runtime thread stats on {call.node_name} for {sample_interval:g} seconds...")
     call.list(
         ("thread", "id", "cpu_seconds", "percent"), call.node.rows("runtime_thread_stats", interval=sample_interval)
     )

@@ -37,7 +37,7 @@ def set_vm_memory_high_watermark(call: Call, limit: tuple[str, ...]) -> None:
         if not 0.0 <= value <= 1.0:
             raise BadArguments("Bad argument: The threshold should be a fraction between 0.0 and 1.0", is_data=True)
         shown = limit[0]
-    call.banner(f"Setting memory threshold on {call.target.node} to {shown} ...")
+    call.banner(f"Setting memory threshold on {call.node_name} to {shown} ...")
     status = call.ask("set_vm_memory_high_watermark", value=value)
     call.remark(
         f"Publishers are blocked above {shown_size(status['limit'])} until the node ends. "
@@ -63,13 +63,13 @@ def set_disk_free_limit(call: Call, limit: tuple[str, ...]) -> None:
         value = _number(limit[1])
         if not 0.0 <= value < float("inf"):
             raise BadArguments("Bad argument.", is_data=True)
-        banner = f"Setting disk free limit on {call.target.node} to {limit[1]} times the total RAM ..."
+        banner = f"Setting disk free limit on {call.node_name} to {limit[1]} times the total RAM ..."
     else:
         found = _SIZE.fullmatch(limit[0])
         if found is None or found[2] not in _UNITS:
             raise BadArguments("Bad argument.", is_data=True)
         value = limit[0]
-        banner = f"Setting disk free limit on {call.target.node} to {value} bytes ..."
+        banner = f"Setting disk free limit on {call.node_name} to {value} bytes ..."
     call.banner(banner)
     status = call.ask("set_disk_free_limit", value=value)
     call.remark(

@@ -194,3 +194,24 @@ def test_a_node_that_is_alone_has_no_links(tmp_path, brokers, run):
     )
     broker.start()
     assert rows(run, "alone", "links") == []
+
+
+def test_a_command_names_the_node_that_answers(brokers, run):
+    """The data directory says whom to ask, and not how that node is named."""
+    broker = brokers.made["named"] = Broker(
+        node_name="other@localhost",
+        data_dir=brokers.data_dir("named"),
+        control_dir=str(brokers.data_dir("named") / "control"),
+    )
+    broker.start()
+    code, out, err = run("named", "cluster_status")
+    assert (code, out.splitlines()[0]) == (0, "Cluster status of node other@localhost ..."), err
+    assert rows(run, "named", "check_running")["node"] == "other@localhost"
+    code, out, err = run("named", "check_virtual_hosts")
+    assert code == 0, err
+    assert "Node other@localhost reported all vhosts as running" in out
+    broker.stop()
+    code, out, err = run("named", "stop")
+    assert (code, out) == (69, "Stopping and halting node warren@localhost ...\n")
+    assert "unable to perform an operation on node 'warren@localhost'" in err
+    assert run("named", "stop", "--idempotent")[0] == 0
