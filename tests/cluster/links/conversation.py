@@ -66,7 +66,7 @@ class World:
                     options.get("cluster"),
                     {f"{member}@h": node_id for member, node_id in members.items()},
                     frozenset(word for word in options.get("removed", "").split(",") if word),
-                    frozenset(word for word in options.get("required", "").split(",") if word),
+                    required=frozenset(word for word in options.get("required", "").split(",") if word),
                 ),
             ),
             derived_key(options.get("secret", "the same secret").encode()),
