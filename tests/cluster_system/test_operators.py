@@ -135,10 +135,6 @@ def await_members(run, node, expected):
     wait_for(f"{node} to know the members", lambda: members(run, node) == (expected, expected))
 
 
-def runs(run, asked, node):
-    return node in rows(run, asked, "cluster_status")["running_nodes"]
-
-
 def test_a_forgotten_node_is_gone_with_its_queues_and_may_not_come_back(brokers, run):
     """CL-46: nobody else has the queues that are at home there, so the operator must say that they may go."""
     first, second, third = NAMES
@@ -149,8 +145,7 @@ def test_a_forgotten_node_is_gone_with_its_queues_and_may_not_come_back(brokers,
     code, _, err = run(first, "forget_cluster_node", third)
     assert code == 69 and f"RabbitMQ on node {third} must be stopped" in err
     on_third.stop()
-    wait_for("it to be down", lambda: not runs(run, first, third))
-
+    # The cluster takes a moment to count it as down, and the command waits for that.
     code, _, err = run(first, "forget_cluster_node", third)
     assert code == 69 and "repeat the command with --accept-loss" in err
     assert "queue 'lost' in vhost '/'" in err

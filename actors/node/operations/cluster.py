@@ -18,6 +18,9 @@ from .status import status
 #: Seconds that the members may take to agree on a change.
 CHANGE_SECONDS = 15.0
 
+#: Seconds in which the cluster notices that a member has ended whose links are down.
+DOWN_SECONDS = 10.0
+
 
 @operation(while_booting=True)
 async def cluster_status(operator: Operator) -> dict[str, Any]:
@@ -72,7 +75,7 @@ async def forget_cluster_node(operator: Operator, *, node: str, accept_loss: boo
     found = context.definitions.node(node)
     if found is None:
         raise OperationError("unavailable", "{:not_a_cluster_node, 'The node selected is not in the cluster.'}")
-    if found.incarnation:
+    if not await _is_down(operator, node):
         raise OperationError(
             "unavailable",
             f"RabbitMQ on node {node} must be stopped with 'warren -n {node} stop' before it can be removed",
@@ -92,6 +95,20 @@ async def forget_cluster_node(operator: Operator, *, node: str, accept_loss: boo
     except (ProcessDown, ProcessTimeout, ProcessError) as error:
         raise OperationError("unavailable", f"the members have not agreed to remove {node}: {error}") from None
     return lost
+
+
+async def _is_down(operator: Operator, node: str) -> bool:
+    """Whether the cluster counts this member as down. One that has just stopped is given the time until it does."""
+    process, context = operator.process, operator.context
+    deadline = process.now() + DOWN_SECONDS
+    while (found := context.definitions.node(node)) is not None and found.incarnation:
+        if context.members is None or process.now() > deadline:
+            return False
+        membership = await process.ask(context.members, to_membership.membership())
+        if any(member["node"] == node and member["is_linked"] for member in membership["members"]):
+            return False
+        await process.sleep(0.1)
+    return True
 
 
 def _queues(operator: Operator) -> list[QueueRow]:
