@@ -51,9 +51,9 @@ class LocalNames:
         for name in self.of_process.pop(details):
             # Another process may have taken the name over.
             if name.endswith("/"):
-                if self._families[name[:-1]][1] == details:
+                if name[:-1] in self._families and self._families[name[:-1]][1] == details:
                     del self._families[name[:-1]]
-            elif self._addresses[name].addressDetails == details:
+            elif name in self._addresses and self._addresses[name].addressDetails == details:
                 del self._addresses[name]
 
     def clear(self) -> None:

@@ -663,7 +663,8 @@ class Queue(Process):
         found = self.role.consumers_info()
         here = system_of(self.myAddress)
         for items in found:
-            system = system_of(self.channels[items["channel"]].address)
+            channel = self.channels.get(items["channel"])  # a queue that is being deleted has none any more
+            system = here if channel is None else system_of(channel.address)
             items["node"] = self.context.node_name if system == here else node_of(system)
         return found
 

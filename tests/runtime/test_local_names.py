@@ -163,6 +163,16 @@ def test_a_simulation_has_no_rounds():
     system.shutdown()
 
 
+def test_a_name_that_was_taken_over_ends_once():
+    names = LocalNames("a-1")
+    first, second = LoopAddress("a-1/X-1"), LoopAddress("a-1/X-2")
+    names.register("meta", first)
+    names.register("meta", second)
+    names.forget("a-1/X-2")
+    names.forget("a-1/X-1")
+    assert names.get("meta") is None and not names.of_process
+
+
 def test_a_family_ends_with_its_process():
     """The system would keep what the function belongs to, such as open files, for ever."""
     names = LocalNames("a-1")

@@ -59,7 +59,7 @@ def test_a_whole_handshake(make_line):
     line.send(ConnectionOpen("/"))
     assert line.next_method() == ConnectionOpenOk("")
     line.settle()
-    assert line.alarms.take("register") == [(line.address,)]
+    assert line.alarms.take("register") == [(line.address, True)]
     items = line.info()
     assert line.metadata.take("connection_opened") == [(items["pid"],)]
     assert (items["state"], items["user"], items["vhost"]) == ("running", "guest", "/")

@@ -158,7 +158,7 @@ class Letters:
 
     def loads(self, letter: tuple[str, str, bytes]) -> Any:
         own, peer, data = letter
-        (decoded,) = self._between(peer, own).decode(memoryview(data))
+        (decoded,) = self._between(peer, own).decode(data)
         return tuple(decoded)
 
 
