@@ -56,7 +56,9 @@ def test_a_scenario_finds_a_planted_bug(name):
 
 
 def test_every_seam_of_consensus_has_a_bug():
-    seams = {name for name, functions in SEAMS.items() if functions[0].__module__.startswith("warren.cluster.")}
+    seams = {
+        name for name, functions in SEAMS.items() if functions[0].__module__.startswith("warren.cluster.consensus.")
+    }
     assert {decision for decision, _ in MUTANTS.values()} == seams
 
 
