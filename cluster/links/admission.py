@@ -109,15 +109,15 @@ def refusal(own: Identity, peer: Identity, expected: str = "") -> Refusal | None
     if peer.node_id in membership.removed:
         return Refusal(
             NO_PERMISSION,
-            f"{b} was removed from the cluster; `warren reset` and `warren join-cluster {a}` on {b} make it a member",
+            f"{b} was removed from the cluster; it becomes a member again with an empty data directory",
         )
     if own.cluster_id is None or peer.cluster_id is None:
         return _of_a_stranger(membership, peer) if peer.cluster_id is None else None
     if peer.cluster_id != own.cluster_id:
         return Refusal(
             CONFLICT,
-            f"{b} belongs to another cluster ({peer.cluster_id}) than {a} ({own.cluster_id}); to move a node, `warren "
-            "reset` and `warren join-cluster` on it",
+            f"{b} belongs to another cluster ({peer.cluster_id}) than {a} ({own.cluster_id}); to move a node, start "
+            "it with an empty data directory and a member of the other cluster in cluster_formation.nodes",
         )
     if membership.members:
         known = membership.members.get(b)

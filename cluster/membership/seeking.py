@@ -137,7 +137,7 @@ class Seeking:
         if process.has_own_data():
             raise MembershipError(
                 f"{process.name} has metadata of its own and cannot join the cluster of {through}, because joining"
-                f" drops them. Start it with another data directory, or `warren reset` it first"
+                " drops them. Start it with an empty data directory"
             )
         peer = process.peer(through)
         if peer is None:
