@@ -110,7 +110,9 @@ def test_a_queue_shows_what_it_writes_to_the_disk_and_reads_from_it(broker, run)
 
 
 def test_small_messages_are_read_from_segments(broker, run):
-    """Those that were not written to a segment yet need not be read."""
+    """Those that were not written to a segment yet need not be read. Those that are read while a flush appends to their
+    segment are read again.
+    """
     broker.declare_queue("q", durable=True, arguments={"x-queue-mode": "lazy"})
     count = 3_000
     with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
@@ -121,7 +123,7 @@ def test_small_messages_are_read_from_segments(broker, run):
         for _ in range(count):
             assert channel.basic_get("q", auto_ack=True)[0] is not None
     [row] = rows(run, "list_queues", "disk_reads", "disk_writes")
-    assert 0 < row["disk_reads"] <= count
+    assert 0 < row["disk_reads"] <= 2 * count
     assert row["disk_writes"] == count
 
 
