@@ -150,8 +150,8 @@ class ToMessageStore(Contract):
         """From the virtual host: no queue may remove some of the references, so the next start must count them anew."""
 
     @message
-    def detach(self, client: str) -> None:
-        """From a queue that ends in order: its bodies stay."""
+    def detach(self, client: str) -> bool:
+        """From a queue that ends in order: its bodies stay. Answered True when everything it sent before is handled."""
 
     @message
     def close(self) -> bool:

@@ -184,8 +184,9 @@ class MessageStore(Process):
     def on_doubt(self, sender: Sender) -> None:
         self.engine.doubt()
 
-    def on_detach(self, sender: Sender, client: str) -> None:
+    def on_detach(self, sender: Sender, client: str) -> bool:
         self.engine.detach(client)
+        return True
 
     def on_down(self, name: str, reason: ExitReason) -> None:
         if self._engine is not None:

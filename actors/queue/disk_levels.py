@@ -40,6 +40,7 @@ class DiskLevels:
         "_credit",
         "_direct",
         "_direct_safe",
+        "_is_ended",
         "_is_stream",
         "_keeps_numbers",
         "_process",
@@ -68,6 +69,7 @@ class DiskLevels:
         self._process = process
         self._credit = credit
         self._storage = storage
+        self._is_ended = False
         self._is_stream = row.type == STREAM.name
         #: Readers may read the queue by number, so its index keeps the numbers of messages that are gone.
         self._keeps_numbers = row.durable and max_priority is None and not self._is_stream
@@ -130,8 +132,15 @@ class DiskLevels:
 
     # -- what is written ----------------------------------------------------------------------------
 
+    def end(self) -> None:
+        """Send what has gathered, and nothing from now on: the recovery terms say what the disk has."""
+        self.send()
+        self._is_ended = True
+
     def send(self) -> None:
         """Send the journal and the stores what has gathered for them."""
+        if self._is_ended:
+            return
         process, storage, credit = self._process, self._storage, self._credit
         if self.journal.has_gathered:
             gathered = self.journal.take()

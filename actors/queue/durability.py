@@ -352,11 +352,7 @@ class Durability:
         await process.run_blocking(_delete_files, list(self.levels.values()))
 
     async def terminate(self) -> Terms | None:
-        """Write everything where the next start looks for it, and return the terms. The process ends in the same turn.
-
-        Nothing may wait behind the terms: a channel of another node may publish and acknowledge while this one stops.
-        What it changed then would be missing in the terms. If the body of an acknowledged message were removed, the
-        next start would have the message still, and its second acknowledgement could take a body from another queue.
+        """Write everything where the next start looks for it, and return the terms.
 
         None if the queue is not durable, or if the next start has to scan it because entries of its index are lost.
         """
@@ -371,9 +367,12 @@ class Durability:
         levels = {priority: empty_terms(numbering) for priority, numbering in self._levels.numberings.items()}
         levels |= {priority: level.terminate() for priority, level in self.levels.items()}
         terms: Terms = levels[0] if self._max_priority is None else {"levels": levels}
-        self._levels.send()
+        # Channels of other nodes may go on acknowledging. If the body of a message that the terms have were removed,
+        # the next start would have the message again, and its second acknowledgement could remove a body that another
+        # queue shares.
+        self._levels.end()
         self._process.send(self.storage.journal, to_journal.detach(self.number))
-        self._process.send(self.storage.persistent, to_message_store.detach(self.client))
+        await self._process.ask(self.storage.persistent, to_message_store.detach(self.client))
         return None if any(level.has_lost_entries for level in self.levels.values()) else terms
 
 

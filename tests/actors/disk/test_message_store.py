@@ -162,7 +162,7 @@ def test_clean_stop_and_start(system, tmp_path):
     queue, _ = started(system, tmp_path)
     ask(system, queue, "tell", ("write", "q", [(name(1), BODY)]))
     heard(system, queue, 1)
-    ask(system, queue, "tell", ("detach", "q"))
+    assert ask(system, queue, "pass_on", ("detach", "q")) is True
     assert ask(system, queue, "pass_on", ("close",)) is True
     queue, is_clean = started(system, tmp_path, clients=["q"])
     assert is_clean is True
@@ -206,7 +206,7 @@ def test_queue_that_dies_is_counted_anew(system, tmp_path):
     ask(system, queue, "watch", other)
     ask(system, other, "leave")
     await_down(system, queue)
-    ask(system, queue, "tell", ("detach", "q"))
+    assert ask(system, queue, "pass_on", ("detach", "q")) is True
     assert ask(system, queue, "pass_on", ("close",)) is True
     queue, is_clean = started(system, tmp_path, clients=["q"])
     assert is_clean is False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warren.actors.disk.inspection import MessageStoreView
-from warren.amqp.methods import BasicAck, BasicNack, ConfirmSelect
+from warren.amqp.methods import BasicAck, BasicConsume, BasicNack, ConfirmSelect
 
 from ..disk_stage import Publisher, consumer
 from ..stage import PERSISTENT
@@ -111,30 +111,39 @@ def test_a_publish_to_a_terminated_queue_is_refused(stage):
     )
     channel.frames()
     ending = stage.ask(queue.address, "terminate")
-    stage.until(lambda: any(_is_detach(message) for message in stage.mailbox(stage.storage.persistent)))
+    stage.until(
+        lambda: any(
+            type(message) is tuple and message[-1] == ("detach", "1")
+            for message in stage.mailbox(stage.storage.persistent)
+        )
+    )
     channel.publish([b"too late"], props=PERSISTENT)
     ending.answer()
     stage.quiet()
     assert channel.frames() == [BasicNack(2, False, False)]
 
 
-def test_a_queue_ends_in_the_turn_in_which_it_writes_down_what_it_has(stage):
-    """A channel of another node may acknowledge while this one stops. If the queue handled that after it has written
-    down its messages, the next start would have the message again, without its body. And a second acknowledgement
-    would remove the body that another queue shares: that queue lost a confirmed message.
+def test_nothing_reaches_the_disk_after_the_terms_of_a_queue(stage):
+    """A channel of another node may acknowledge while this one stops, after the queue has written down what it has. The
+    next start has that message again, so it must have its body: else the second acknowledgement would remove the body
+    that another queue shares. A confirmed message was lost like that.
     """
     queue, channel = stage.declare(), stage.channel()
     channel.publish([bytes(LARGE)], props=PERSISTENT)
     store = MessageStoreView(stage.actor(stage.storage.persistent))
     stage.until(lambda: sum(store.references().values()) == 1)
+    channel.send(BasicConsume("q", "c", no_ack=False))
+    stage.quiet()
+    durability = queue.actor.durability
     ending = stage.ask(queue.address, "terminate")
-    stage.until(lambda: any(map(_is_detach, stage.mailbox(stage.storage.persistent))))
-    assert not stage.is_alive(queue.address)
-    stage.tell(channel.address, queue.address, "settle", channel.id, "ack", [range(1)])
+    stage.until(
+        lambda: any(
+            type(message) is tuple and message[-1] == ("detach", "1")
+            for message in stage.mailbox(stage.storage.persistent)
+        )
+    )
+    queue.actor.backing.ack([0])
+    durability.send()
     assert ending.answer()["persistent_count"] == 1
     stage.quiet()
     assert sum(store.references().values()) == 1
-
-
-def _is_detach(message):
-    return type(message) is tuple and (message[0] == "detach" or message[-1] == ("detach", "1"))
