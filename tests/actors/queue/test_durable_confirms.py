@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warren.actors.disk.inspection import MessageStoreView
-from warren.amqp.methods import BasicAck, BasicConsume, BasicNack, ConfirmSelect
+from warren.amqp.methods import BasicAck, BasicNack, ConfirmSelect
 
 from ..disk_stage import Publisher, consumer
 from ..stage import PERSISTENT
@@ -132,9 +132,8 @@ def test_nothing_reaches_the_disk_after_the_terms_of_a_queue(stage):
     channel.publish([bytes(LARGE)], props=PERSISTENT)
     store = MessageStoreView(stage.actor(stage.storage.persistent))
     stage.until(lambda: sum(store.references().values()) == 1)
-    channel.send(BasicConsume("q", "c", no_ack=False))
-    stage.quiet()
-    durability = queue.actor.durability
+    backing, durability = queue.actor.backing, queue.actor.durability
+    backing.fetch(1, True)
     ending = stage.ask(queue.address, "terminate")
     stage.until(
         lambda: any(
@@ -142,7 +141,7 @@ def test_nothing_reaches_the_disk_after_the_terms_of_a_queue(stage):
             for message in stage.mailbox(stage.storage.persistent)
         )
     )
-    queue.actor.backing.ack([0])
+    assert backing.ack([0]) == 1
     durability.send()
     assert ending.answer()["persistent_count"] == 1
     stage.quiet()
