@@ -10,7 +10,7 @@ from ..settings import Settings
 from .failure import EX_TEMPFAIL, EX_UNAVAILABLE, CommandFailure
 from .node_client import default_data_dir, full_name
 
-#: Queues that are named; the others are counted.
+#: How many of the queues that are lost are printed by name. Of the others the command prints only how many they are.
 SHOWN_MOST = 20
 
 

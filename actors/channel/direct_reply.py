@@ -27,7 +27,11 @@ REPLY_TO_PREFIX = REPLY_TO + "."
 
 
 def parse_reply_key(name: str) -> tuple[str, str, str]:
-    """The `(system, channel_id, key)` in the name of a reply consumer; empty strings if it is no such name."""
+    """The parts of a reply consumer's name: the short name of its node's system, the channel's id, and the secret key.
+
+    A short name has no dot, but a channel id may have one. Of any other name at least one part is empty or unknown, so
+    no channel is found and the reply is dropped.
+    """
     rest, _, key = name.removeprefix(REPLY_TO_PREFIX).rpartition(".")
     system, _, channel_id = rest.partition(".")
     return system, channel_id, key

@@ -27,7 +27,10 @@ MAX_TEXT, MAX_ITEMS = 255, 1_000
 
 
 class Refusal(NamedTuple):
-    """Why there is no link, as a sentence for a person. `by_peer`: the other side refuses."""
+    """Why two nodes have no link: a code for the nodes, and a sentence that tells an operator the reason and a way out.
+
+    `by_peer` is True if the other node has refused, and False if this one has.
+    """
 
     code: int
     sentence: str

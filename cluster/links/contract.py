@@ -161,15 +161,15 @@ class ToLink(Contract):
 
     @message
     def greet_as(self, identity: Identity) -> None:
-        """From Links: greet with this from now on."""
+        """From Links: later sessions of the link begin with this identity of the node."""
 
     @message
     def watched_by(self, watcher: Address[ToLinkWatcher]) -> None:
-        """From Links: this process follows the link from now on."""
+        """From Links: notify this process, too, whenever the link comes up or breaks."""
 
     @message
     def unwatched_by(self, watcher: Address[ToLinkWatcher]) -> None:
-        """From Links: this process has ended."""
+        """From Links: this process has ended, so do not notify it any more."""
 
     @message
     def hold(self, sends: bool, receives: bool) -> bool:

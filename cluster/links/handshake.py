@@ -49,7 +49,9 @@ class Handshake:
 
     @property
     def reader(self) -> FrameReader:
-        """After the greeting: has what has come behind it."""
+        """The reader of the greeting. The session goes on with it, because it may have received the first frames of the
+        session behind the greeting.
+        """
         return self.side.reader
 
     def advance(self) -> Step | None:

@@ -52,7 +52,11 @@ class Pause:
 
     @seam("pause: what a node does without a lease")
     def step(self, now: float, has_lease: bool, is_declared_down: bool) -> Action | None:
-        """Called at least with every heartbeat; returns what is to be done now."""
+        """Decide what the node has to do now; None if it goes on as it is. The caller does it.
+
+        Called at least with every heartbeat. If that is late, clients stay connected a little longer than `grace`
+        allows. Nothing worse follows, because a node without a lease answers them nothing.
+        """
         if self.stage is Stage.RESTARTING:
             return None
         if is_declared_down and now - self._restarted_at >= RESTART_SECONDS:

@@ -402,7 +402,11 @@ class Replication:
         self._tell(node)
 
     def _find_in_force(self) -> None:
-        """Of a leader: find out how far all members that run have applied the log, and report it to them."""
+        """If this node leads, find the index up to which all running members have applied the log, and tell them.
+
+        A change is answered to its client only when its index is reached. So what was answered is in force on every
+        node that serves clients (CL-31).
+        """
         leading = self.raft.leading
         if leading is None:
             return

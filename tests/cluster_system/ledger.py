@@ -308,7 +308,7 @@ class Ledger:
             return time.monotonic()
 
     def declared(self, queue: str, node: str, sent_at: float) -> None:
-        """The node has answered with declare-ok."""
+        """The node has answered a declare, sent at `sent_at`: every node must know the queue from now on (P6)."""
         with self.lock:
             self._refuse_without_majority(node, sent_at, f"declare-ok for {queue}")
             self._queues[queue] = Presence.PRESENT
