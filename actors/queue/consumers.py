@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import TYPE_CHECKING, Protocol
 
 from ...seams import seam
+from .pending_tags import NOT_PENDING, PendingTags
 
 if TYPE_CHECKING:
     from ...amqp.fields import Table
@@ -33,9 +33,6 @@ UNSENT_LIMIT = 200
 
 #: A consumer and the messages that it gets: start, stop and step into the messages that are shared out.
 Share = tuple["Consumer", int, int, int]
-
-#: The owner of an ack tag that is not pending, so that it differs from None, the owner of messages that basic.get took.
-_NOT_PENDING = object()
 
 
 def joined_pieces(pieces: list[Sequence[int]]) -> list[Sequence[int]]:
@@ -65,7 +62,7 @@ class ChannelRecord:
     #: A `limiter_request` is not answered yet.
     is_grant_requested: bool = False
     #: Ack tag of each unacknowledged message, with its consumer; None: basic.get took the message.
-    pending: dict[int, Consumer | None] = field(default_factory=dict)
+    pending: PendingTags[Consumer | None] = field(default_factory=PendingTags)
     #: The queue's consumers that are this channel's.
     consumers: dict[Consumer, None] = field(default_factory=dict)
     #: Those of them that are set aside, in the order in which that happened.
@@ -81,29 +78,19 @@ class ChannelRecord:
         self.consumers.clear()
         self.set_aside.clear()
 
-    def take_last_pending(self, limit: int) -> list[int]:
-        """Remove the last tags from `pending`, up to `limit`, and return them. They are not counted at their consumers.
-
-        The last ones, because a dict finds them at once; it passes the places of all removed ones to find the first.
-        """
-        pending = self.pending
-        tags = [pending.popitem()[0] for _ in range(min(limit, len(pending)))]
-        tags.reverse()
-        return tags
-
     def take_pending(self, tags: Sequence[int]) -> Sequence[int]:
         """Remove settled tags from `pending` and count them at their consumers. Returns those that were pending."""
-        owners: list[Consumer | object | None] = list(map(self.pending.pop, tags, repeat(_NOT_PENDING)))
+        owners = self.pending.take(tags)
         first = owners[0]
         if owners.count(first) == len(owners):
             if isinstance(first, Consumer):
                 first.unacked -= len(owners)
-            return [] if first is _NOT_PENDING else tags
+            return [] if first is NOT_PENDING else tags
         for owner in owners:
             if isinstance(owner, Consumer):
                 owner.unacked -= 1
-        if _NOT_PENDING in owners:
-            tags = [tag for tag, owner in zip(tags, owners) if owner is not _NOT_PENDING]
+        if NOT_PENDING in owners:
+            tags = [tag for tag, owner in zip(tags, owners) if owner is not NOT_PENDING]
         return tags
 
 

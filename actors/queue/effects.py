@@ -16,7 +16,6 @@ One object serves a replica for its whole life, because most turns of most queue
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class Outbox:
 
     def put_unacked(self, consumer: Consumer, run: DeliveryRun, tags: Sequence[int]) -> None:
         """Put a run whose messages the consumer has to acknowledge under these tags."""
-        consumer.channel.pending.update(zip(tags, repeat(consumer)))
+        consumer.channel.pending.add(tags, consumer)
         self.put(consumer, run)
 
     def forget_channel(self, channel: ChannelRecord) -> None:

@@ -86,7 +86,7 @@ class QueueView:
     def consumers(self) -> Iterator[ConsumerCounts]:
         role = self.queue.role
         for consumer in role.consumers if isinstance(role, Master) else ():
-            held = sum(owner is consumer for owner in consumer.channel.pending.values())
+            held = sum(owner is consumer for owner in consumer.channel.pending.owners())
             yield ConsumerCounts(consumer.tag, consumer.unacked, held)
 
     def delayed_publishes(self, channel_id: str) -> int:

@@ -73,5 +73,5 @@ class Removal:
                 self._durability.send()
             await self._process.next_turn()
         for record in list(self._channels.values()):
-            while record.take_last_pending(most):
+            while record.pending.take_last(most):
                 await self._process.next_turn()

@@ -365,7 +365,7 @@ class Master(Role):
                 if record is None and self.effects.index is not None:
                     self.effects.index.gone("acked", delivery.tags)
                 if record is not None:
-                    record.pending[delivery.tags[0]] = None
+                    record.pending.add(delivery.tags, None)
                 if self.message_expiry.is_uneven and not self.message_expiry.expire():
                     self.dispatch.is_due = True
                 return delivery, len(backing)
@@ -475,7 +475,7 @@ class Master(Role):
     @seam("which messages are requeued when a channel ends")
     def _given_back_by(self, record: ChannelRecord, limit: int) -> list[int]:
         """The numbers of the next messages, up to `limit`, that are requeued because this channel ends."""
-        return record.take_last_pending(limit)
+        return record.pending.take_last(limit)
 
     # -- the queue as a whole -----------------------------------------------------------------------
 
