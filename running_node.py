@@ -20,7 +20,7 @@ from .actors.connection.tls_context import TlsError
 from .actors.control.listener import ControlError
 from .actors.disk.errors import StorageError
 from .actors.membership.clustering import Clustering
-from .actors.membership.contract import MembershipError, StoppedWaiting
+from .actors.membership.contract import AppStopped, MembershipError, StoppedWaiting
 from .actors.node.contract import ToNode, to_node
 from .actors.node.extensions import NO_EXTENSIONS, Extensions
 from .actors.node.operations.registry import OperationError
@@ -94,6 +94,10 @@ class StartInterrupted(Exception):
     """`interrupt` was called before the node was ready."""
 
 
+class AppWasStopped(StartInterrupted):
+    """The run was ended before the node was ready, and another one is to begin whose app is stopped."""
+
+
 class _ProgressWhileRunning(Progress):
     """Passes progress on, and ends the recovery in other threads when the node has ended meanwhile."""
 
@@ -131,7 +135,8 @@ class RunningNode:
     `run_until_interrupted` and during each call that waits for an answer. `on_begin` is called with the node before it
     recovers its data directory, which may take long; `interrupt` ends the recovery with `StartInterrupted`. `progress`
     is notified of the recovery's progress. `limits` are the sizes at which the store begins new files. `is_founder`:
-    see `Clustering`; a node without a `cluster_port` has none.
+    see `Clustering`; a node without a `cluster_port` has none. With `app_stopped` the node is not ready before an
+    operator starts its app; `AppWasStopped` is raised if another run is to begin instead.
     """
 
     def __init__(
@@ -143,6 +148,7 @@ class RunningNode:
         on_begin: Callable[[RunningNode], None] = lambda node: None,
         limits: FileLimits = REAL_FILES,
         is_founder: bool = False,
+        app_stopped: bool = False,
     ):
         self._stop_timeout = settings.stop_timeout / 1000
         #: The operating-system process that runs the node. A process forked from it has a copy of this object but no
@@ -175,8 +181,9 @@ class RunningNode:
                     _ProgressWhileRunning(self._base, progress),
                     limits,
                     clustering,
+                    app_stopped,
                 ),
-                CALL_TIMEOUT if self._claim is None and clustering is None else None,
+                CALL_TIMEOUT if self._claim is None and clustering is None and not app_stopped else None,
             )
         except ListenError as error:
             self._end()
@@ -184,6 +191,9 @@ class RunningNode:
         except StorageError as error:
             self._end()
             raise DataDirUnusable(str(error)) from None
+        except AppStopped:
+            self._end()
+            raise AppWasStopped from None
         except StoppedWaiting:
             self._end()
             raise StartInterrupted from None

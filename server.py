@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import cast
 
-from .actors.node.process import BEGIN_ANEW
+from .actors.node.app import BEGIN_ANEW, BEGIN_STOPPED
 from .actors.resources.contract import MemoryStatus
 from .limits import shown_size
-from .running_node import RunningNode, StartError, StartInterrupted
+from .running_node import AppWasStopped, RunningNode, StartError, StartInterrupted
 from .runtime.errors import ProcessDown
 from .runtime.log_file import LogFile, Period, reopen_log_files
 from .runtime.log_format import JsonFormatter, LineFormatter
@@ -63,7 +63,8 @@ def serve(
 
     `on_ready` is called with the start-up report when the broker accepts connections. `progress` is notified of the
     recovery's progress before that. `limits` are the sizes at which the store begins new files. `is_founder`: see
-    `Clustering`. A node that its cluster has declared down is started again in this process.
+    `Clustering`. A node that its cluster has declared down is started again in this process; so is one whose app an
+    operator stops, and it then waits until the app is started.
 
     Raises `StartError` if the broker cannot start, `ServerDied` if it fails later. A second signal ends the process
     with the exit status 130.
@@ -71,8 +72,9 @@ def serve(
     signals = _Signals()
     # Only the server does this, as below. A program that embeds a broker decides for itself about its heap.
     keep_freed_heap()
-    while _serve_once(settings, on_ready, progress, limits, is_founder, signals):
-        pass
+    app_stopped: bool | None = False
+    while app_stopped is not None:
+        app_stopped = _serve_once(settings, on_ready, progress, limits, is_founder, app_stopped, signals)
 
 
 def _serve_once(
@@ -81,20 +83,33 @@ def _serve_once(
     progress: Progress,
     limits: FileLimits,
     is_founder: bool,
+    app_stopped: bool,
     signals: _Signals,
-) -> bool:
-    """One run of the node; return whether another one is to follow."""
+) -> bool | None:
+    """One run of the node; return whether the app of the next run is stopped, None if there is to be no other run."""
     # What the start makes exists for long. The collector would examine it again and again while it becomes more.
     gc.collect()
     gc.disable()
     try:
         node = RunningNode(
-            settings, thread=False, progress=progress, on_begin=signals.watch, limits=limits, is_founder=is_founder
+            settings,
+            thread=False,
+            progress=progress,
+            on_begin=signals.watch,
+            limits=limits,
+            is_founder=is_founder,
+            app_stopped=app_stopped,
         )
+    except AppWasStopped:
+        return True
     except StartInterrupted:
         log.info("stopped on %s while it was starting", signals.first or "an operator's command")
-        return False
+        return None
     except StartError as error:
+        if app_stopped and not signals.first:
+            # The operator who has started the app gets the reason, and can remove it while the node goes on.
+            log.error("%s cannot start its app: %s", settings.node_name, error)
+            return True
         holder = port_holder(error.port) if error.errno == errno.EADDRINUSE else ""
         if not holder:
             raise
@@ -106,7 +121,7 @@ def _serve_once(
         reason = node.run_until_interrupted()
     except ProcessDown as error:
         raise ServerDied(f"the broker has ended by itself: {error}; the log above has the reason") from error
-    begins_anew = reason == BEGIN_ANEW and not signals.first
+    begins_anew = reason in (BEGIN_ANEW, BEGIN_STOPPED) and not signals.first
     if not begins_anew:
         log.info(
             "stopping on %s: closing all connections; a second signal ends it at once",
@@ -115,7 +130,8 @@ def _serve_once(
     node.stop()
     if not begins_anew:
         log.info("stopped")
-    return begins_anew
+        return None
+    return reason == BEGIN_STOPPED
 
 
 def _examine_once() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -24,7 +25,10 @@ from ..actors.node.operations.registry import OperationError
 from ..settings import Settings
 from .failure import EX_DATAERR, EX_USAGE, CommandFailure
 from .formatters import LISTING_FORMATTERS, MACHINE, Row, cell, dumped, listing
-from .node_client import NodeClient, Target, full_name
+from .node_client import NodeClient, Target, Unreachable, full_name
+
+#: Seconds that a node may take to begin another run, and seconds between two looks.
+NEXT_RUN_SECONDS, NEXT_RUN_CHECK = 300.0, 0.05
 
 #: The options that every command of this kind has, and the root command as well.
 GENERAL_OPTIONS: tuple[Callable[[], click.Option], ...] = (
@@ -109,6 +113,20 @@ class Call:
     def ask(self, operation: str, **arguments: Any) -> Any:
         """Have the node perform an operation."""
         return self.node.call(operation, **arguments)
+
+    def await_next_run(self) -> None:
+        """Return when this run of the node has ended, and the next one answers. Raises Unreachable if none comes."""
+        self.node.await_end()
+        self.node.close()
+        ends = time.monotonic() + (self.timeout or NEXT_RUN_SECONDS)
+        while True:
+            try:
+                self._client = NodeClient(self.target, self.timeout)
+                return
+            except Unreachable:
+                if time.monotonic() > ends:
+                    raise
+                time.sleep(NEXT_RUN_CHECK)
 
     def banner(self, text: str) -> None:
         """A line about what is going to happen (CM-16)."""

@@ -59,7 +59,7 @@ def status_sections(facts: dict[str, Any], unit: str) -> list[tuple[str, list[st
                 f"OS PID: {facts['pid']}",
                 f"OS: {facts['os']}",
                 f"Uptime (seconds): {facts['uptime']}",
-                f"Is running: {'yes' if facts['is_running'] else 'no, it is starting'}",
+                f"Is running: {'yes' if facts['is_running'] else 'no, it is ' + facts['app']}",
                 f"Is under maintenance?: {'true' if facts['is_under_maintenance'] else 'false'}",
                 f"warren version: {facts['warren_version']}",
                 f"RabbitMQ version: {facts['rabbitmq_version']}",
@@ -121,6 +121,21 @@ def _amount(size: int | None, unit: str) -> str:
 def await_startup(call: Call) -> None:
     """Return when the node has started, which may take long after a crash; exit 70 if that takes too long."""
     call.ask("await_startup", timeout=call.timeout)
+
+
+@node_command(SECTION, "Stopping rabbit application on node {node} ...", timeout=300.0)
+def stop_app(call: Call) -> None:
+    """Stop serving clients, and keep the node: it answers commands, and goes on voting in its cluster."""
+    if call.ask("stop_app"):
+        call.await_next_run()
+    call.done()
+
+
+@node_command(SECTION, "Starting node {node} ...", timeout=300.0)
+def start_app(call: Call) -> None:
+    """Serve clients again after `stop_app`; return when the node does. Exit 69 with the reason if it cannot."""
+    call.ask("start_app")
+    call.done()
 
 
 @node_command(SECTION, "Stopping and halting node {node} ...")
@@ -245,6 +260,8 @@ COMMANDS = (
     ping,
     status,
     await_startup,
+    start_app,
+    stop_app,
     stop,
     shutdown,
     server_version,

@@ -136,8 +136,8 @@ class ControlSession(Process):
 
     async def _answer_to(self, name: str, arguments: Mapping[str, Any]) -> None:
         try:
-            is_booting = not await self.ask(self.node, to_node.has_started())
-            outcome = perform(self.operator, name, arguments, is_booting)
+            state = await self.ask(self.node, to_node.app_state())
+            outcome = perform(self.operator, name, arguments, state)
             if isinstance(outcome, AsyncIterator):
                 async for rows in outcome:
                     await self._put_rows(rows)

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from ..node.context import NodeContext
     from ..node.contract import ToNode
 
-#: What a node does in its cluster: look for one, wait for a majority, serve clients, wait for its lease, serve nobody,
-#: or end its app because the cluster has declared it down.
-MembershipStage = Literal["founding", "waiting", "running", "stalled", "paused", "restarting"]
+#: What a node does in its cluster: look for one, vote while its app is stopped, wait for a majority, serve clients,
+#: wait for its lease, serve nobody, or end its app because the cluster has declared it down.
+MembershipStage = Literal["founding", "stopped", "waiting", "running", "stalled", "paused", "restarting"]
 
 
 class MembershipError(ProcessError):
@@ -23,6 +23,10 @@ class MembershipError(ProcessError):
 
 class StoppedWaiting(MembershipError):
     """An operator has stopped the node while it waited for its cluster."""
+
+
+class AppStopped(StoppedWaiting):
+    """The run has ended before its app had started, and another one is to begin whose app is stopped."""
 
 
 class MemberItems(TypedDict):
@@ -114,6 +118,12 @@ class ToMembership(Contract):
     @message
     def give_up(self) -> None:
         """From the node, which an operator stops: have `await_up` raise StoppedWaiting if it waits."""
+
+    @message
+    def hand_over(self) -> bool:
+        """From the node, whose run ends in order and has no clients any more: if it leads, have another voter lead, and
+        have the leader declare this run down at once (CL-48). Answered True when that is done or given up.
+        """
 
     @message
     def serving(self) -> None:

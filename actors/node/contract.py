@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..metadata.info_items import InfoItems
     from ..queue.contract import NeededBodies, Terms, VhostStorage
     from ..resources.contract import DiskStatus, MemoryStatus
+    from .app import AppState
     from .context import NodeContext
     from .extensions import Extensions
 
@@ -75,9 +76,13 @@ class ToNode(Contract):
         progress: Progress = NO_PROGRESS,
         limits: FileLimits = REAL_FILES,
         clustering: Clustering | None = None,
+        app_stopped: bool = False,
     ) -> NodeFacts:
         """From the program that runs the node: start everything. Raises ListenError, TlsError and StorageError, and
         with a `clustering` MembershipError.
+
+        With `app_stopped` the node answers commands at once, and starts the rest when `start_app` comes. An operator
+        may end it before: then it raises StoppedWaiting, or AppStopped for another such run.
 
         With a data directory, that program holds its `claim` until the node has ended.
         """
@@ -117,6 +122,26 @@ class ToNode(Contract):
         """
 
     @message
+    def begin_stopped(self) -> bool:
+        """From operations: have the program end this run of the node, and begin another one whose app is stopped.
+
+        Answered False if the node runs inside a program that embeds it.
+        """
+
+    @message
+    def start_app(self) -> str:
+        """From operations: start the app. Answered when it runs, with an empty text, or with the reason why it cannot
+        start; then the program begins another run whose app is stopped.
+        """
+
+    @message
+    def await_app(self) -> bool:
+        """From Members, before the node becomes a part of its cluster: answered True when the app is wanted.
+
+        Raises StoppedWaiting if the run is to end instead.
+        """
+
+    @message
     def await_end(self) -> str:
         """From the program: answered with the reason when an operator asks the node to stop; the program then stops it.
 
@@ -132,8 +157,8 @@ class ToNode(Contract):
         """From operations: have the program stop the node. Answered False if no program waits in `await_end`."""
 
     @message
-    def has_started(self) -> bool:
-        """From sessions: whether the start is finished."""
+    def app_state(self) -> AppState:
+        """From sessions and operations: whether the app runs, is starting or is stopped."""
 
     @message
     def status(self) -> NodeStatus:

@@ -50,7 +50,6 @@ from ..channel.contract import ToDirectClient, to_direct_client
 from ..channel.direct_client import DirectClient
 from ..connection.contract import to_connection, to_listener
 from ..connection.listener import Listener, ListenError
-from ..connection.tls_context import TlsError
 from ..control.contract import ToControlListener, to_control_listener
 from ..control.listener import ControlError, ControlListener
 from ..disk.disk_retry import Backoff
@@ -59,7 +58,7 @@ from ..events.contract import ToEventHub, to_event_hub
 from ..events.events import watching_exchanges
 from ..events.hub import EventHub
 from ..membership.clustering import Clustering
-from ..membership.contract import MembershipError, ToMembership, to_membership
+from ..membership.contract import StoppedWaiting, ToMembership, to_membership
 from ..metadata.contract import ToMetadata, to_metadata
 from ..metadata.info_items import ConsumerNames, InfoItems, logical_consumers, queue_items, with_shard_items
 from ..metadata.process import Metadata
@@ -79,6 +78,7 @@ from ..resources.contract import (
 )
 from ..resources.disk_monitor import DiskMonitor
 from ..resources.memory_monitor import MemoryMonitor
+from .app import BEGIN_ANEW, BEGIN_STOPPED, App, AppState
 from .context import NodeContext
 from .contract import Listening, NodeFacts, NodeStatus, ToNode, ToQueueSupervisor, ToVhost, to_vhost
 from .extensions import NO_EXTENSIONS, Extensions
@@ -99,9 +99,6 @@ LIST_TIMEOUT = 5.0
 
 #: Seconds until a listener whose address was in use tries again.
 LISTEN_AGAIN_SECONDS = 1.0
-
-#: The reason with which `await_end` is answered if the program is to start the node again.
-BEGIN_ANEW = "begin anew"
 
 QUEUE_MODES = ("default", "lazy")
 
@@ -130,9 +127,10 @@ class NodeSupervisor(Process):
         progress: Progress = NO_PROGRESS,
         limits: FileLimits = REAL_FILES,
         clustering: Clustering | None = None,
+        app_stopped: bool = False,
     ) -> NodeFacts:
         self.settings = settings
-        self.is_started = False
+        self.app = App(self, app_stopped)
         self.started_at = self.wall_clock()
         self.listening: list[Listening] = []
         #: The program's unanswered `await_end`.
@@ -182,15 +180,26 @@ class NodeSupervisor(Process):
             await self.ask(self.disk_monitor, to_disk_monitor.start(self.context, memory["total"]))
         await self._listen_for_commands()
         try:
-            if clustering is not None and self.members is not None:
-                await self.ask(self.members, to_membership.start(self.context, self.myAddress, clustering.is_founder))
-            await self.ask(self.metadata, to_metadata.start(self.context, self.myAddress))
-        except StorageError:
-            self.stop("cannot use its data directory")
+            facts = await self._start_app(clustering, memory)
+        except ProcessError as error:
+            self.app.failed(error)
+            self.stop("cannot start")
+            if self.app.is_ending and isinstance(error, StoppedWaiting):
+                raise self.app.end_of_run() from None
             raise
-        except MembershipError:
-            self.stop("cannot become a member of a cluster")
-            raise
+        self.app.started()
+        if self.members is not None:
+            self.send(self.members, to_membership.serving())
+        return facts
+
+    async def _start_app(self, clustering: Clustering | None, memory: MemoryStatus) -> NodeFacts:
+        """Start everything that clients need, when the app is wanted."""
+        settings = self.settings
+        if clustering is not None and self.members is not None:
+            await self.ask(self.members, to_membership.start(self.context, self.myAddress, clustering.is_founder))
+        else:
+            await self.app.until_wanted()
+        await self.ask(self.metadata, to_metadata.start(self.context, self.myAddress))
         await self._create_defaults()
         self.direct: Address[ToDirectClient] = self._create(DirectClient)
         self.send(self.direct, to_direct_client.start(self.context))
@@ -200,9 +209,6 @@ class NodeSupervisor(Process):
         for listener, sibling in zip(self.listeners, reversed(self.listeners)):
             if listener is not sibling:
                 self.send(listener, to_listener.sibling(sibling))
-        self.is_started = True
-        if self.members is not None:
-            self.send(self.members, to_membership.serving())
         return {
             "node_name": settings.node_name,
             "host": host,
@@ -245,7 +251,6 @@ class NodeSupervisor(Process):
                 try:
                     records.append(first_user(settings, self.random_bytes(SALT_BYTES)))
                 except SettingsError as error:
-                    self.stop("the first user has no password")
                     raise NodeError(str(error)) from None
             vhosts = list(self.routing.vhosts())
         if records or definitions.user(settings.default_user) is not None:
@@ -255,11 +260,7 @@ class NodeSupervisor(Process):
 
     async def _listen(self, port: int, tls: bool) -> tuple[str, int]:
         listener: Address[ToListener] = self.createActor(Listener)
-        try:
-            host, port = await self.ask(listener, to_listener.start(self.context, self.settings.host, port, tls))
-        except (ListenError, TlsError):
-            self.stop("cannot listen")
-            raise
+        host, port = await self.ask(listener, to_listener.start(self.context, self.settings.host, port, tls))
         self.listeners.append(listener)
         self.listening.append({"host": host, "port": port, "tls": tls})
         self.monitor(listener, Listener.__name__)
@@ -295,6 +296,9 @@ class NodeSupervisor(Process):
             self.demonitor(("vhost", name))
             with suppress(ProcessDown):
                 await self.ask(address, to_vhost.terminate())
+        if self.members is not None:
+            with suppress(ProcessDown):
+                await self.ask(self.members, to_membership.hand_over())
         self.stop(reason)
         return True
 
@@ -321,6 +325,20 @@ class NodeSupervisor(Process):
             self.reply(waiting, True)
         self.awaiting_anew.clear()
         self.on_request_stop(sender, BEGIN_ANEW)
+
+    def on_begin_stopped(self, sender: Sender) -> bool:
+        log.info("%s stops its app on an operator's command; `warren start_app` starts it", self.settings.node_name)
+        return self.on_request_stop(sender, BEGIN_STOPPED)
+
+    def on_start_app(self, sender: Sender) -> None:
+        self.app.start(sender)
+
+    async def on_await_app(self, sender: Sender) -> bool:
+        await self.app.until_wanted()
+        return True
+
+    def on_app_state(self, sender: Sender) -> AppState:
+        return self.app.state
 
     def on_await_anew(self, sender: Sender) -> None:
         if self.begins_anew:
@@ -375,18 +393,17 @@ class NodeSupervisor(Process):
             self.awaiting_end.append(sender)
 
     def on_request_stop(self, sender: Sender, reason: str) -> bool:
-        if self.is_started and not self.awaiting_end:
+        if self.app.is_running and not self.awaiting_end:
             return False
         self.stop_reason = reason
-        if not self.is_started and self.members is not None:
-            self.send(self.members, to_membership.give_up())
+        if not self.app.is_running:
+            self.app.end(reason)
+            if self.members is not None:
+                self.send(self.members, to_membership.give_up())
         for waiting in self.awaiting_end:
             self.reply(waiting, reason)
         self.awaiting_end.clear()
         return True
-
-    def on_has_started(self, sender: Sender) -> bool:
-        return self.is_started
 
     def on_down(self, name: str | tuple[str, str], reason: ExitReason) -> None:
         if isinstance(name, tuple):

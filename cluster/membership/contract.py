@@ -38,6 +38,10 @@ class ToMembers(ToMembership, ToLinkWatcher, ToConsensusWatcher):
         """
 
     @message
+    def ended(self, node: str, incarnation: str) -> bool:
+        """To the leader, from a member that stops in order: this run has ended. Answered True."""
+
+    @message
     def grant(self, asked_at: float, seconds: float) -> None:
         """From the leader: a lease of so many seconds from the moment of this question (CL-51)."""
 

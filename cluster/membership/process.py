@@ -4,6 +4,7 @@ The start of a node goes through these stages (CL-38, CL-41); `await_up` is the 
 end of them:
 
     founding    the node has no cluster: it asks the nodes of its list until `Founding` decides (`seeking`)
+    stopped     its app is stopped: if it is a member, it votes and follows the log
     waiting     it is a member, and waits until the cluster declares this run of it up
     running     it is up
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +38,7 @@ from ...runtime.contract import Address, Sender
 from ...runtime.coroutines import ReplyHandle
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.process import Process
+from ...runtime.signal import Signal
 from ...version import __version__
 from ..links.admission import NO_MEMBER
 from ..links.contract import Facts, Membership, ToLinks, to_links
@@ -66,6 +69,9 @@ STOOD_STILL_SECONDS = 4 * HEARTBEAT_SECONDS
 
 #: Seconds for which the other members must refuse a node that starts until it stops.
 REMOVED_SECONDS = 5.0
+
+#: Seconds that a node which stops in order waits for another leader, and for that one's answer.
+HAND_OVER_SECONDS = 2.0
 
 #: Seconds that a listing waits for a member.
 STATUS_SECONDS = 5.0
@@ -101,6 +107,8 @@ class Members(Process):
         self.pause: Pause | None = None
         self.leader: str | None = None
         self.term = 0
+        #: Is woken when the leader or the term has changed.
+        self.led = Signal(self)
         self.verdicts: Verdicts | None = None
         self.is_judging = False
         #: Whether a beat waits for the status of the consensus.
@@ -108,6 +116,8 @@ class Members(Process):
         #: When the last beat was.
         self.beat_at = self.now()
         self.has_been_up = False
+        #: Whether an operator wants the app of this run to serve clients.
+        self.wants_up = False
         #: Since when most other members refuse this node, because they do not list it.
         self.refused_since: float | None = None
         self.is_given_up = False
@@ -280,10 +290,18 @@ class Members(Process):
         self.send(self.metadata, to_cluster_metadata.watch_consensus(self.myAddress))
         await self.seeking.until_member()
         self.founding = None
-        self.stage = "waiting"
         self.show_membership()
+        await self.until_wanted()
+        self.stage = "waiting"
         await self._until_up()
         return True
+
+    async def until_wanted(self) -> None:
+        """Return when the app of the node is not stopped. Raises StoppedWaiting if the run is to end instead."""
+        before, self.stage = self.stage, "stopped"
+        await self.ask(self.node, to_node.await_app())
+        self.stage = before
+        self.wants_up = True
 
     async def on_question(self, sender: Sender, report: ReportFields) -> ReportFields:
         asked = Report(*report)
@@ -410,10 +428,12 @@ class Members(Process):
         missing = [name for name in nodes if name not in here]
         if not missing:
             return "waiting for a leader of the cluster"
-        return (
+        refusing = {self.refusals[name] for name in missing if NO_MEMBER in self.refusals.get(name, "")}
+        text = (
             f"waiting for a majority of the cluster: {len(here)} of {len(nodes)} (have {', '.join(here)}; missing"
             f" {', '.join(missing)})"
         )
+        return "; ".join([text, *sorted(refusing)])
 
     # -- beats ---
 
@@ -428,7 +448,8 @@ class Members(Process):
         self.is_beating = False
         self.has_vote = self.name in status["voters"] or len(status["voters"]) >= MOST_VOTERS
         now = self.now()
-        heartbeat = to_members.heartbeat(self.name, self.incarnation, not self.has_been_up, now, status["applied"])
+        wants_up = self.wants_up and not self.has_been_up
+        heartbeat = to_members.heartbeat(self.name, self.incarnation, wants_up, now, status["applied"])
         for node in self.nodes:
             peer = None if node == self.name else self.peer(node)
             if peer is not None:
@@ -454,7 +475,7 @@ class Members(Process):
         may_grant = verdicts.granter.may_grant(now, self.contact) and applied >= self._due(now)
         if may_grant and row.incarnation == incarnation:
             self.send(address, to_members.grant(asked_at, verdicts.granter.grant(node, now)))
-        if wants_up:
+        if wants_up or not verdicts.has_waited:
             self._judge()
 
     def on_grant(self, sender: Sender, asked_at: float, seconds: float) -> None:
@@ -467,6 +488,7 @@ class Members(Process):
         if (leader, term) != (self.leader, self.term):
             log.info("%s", f"{leader} leads the cluster in term {term}" if leader else "the cluster has no leader")
         self.leader, self.term = leader, term
+        self.led.wake_all()
         self.contact = 0.0
         self.committed.clear()
         self.verdicts = None
@@ -494,6 +516,7 @@ class Members(Process):
         if self.verdicts is None or self.is_judging:
             return
         nodes = self.nodes
+        self.verdicts.wants_up = self.wants_up
         judgement = self.verdicts.judge(
             {name: node.incarnation or None for name, node in nodes.items()}, self.detector, self.now()
         )
@@ -502,7 +525,7 @@ class Members(Process):
         up = tuple(self._as_up(nodes[name], incarnation) for name, incarnation in judgement.up)
         reasons = self.detector.lost(self.now())
         for name, incarnation in judgement.down:
-            log.warning("%s is down: %s", name, reasons.get(name, f"its run {incarnation} has ended"))
+            log.warning("%s is down: %s", name, self.verdicts.reason(name, incarnation, reasons.get(name)))
         for node in up:
             log.info("%s is up", node.name)
         self.is_judging = True
@@ -563,6 +586,25 @@ class Members(Process):
                 log.info("%s belongs to the majority again, after it was %s", self.name, was.value)
             case Stage.RESTARTING:
                 pass
+
+    async def on_hand_over(self, sender: Sender) -> bool:
+        # The cluster is about to declare this run down, which is no reason to begin another one.
+        self.pause = None
+        if self.leader == self.name and len(self.nodes) > 1:
+            await self.ask(self.metadata, to_cluster_metadata.transfer_leadership(None))
+            with suppress(ProcessTimeout):
+                await self.led.wait_for(lambda: self.leader not in (None, self.name), HAND_OVER_SECONDS)
+        leader = None if self.leader is None else self.peer(self.leader)
+        if leader is not None:
+            with suppress(ProcessDown, ProcessTimeout):
+                await self.ask(leader, to_members.ended(self.name, self.incarnation), HAND_OVER_SECONDS)
+        return True
+
+    def on_ended(self, sender: Sender, node: str, incarnation: str) -> bool:
+        if self.verdicts is not None:
+            self.verdicts.ended(node, incarnation)
+            self._judge()
+        return True
 
     def on_serving(self, sender: Sender) -> None:
         self.is_serving = True

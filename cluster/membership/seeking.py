@@ -50,6 +50,7 @@ class Seeking:
             # It had decided to found, and was stopped before its log began.
             await self._begin()
             return
+        await process.until_wanted()
         process.founding = Founding(
             process.name, identity.node_id, await self._names(), identity.promised, self._is_founder
         )

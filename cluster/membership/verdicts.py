@@ -33,12 +33,17 @@ class Verdicts:
         self._incarnation = incarnation
         self._net_ticktime = net_ticktime
         self._began = now
-        self._has_waited = False
+        #: Whether this leader has heard from everybody, or has waited long enough.
+        self.has_waited = False
         self.granter = Granter(now, net_ticktime)
         #: The run of each member that has sent something to this leader, and whether it waits to be declared up.
         self._seen: dict[str, tuple[str, bool]] = {}
         #: The rows of the last judgement.
         self._rows: dict[str, str | None] = {}
+        #: Runs that have ended in order, as they have announced themselves.
+        self._ended: set[tuple[str, str]] = set()
+        #: Whether this node itself is to be declared up: an operator may have stopped its app.
+        self.wants_up = True
 
     def heard(self, node: str, incarnation: str, wants_up: bool) -> None:
         """A heartbeat of this run has come.
@@ -48,20 +53,31 @@ class Verdicts:
         """
         self._seen[node] = (incarnation, wants_up)
 
+    def ended(self, node: str, incarnation: str) -> None:
+        """This run has no clients and no queues any more, and ends in order: it needs no lease."""
+        self._ended.add((node, incarnation))
+        self._seen.setdefault(node, (incarnation, False))
+
+    def reason(self, node: str, incarnation: str, lost: str | None) -> str:
+        """Why this run is down, for people; `lost` is what the failure detector says of the node."""
+        if (node, incarnation) in self._ended:
+            return "it has stopped in order"
+        return lost or f"its run {incarnation} has ended"
+
     def gone(self, node: str) -> None:
         """The link to this node has ended: which run of it comes next is not known."""
         self._seen.pop(node, None)
 
     def is_waiting(self, members: Iterable[str], detector: FailureDetector, now: float) -> bool:
         """Whether this leader has not yet heard from everybody."""
-        if not self._has_waited:
+        if not self.has_waited:
             missing = [
                 node
                 for node in members
                 if node != self._node and node not in self._seen and not detector.is_dead(node, now)
             ]
-            self._has_waited = not missing or now - self._began >= self._net_ticktime
-        return not self._has_waited
+            self.has_waited = not missing or now - self._began >= self._net_ticktime
+        return not self.has_waited
 
     @seam("verdicts: who is down and who is up")
     def judge(self, rows: Mapping[str, str | None], detector: FailureDetector, now: float) -> Judgement | None:
@@ -72,7 +88,9 @@ class Verdicts:
         lost = detector.lost(now)
         down, up = [], []
         for node, incarnation in sorted(rows.items()):
-            seen, wants_up = (self._incarnation, True) if node == self._node else self._seen.get(node, ("", False))
+            seen, wants_up = self._seen.get(node, ("", False))
+            if node == self._node:
+                seen, wants_up = self._incarnation, self.wants_up
             if seen and seen != incarnation:
                 if incarnation is not None:
                     # Another run of the node answers, so the one in the row has ended.
@@ -92,4 +110,5 @@ class Verdicts:
 
     @seam("verdicts: who is lost")
     def _is_lost(self, node: str, detector: FailureDetector, now: float) -> bool:
-        return detector.is_dead(node, now) or self.granter.has_ended(node, now)
+        has_ended = (node, self._rows.get(node)) in self._ended
+        return has_ended or detector.is_dead(node, now) or self.granter.has_ended(node, now)

@@ -34,6 +34,7 @@ ELSEWHERE = {
     "start": "tests/cli/test_start.py",
     "stop": "tests/cli/test_node_commands.py, because a command does not stop the broker of another program",
     "shutdown": "tests/cli/test_operating.py, for the same reason",
+    "stop_app": "tests/cluster_system/test_apps.py, for the same reason",
     "store verify": "tests/cli/test_store.py, with the directory of a broker that has ended",
     "simulate": "tests/simulation/test_command.py, and below those of the pages with fewer schedules",
     "perf-test": "tests/perf_test, and below those of the pages for a shorter time",

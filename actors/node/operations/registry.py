@@ -29,6 +29,7 @@ from ....runtime.errors import ProcessError
 if TYPE_CHECKING:
     from ....runtime.contract import Address
     from ....runtime.process import Process
+    from ..app import AppState
     from ..context import NodeContext
     from ..contract import ToNode
 
@@ -38,6 +39,12 @@ ErrorKind = Literal["usage", "data", "no_user", "unavailable", "software", "time
 
 #: Seconds that an operation waits for a process. One that does not answer has no row, or a row with its name alone.
 ANSWER_SECONDS = 5.0
+
+#: What a command that needs the app answers if the app does not run: the end of the text.
+WAY = {
+    "starting": ", which is still starting. Wait for it with 'warren await_startup'.",
+    "stopped": ". Start it with 'warren start_app'.",
+}
 
 #: A piece of a listing.
 Rows = list[dict[str, Any]]
@@ -102,11 +109,11 @@ def operation(while_booting: bool = False) -> Callable[[Function], Function]:
 _FORWARD: dict[str, Any] = {"Operator": Operator, "AsyncIterator": AsyncIterator, "Rows": Rows}
 
 
-def perform(operator: Operator, name: str, arguments: Mapping[str, Any], is_booting: bool = False) -> Any:
+def perform(operator: Operator, name: str, arguments: Mapping[str, Any], state: AppState = "running") -> Any:
     """Begin an operation and return its coroutine, or its asynchronous iterator.
 
-    Raises OperationError if there is no such operation, if its arguments do not fit, or if it has to wait until the
-    node has started.
+    Raises OperationError if there is no such operation, if its arguments do not fit, or if it needs the app to run and
+    the app is in another `state`.
     """
     found = OPERATIONS.get(name)
     if found is None:
@@ -121,12 +128,9 @@ def perform(operator: Operator, name: str, arguments: Mapping[str, Any], is_boot
     missing = sorted(found.hints.keys() - arguments.keys() - found.optional)
     if missing:
         raise OperationError("usage", f"{name} needs the argument '{missing[0]}'")
-    if is_booting and not found.while_booting:
-        raise OperationError(
-            "usage",
-            "this command requires the 'warren' app to be running on the target node, which is still starting. "
-            "Wait for it with 'warren await_startup'.",
-        )
+    if state != "running" and not found.while_booting:
+        text = f"this command requires the 'warren' app to be running on the target node{WAY[state]}"
+        raise OperationError("usage", text)
     return found.function(operator, **arguments)
 
 

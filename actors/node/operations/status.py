@@ -16,6 +16,9 @@ from ..contract import to_node
 from .registry import OperationError, Operator, Rows, operation
 from .watching import log_files
 
+#: The refusal of a node that no program waits for.
+EMBEDDED = "this node is embedded in a program, which alone can stop it"
+
 #: Seconds between two looks of `await_startup`.
 STARTUP_CHECK = 0.1
 
@@ -29,14 +32,14 @@ async def ping(operator: Operator) -> bool:
 @operation(while_booting=True)
 async def is_booting(operator: Operator) -> bool:
     """Whether the node is still recovering its data directory."""
-    return not await operator.process.ask(operator.node, to_node.has_started())
+    return await operator.process.ask(operator.node, to_node.app_state()) == "starting"
 
 
 @operation(while_booting=True)
 async def await_startup(operator: Operator, *, timeout: float = 300.0) -> bool:
     """Return when the node has started."""
     deadline = operator.process.now() + timeout
-    while not await operator.process.ask(operator.node, to_node.has_started()):
+    while await operator.process.ask(operator.node, to_node.app_state()) != "running":
         if operator.process.now() > deadline:
             raise OperationError("software", "Error: timed out while waiting for the node to start")
         await operator.process.sleep(STARTUP_CHECK)
@@ -47,8 +50,31 @@ async def await_startup(operator: Operator, *, timeout: float = 300.0) -> bool:
 async def stop(operator: Operator, *, reason: str = "stop") -> int:
     """Stop the node cleanly, and return the number of its operating-system process, which then ends."""
     if not await operator.process.ask(operator.node, to_node.request_stop(reason)):
-        raise OperationError("unavailable", "this node is embedded in a program, which alone can stop it")
+        raise OperationError("unavailable", EMBEDDED)
     return os.getpid()
+
+
+@operation(while_booting=True)
+async def stop_app(operator: Operator) -> bool:
+    """Stop everything that serves clients, and keep the node (CM-41).
+
+    Returns whether it has to stop: this session then ends, and the node answers commands again when its app has
+    stopped.
+    """
+    if await operator.process.ask(operator.node, to_node.app_state()) == "stopped":
+        return False
+    if not await operator.process.ask(operator.node, to_node.begin_stopped()):
+        raise OperationError("unavailable", EMBEDDED)
+    return True
+
+
+@operation(while_booting=True)
+async def start_app(operator: Operator) -> bool:
+    """Start what serves clients, and return when it does (CM-40)."""
+    failure = await operator.process.ask(operator.node, to_node.start_app())
+    if failure:
+        raise OperationError("unavailable", failure)
+    return True
 
 
 @operation(while_booting=True)
@@ -61,8 +87,10 @@ async def status(operator: Operator) -> dict[str, Any]:
     connections = await process.ask(operator.node, to_node.connections())
     vhosts = context.routing.vhosts()
     disk = node["disk"]
+    state = await process.ask(operator.node, to_node.app_state())
     return {
-        "is_running": await process.ask(operator.node, to_node.has_started()),
+        "is_running": state == "running",
+        "app": state,
         "uptime": int(process.wall_clock() - node["started_at"]),
         "alarms": [{"node": context.node_name, "resource": source, "type": "resource_limit"} for source in alarms],
         "listeners": [

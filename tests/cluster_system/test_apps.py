@@ -1,0 +1,117 @@
+"""Nodes whose app is stopped and started, as RabbitMQ's operators do (CM-40, CM-41), on real processes."""
+
+from __future__ import annotations
+
+from socket import create_server
+
+import pytest
+
+from warren.amqp import methods as m
+from warren.tests.behaviour.wire import Client
+from warren.tests.cluster_system.nodes import single_warren, wait_for, warren_cluster
+
+NEEDS_APP = "this command requires the 'warren' app to be running on the target node. Start it with 'warren start_app'."
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A broker without a cluster."""
+    with single_warren(tmp_path_factory.mktemp("alone")) as nodes:
+        nodes.start()
+        yield nodes["warren@n1"]
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory):
+    with warren_cluster(tmp_path_factory.mktemp("trio"), 3) as nodes:
+        nodes.start()
+        yield nodes
+
+
+def declared(node, queue, passive=False):
+    client = Client(node.url, timeout=60.0)
+    try:
+        client.channel().call(m.QueueDeclare(queue=queue, durable=True, passive=passive))
+    finally:
+        client.abort()
+
+
+def test_a_node_whose_app_is_stopped_keeps_its_process_and_answers_commands(alone, command):
+    declared(alone, "orders")
+    pid = alone.process.pid
+    client = Client(alone.url, timeout=60.0)
+    client.channel()
+    stopped = command(alone, "stop_app")
+    assert (stopped.code, stopped.out) == (0, f"Stopping rabbit application on node {alone.name} ...\n"), stopped.err
+    assert client.wait(0, m.ConnectionClose).method.reply_code == 320
+    client.abort()
+    assert not alone.serves()
+    assert alone.process.pid == pid and alone.process.poll() is None
+
+    assert command(alone, "ping").code == 0
+    status = command.json(alone, "status")
+    assert (status["is_running"], status["app"], status["pid"], status["listeners"]) == (False, "stopped", pid, [])
+    assert "Is running: no, it is stopped" in command(alone, "status").out
+    refused = command(alone, "list_queues")
+    assert refused.code == 64 and NEEDS_APP in refused.err
+    assert command(alone, "stop_app").code == 0, "a second time is success"
+
+    started = command(alone, "start_app")
+    assert (started.code, started.out) == (0, f"Starting node {alone.name} ...\n"), started.err
+    declared(alone, "orders", passive=True)
+    assert alone.process.pid == pid
+    assert command(alone, "start_app").code == 0, "a second time is success"
+
+
+def test_a_boot_that_fails_gives_its_reason_and_keeps_the_node(alone, command):
+    command(alone, "stop_app")
+    with create_server(("127.0.0.1", alone.port)):
+        failed = command(alone, "start_app")
+    assert failed.code == 69 and f"cannot listen on 127.0.0.1:{alone.port}" in failed.err
+    wait_for("the node to answer again", lambda: command(alone, "ping").code == 0)
+    assert command.json(alone, "status")["app"] == "stopped"
+    assert command(alone, "start_app").code == 0
+    assert alone.serves()
+
+
+def await_running(command, node, *expected):
+    """Wait until `node` counts these as running, and no others."""
+    names = [each.name for each in expected]
+    wait_for(f"{names} to run", lambda: command.json(node, "cluster_status")["running_nodes"] == names)
+
+
+def test_a_member_whose_app_is_stopped_counts_as_down_and_goes_on_voting(trio, command):
+    """Its vote keeps the cluster alive when another node dies."""
+    first, second, third = trio
+    declared(third, "at home on the third")
+    assert command(third, "stop_app").code == 0
+    for node in trio:
+        await_running(command, node, first, second)
+    assert command.json(third, "cluster_status")["metadata"]["stage"] == "stopped"
+
+    trio.kill(second.name)
+    await_running(command, first, first)
+    declared(first, "with the vote of the third")
+
+    assert command(third, "start_app").code == 0
+    declared(third, "at home on the third", passive=True)
+    declared(third, "with the vote of the third", passive=True)
+    trio.start_node(second.name)
+    second.wait_ready()
+
+
+def test_a_leader_that_stops_hands_over_before_it_ends(trio, command):
+    """CL-48: nobody has to find out that it is gone, and no election has to begin by a timeout."""
+    leader = trio[command.json(trio["warren@n1"], "cluster_status")["metadata"]["leader"]]
+    others = [node for node in trio if node is not leader]
+    begin = {node.name: len(node.log.read_text()) for node in others}
+    trio.stop_node(leader.name)
+    logs = {node.name: node.log.read_text()[begin[node.name] :] for node in others}
+    new = command.json(others[0], "cluster_status")["metadata"]["leader"]
+    assert new in logs
+    said = logs[new]
+    assert said.index(f"{new} leads the cluster in term") < said.index(f"link to {leader.name} is down")
+    await_running(command, trio[new], *others)
+    assert f"{leader.name} is down: it has stopped in order" in trio[new].log.read_text()[begin[new] :]
+    trio.start_node(leader.name)
+    leader.wait_ready()
