@@ -34,6 +34,11 @@ def system_of(address: ActorAddress) -> str:
     return str(address.addressDetails).partition("/")[0]
 
 
+def is_elsewhere(address: ActorAddress, here: ActorAddress) -> bool:
+    """Whether the actor at `address` belongs to another system than the one at `here`."""
+    return system_of(address) != system_of(here)
+
+
 def node_of(system: str) -> str:
     """The node of which the system of that name is one run."""
     return system.rpartition("-")[0]

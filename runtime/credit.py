@@ -36,6 +36,11 @@ DEFAULT_PAIR = (400, 200)
 #: The pair of a queue with its journal and its message stores: the default of `msg_store_credit_disc_bound`.
 STORE_PAIR = (4000, 800)
 
+#: How many times as much credit the processes of two nodes give each other as those of one. A message takes many times
+#: as long to the other node and back, and each frame on the way costs as much as dozens of small messages. With this
+#: credit a frame has so many of them that a queue on another node takes 100-byte messages as fast as one on this node.
+ACROSS_LINKS = 4
+
 #: The credit with a peer that is not credited.
 UNLIMITED = 1 << 62
 
@@ -58,6 +63,11 @@ def check_pair(pair: object, key: str) -> Pair:
         f"{key}: {pair!r} is not a pair of integers {{InitialCredit, MoreCreditAfter}}"
         " with 0 < MoreCreditAfter <= InitialCredit, nor {0, 0} for no crediting"
     )
+
+
+def pair_across_links(pair: Pair) -> Pair:
+    """The pair of two processes of different nodes, where processes of one node have `pair`."""
+    return (pair[0] * ACROSS_LINKS, pair[1] * ACROSS_LINKS)
 
 
 class _BlockClock:

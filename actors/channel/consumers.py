@@ -33,7 +33,9 @@ from ...routing.arguments import cancels_on_failover, check_consumer_arguments, 
 from ...routing.phrases import generated_name, queue_phrase
 from ...routing.queue_types import STREAM
 from ...routing.rows import QueueRow
+from ...runtime.address import is_elsewhere
 from ...runtime.contract import Address, Message
+from ...runtime.credit import ACROSS_LINKS
 from ...runtime.errors import ProcessDown
 from ...runtime.process import Process
 from ...seams import seam
@@ -55,6 +57,12 @@ _DELIVER_IDS = b"\x00\x3c\x00\x3c"
 
 #: Pairs of head and tail that a consumer keeps; routing keys that never repeat would otherwise pile up.
 HEADS_KEPT = 512
+
+#: Deliveries on the socket of which a queue learns at once (FC-32); fewer are counted until there are as many.
+NOTICE_STEP = 50
+
+#: The same for a queue on another node, where each notice is a frame, or a part of one.
+NOTICE_STEP_ACROSS_LINKS = NOTICE_STEP * ACROSS_LINKS
 
 
 class DeliveryHead(NamedTuple):
@@ -79,6 +87,8 @@ class ChannelConsumer:
     exclusive: bool
     prefetch: int
     arguments: Table
+    #: Its queue learns of so many deliveries at once that they are written to the socket.
+    notice_step: int
     #: `starting` until consume-ok, `ending` from basic.cancel on.
     stage: Literal["starting", "running", "ending"] = "starting"
     #: Counts the restarts of its queue, so that an attempt to register it again notices a later one.
@@ -185,7 +195,14 @@ class ChannelConsumers:
         check_consumer_arguments(row, method.arguments)
         shards = self._queues.shards(row)
         consumer = ChannelConsumer(
-            tag, row.queue_id, row, method.no_ack, method.exclusive, self.prefetch, method.arguments
+            tag,
+            row.queue_id,
+            row,
+            method.no_ack,
+            method.exclusive,
+            self.prefetch,
+            method.arguments,
+            self._notice_step(row),
         )
         if shards:
             self._check_alone(consumer)
@@ -208,6 +225,9 @@ class ChannelConsumers:
             for arguments in early:
                 self.deliver(*arguments)
 
+    def _notice_step(self, row: QueueRow) -> int:
+        return NOTICE_STEP_ACROSS_LINKS if is_elsewhere(row.address, self._process.myAddress) else NOTICE_STEP
+
     async def _consume_from(self, consumer: ChannelConsumer, shards: Sequence[QueueRow]) -> None:
         """Register the consumer of a sharded queue at each shard. Raise AmqpError if one refuses it (FC-93)."""
         parts = consumer.parts = {}
@@ -216,7 +236,9 @@ class ChannelConsumers:
             self._limiter.share(queue_ids, consumer.prefetch, self._deliveries.next_tag)
         try:
             for shard in shards:
-                part = replace(consumer, queue_id=shard.queue_id, row=shard, parts=None)
+                part = replace(
+                    consumer, queue_id=shard.queue_id, row=shard, notice_step=self._notice_step(shard), parts=None
+                )
                 parts[shard.queue_id] = part
                 await self._queues.ask(shard, self._consume_message(part), is_watched=True)
                 part.stage = "running"
@@ -462,7 +484,7 @@ class ChannelConsumers:
                     UnackedRun(first, deliveries.unacked.source(queue_id), tag, tags, self._process.now())
                 )
             total += count
-        self._output.notices.append((address, queue_id, self._config.channel_id, total))
+        self._output.notices.append((address, queue_id, self._config.channel_id, total, consumer.notice_step))
         if self._limiter.limit is not None or self._limiter.shared:
             self._limiter.delivered(queue_id, total, 0 if consumer.no_ack else total)
 

@@ -48,9 +48,10 @@ class FetchedMessage(NamedTuple):
     messages_left: int
 
 
-#: Counts the deliveries of one queue in an `output`: `(queue, queue id, channel id, deliveries)`. The queue gets `sent`
-#: when they are on the socket (FC-32). A plain tuple, because a NamedTuple costs 0.2 µs more for each delivery batch.
-DeliveryNotice = tuple[Address["ToQueue"], str, str, int]
+#: Counts the deliveries of one queue in an `output`: `(queue, queue id, channel id, deliveries, step)`. The queue gets
+#: `sent` when at least `step` deliveries are on the socket (FC-32). A plain tuple, because a NamedTuple costs 0.2 µs
+#: more for each delivery batch.
+DeliveryNotice = tuple[Address["ToQueue"], str, str, int, int]
 
 #: Publish numbers `(first, last)`, both included.
 ConfirmRange = tuple[int, int]

@@ -17,8 +17,9 @@ from ...amqp.errors import AmqpError
 from ...routing.phrases import no_queue, queue_locked, queue_unavailable
 from ...routing.rows import QueueRow
 from ...routing.shards import shards_of
+from ...runtime.address import is_elsewhere
 from ...runtime.contract import Message
-from ...runtime.credit import CreditFlow
+from ...runtime.credit import CreditFlow, pair_across_links
 from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
@@ -151,6 +152,9 @@ class QueueLinks:
             known = None
         if known is None:
             self.rows[row.queue_id] = row
+            if is_elsewhere(row.address, self._process.myAddress):
+                pair = pair_across_links(self._context.settings.credit_flow_default_credit)
+                self._credit.relate(row.queue_id, pair)
             self._process.monitor(row.address, row.queue_id)
 
     def remove(self, queue_id: str) -> QueueRow | None:

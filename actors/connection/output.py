@@ -19,11 +19,8 @@ from ..queue.contract import ToQueue
 #: Pieces in one sendmsg.
 IOV_MAX = 512
 
-#: Deliveries of a queue to one channel that gather before the queue is notified.
-NOTICE_STEP = 50
-
 #: The most pairs of queue and channel that have unreported deliveries. One pair more, and the deliveries of the oldest
-#: pair are reported before there are `NOTICE_STEP`.
+#: pair are reported before there are as many as their step.
 UNREPORTED_MAX = 256
 
 Buffer = bytes | memoryview
@@ -101,11 +98,11 @@ class SocketOutput:
     def _report(self) -> None:
         notices, unreported = self._notices, self._unreported
         while notices and notices[0][0] <= self.total_written:
-            address, queue_id, channel_id, count = notices.popleft()[1]
+            address, queue_id, channel_id, count, step = notices.popleft()[1]
             before = unreported.pop((queue_id, channel_id), None)
             if before is not None and before[0] == address:  # a restarted queue has the same id and another address
                 count += before[1]
-            if count >= NOTICE_STEP:
+            if count >= step:
                 self.due.append((address, channel_id, count))
             else:
                 unreported[queue_id, channel_id] = address, count

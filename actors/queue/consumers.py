@@ -19,17 +19,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from ...runtime.credit import ACROSS_LINKS
 from ...seams import seam
 from .pending_tags import NOT_PENDING, PendingTags
 
 if TYPE_CHECKING:
     from ...amqp.fields import Table
     from ...runtime.contract import Address
-    from ..channel.contract import ToChannel
+    from ..channel.contract import DeliveryRun, ToChannel
     from ..metadata.info_items import InfoItems
 
 #: Deliveries that a channel may have from one queue without having written them to its socket (FC-32).
 UNSENT_LIMIT = 200
+
+#: The same for a channel of another node, as long as the contents are small (`SMALL_CONTENT`). See `ACROSS_LINKS`.
+UNSENT_LIMIT_ACROSS_LINKS = UNSENT_LIMIT * ACROSS_LINKS
+
+#: Bytes of a content up to which so many deliveries to another node may be in flight.
+SMALL_CONTENT = 4_096
 
 #: A consumer and the messages that it gets: start, stop and step into the messages that are shared out.
 Share = tuple["Consumer", int, int, int]
@@ -55,6 +62,10 @@ class ChannelRecord:
     address: Address[ToChannel]
     #: Deliveries sent to the channel that its connection has not reported as written to the socket.
     unsent: int = 0
+    #: How many deliveries may be unsent.
+    unsent_limit: int = UNSENT_LIMIT
+    #: The channel is one of another node.
+    is_elsewhere: bool = False
     #: The channel has a channel-wide prefetch: its limiter must grant each delivery.
     is_limited: bool = False
     #: Deliveries that the limiter granted and that are not used yet.
@@ -69,6 +80,16 @@ class ChannelRecord:
     set_aside: dict[Consumer, None] = field(default_factory=dict)
     #: The channel has ended, so it is no longer among the queue's channels.
     has_ended: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the channel must report written deliveries before it gets more (FC-32)."""
+        return self.unsent >= self.unsent_limit
+
+    def sends_across_links(self, runs: list[DeliveryRun]) -> None:
+        """Adapt the limit to the size of what is sent to a channel of another node."""
+        is_small = len(runs[0][3][0]) <= SMALL_CONTENT
+        self.unsent_limit = UNSENT_LIMIT_ACROSS_LINKS if is_small else UNSENT_LIMIT
 
     def drop_consumers(self) -> None:
         """Drop all references to consumers, which refer back to this record, because the queue ends: only then
@@ -117,7 +138,7 @@ class Consumer:
     def capacity(self) -> int:
         """How many messages it can take now."""
         channel = self.channel
-        room = UNSENT_LIMIT - channel.unsent
+        room = channel.unsent_limit - channel.unsent
         if channel.is_limited and channel.granted < room:
             room = channel.granted
         if self.prefetch and not self.no_ack and self.prefetch - self.unacked < room:
@@ -141,7 +162,7 @@ class Consumer:
         return (
             channel.is_limited
             and channel.granted <= 0
-            and channel.unsent < UNSENT_LIMIT
+            and not channel.is_full
             and (not self.prefetch or self.no_ack or self.unacked < self.prefetch)
         )
 
@@ -277,11 +298,11 @@ class Consumers:
     def awaits_write(self) -> bool:
         """After `share` found nobody: whether a consumer waits for its socket."""
         if self.single_active:
-            return self.active is not None and self.active.channel.unsent >= UNSENT_LIMIT
+            return self.active is not None and self.active.channel.is_full
         full = self._full
         while full:
             channel = next(iter(full))
-            if channel.unsent >= UNSENT_LIMIT and channel.consumers:
+            if channel.is_full and channel.consumers:
                 return True
             del full[channel]
         return False
@@ -503,7 +524,7 @@ class Consumers:
         if self._bounded or channel.set_aside or len(channel.consumers) < len(self._all):
             return False
         self._waits_in_line = True
-        if channel.unsent >= UNSENT_LIMIT:
+        if channel.is_full:
             self._full[channel] = None
         return True
 
@@ -512,7 +533,7 @@ class Consumers:
         consumer = line.popleft()
         channel = consumer.channel
         channel.set_aside[consumer] = None
-        if channel.unsent >= UNSENT_LIMIT:
+        if channel.is_full:
             self._full[channel] = None
 
     def _active_with_room(self) -> Consumer | None:

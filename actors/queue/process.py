@@ -25,8 +25,8 @@ from ...routing.decorators import QueueDecorator, notify
 from ...routing.phrases import no_queue, queue_phrase
 from ...routing.queue_types import STREAM
 from ...routing.rows import QueueRow
-from ...runtime.address import node_of, system_of
-from ...runtime.credit import CreditFlow
+from ...runtime.address import is_elsewhere, node_of, system_of
+from ...runtime.credit import CreditFlow, pair_across_links
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
@@ -349,6 +349,8 @@ class Queue(Process):
                 channels, outbox.channels = outbox.channels, {}
                 for segments in channels.values():
                     for consumer, runs in segments:
+                        if consumer.channel.is_elsewhere:
+                            consumer.channel.sends_across_links(runs)
                         send(consumer.channel.address, to_channel.deliver(queue_id, consumer.tag, runs))
             if effects.endings:
                 endings, effects.endings = effects.endings, []
@@ -466,6 +468,9 @@ class Queue(Process):
         record = self.channels.get(channel_id)
         if record is None:
             record = self.channels[channel_id] = ChannelRecord(channel_id, address)
+            if is_elsewhere(address, self.myAddress):
+                record.is_elsewhere = True
+                self.credit.relate(channel_id, pair_across_links(self.context.settings.credit_flow_default_credit))
             self.monitor(address, channel_id)
         return record
 

@@ -47,7 +47,7 @@ class Writer(Stub):
 
     def on_output(self, sender, pieces, notices):
         self.received.append(("output", pieces, notices))
-        for address, _, channel_id, count in notices:
+        for address, _, channel_id, count, _ in notices:
             self.send(address, ("sent", channel_id, count))
 
 

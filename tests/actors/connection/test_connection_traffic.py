@@ -376,7 +376,7 @@ def test_deliveries_are_reported_when_the_socket_has_them(make_line):
     delivery = BasicDeliver("c", 1, False, "", "q" * 200)
     count = 2 * 65_536 // len(method_frame(1, delivery))
     for _ in range(count):
-        channel.put(delivery, notices=[(line.queue, "q", channel.config.channel_id, 1)])
+        channel.put(delivery, notices=[(line.queue, "q", channel.config.channel_id, 1, 50)])
     line.settle()
     reported = line.sent_to_queue()
     assert 0 < reported <= count // 2 + 1 and reported % 50 == 0

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.actors.connection.output import IOV_MAX, NOTICE_STEP, UNREPORTED_MAX, SocketOutput
+from warren.actors.channel.consumers import NOTICE_STEP
+from warren.actors.connection.output import IOV_MAX, UNREPORTED_MAX, SocketOutput
 
 
 @pytest.fixture
@@ -77,7 +78,10 @@ def test_bytes_go_out_in_order_and_notices_when_written(plan):
                 data = bytes((len(sent) + at) % 251 for at in range(size))
                 sent += data
                 marks += [(len(sent), (f"address of {queue}", channel), count) for queue, channel, count in notices]
-                output.put(data, [(f"address of {queue}", queue, channel, count) for queue, channel, count in notices])
+                output.put(
+                    data,
+                    [(f"address of {queue}", queue, channel, count, NOTICE_STEP) for queue, channel, count in notices],
+                )
             elif name == "write":
                 output.write()
                 check()
@@ -117,12 +121,12 @@ def test_a_lost_connection_is_an_error(pair):
 def test_a_restarted_queue_is_not_told_of_its_earlier_life(pair):
     """A restarted queue has the same id and another address: deliveries of the dead process do not count for it."""
     output = SocketOutput(pair[0])
-    output.put(b"x", [("old", "q", "c", 49)])
+    output.put(b"x", [("old", "q", "c", 49, 50)])
     output.write()
-    output.put(b"x", [("new", "q", "c", 40)])
+    output.put(b"x", [("new", "q", "c", 40, 50)])
     output.write()
     assert output.due == []
-    output.put(b"x", [("new", "q", "c", 10)])
+    output.put(b"x", [("new", "q", "c", 10, 50)])
     output.write()
     assert output.due == [("new", "c", 50)]
 
@@ -132,7 +136,7 @@ def test_what_is_remembered_of_queues_and_channels_is_bounded(pair):
     ours, theirs = pair
     output = SocketOutput(ours)
     for number in range(5 * UNREPORTED_MAX):
-        output.put(b"x", [(f"address {number}", f"queue {number}", "c", 3)])
+        output.put(b"x", [(f"address {number}", f"queue {number}", "c", 3, 50)])
         output.write()
         read(theirs)
     assert len(output._unreported) == UNREPORTED_MAX

@@ -89,7 +89,7 @@ class Office(Process):
 
     def on_output(self, sender: Any, pieces: list[bytes], notices: list[tuple[Any, ...]]) -> None:
         self.received += b"".join(pieces)
-        for address, _, channel_id, count in notices:
+        for address, _, channel_id, count, _ in notices:
             self.send(address, ("sent", channel_id, count))
         self.look()
 
