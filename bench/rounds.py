@@ -22,8 +22,8 @@ import time
 import traceback
 from pathlib import Path
 
+from ..simulation.cluster.ledger import RABBITMQ, WARREN, Ledger
 from ..tests.cluster_system.faults import NETWORK, PROCESSES
-from ..tests.cluster_system.ledger import RABBITMQ, WARREN, Ledger
 from ..tests.cluster_system.nodes import Nodes, single_warren, warren_cluster
 from ..tests.cluster_system.rabbit import rabbit_cluster
 from ..tests.cluster_system.rounds import Fault, Rounds

@@ -1,13 +1,21 @@
 """`warren simulate`: runs thousands of simulated brokers to find an order of events that breaks a guarantee."""
 
+from __future__ import annotations
+
 import secrets
 import sys
-from collections.abc import Iterator
-from typing import TextIO
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import click
 
 from .failure import EX_USAGE, CommandFailure
+
+if TYPE_CHECKING:
+    from ..runtime.sim.choosing import Chooser
+    from ..simulation.outcome import Outcome, Shrinkable
+
+P = TypeVar("P", bound="Shrinkable")
 
 #: Random seeds are below this number.
 SEEDS = 1 << 32
@@ -21,6 +29,13 @@ SEEDS = 1 << 32
 )
 @click.option(
     "--schedules", type=click.IntRange(min=1), default=1000, show_default=True, help="How many schedules to run."
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 5),
+    default=1,
+    show_default=True,
+    help="Simulate clusters of so many nodes. 1 is a single broker without a cluster.",
 )
 @click.option("--plan", type=click.File(), help="Run the plan in this file in each schedule, instead of random plans.")
 @click.option(
@@ -37,38 +52,84 @@ SEEDS = 1 << 32
 )
 @click.option("--story", is_flag=True, help="Print the story of the last schedule even if nothing is broken.")
 def simulate(
-    seed: int | None, schedules: int, plan: TextIO | None, conversation: TextIO | None, shrink: bool, story: bool
+    seed: int | None,
+    schedules: int,
+    nodes: int,
+    plan: TextIO | None,
+    conversation: TextIO | None,
+    shrink: bool,
+    story: bool,
 ) -> None:
     """Run simulated brokers with simulated clients, and check that the brokers keep their guarantees.
 
     Each schedule runs a node on a simulated machine. Clients publish, consume, acknowledge and disconnect at random,
     while queues crash, disks fill up and the machine loses power. The seed decides everything, so a seed always gives
-    the same schedule.
+    the same schedule. With --nodes 3 each schedule runs three nodes that found a cluster, whose machines and network
+    fail.
 
     The command stops at the first failure and prints its story and how to repeat it.
 
     Exit codes: 0 if no schedule failed, 1 if one did.
     """
-    # These imports are here because `--help` does not need them.
+    # These imports are here, and below, because `--help` does not need them.
     import logging
-
-    from ..simulation import schedule
-    from ..simulation.plan import parse_plan
-    from ..simulation.shrinking import shrink as shrunk
 
     logging.getLogger("warren").setLevel(logging.CRITICAL)  # schedules crash processes on purpose
     if conversation is not None:
         _play(conversation, schedules)
         return
+    text = "" if plan is None else plan.read()
+    first = secrets.randbelow(SEEDS) if seed is None else seed
     try:
-        chosen = None if plan is None else parse_plan(plan.read())
+        search = _cluster_search(text, nodes) if nodes > 1 or text.startswith("cluster") else _search(text)
     except ValueError as error:
         raise CommandFailure(f"--plan: {error}", EX_USAGE) from error
-    first = secrets.randbelow(SEEDS) if seed is None else seed
+    search(first, schedules, shrink, story, f" --nodes {nodes}" if nodes > 1 else "")
+
+
+#: Runs schedules: the first seed, how many, whether to shrink a failure, whether to print the last story, and the
+#: options that `warren simulate` needs to run them again.
+Search = Callable[[int, int, bool, bool, str], None]
+
+
+def _search(text: str) -> Search:
+    """The search for a schedule of a single broker that fails, with the plan in `text` if there is one."""
+    from ..simulation.plan import parse_plan
+    from ..simulation.schedule import run
+
+    plan = parse_plan(text) if text else None
+    return lambda *options: _run(run, plan, *options)
+
+
+def _cluster_search(text: str, nodes: int) -> Search:
+    """The search for a schedule of a cluster that fails, with the plan in `text` if there is one."""
+    from ..runtime.sim.choosing import SeedChooser
+    from ..simulation.cluster.plan import ClusterPlan, draw_cluster_plan, parse_cluster_plan
+    from ..simulation.cluster.schedule import run
+
+    def run_drawn(seed: int, plan: ClusterPlan | None, chooser: Chooser | None = None) -> Outcome[ClusterPlan]:
+        return run(seed, plan or draw_cluster_plan(SeedChooser(seed).below, nodes), chooser)
+
+    plan = parse_cluster_plan(text) if text else None
+    return lambda *options: _run(run_drawn, plan, *options)
+
+
+def _run(
+    run: Callable[[int, P | None, Chooser | None], Outcome[P]],
+    plan: P | None,
+    first: int,
+    schedules: int,
+    shrinks: bool,
+    story: bool,
+    options: str,
+) -> None:
+    """Run that many schedules, up to the first failure, which is printed and ends the command."""
+    from ..simulation.shrinking import shrink
+
     outcome = None
     steps = 0
     for number in _progress(range(first, first + schedules)):
-        outcome = schedule.run(number, chosen)
+        outcome = run(number, plan, None)
         steps += outcome.steps
         if outcome.failure is not None:
             break
@@ -79,12 +140,12 @@ def simulate(
         click.echo(f"{schedules} schedules from seed {first}, {steps} steps: nothing is broken")
         return
     click.echo(f"seed {outcome.seed}: {outcome.failure}\n")
-    short = shrunk(outcome) if shrink else outcome
+    short = shrink(outcome, run) if shrinks else outcome
     click.echo(short.story)
     click.echo(
         f"\nThe plan of this story{'' if short.seed is None else f', to run with seed {short.seed}'}:\n\n{short.plan}"
     )
-    click.echo(f"\nTo repeat the failure: warren simulate --seed {outcome.seed} --schedules 1")
+    click.echo(f"\nTo repeat the failure: warren simulate{options} --seed {outcome.seed} --schedules 1")
     sys.exit(1)
 
 

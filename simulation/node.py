@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..actors.membership.clustering import Clustering
 from ..actors.metadata.info_items import InfoItems
 from ..actors.node.contract import NodeFacts, to_node
 from ..actors.node.extensions import NO_EXTENSIONS
@@ -28,7 +29,8 @@ class SimNode:
 
     with_store   whether it has a data directory; if not it keeps everything in memory, and `disks` is None
     limits       the sizes at which its files are full
-    settings     fields of `Settings`
+    clustering   by which processes the node is part of a cluster, None for a node that is alone
+    settings     fields of `Settings`; `node_name` is `warren@<name>` by default
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class SimNode:
         *,
         with_store: bool = False,
         limits: FileLimits = REAL_FILES,
+        clustering: Clustering | None = None,
         **settings: Any,
     ) -> None:
         self.world = world
@@ -46,8 +49,11 @@ class SimNode:
         self.machine.stopped_by += (Crash,)
         self.disks = MachineDisks() if with_store else None
         self.limits = limits
+        self.clustering = clustering
         self.settings = Settings(
-            port=PORT, node_name=f"warren@{name}", data_dir=None if self.disks is None else self.disks.root, **settings
+            port=PORT,
+            data_dir=None if self.disks is None else self.disks.root,
+            **{"node_name": f"warren@{name}", **settings},
         )
         #: The answer to the last start; None before the first.
         self.starting: SimAnswer[NodeFacts] | None = None
@@ -62,9 +68,11 @@ class SimNode:
         self.address = self.port.base.newPrimaryActor(NodeSupervisor)
         disks = self.disks
         if disks is None:
-            start = to_node.start(self.settings)
+            start = to_node.start(self.settings, clustering=self.clustering)
         else:
-            start = to_node.start(self.settings, NO_EXTENSIONS, disks.open, disks.boot_id, NO_PROGRESS, self.limits)
+            start = to_node.start(
+                self.settings, NO_EXTENSIONS, disks.open, disks.boot_id, NO_PROGRESS, self.limits, self.clustering
+            )
         self.starting = self.port.begin(self.address, start)
 
     def start(self) -> SimNode:

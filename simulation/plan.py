@@ -46,8 +46,9 @@ that has nothing to act on does nothing. So any line may be left out, which is h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..store.data_dir.file_limits import REAL_FILES, FileLimits
 from .queue_kinds import DEAD_LETTER_QUEUE, KINDS, NAMES, VARIANTS
@@ -111,6 +112,32 @@ class Action:
         return " ".join(words + [f"then={self.then}"] * bool(self.then))
 
 
+#: What makes a plan plainer, and the plainer values of actions, for shrinking.
+_PLAIN_NODES: tuple[dict[str, Any], ...] = (
+    {"heartbeat": 0},
+    {"has_differing_messages": False},
+    {"has_small_files": False},
+    {"credit": (400, 200)},
+    {"turn_messages": TURN_MESSAGES},
+    {"has_store": False, "has_small_files": False},
+)
+_PLAIN_VALUES = {
+    "count": 1,
+    "expiration": 0,
+    "priority": 0,
+    "by": 0,
+    "size": SIZES[0],
+    "multiple": 0,
+    "all_but": 0,
+    "late": 0,
+    "prefetch": 0,
+    "no_ack": 0,
+    "mandatory": 0,
+    "both": 0,
+    "for": 1,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a schedule does.
@@ -137,6 +164,32 @@ class Plan:
     def with_actions(self, actions: Sequence[Action]) -> Plan:
         return replace(self, actions=tuple(actions))
 
+    def plainer(self) -> Iterator[Plan]:
+        """The plan with one property of the node made plainer, in each way that there is."""
+        names = {str(action.values["queue"]) for action in self.actions if "queue" in action.values}
+        used = tuple(with_dead_letter_queue([name for name in self.queues if name in names] or self.queues[:1]))
+        for change in ({"queues": used}, *_PLAIN_NODES):
+            plainer: Plan = replace(self, **change)
+            if plainer != self:
+                yield plainer
+
+    def plainer_action(self, action: Action) -> Iterator[Action]:
+        """The action with one value made plainer, in each way that there is."""
+        values = action.values
+        for key, plain in _PLAIN_VALUES.items():
+            if values.get(key, plain) != plain:
+                yield replace(action, values={**values, key: plain})
+        less = [("which", 1)] * (action.number("which") > 1)
+        less += [
+            ("count", count) for count in (action.number("count") * 2 // 3, action.number("count") - 1) if count > 1
+        ]
+        for key, number in less:
+            yield replace(action, values={**values, key: number})
+        if action.who == "machine" and action.what == "crash" and action.number("after"):
+            yield replace(action, values={**values, "after": 0})
+        if action.then > 1:
+            yield replace(action, then=action.then // 2)
+
     def __str__(self) -> str:
         files = " files=small" if self.has_small_files else ""
         heartbeat = f" heartbeat={self.heartbeat}" if self.heartbeat else ""
@@ -156,7 +209,7 @@ def parse_plan(text: str) -> Plan:
     lines = [line for line in (line.partition("#")[0].strip() for line in text.splitlines()) if line]
     if not lines or not lines[0].startswith("node"):
         raise ValueError("a plan begins with a line 'node store=... credit=... queues=...'")
-    head = _values(lines[0].split()[1:], lines[0])
+    head = parse_values(lines[0].split()[1:], lines[0])
     initial, more = str(head.get("credit", "400,200")).split(",")
     actions = [parse_action(line) for line in lines[1:]]
     queues = tuple(str(head.get("queues", "orders")).split(","))
@@ -181,12 +234,13 @@ def parse_action(line: str) -> Action:
     if not words:
         raise ValueError(f"this line does not say what {who} does: {line}")
     name, _, channel = who.partition("/")
-    values = _values(words[1:], line)
+    values = parse_values(words[1:], line)
     then = int(values.pop("then", 0))
     return Action(name, int(channel or 0), words[0], values, then)
 
 
-def _values(words: Sequence[str], line: str) -> dict[str, int | str]:
+def parse_values(words: Sequence[str], line: str) -> dict[str, int | str]:
+    """The values of words such as `key=value`. Raises ValueError, which names the line."""
     values: dict[str, int | str] = {}
     for word in words:
         key, mark, value = word.partition("=")

@@ -10,7 +10,6 @@ At the end `faults` are undone, and `audit` empties the queues.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..runtime.sim.choosing import Chooser, SeedChooser
@@ -25,6 +24,7 @@ from .model import invariants
 from .model.copies import PromiseBroken, PublishedMessage
 from .model.queue_model import QueueModel
 from .node import SimNode
+from .outcome import Outcome, story_of
 from .plan import CLIENTS, WITH_HEARTBEAT, Action, Plan, draw_plan
 from .queue_kinds import DEAD_LETTER_QUEUE, NAMES
 
@@ -41,28 +41,6 @@ _SETTINGS: dict[str, Any] = {
     "vm_memory_high_watermark": 0.5,
     "disk_free_limit": 0,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a schedule went.
-
-    seed      None if a chooser decided the order
-    failure   the text of the error, None if the broker kept its promises
-    story     what everybody did and received, for people
-    steps     how many steps the world took
-    """
-
-    plan: Plan
-    seed: int | None
-    failure: str | None
-    story: str
-    steps: int
-
-    @property
-    def lines(self) -> int:
-        """How many lines the story has."""
-        return self.story.count("\n") + 1
 
 
 class Schedule:
@@ -213,7 +191,7 @@ class Schedule:
                 invariants.check_step(self.world.acting_cell)
 
 
-def run(seed: int, plan: Plan | None = None, chooser: Chooser | None = None) -> Outcome:
+def run(seed: int, plan: Plan | None = None, chooser: Chooser | None = None) -> Outcome[Plan]:
     """Run the schedule of that seed, or the given plan in the order of the seed or of the chooser."""
     if plan is None:
         plan = draw_plan(SeedChooser(seed).below)
@@ -225,10 +203,6 @@ def run(seed: int, plan: Plan | None = None, chooser: Chooser | None = None) -> 
         failure = str(error) or repr(error)
     except Exception as error:  # a check failed itself, because a process is in a state that it does not expect
         failure = repr(error)
-    return Outcome(plan, seed if chooser is None else None, failure, _story(schedule, failure), schedule.world.steps)
-
-
-def _story(schedule: Schedule, failure: str | None) -> str:
-    begin = schedule.told[0][0] if schedule.told else 0.0
-    lines = [f"{(time - begin) * 1000:10.2f} ms  {who:8} {text}" for time, who, text in schedule.told]
-    return "\n".join([*lines, f"{'':15}{'BROKEN':8} {failure}"] if failure else lines)
+    return Outcome(
+        plan, seed if chooser is None else None, failure, story_of(schedule.told, failure), schedule.world.steps
+    )

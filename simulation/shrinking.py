@@ -9,45 +9,22 @@ numbers and names.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable
+from typing import Generic
 
 from ..runtime.sim.choosing import Chooser, DrawnChooser
-from .plan import CLIENTS, SIZES, TURN_MESSAGES, Action, Plan, with_dead_letter_queue
-from .schedule import Outcome, run
+from .outcome import Outcome, P
+from .plan import CLIENTS
 
 #: Seeds that are tried for each shorter plan.
 ORDERS = 6
 #: Runs that `shrink` makes at most.
 ATTEMPTS = 600
 
-Run = Callable[[int, Plan, Chooser | None], Outcome]
+#: Runs a plan in the order of a seed or of a chooser.
+Run = Callable[[int, P, "Chooser | None"], Outcome[P]]
 
-_PLAIN_NODES: tuple[dict[str, Any], ...] = (
-    {"heartbeat": 0},
-    {"has_differing_messages": False},
-    {"has_small_files": False},
-    {"credit": (400, 200)},
-    {"turn_messages": TURN_MESSAGES},
-    {"has_store": False, "has_small_files": False},
-)
-_PLAIN_VALUES = {
-    "count": 1,
-    "expiration": 0,
-    "priority": 0,
-    "by": 0,
-    "size": SIZES[0],
-    "multiple": 0,
-    "all_but": 0,
-    "late": 0,
-    "prefetch": 0,
-    "no_ack": 0,
-    "mandatory": 0,
-    "both": 0,
-    "for": 1,
-}
-_DETAILS = re.compile(rf"\d+|'[^']*'|\b(?:{'|'.join(CLIENTS)})\b|\[.*\]")
+_DETAILS = re.compile(rf"\d+|'[^']*'|\b(?:{'|'.join(CLIENTS)})\b|\[.*\]|\bwarren@\w|\b\w\.orders\b")
 
 
 def kind_of(failure: str | None) -> str | None:
@@ -63,26 +40,26 @@ def plainest() -> Chooser:
     return DrawnChooser(lambda count: 0)
 
 
-def shrink(failed: Outcome, attempts: int = ATTEMPTS, run: Run = run) -> Outcome:
-    """The shortest failure found with that many runs; `failed` itself if there is no shorter one."""
+def shrink(failed: Outcome[P], run: Run[P], attempts: int = ATTEMPTS) -> Outcome[P]:
+    """The shortest failure found with that many calls of `run`; `failed` itself if there is no shorter one."""
     return _Shrinking(failed, attempts, run).best()
 
 
-class _Shrinking:
-    def __init__(self, failed: Outcome, attempts: int, run: Run) -> None:
+class _Shrinking(Generic[P]):
+    def __init__(self, failed: Outcome[P], attempts: int, run: Run[P]) -> None:
         self._best = failed
         self._kind = kind_of(failed.failure)
         self._left = attempts
         self._run = run
 
-    def best(self) -> Outcome:
+    def best(self) -> Outcome[P]:
         self._try(self._best.plan)  # the same plan in a plainer order
         progress = True
         while progress and self._left > 0:
             progress = self._leave_out() or self._simplify()
         return self._best
 
-    def _try(self, plan: Plan) -> bool:
+    def _try(self, plan: P) -> bool:
         """Whether that plan fails in the same way in some order. If so it becomes the best one."""
         seeds = [self._best.seed] if self._best.seed is not None else []
         for seed in [None, *seeds, *range(ORDERS)]:
@@ -109,35 +86,16 @@ class _Shrinking:
         return found
 
     def _simplify(self) -> bool:
-        """Make the node and the values of actions plainer. Whether any attempt failed in the same way."""
+        """Make the rest of the plan and the values of actions plainer. Whether any attempt failed in the same way."""
         found = False
-        names = {str(action.values["queue"]) for action in self._best.plan.actions if "queue" in action.values}
-        plan = self._best.plan
-        used = tuple(with_dead_letter_queue([name for name in plan.queues if name in names] or plan.queues[:1]))
-        for change in ({"queues": used}, *_PLAIN_NODES):
-            simpler = replace(self._best.plan, **change)
-            if simpler != self._best.plan and self._try(simpler):
-                found = True
+        progress = True
+        while progress and self._left > 0:
+            progress = any(self._try(plan) for plan in self._best.plan.plainer())
+            found |= progress
         for at in range(len(self._best.plan.actions)):
-            for action in _simpler(self._best.plan.actions[at]):
+            for action in self._best.plan.plainer_action(self._best.plan.actions[at]):
                 actions = self._best.plan.actions
                 if self._try(self._best.plan.with_actions((*actions[:at], action, *actions[at + 1 :]))):
                     found = True
                     break
         return found
-
-
-def _simpler(action: Action) -> Iterator[Action]:
-    """The action with one value made plainer, in each way that there is."""
-    values = action.values
-    for key, plain in _PLAIN_VALUES.items():
-        if values.get(key, plain) != plain:
-            yield Action(action.who, action.channel, action.what, {**values, key: plain}, action.then)
-    less = [("which", 1)] * (action.number("which") > 1)
-    less += [("count", count) for count in (action.number("count") * 2 // 3, action.number("count") - 1) if count > 1]
-    for key, value in less:
-        yield Action(action.who, action.channel, action.what, {**values, key: value}, action.then)
-    if action.who == "machine" and action.what == "crash" and action.number("after"):
-        yield Action(action.who, action.channel, action.what, {**values, "after": 0}, action.then)
-    if action.then > 1:
-        yield Action(action.who, action.channel, action.what, values, action.then // 2)

@@ -8,7 +8,7 @@ disks of a majority, and `ReplicatedState` applies.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -323,6 +323,10 @@ class ConsensusLog:
     def transfer(self, to: str | None) -> str:
         """See `Replication.transfer`."""
         return "" if self.replication is None else self.replication.transfer(to)
+
+    def rows(self) -> Iterator[Change]:
+        """All rows of the state, and what is only needed to apply the next entries alike."""
+        return self._replicated.rows()
 
     def status(self) -> ConsensusStatus:
         """See `ConsensusStatus`."""

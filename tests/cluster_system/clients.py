@@ -17,11 +17,11 @@ import pika.exceptions
 
 from warren.amqp import methods as m
 from warren.amqp.properties import Properties, encode_properties
+from warren.simulation import bodies
+from warren.simulation.bodies import Key
+from warren.simulation.cluster.ledger import Copy, Ledger, Violation
 from warren.tests.behaviour.wire import Channel, Client, Event, Refused
-from warren.tests.torture import messages
-from warren.tests.torture.messages import Key
 
-from .ledger import Copy, Ledger, Violation
 from .nodes import Nodes
 
 #: The exchange to which declarers bind their queues.
@@ -127,7 +127,7 @@ class Publisher(Worker):
         else:
             routing_key = self.chooser.choice(self.queues)
             exchange, queues = "", [routing_key]
-        body = messages.body(key, self.chooser.choice(SIZES))
+        body = bodies.body(key, self.chooser.choice(SIZES))
         self.ledger.publishing(key, queues, node)
         properties = Properties(delivery_mode=2, correlation_id=f"{key.publisher}.{key.number}")
         channel.send(m.BasicPublish(exchange=exchange, routing_key=routing_key), body, encode_properties(properties))

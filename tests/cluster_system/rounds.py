@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from warren.amqp import methods as m
+from warren.simulation.cluster.ledger import Copy, Ledger, Violation
 from warren.tests.behaviour.wire import Channel, Client, Refused
 
 from .clients import ANSWER_SECONDS, BINDINGS, Consumer, Declarer, Looker, PikaConsumer, Publisher, Worker, arrived
-from .ledger import Copy, Ledger, Violation
 from .nodes import LOOK_SECONDS, READY_SECONDS, Nodes, Waited, wait_for
 
 FANOUT = "ledger.fanout"

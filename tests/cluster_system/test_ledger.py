@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from warren.tests.cluster_system import ledger as ledgers
-from warren.tests.cluster_system.ledger import Copy, Ledger, Reader, Violation
-from warren.tests.torture import messages
-from warren.tests.torture.messages import Key
+from warren.simulation import bodies
+from warren.simulation.bodies import Key
+from warren.simulation.cluster import ledger as ledgers
+from warren.simulation.cluster.ledger import Copy, Ledger, Reader, Violation
 
 
 class Story:
@@ -30,7 +30,7 @@ class Story:
     def deliver(self, number: int, redelivered: bool = False, reader: Reader | None = None, queue: str = "q") -> Copy:
         key = self.key(number)
         correlation_id = f"{key.publisher}.{key.number}"
-        return (reader or self.reader).delivered(queue, messages.body(key, 20), correlation_id, redelivered)
+        return (reader or self.reader).delivered(queue, bodies.body(key, 20), correlation_id, redelivered)
 
     def settle(self, *numbers: int) -> None:
         for number in numbers:
@@ -83,7 +83,7 @@ def test_an_invented_message_is_found(story):
 def test_a_message_with_the_properties_of_another_is_found(story):
     story.publish(1)
     with pytest.raises(Violation, match="correlation id 1.2"):
-        story.reader.delivered("q", messages.body(story.key(1), 20), "1.2", False)
+        story.reader.delivered("q", bodies.body(story.key(1), 20), "1.2", False)
 
 
 def test_a_doubled_message_is_found(story):

@@ -50,7 +50,7 @@ def test_a_planted_bug_is_found(name):
     with MUTANTS[name]():
         found = next(filter(lambda outcome: outcome.failure, map(run, range(FIRST.get(name, 0), MOST))), None)
         assert found is not None, f"{MOST} schedules, and the bug was not found"
-        short = shrink(found)
+        short = shrink(found, run)
         again = run(short.seed, short.plan) if short.seed is not None else None
     assert kind_of(short.failure) == kind_of(found.failure)
     assert short.lines < LONGER.get(name, LINES), short.story

@@ -25,7 +25,7 @@ def check(seed):
     outcome = run(seed)
     if outcome.failure is not None:
         pytest.fail(
-            f"seed {seed}: {outcome.failure}\n{shrink(outcome, attempts=200).story}\n"
+            f"seed {seed}: {outcome.failure}\n{shrink(outcome, run, attempts=200).story}\n"
             f"warren simulate --seed {seed} --schedules 1",
             pytrace=False,
         )

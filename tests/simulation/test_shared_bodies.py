@@ -53,7 +53,7 @@ def test_no_shared_body_is_lost_and_none_stays(first_seed):
     for seed in range(first_seed, first_seed + SCHEDULES):
         outcome = run(seed, fanned_out(seed))
         if outcome.failure is not None:
-            pytest.fail(f"seed {seed}: {outcome.failure}\n{shrink(outcome, attempts=200).story}", pytrace=False)
+            pytest.fail(f"seed {seed}: {outcome.failure}\n{shrink(outcome, run, attempts=200).story}", pytrace=False)
 
 
 def test_these_schedules_share_bodies(monkeypatch):

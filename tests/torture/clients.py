@@ -14,10 +14,10 @@ from typing import Any
 from warren.amqp import methods as m
 from warren.amqp.fields import table_from
 from warren.amqp.properties import Properties, encode_properties
+from warren.simulation import bodies
+from warren.simulation.bodies import LEAST, MOST, Key
 from warren.tests.behaviour.wire import TIMEOUT, Channel, Client, Event, Refused
 
-from . import messages
-from .messages import Key
 from .model import HELD_BACK, Death, Entry, Found, Model, QueueModel, Violation
 
 FANOUT = "torture.fanout"
@@ -26,6 +26,10 @@ QUIET = 0.02
 #: Most unconfirmed messages of a publisher.
 WINDOW = 300
 PRIORITIES = 5
+#: `(weight, least, most)` of sizes in bytes. They lie on both sides of 4,096, below which a message with its properties
+#: is embedded in the queue index, and below the limit of a body frame, 131,072.
+_SIZES = ((40, LEAST, 100), (34, 100, 3_900), (8, 3_900, 4_300), (16, 4_300, 20_000), (2, 20_000, MOST))
+_WEIGHTS = [weight for weight, _, _ in _SIZES]
 
 QUEUES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -85,7 +89,7 @@ def declare(channel: Channel) -> None:
 def found(queue: str, event: Event) -> Found:
     """The message of a delivery. Raises Violation for a body that no client published."""
     assert event.body is not None and event.properties is not None
-    key = messages.read(event.body)
+    key = bodies.read(event.body)
     if key is None:
         raise Violation(
             f"{queue}: a body of {len(event.body)} bytes that no client published: {event.body[:64]!r}; "
@@ -109,6 +113,11 @@ def _death(event: Event) -> Death | None:
         tuple(key for _, key in values["routing-keys"]),
         values["time"],
     )
+
+
+def size(chooser: random.Random) -> int:
+    _, least, most = chooser.choices(_SIZES, _WEIGHTS)[0]
+    return chooser.randint(least, most)
 
 
 class Worker(threading.Thread):
@@ -159,7 +168,7 @@ class Worker(threading.Thread):
             priority=priority,
             correlation_id=f"{key.publisher}.{key.number}",
         )
-        return key, messages.body(key, messages.size(self.chooser)), encode_properties(properties)
+        return key, bodies.body(key, size(self.chooser)), encode_properties(properties)
 
 
 class Publisher(Worker):

@@ -31,7 +31,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .messages import Key
+from warren.simulation.bodies import Key
 
 HELD_BACK, SENT, KEPT = "held back", "sent", "kept"
 NOT_SETTLED, SETTLED, FLUSHED, FORGOTTEN = "not settled", "settled", "settled and heard", "settled, durably"

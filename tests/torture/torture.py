@@ -23,12 +23,12 @@ from pathlib import Path
 
 from warren.amqp import methods as m
 from warren.amqp.properties import Properties, encode_properties
+from warren.simulation import bodies
+from warren.simulation.bodies import Key
 from warren.tests.behaviour.wire import Channel, Client
 
-from . import messages
 from .broker import AS_IT_IS, BrokerFailed, TorturedBroker
 from .clients import CONSUMED, Consumer, Getter, Publisher, Sweeper, Transactor, Worker, declare, found, new_model
-from .messages import Key
 from .model import Entry, Violation
 
 TIMEOUT = 30.0
@@ -215,7 +215,7 @@ class Torture:
                 key = Key(self.model.new_publisher(), 1)
                 self.model.publish(key, ("expiring",), 0, True)
             properties = Properties(delivery_mode=2, correlation_id=f"{key.publisher}.{key.number}")
-            body = messages.body(key, 10_000)
+            body = bodies.body(key, 10_000)
             channel.send(m.BasicPublish(routing_key="expiring"), body, encode_properties(properties))
             while found("dead", (event := channel.delivery())).key != key:
                 pass

@@ -7,7 +7,6 @@ import tempfile
 from typing import Any
 
 from warren.actors.metadata.contract import to_metadata
-from warren.actors.metadata.row_encoding import all_rows
 from warren.actors.metadata.state.commands import AddNode, ChangeNodes
 from warren.actors.node.context import NodeContext
 from warren.amqp.fields import table_from
@@ -140,9 +139,7 @@ class Member:
 
     def rows(self) -> list[Any]:
         """Everything in the state, in an order of its own, and what only the log needs."""
-        replicated = self.process.agreed._replicated
-        found = [*all_rows(self.process.state), *replicated.rows()]
-        return sorted(map(repr, found))
+        return sorted(map(repr, self.process.agreed.rows()))
 
     def queues(self) -> dict[str, str]:
         rows = self.process.state.vhosts.get(V)

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple, TextIO
 
-from warren.tests.torture import messages
-from warren.tests.torture.messages import Key
+from .. import bodies
+from ..bodies import Key
 
 #: Seconds from the beginning of a cut until the leases of the minority have certainly ended. They last 1.5 s.
 LEASE_SECONDS = 2.0
@@ -139,16 +139,22 @@ class Reader:
 class Ledger:
     """What all clients of one cluster know. Every method may be called from any thread.
 
-    `account` is a file for the story of the run.
+    `account` is a file for the story of the run, and `clock` returns the seconds of the run's clock.
     """
 
-    def __init__(self, account: TextIO | None = None, promises: Promises = WARREN) -> None:
+    def __init__(
+        self,
+        account: TextIO | None = None,
+        promises: Promises = WARREN,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.lock = threading.RLock()
         self.counts: Counter[str] = Counter()
         self.violations: list[BaseException] = []
         self.promises = promises
         self._account = account
-        self._began = time.monotonic()
+        self._clock = clock
+        self._began = clock()
         self._publishers = 0
         self._published: dict[Key, Published] = {}
         self._copies: dict[str, dict[Key, Copy]] = {}
@@ -161,7 +167,7 @@ class Ledger:
         """Write a line of the story."""
         if self._account is not None:
             with self.lock:
-                self._account.write(f"{time.monotonic() - self._began:8.3f}  {line}\n")
+                self._account.write(f"{self._clock() - self._began:8.3f}  {line}\n")
                 self._account.flush()
 
     def failed(self, who: str, error: BaseException) -> None:
@@ -178,15 +184,17 @@ class Ledger:
 
     # -- faults ---
 
-    def alone(self, nodes: Iterable[str]) -> None:
-        """These nodes have just lost the majority."""
+    def alone(self, nodes: Iterable[str], seconds: float | None = None) -> None:
+        """These nodes have just lost the majority; their leases have certainly ended after so many `seconds`."""
         with self.lock:
-            self._alone_since.update(dict.fromkeys(nodes, time.monotonic() + LEASE_SECONDS))
+            ends = self._clock() + (LEASE_SECONDS if seconds is None else seconds)
+            self._alone_since.update(dict.fromkeys(nodes, ends))
 
-    def together(self) -> None:
-        """The network is about to be healed."""
+    def together(self, nodes: Iterable[str] | None = None) -> None:
+        """These nodes, or all, are about to belong to a majority again."""
         with self.lock:
-            self._alone_since.clear()
+            for node in tuple(self._alone_since) if nodes is None else nodes:
+                self._alone_since.pop(node, None)
 
     def acks_may_be_lost(self) -> None:
         """A node has been killed, stopped or cut off, so acks that were sent may not have reached a queue."""
@@ -209,7 +217,7 @@ class Ledger:
     def publishing(self, key: Key, queues: Sequence[str], node: str) -> None:
         """A client is about to publish to these queues."""
         with self.lock:
-            message = self._published[key] = Published(key, queues, node, time.monotonic())
+            message = self._published[key] = Published(key, queues, node, self._clock())
             for queue in queues:
                 self._copies.setdefault(queue, {})[key] = Copy(message)
             self.counts["published"] += 1
@@ -245,7 +253,7 @@ class Ledger:
         return Reader(self, name)
 
     def take(self, reader: Reader, queue: str, body: bytes, correlation_id: str | None, redelivered: bool) -> Copy:
-        key = messages.read(body)
+        key = bodies.read(body)
         if key is None or correlation_id != f"{key.publisher}.{key.number}":
             raise Violation(
                 f"{queue}: nobody published this: {len(body)} bytes {body[:40]!r}, correlation id {correlation_id}"
@@ -265,7 +273,7 @@ class Ledger:
         if copy.is_surely_acked and not self._acks_may_be_lost:
             raise Violation(f"{queue}: {key} was acked, and comes again although no node has failed")
         reader.in_order(queue, key, redelivered)
-        copy.deliveries.append(f"at {time.monotonic() - self._began:.3f} s to {reader.name}")
+        copy.deliveries.append(f"at {self._clock() - self._began:.3f} s to {reader.name}")
         copy.had_first = copy.had_first or not redelivered
         copy.holder = reader
         self.counts["delivered"] += 1
@@ -305,7 +313,7 @@ class Ledger:
         with self.lock:
             if self._queues.get(queue, Presence.ABSENT) is Presence.ABSENT:
                 self._queues[queue] = Presence.MAYBE
-            return time.monotonic()
+            return self._clock()
 
     def declared(self, queue: str, node: str, sent_at: float) -> None:
         """The node has answered a declare, sent at `sent_at`: every node must know the queue from now on (P6)."""
@@ -317,7 +325,7 @@ class Ledger:
     def deleting(self, queue: str) -> float:
         with self.lock:
             self._queues[queue] = Presence.MAYBE
-            return time.monotonic()
+            return self._clock()
 
     def deleted(self, queue: str, node: str, sent_at: float) -> None:
         """The node has answered with delete-ok."""

@@ -12,30 +12,26 @@ from typing import NamedTuple
 
 HEAD = struct.Struct(">HI")
 CHECK = struct.Struct(">I")
+#: Bytes of the shortest body.
 LEAST = HEAD.size + CHECK.size
+#: Bytes of the longest body.
 MOST = 100_000
 
 _FILLING = random.Random(1).randbytes(MOST + 4096)
 
-#: `(weight, least, most)` of sizes in bytes. They lie on both sides of 4,096, below which a message with its properties
-#: is embedded in the queue index, and below the limit of a body frame, 131,072.
-_SIZES = ((40, LEAST, 100), (34, 100, 3_900), (8, 3_900, 4_300), (16, 4_300, 20_000), (2, 20_000, MOST))
-_WEIGHTS = [weight for weight, _, _ in _SIZES]
-
 
 class Key(NamedTuple):
-    """Identifies a message: each publisher of each life of the broker has its own number, and counts its messages."""
+    """Identifies a message: each channel that publishes has a number and counts its messages."""
 
     publisher: int
     number: int
 
-
-def size(chooser: random.Random) -> int:
-    _, least, most = chooser.choices(_SIZES, _WEIGHTS)[0]
-    return chooser.randint(least, most)
+    def __str__(self) -> str:
+        return f"message {self.publisher}.{self.number}"
 
 
 def body(key: Key, length: int) -> bytes:
+    """A body of `length` bytes for the message."""
     start = key.number & 4095
     head, rest = HEAD.pack(*key), _FILLING[start : start + length - LEAST]
     return head + CHECK.pack(_checksum(head, rest)) + rest

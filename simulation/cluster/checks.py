@@ -1,0 +1,110 @@
+"""`ClusterChecks`: what no client can see, and an observer of all nodes can.
+
+- A term has one leader.
+- What two nodes know to be committed is the same, entry for entry, now and for ever.
+- A node that has not reached a majority for as long as a lease lasts holds no lease (CL-51).
+- A queue whose declare was answered is on every node that serves clients, and one whose delete was answered on none
+  (P6 of the cluster's promises).
+- At rest all nodes have the same metadata.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...cluster.consensus.log import Entry
+from ...cluster.membership.process import Members
+from ...cluster.metadata.inspection import ConsensusView
+from ...cluster.metadata.process import ClusterMetadata
+from ..model.copies import PromiseBroken
+from .nodes import ClusterNode
+
+if TYPE_CHECKING:
+    from .schedule import ClusterSchedule
+
+VHOST = "/"
+
+
+class ClusterChecks:
+    """See the module. Every check raises PromiseBroken."""
+
+    def __init__(self, schedule: ClusterSchedule) -> None:
+        self._schedule = schedule
+        self._world = schedule.world
+        self._nodes = schedule.nodes
+        #: Who has led in each term.
+        self._leaders: dict[int, str] = {}
+        #: The committed entries by index, and who has shown each first.
+        self._agreed: dict[int, tuple[Entry, str]] = {}
+        #: Up to where each run of a node was compared.
+        self._compared: dict[str, int] = {}
+
+    def after_step(self) -> None:
+        """Check the process that has acted."""
+        cell = self._world.acting_cell
+        actor = None if cell is None else cell.actor
+        if type(actor) is ClusterMetadata:
+            view = ConsensusView(actor)
+            if view.has_log:
+                self._check_log(str(cell.address.addressDetails).partition("/")[0], view)  # type: ignore[union-attr]
+        if type(actor) in (ClusterMetadata, Members):
+            self._check_leases()
+
+    def _check_log(self, system: str, view: ConsensusView) -> None:
+        node = system.rpartition("-")[0]
+        term = view.leads_in
+        if term is not None and self._leaders.setdefault(term, node) != node:
+            raise PromiseBroken(f"{node} and {self._leaders[term]} both lead in term {term}")
+        compared = self._compared.get(system, 0)
+        if view.committed < compared:
+            raise PromiseBroken(f"{node} has known entry {compared} to be committed, and now only {view.committed}")
+        if view.committed == compared:
+            return
+        self._compared[system] = view.committed
+        for entry in view.entries(compared + 1, view.committed):
+            agreed, by = self._agreed.setdefault(entry.index, (entry, node))
+            if agreed != entry:
+                raise PromiseBroken(
+                    f"{node} has entry {entry.index} of term {entry.term} committed, and {by} has that of term "
+                    f"{agreed.term}"
+                )
+
+    def _check_leases(self) -> None:
+        for letter, since in self._schedule.faults.alone.items():
+            node = self._nodes[letter]
+            ends = since + self._schedule.faults.lease
+            if self._world.time > ends and node.routing is not None and not node.machine.is_paused:
+                seconds = self._world.time - since
+                raise PromiseBroken(f"{node.name} has reached no majority for {seconds:.2f} s and holds a lease (P4)")
+
+    def check_in_force(self, queue: str, is_there: bool) -> None:
+        """Check that each node which serves clients has the queue, or that none has it."""
+        for node in self._nodes:
+            routing = node.routing
+            if routing is not None and (routing.queue(VHOST, queue) is not None) != is_there:
+                raise PromiseBroken(
+                    f"{node.name} serves clients and {'does not know' if is_there else 'still has'} queue {queue}, "
+                    f"whose {'declare' if is_there else 'delete'} was answered (P6)"
+                )
+
+    def check_equal(self) -> None:
+        """At rest: all nodes have the same metadata."""
+        views = {node.name: self._view(node) for node in self._nodes}
+        first, *others = views
+        rows = views[first].rows()
+        for other in others:
+            found = views[other].rows()
+            if found != rows:
+                different = sorted(key for key in {*rows, *found} if rows.get(key) != found.get(key))
+                key = different[0]
+                raise PromiseBroken(
+                    f"{first} and {other} have different metadata: {key[0]} {key[1]} is {rows.get(key)} there and "
+                    f"{found.get(key)} here"
+                )
+
+    def are_level(self) -> bool:
+        """Whether all nodes have applied the same entries."""
+        return len({self._view(node).applied for node in self._nodes}) == 1
+
+    def _view(self, node: ClusterNode) -> ConsensusView:
+        return ConsensusView(node.process(ClusterMetadata))

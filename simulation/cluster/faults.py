@@ -1,0 +1,287 @@
+"""`ClusterFaults`: what happens to the machines of a cluster and to the network between them.
+
+It has a method `do_…` for each action of a plan that is a machine's or the network's. After each step of the world it
+sees which nodes have ended, and does what the program does that runs a node: a node that the cluster has declared down
+is stopped, and another run of it begins.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from ...cluster.membership.lease import LEASE_SHARE
+from ..disks import ChosenRandom
+from ..model.copies import PromiseBroken
+from ..plan import Action
+from .nodes import ClusterNode, node_name
+from .plan import ALL
+
+if TYPE_CHECKING:
+    from .schedule import ClusterSchedule
+
+#: Virtual seconds that a node may take to stop before its process is killed.
+STOP_SECONDS = 61.0
+
+
+class ClusterFaults:
+    """See the module.
+
+    is_disturbed    something has happened because of which connections may end, and publishes may be refused
+    alone           since when each node that does not reach a majority has not reached one
+    """
+
+    def __init__(self, schedule: ClusterSchedule) -> None:
+        self.schedule = schedule
+        self.world = schedule.world
+        self.nodes = schedule.nodes
+        self.is_disturbed = False
+        self.alone: dict[str, float] = {}
+        #: The nodes that are down on purpose, and those whose process is to be killed if they do not stop before.
+        self._down: set[str] = set()
+        self._stopping: dict[str, float] = {}
+        #: For how long a node stays down whose machine loses power in the middle of writing, or which stops.
+        self._down_for: dict[str, int] = {}
+        #: How often each machine was paused or its disk was filled: an earlier end does not end the later one.
+        self._times: dict[tuple[str, str], int] = {}
+        self._full: set[str] = set()
+        #: Whether a disk was full, so that a process may get that error.
+        self._was_full = False
+        self._seen_crashes = 0
+
+    @property
+    def lease(self) -> float:
+        """Seconds for which a lease lasts."""
+        return LEASE_SHARE * self.nodes["a"].settings.net_ticktime
+
+    def do(self, action: Action) -> None:
+        """Do an action of the plan."""
+        do = getattr(self, "do_" + action.what.replace("-", "_"))
+        if action.who == ALL:
+            for node in self.nodes:
+                do(node, action)
+        elif action.who in self.nodes.by_letter:
+            do(self.nodes[action.who], action)
+        else:
+            do(action)
+
+    def _disturb(self, text: str) -> None:
+        self.is_disturbed = True
+        self.schedule.ledger.acks_may_be_lost()
+        self.schedule.tell("cluster", text)
+
+    def changed(self) -> None:
+        """See who reaches a majority now."""
+        time, ledger = self.world.time, self.schedule.ledger
+        for letter in self.nodes.letters:
+            if self.nodes.reached_from(letter) >= self.nodes.majority:
+                if self.alone.pop(letter, None) is not None:
+                    ledger.together([node_name(letter)])
+            elif letter not in self.alone:
+                self.alone[letter] = time
+                ledger.alone([node_name(letter)], self.lease)
+
+    # -- machines ---
+
+    def do_kill(self, node: ClusterNode, action: Action) -> None:
+        if node.is_running:
+            self._disturb(f"{node.name} is killed")
+            node.kill()
+            self._went_down(node, action.number("for"))
+
+    def do_power_cut(self, node: ClusterNode, action: Action) -> None:
+        if not node.is_running:
+            return
+        assert node.disks is not None
+        self._down_for[node.letter] = action.number("for")
+        if action.number("after"):
+            node.disks.cut_power_after(action.number("after"))
+        else:
+            self._lose_power(node)
+
+    def _lose_power(self, node: ClusterNode) -> None:
+        self._disturb(f"{node.name} loses power")
+        node.lose_power()
+        for client in self.schedule.clients.values():
+            if client.node == node.name:
+                client.on_power_cut()
+        self._went_down(node, self._down_for.pop(node.letter, 0))
+
+    def do_stop(self, node: ClusterNode, action: Action) -> None:
+        if node.is_running and node.is_up and node.letter not in self._stopping:
+            self._disturb(f"{node.name} is stopped")
+            self._begin_stop(node, action.number("for"))
+
+    def _begin_stop(self, node: ClusterNode, down_for: int) -> None:
+        self._down_for[node.letter] = down_for
+        self._stopping[node.letter] = self.world.time + STOP_SECONDS
+        node.begin_stop()
+
+    def do_pause(self, node: ClusterNode, action: Action) -> None:
+        if node.is_running:
+            self._disturb(f"{node.name} does nothing for {action.number('for')} ms")
+            node.machine.pause()
+            self._later(node, "pause", action.number("for"), self._resume)
+
+    def do_disk(self, node: ClusterNode, action: Action) -> None:
+        assert node.disks is not None
+        self._disturb(f"the disk of {node.name} is full for {action.number('for')} ms")
+        self._was_full = True
+        self._full.add(node.letter)
+        node.disks.fill(True)
+        self._later(node, "disk", action.number("for"), self._free)
+
+    def _later(self, node: ClusterNode, what: str, milliseconds: int, end: object) -> None:
+        key = node.letter, what
+        times = self._times[key] = self._times.get(key, 0) + 1
+
+        def ends() -> None:
+            if self._times[key] == times:
+                end(node)  # type: ignore[operator]
+                self.changed()
+
+        self.world.at(self.world.time + milliseconds / 1000, ends)
+
+    def _resume(self, node: ClusterNode) -> None:
+        if node.machine.is_paused:
+            self.schedule.tell("cluster", f"{node.name} goes on")
+            node.machine.resume()
+
+    def _free(self, node: ClusterNode) -> None:
+        assert node.disks is not None
+        if node.letter in self._full:
+            self.schedule.tell("cluster", f"there is room on the disk of {node.name}")
+            self._full.discard(node.letter)
+            node.disks.fill(False)
+
+    def _went_down(self, node: ClusterNode, milliseconds: int) -> None:
+        """The node has ended. It starts again after so many milliseconds."""
+        self._stopping.pop(node.letter, None)
+        self._down.add(node.letter)
+        self._later(node, "down", milliseconds, self._boot)
+
+    def _boot(self, node: ClusterNode) -> None:
+        if not node.is_running:
+            assert node.disks is not None
+            self.schedule.tell("cluster", f"{node.name} starts")
+            self._down.discard(node.letter)
+            node.disks.heal()
+            node.boot()
+
+    # -- the network ---
+
+    def do_isolate(self, action: Action) -> None:
+        letter = action.text("node")
+        self._disturb(f"{node_name(letter)} is cut off from all others")
+        for other in self.nodes.letters:
+            if other != letter:
+                self.nodes.cut(letter, other)
+                self.nodes.cut(other, letter)
+
+    def do_cut(self, action: Action) -> None:
+        source, target = action.text("from"), action.text("to")
+        self._disturb(f"{node_name(source)} and {node_name(target)} do not hear each other")
+        self.nodes.cut(source, target)
+        self.nodes.cut(target, source)
+
+    def do_mute(self, action: Action) -> None:
+        source, target = action.text("from"), action.text("to")
+        self._disturb(f"{node_name(target)} does not hear {node_name(source)}")
+        self.nodes.cut(source, target)
+
+    def do_slow(self, action: Action) -> None:
+        source, target, delay = action.text("from"), action.text("to"), action.number("delay")
+        self._disturb(f"what {node_name(source)} sends to {node_name(target)} takes up to {delay} ms")
+        self.nodes.link(source, target).max_delay = delay / 1000
+
+    def do_heal(self, action: Action) -> None:
+        self.heal()
+
+    def do_wait(self, action: Action) -> None:
+        end = self.world.time + action.number("for") / 1000
+        while self.world.time < end and self.world.step(end):
+            pass
+
+    def heal(self) -> None:
+        """Let everything run and pass again."""
+        if self.is_disturbed:
+            self.schedule.tell("cluster", "everything is well again")
+        self.nodes.mend(self.world.conditions.link_delay)
+        for node in self.nodes:
+            assert node.disks is not None
+            node.disks.heal()
+            if node.machine.is_paused:
+                self._resume(node)
+            self._free(node)
+            if node.letter in self._down:
+                self._boot(node)
+        self.changed()
+
+    # -- after each step ---
+
+    def after_step(self) -> None:
+        """See which nodes have ended or crashed. Raises PromiseBroken if that had no reason."""
+        if len(self.world.crashes) > self._seen_crashes:
+            self._check_crashes()
+        for node in self.nodes:
+            if node.letter in self._down:
+                continue
+            base = node.base
+            if base is None:
+                self._lose_power(node)
+            elif node.letter in self._stopping:
+                if node.has_stopped or base.living == 0 or self.world.time > self._stopping[node.letter]:
+                    node.kill()
+                    self._went_down(node, self._down_for.pop(node.letter, 0))
+            elif node.begins_anew:
+                self._disturb(f"{node.name} was declared down and begins another run")
+                self._begin_stop(node, 0)
+            elif base.living == 0:
+                self._ended(node)
+            else:
+                continue
+            self.changed()
+
+    def _ended(self, node: ClusterNode) -> None:
+        """A node has ended by itself, as one does that cannot start on a full disk."""
+        if not self._was_full:
+            reason = "" if node.starting is None or not node.starting.is_here else f": {_error(node)}"
+            raise PromiseBroken(f"{node.name} has ended by itself{reason}")
+        self._disturb(f"{node.name} has ended, for its disk is full")
+        node.kill()
+        self._went_down(node, 100)
+
+    def _check_crashes(self) -> None:
+        for address, error in self.world.crashes[self._seen_crashes :]:
+            if not (isinstance(error, OSError) and error.errno == errno.ENOSPC and self._was_full):
+                raise PromiseBroken(f"process {address} crashed by itself: {type(error).__name__}: {error}") from error
+        self._seen_crashes = len(self.world.crashes)
+
+    # -- rest ---
+
+    def are_well(self) -> bool:
+        """Whether every node runs, serves clients, and knows all others as up."""
+        if self._down or self._stopping or self._full:
+            return False
+        for node in self.nodes:
+            routing = node.routing
+            supervisor = node.supervisor
+            if routing is None or supervisor is None or node.begins_anew:
+                return False
+            known = {record.name: record.incarnation for record in supervisor.context.definitions.nodes.values()}
+            for other in self.nodes:
+                assert other.base is not None
+                if f"{other.name}-{known.get(other.name)}" != other.base.name:
+                    return False
+        return True
+
+    def random(self) -> ChosenRandom:
+        """What decides how much a power cut leaves."""
+        return ChosenRandom(self.world.below)
+
+
+def _error(node: ClusterNode) -> str:
+    try:
+        return str(node.is_up)
+    except Exception as error:
+        return str(error)

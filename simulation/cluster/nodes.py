@@ -1,0 +1,164 @@
+"""`ClusterNodes`: the nodes of a simulated cluster, and what a perfect observer knows about who reaches whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ...actors.membership.clustering import Clustering
+from ...actors.node.contract import to_node
+from ...actors.node.process import NodeSupervisor
+from ...cluster.membership.process import Members
+from ...cluster.metadata.process import ClusterMetadata
+from ...routing.table import RoutingTable
+from ...runtime.sim.network import Link
+from ...runtime.sim.port import SimAnswer
+from ...runtime.sim.world import SimWorld
+from ...store.data_dir.file_limits import REAL_FILES, FileLimits
+from ..disks import MachineDisks
+from ..node import SimNode
+
+#: The names of machines, in the order in which clusters get them. The node on machine `a` is `warren@a`.
+LETTERS = "abcde"
+
+CLUSTER_PORT = 25_672
+
+_COOKIE = "the secret of a simulated cluster"
+
+
+def node_name(letter: str) -> str:
+    """The name of the node, and of its host in the simulated network."""
+    return f"warren@{letter}"
+
+
+class ClusterNode(SimNode):
+    """One node of a cluster."""
+
+    def __init__(self, world: SimWorld, letter: str, letters: str, limits: FileLimits, **settings: Any) -> None:
+        names = [node_name(other) for other in letters]
+        name = node_name(letter)
+        super().__init__(
+            world,
+            name,
+            with_store=True,
+            limits=limits,
+            clustering=Clustering(Members, ClusterMetadata),
+            node_name=name,
+            host=name,
+            cluster_port=CLUSTER_PORT,
+            cluster_cookie=_COOKIE,
+            cluster_formation={"nodes": names},
+            cluster_peer_addresses={other: f"{other}:{CLUSTER_PORT}" for other in names},
+            **settings,
+        )
+        self.letter = letter
+        self._anew: SimAnswer[bool] | None = None
+
+    def boot(self) -> None:
+        super().boot()
+        self._anew = self.port.begin(self.address, to_node.await_anew())
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run of the node has begun and not ended."""
+        return self.base is not None
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether the node asks to be stopped and started again, because its cluster has declared it down."""
+        if self.base is None or self._anew is None or not self._anew.is_here:
+            return False
+        try:
+            return self._anew.value()
+        except Exception:  # the node has ended before it answered
+            return False
+
+    def wipe(self) -> None:
+        """Give the machine empty disks. The node must not run."""
+        assert self.disks is not None and self.base is None
+        self.disks.close()
+        self.disks = MachineDisks()
+        self.settings = replace(self.settings, data_dir=self.disks.root)
+
+    # -- what a check reads ---
+
+    def process(self, kind: type[Any]) -> Any:
+        """The process of that class, of which the node has one; None if it has none."""
+        found = self.processes(kind.__name__)
+        return found[0] if found else None
+
+    @property
+    def supervisor(self) -> NodeSupervisor | None:
+        found: NodeSupervisor | None = self.process(NodeSupervisor)
+        return found
+
+    @property
+    def routing(self) -> RoutingTable | None:
+        """Its routing table, if the node serves clients: it has opened its listeners and holds a lease."""
+        supervisor = self.supervisor
+        if supervisor is None or not getattr(supervisor, "is_started", False):
+            return None
+        return supervisor.routing if supervisor.context.lease.holds(self.world.time) else None
+
+
+class ClusterNodes:
+    """The nodes by letter, and the links between their machines."""
+
+    def __init__(self, world: SimWorld, letters: str, limits: FileLimits = REAL_FILES, **settings: Any) -> None:
+        self.world = world
+        self.letters = letters
+        self.by_letter = {letter: ClusterNode(world, letter, letters, limits, **settings) for letter in letters}
+
+    def __iter__(self) -> Iterator[ClusterNode]:
+        return iter(self.by_letter.values())
+
+    def __getitem__(self, letter: str) -> ClusterNode:
+        return self.by_letter[letter]
+
+    @property
+    def majority(self) -> int:
+        return len(self.letters) // 2 + 1
+
+    def are_up(self) -> bool:
+        """Whether every node has started. Raises the error that a start failed with."""
+        return all([node.is_up for node in self])
+
+    def link(self, source: str, target: str) -> Link:
+        """The way from one machine to another."""
+        return self.world.link(node_name(source), node_name(target))
+
+    def cut(self, source: str, target: str) -> None:
+        """Let nothing from `source` arrive at `target`."""
+        self.link(source, target).cut()
+
+    def mend(self, delay: float) -> None:
+        """Let everything arrive again, after `delay` seconds at most."""
+        for source in self.letters:
+            for target in self.letters:
+                if source != target:
+                    link = self.link(source, target)
+                    link.max_delay = delay
+                    if link.is_cut:
+                        link.mend()
+
+    def reached_from(self, letter: str) -> int:
+        """How many nodes, itself included, this node can talk to now."""
+        if not self._acts(letter):
+            return 0
+        return 1 + sum(
+            other != letter
+            and self._acts(other)
+            and not self.link(letter, other).is_cut
+            and not self.link(other, letter).is_cut
+            for other in self.letters
+        )
+
+    def _acts(self, letter: str) -> bool:
+        node = self.by_letter[letter]
+        return node.base is not None and not node.machine.is_paused
+
+    def close(self) -> None:
+        """End all nodes and remove their files."""
+        for node in self:
+            node.close()

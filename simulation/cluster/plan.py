@@ -1,0 +1,250 @@
+"""Plans of clusters: what clients do and what happens to machines and the network, as lines of text.
+
+    cluster nodes=3 files=small credit=8,4 turn=2
+    alice/1 publish queue=b.orders count=3 size=400 then=20
+    b kill for=800 then=60
+    net isolate node=a then=400
+
+The first line describes the cluster. Each other line is an **action**, with how many steps the world then takes.
+
+Clients are `alice`, `bob` and `carol`. Each begins at the node of its place in the alphabet, and goes to the next one
+when it is refused or loses its connection. Everything that is published is persistent. A client uses channel 1 to
+publish, with confirms, 2 to consume and 3 to declare.
+
+    publish               `queue`, `count`, `size`; by=fanout publishes to all queues
+    consume               `queue`, `prefetch`
+    settle                `which` of the unacknowledged messages and, with multiple=1, all before it; how=requeue puts
+                          them back
+    declare, delete, look a queue with a new name; the one that the client has declared last. To look is to declare
+                          passively
+    close, reset, move    close the connection in order, reset it, or close it and go to another node
+
+Machines are `a`, `b` and `c`; `all` stands for all of them. After `for` ms they are well again, if not before:
+
+    kill, power-cut       the node is started again; `after` so many operations of its disk the power is cut
+    stop                  the node is stopped in order and started again
+    pause                 it does nothing
+    disk                  the disk is full
+
+The network is `net`:
+
+    isolate               `node` and all others do not hear each other
+    cut, mute             `from` and `to` do not hear each other; `to` does not hear `from`
+    slow                  what `from` sends to `to` takes up to `delay` ms
+    heal                  everything is well
+    wait                  `for` ms pass
+
+Any line may be left out, which is how a failing plan is shrunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ...store.data_dir.file_limits import REAL_FILES, FileLimits
+from ..plan import SHORT_TURN, SMALL_FILES, TURN_MESSAGES, Action, Below, parse_action, parse_values
+from .nodes import LETTERS
+
+CLIENTS = ("alice", "bob", "carol")
+#: What a client does on its channels.
+PUBLISHING, CONSUMING, DECLARING = 1, 2, 3
+#: Who does what is no client's: all machines, and the network.
+ALL, NET = "all", "net"
+#: Bytes of a body.
+SIZES = (20, 400, 4_200, 20, 700)
+#: Steps after an action. Idle nodes take some 300 in a second.
+STEPS = (8, 20, 0, 60, 150, 3, 400)
+#: Milliseconds for which something lasts: less than anybody notices, until a lease ends, and beyond.
+TIMES = (300, 1_000, 20, 2_500, 1_700, 4_500)
+CREDITS = ((400, 200), (8, 4), (2, 1))
+#: Most milliseconds by which a slow link delays.
+DELAYS = (20, 100, 400)
+
+_CLIENT_ACTIONS = (
+    ("publish", 30),
+    ("settle", 16),
+    ("consume", 12),
+    ("declare", 8),
+    ("delete", 5),
+    ("look", 3),
+    ("close", 1),
+    ("reset", 2),
+    ("move", 2),
+)
+_MACHINE_ACTIONS = (("kill", 5), ("pause", 4), ("power-cut", 4), ("stop", 2), ("disk", 2))
+_NETWORK_ACTIONS = (("isolate", 5), ("cut", 4), ("mute", 3), ("slow", 2), ("heal", 3), ("wait", 6))
+_CLIENT_CHOICES = [what for what, weight in _CLIENT_ACTIONS for _ in range(weight)]
+_MACHINE_CHOICES = [what for what, weight in _MACHINE_ACTIONS for _ in range(weight)]
+_NETWORK_CHOICES = [what for what, weight in _NETWORK_ACTIONS for _ in range(weight)]
+#: One in so many actions is a machine's or the network's.
+FAULT_ONE_IN = 4
+#: One in so many plans has no faults at all.
+CALM_ONE_IN = 8
+
+#: Plainer values, by key.
+_PLAIN_VALUES: dict[str, int | str] = {
+    "count": 1,
+    "size": SIZES[0],
+    "multiple": 0,
+    "how": "ack",
+    "by": 0,
+    "prefetch": 0,
+    "after": 0,
+}
+
+
+def queue_of(letter: str) -> str:
+    """The name of the queue whose home is this node."""
+    return f"{letter}.orders"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """What a schedule does. `letters` are the names of the machines."""
+
+    letters: str
+    actions: tuple[Action, ...]
+    has_small_files: bool = False
+    credit: tuple[int, int] = CREDITS[0]
+    turn_messages: int = TURN_MESSAGES
+
+    @property
+    def limits(self) -> FileLimits:
+        return SMALL_FILES if self.has_small_files else REAL_FILES
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues that clients publish to, one on each node."""
+        return tuple(map(queue_of, self.letters))
+
+    def __str__(self) -> str:
+        files = " files=small" if self.has_small_files else ""
+        turn = f" turn={self.turn_messages}" if self.turn_messages != TURN_MESSAGES else ""
+        head = f"cluster nodes={len(self.letters)}{files} credit={self.credit[0]},{self.credit[1]}{turn}"
+        return "\n".join([head, *map(str, self.actions)])
+
+    def with_actions(self, actions: Sequence[Action]) -> ClusterPlan:
+        return replace(self, actions=tuple(actions))
+
+    def plainer(self) -> Iterator[ClusterPlan]:
+        """The plan with one property of the cluster made plainer."""
+        plain = ClusterPlan(self.letters, self.actions)
+        for key in ("has_small_files", "credit", "turn_messages"):
+            if getattr(self, key) != getattr(plain, key):
+                yield replace(self, **{key: getattr(plain, key)})
+
+    def plainer_action(self, action: Action) -> Iterator[Action]:
+        """The action with one value made plainer."""
+        for key, plain in _PLAIN_VALUES.items():
+            if action.values.get(key, plain) != plain:
+                yield replace(action, values={**action.values, key: plain})
+        if action.who == ALL:
+            yield replace(action, who=self.letters[0])
+        for key in ("which", "count"):
+            if action.number(key) > 1:
+                yield replace(action, values={**action.values, key: action.number(key) // 2})
+        if action.then > 1:
+            yield replace(action, then=action.then // 2)
+
+
+def parse_cluster_plan(text: str) -> ClusterPlan:
+    """The plan that this text describes, the inverse of `str`. Empty lines and comments after # are ignored.
+
+    Raises ValueError, which names the line.
+    """
+    lines = [line for line in (line.partition("#")[0].strip() for line in text.splitlines()) if line]
+    if not lines or not lines[0].startswith("cluster"):
+        raise ValueError("the plan of a cluster begins with a line 'cluster nodes=... credit=...'")
+    head = parse_values(lines[0].split()[1:], lines[0])
+    nodes = int(head.get("nodes", 3))
+    if not 1 <= nodes <= len(LETTERS):
+        raise ValueError(f"a cluster has 1 to {len(LETTERS)} nodes: {lines[0]}")
+    initial, more = str(head.get("credit", "400,200")).split(",")
+    plan = ClusterPlan(
+        LETTERS[:nodes],
+        tuple(parse_action(line) for line in lines[1:]),
+        head.get("files") == "small",
+        (int(initial), int(more)),
+        int(head.get("turn", TURN_MESSAGES)),
+    )
+    for action in plan.actions:
+        _check(plan, action)
+    return plan
+
+
+def _check(plan: ClusterPlan, action: Action) -> None:
+    """Raises ValueError if there is nobody who does that, or nothing to which it could be done."""
+    actions = {
+        NET: _NETWORK_CHOICES,
+        ALL: _MACHINE_CHOICES,
+        **dict.fromkeys(plan.letters, _MACHINE_CHOICES),
+        **dict.fromkeys(CLIENTS, _CLIENT_CHOICES),
+    }
+    if action.what not in actions.get(action.who, ()):
+        raise ValueError(f"nobody can do this in a cluster of the machines {', '.join(plan.letters)}: {action}")
+    for key in ("node", "from", "to"):
+        if key in action.values and action.text(key) not in plan.letters:
+            raise ValueError(f"there is no machine '{action.text(key)}': {action}")
+    if "queue" in action.values and action.text("queue") not in plan.queues:
+        raise ValueError(f"there is no queue '{action.text('queue')}': {action}; queues are {', '.join(plan.queues)}")
+
+
+# -- drawing ---
+
+
+def draw_cluster_plan(below: Below, nodes: int = 3, longest: int = 24) -> ClusterPlan:
+    """A plan of 6 to `longest` actions. If `below` always returns 0, it is the plainest one."""
+    letters = LETTERS[:nodes]
+    has_small_files, credit = below(2) == 1, CREDITS[below(len(CREDITS))]
+    turn = (TURN_MESSAGES, SHORT_TURN)[below(2)]
+    has_faults = below(CALM_ONE_IN) != CALM_ONE_IN - 1
+    actions = []
+    for _ in range(6 + below(longest - 5)):
+        is_fault = below(FAULT_ONE_IN) == FAULT_ONE_IN - 1 and has_faults
+        actions.append((_draw_fault if is_fault else _draw_client_action)(below, letters))
+    return ClusterPlan(letters, tuple(actions), has_small_files, credit, turn)
+
+
+def _draw_client_action(below: Below, letters: str) -> Action:
+    who, then = CLIENTS[below(len(CLIENTS))], STEPS[below(len(STEPS))]
+    what = _CLIENT_CHOICES[below(len(_CLIENT_CHOICES))]
+    queue = queue_of(letters[below(len(letters))])
+    channel, values = 0, dict[str, int | str]()
+    if what == "publish":
+        channel = PUBLISHING
+        values = {"queue": queue, "count": (1, 3, 2, 8)[below(4)], "size": SIZES[below(len(SIZES))]}
+        if below(6) == 5:
+            values["by"] = "fanout"
+    elif what == "consume":
+        channel, values = CONSUMING, {"queue": queue, "prefetch": (0, 2, 10)[below(3)]}
+    elif what == "settle":
+        channel = CONSUMING
+        values = {"which": below(8), "multiple": below(2), "how": ("ack", "ack", "requeue")[below(3)]}
+    elif what in ("declare", "delete", "look"):
+        channel = DECLARING
+    return Action(who, channel, what, values, then)
+
+
+def _draw_fault(below: Below, letters: str) -> Action:
+    then = STEPS[below(len(STEPS))]
+    if below(2) == 1:
+        what = _NETWORK_CHOICES[below(len(_NETWORK_CHOICES))]
+        source = below(len(letters))
+        target = (source + 1 + below(len(letters) - 1)) % len(letters) if len(letters) > 1 else source
+        values: dict[str, int | str] = {}
+        if what == "isolate":
+            values = {"node": letters[source]}
+        elif what in ("cut", "mute", "slow"):
+            values = {"from": letters[source], "to": letters[target]}
+            if what == "slow":
+                values["delay"] = DELAYS[below(len(DELAYS))]
+        elif what == "wait":
+            values = {"for": TIMES[below(len(TIMES))]}
+        return Action(NET, 0, what, values, then)
+    what = _MACHINE_CHOICES[below(len(_MACHINE_CHOICES))]
+    who = ALL if what in ("kill", "power-cut") and below(5) == 4 else letters[below(len(letters))]
+    values = {"for": TIMES[below(len(TIMES))]}
+    if what == "power-cut" and who != ALL:
+        values["after"] = (0, below(12))[below(2)]
+    return Action(who, 0, what, values, then)

@@ -1,0 +1,94 @@
+"""Random schedules of clusters of three nodes.
+
+WARREN_CLUSTER_SCHEDULES sets how many; 300 take a minute of one core. A failure prints its seed, and `warren simulate
+--nodes 3 --seed` runs it again.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from warren.runtime.sim.choosing import SeedChooser
+from warren.simulation.cluster.plan import draw_cluster_plan, parse_cluster_plan
+from warren.simulation.cluster.schedule import run
+from warren.simulation.shrinking import plainest, shrink
+
+SCHEDULES = int(os.environ.get("WARREN_CLUSTER_SCHEDULES", "40"))
+BATCHES = 4
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_clusters_keep_their_promises(batch, first_seed):
+    for seed in range(first_seed + batch, first_seed + SCHEDULES, BATCHES):
+        outcome = run(seed)
+        if outcome.failure is not None:
+            pytest.fail(
+                f"seed {seed}: {outcome.failure}\n{shrink(outcome, run, attempts=40).story}\n"
+                f"warren simulate --nodes 3 --seed {seed} --schedules 1",
+                pytrace=False,
+            )
+
+
+def test_the_plainest_plan_in_the_plainest_order_breaks_no_promise():
+    plan = draw_cluster_plan(lambda count: 0)
+    outcome = run(0, plan, plainest())
+    assert outcome.failure is None
+    assert "receives the confirm of message 1.1" in outcome.story
+
+
+STORIES = """
+import logging
+from warren.simulation.cluster.schedule import run
+logging.getLogger("warren").setLevel(logging.CRITICAL)
+for seed in range(4):
+    print(run(seed).story)
+"""
+
+
+def test_a_seed_is_the_same_schedule_in_every_process():
+    """Nothing depends on the order of a set of texts, which Python decides anew in each process."""
+    stories = [
+        subprocess.run(
+            [sys.executable, "-c", STORIES],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+            cwd="/",
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert stories[0] and stories[0] == stories[1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_text_of_a_plan_describes_it_completely(seed):
+    plan = draw_cluster_plan(SeedChooser(seed).below)
+    assert str(parse_cluster_plan(str(plan))) == str(plan)
+
+
+def test_a_parsed_plan_runs_as_the_drawn_one():
+    plan = draw_cluster_plan(SeedChooser(3).below)
+    assert run(3, parse_cluster_plan(str(plan))).story == run(3).story
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "begins with"),
+        ("node store=1", "begins with"),
+        ("cluster nodes=9", "a cluster has 1 to 5 nodes"),
+        ("cluster nodes=3\nalice", "what alice does"),
+        ("cluster nodes=3\nd kill", "nobody can do this"),
+        ("cluster nodes=3\nnet kill", "nobody can do this"),
+        ("cluster nodes=3\nnet isolate node=e", "there is no machine 'e'"),
+        ("cluster nodes=3\nalice/1 publish queue=tasks", "there is no queue 'tasks'"),
+    ],
+)
+def test_a_text_that_is_no_plan_is_refused(text, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        parse_cluster_plan(text)
