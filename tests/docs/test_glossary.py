@@ -29,6 +29,8 @@ REPLACED = [
             "actors/node/context.py",
             "docs/cluster.md",
             "docs/internals/c",
+            "docs/internals/simulation.md",
+            "simulation/cluster/",
         },
     ),
     ("on[ _]their[ _]way", "in flight", set()),
