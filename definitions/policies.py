@@ -19,12 +19,15 @@ from .records import Policy
 #: What a policy may apply to: exchanges, or queues of one type.
 Kind = Literal["exchanges", "classic", "quorum", "stream"]
 
-#: Keys that queues of a type do not know. A definition with one of them applies to no queue of that type (AB-156).
+#: The keys of queues with priorities or fair lanes, which only classic queues can have.
+_LEVEL_KEYS = frozenset({"drop-lowest", "fair-batch", "fair-weight", "fair-cost", "fair-lane-max-length"})
 _STREAM_KEYS = frozenset({"max-age", "stream-max-segment-size-bytes", "initial-cluster-size"})
+#: Keys that queues of a type do not know. A definition with one of them applies to no queue of that type (AB-156).
 FOREIGN: dict[Kind, frozenset[str]] = {
     "exchanges": frozenset(),
     "classic": _STREAM_KEYS | {"delivery-limit", "dead-letter-strategy", "queue-leader-locator"},
     "quorum": _STREAM_KEYS
+    | _LEVEL_KEYS
     | {
         "queue-mode",
         "queue-version",
@@ -36,7 +39,8 @@ FOREIGN: dict[Kind, frozenset[str]] = {
         "ha-promote-on-shutdown",
         "ha-promote-on-failure",
     },
-    "stream": frozenset(
+    "stream": _LEVEL_KEYS
+    | frozenset(
         {
             "pace-rate",
             "pace-period-ms",

@@ -64,6 +64,13 @@ def _rate(value: Any) -> Reason:
     return "" if is_good else f"{erlang_term(value)} is not a valid pace rate"
 
 
+def _fair_weight(value: Any) -> Reason:
+    is_good = isinstance(value, dict) and all(type(weight) is int and weight > 0 for weight in value.values())
+    return (
+        "" if is_good else f"{erlang_term(value)} is not a valid fair weight; should be an object of positive integers"
+    )
+
+
 _WHEN_PROMOTED = ("always", "when-synced")
 
 #: The check of each key.
@@ -98,6 +105,13 @@ CHECKS: dict[str, Check] = {
     "pace-overflow": _one_of(("hold", "dead-letter", "nack", "drop"), "{} is not a valid pace-overflow value"),
     "pace-burst": _number(1, "pace burst"),
     "pace-scope": _one_of(("queue", "group", "consumer"), "{} is not a valid pace-scope value"),
+    "drop-lowest": lambda value: (
+        "" if type(value) is bool else f"{erlang_term(value)} is not a valid drop-lowest value"
+    ),
+    "fair-batch": _number(1, "fair batch"),
+    "fair-weight": _fair_weight,
+    "fair-cost": _one_of(("message", "bytes"), "{} is not a valid fair-cost value"),
+    "fair-lane-max-length": _number(1, "maximum length of a lane"),
     "ha-mode": _ha_mode,
     "ha-params": lambda value: "",  # Its check depends on `ha-mode`.
     "ha-sync-mode": _one_of(("manual", "automatic"), 'ha-sync-mode must be "manual" or "automatic", got {}'),

@@ -30,6 +30,12 @@ INDEX_RETENTION = 259_200_000
 
 MAX_SHARDS = 256
 
+#: The argument that gives a queue fair lanes, and how many lanes there can be: a queue has as many levels on the disk.
+FAIR_BY = "x-fair-by"
+MAX_LANES = 256
+#: What may decide about the lane of a message, beside the headers. `user` is the property user-id, which is checked.
+FAIR_SOURCES = frozenset({"routing-key", "exchange", "user"})
+
 #: The arguments of sharded queues. `x-shards` is a short name of the first.
 SHARD_COUNTS = ("x-warren-shards", "x-shards")
 #: How the node is chosen where the queue is at home.
@@ -87,6 +93,22 @@ class QueueSettings:
     consumer_timeout: int | None = None
     #: Who has a clock: the queue, each group of its consumers, or each consumer.
     pace_scope: Literal["queue", "group", "consumer"] = "queue"
+    #: Length limits of a queue with priorities drop the oldest message of its lowest priority.
+    drop_lowest: bool = False
+    #: What decides about the lane of a message in a queue with fair lanes; None: the queue has none.
+    fair_by: str | None = None
+    fair_lanes: int = MAX_LANES
+    #: Messages that a visit to a lane of weight 1 delivers, and the weights of lanes by their value.
+    fair_batch: int = 1
+    fair_weight: Mapping[str, int] | None = None
+    fair_cost: Literal["message", "bytes"] = "message"
+    #: Ready messages that each lane may have.
+    fair_lane_limit: int | None = None
+
+    @property
+    def top_level(self) -> int | None:
+        """The highest level that the backing queue may have; None if it has no levels."""
+        return self.max_priority if self.fair_by is None else self.fair_lanes - 1
 
     @property
     def rejects_publish(self) -> bool:
@@ -96,7 +118,8 @@ class QueueSettings:
     @property
     def drops_head(self) -> bool:
         """Whether the queue has a limit and drops its oldest message when it is full (AB-100)."""
-        return self.overflow == "drop-head" and (self.max_length is not None or self.max_length_bytes is not None)
+        limits = (self.max_length, self.max_length_bytes, None if self.fair_by is None else self.fair_lane_limit)
+        return self.overflow == "drop-head" and limits != (None, None, None)
 
 
 @seam("whether an argument or a policy decides")
@@ -110,6 +133,8 @@ def queue_settings(arguments: Table, policy: Mapping[str, Any] = NO_POLICY) -> Q
         field = _SETTINGS.get(name)
         if field == "max_age":
             given[field] = max_age_seconds(value_text(value))
+        elif field == "fair_weight":
+            given[field] = {lane: weight for lane, _, weight in reversed(value)}
         elif field is not None:
             given[field] = value.decode("utf-8", "surrogateescape") if letter == "S" else value
     if queue_type(arguments) == QUORUM.name:
@@ -138,6 +163,13 @@ _SETTINGS = {
     "x-dead-letter-exchange": "dead_letter_exchange",
     "x-dead-letter-routing-key": "dead_letter_routing_key",
     "x-max-priority": "max_priority",
+    "x-drop-lowest": "drop_lowest",
+    FAIR_BY: "fair_by",
+    "x-fair-lanes-max": "fair_lanes",
+    "x-fair-batch": "fair_batch",
+    "x-fair-weight": "fair_weight",
+    "x-fair-cost": "fair_cost",
+    "x-fair-lane-max-length": "fair_lane_limit",
     "x-single-active-consumer": "single_active_consumer",
     "x-queue-mode": "queue_mode",
     "x-delivery-limit": "delivery_limit",
@@ -146,12 +178,11 @@ _SETTINGS = {
     CONSUMER_TIMEOUT: "consumer_timeout",
 }
 
-#: The fields by the keys of policies. A policy can decide neither about priorities nor about a single active consumer.
-_POLICY_SETTINGS = {
-    name.removeprefix("x-"): field
-    for name, field in _SETTINGS.items()
-    if field not in ("max_priority", "single_active_consumer")
-} | {
+#: The fields that a declaration fixes: how many levels the backing queue has, and the single active consumer.
+_FIXED = frozenset({"max_priority", "single_active_consumer", "fair_by", "fair_lanes"})
+
+#: The fields by the keys of policies.
+_POLICY_SETTINGS = {name.removeprefix("x-"): field for name, field in _SETTINGS.items() if field not in _FIXED} | {
     "message-index": "message_index",
     "index-retention-ms": "index_retention",
     "pace-rate": "pace_rate",
@@ -342,6 +373,42 @@ def _check_leader_locator(letter: str, value: Any, arguments: Table) -> Reason:
     return "" if is_known else "invalid_queue_locator_arg"
 
 
+def _check_fair_by(letter: str, value: Any, arguments: Table) -> Reason:
+    if letter != "S":
+        return _unacceptable(letter)
+    text = value_text(value)
+    if text not in FAIR_SOURCES and not (text.startswith("header:") and len(text) > len("header:")):
+        return f"\"expected 'routing-key', 'exchange', 'user' or 'header:NAME', got '{text}'\""
+    if arguments.get("x-max-priority") is not None:
+        return "\"a queue has either priorities or fair lanes; leave out 'x-max-priority' or 'x-fair-by'\""
+    return ""
+
+
+def _check_lanes(letter: str, value: Any, arguments: Table) -> Reason:
+    is_good = letter in INTEGER_LETTERS and 1 <= value <= MAX_LANES
+    return _integer(letter, value) or ("" if is_good else f'"expected a number from 1 to {MAX_LANES}, got {value}"')
+
+
+def _check_positive(letter: str, value: Any, arguments: Table) -> Reason:
+    return _integer(letter, value) or ("" if value > 0 else f'"expected a number from 1 on, got {value}"')
+
+
+def _check_fair_weight(letter: str, value: Any, arguments: Table) -> Reason:
+    if letter != "F":
+        return _unacceptable(letter)
+    for lane, weight_letter, weight in value:
+        if weight_letter not in INTEGER_LETTERS or weight < 1:
+            return f"\"the weight of '{lane}' must be an integer from 1 on\""
+    return ""
+
+
+def _check_fair_cost(letter: str, value: Any, arguments: Table) -> Reason:
+    if letter != "S":
+        return _unacceptable(letter)
+    text = value_text(value)
+    return "" if text in ("message", "bytes") else f"\"expected 'message' or 'bytes', got '{text}'\""
+
+
 def _check_shards(letter: str, value: Any, arguments: Table) -> Reason:
     reason = _integer(letter, value)
     if reason or 0 < value <= 1:
@@ -393,6 +460,7 @@ QUEUE_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-max-in-memory-length", _check_not_negative),
     ("x-max-in-memory-bytes", _check_not_negative),
     ("x-max-priority", _check_max_priority),
+    ("x-drop-lowest", _check_bool),
     ("x-overflow", _check_overflow),
     ("x-queue-mode", _check_queue_mode),
     ("x-queue-version", _check_queue_version),
@@ -405,6 +473,12 @@ QUEUE_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-initial-cluster-size", _check_group_size),
     (CONSUMER_TIMEOUT, _check_not_negative),
     ("x-queue-leader-locator", _check_leader_locator),
+    (FAIR_BY, _check_fair_by),
+    ("x-fair-lanes-max", _check_lanes),
+    ("x-fair-batch", _check_positive),
+    ("x-fair-weight", _check_fair_weight),
+    ("x-fair-cost", _check_fair_cost),
+    ("x-fair-lane-max-length", _check_positive),
     *[(key, _check_shards) for key in SHARD_COUNTS],
     (SHARD_POLICY, _check_shard_policy),
     (SHARD_ORDER, _check_shard_order),

@@ -49,7 +49,9 @@ CLASSIC = QueueType(
     "rabbit_classic_queue",
     _COMMON
     | {"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"}
-    | {"x-warren-shards", "x-shards", "x-warren-shard-policy", "x-warren-shard-order"},
+    | {"x-warren-shards", "x-shards", "x-warren-shard-policy", "x-warren-shard-order"}
+    | {"x-drop-lowest", "x-fair-by", "x-fair-lanes-max", "x-fair-batch", "x-fair-weight", "x-fair-cost"}
+    | {"x-fair-lane-max-length"},
     (STREAM_OFFSET,),
 )
 

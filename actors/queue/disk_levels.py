@@ -1,8 +1,8 @@
 """`DiskLevels`: the variable queues of one queue, and what they write on its way to the disk.
 
-A queue with priorities has a variable queue for each level that was ever used, any other queue has one. They gather
-entries for the journal of the virtual host, and bodies too large for it for one of its message stores. `send`, which
-is called at the end of each turn and before a store is asked for a body, sends both.
+A queue with priorities or fair lanes has a variable queue for each level that was ever used, any other queue has one.
+They gather entries for the journal of the virtual host, and bodies too large for it for one of its message stores.
+`send`, which is called at the end of each turn and before a store is asked for a body, sends both.
 
 This part refers neither to `Durability` nor to the backing queue. They and `DiskLoader` refer to it, so that no
 reference cycle keeps a deleted queue in memory until the garbage collector runs.
@@ -63,7 +63,7 @@ class DiskLevels:
         row: QueueRow,
         credit: CreditFlow,
         storage: VhostStorage,
-        max_priority: int | None,
+        has_levels: bool,
     ) -> None:
         number = queue_number(row.queue_id)
         self._process = process
@@ -72,12 +72,12 @@ class DiskLevels:
         self._is_ended = False
         self._is_stream = row.type == STREAM.name
         #: Readers may read the queue by number, so its index keeps the numbers of messages that are gone.
-        self._keeps_numbers = row.durable and max_priority is None and not self._is_stream
+        self._keeps_numbers = row.durable and not has_levels and not self._is_stream
         #: The queue's number in the journal and in the names of its directories.
         self.number = number
         #: The queue's name at the message stores and the memory monitor.
         self.client = f"{number:x}"
-        #: The variable queues by priority; one with priority 0 if the queue has no priorities.
+        #: The variable queues by priority; one with number 0 if the queue has no levels.
         self.by_priority: dict[int, DiskQueue] = {}
         #: What the journal has of the variable queues that are not made yet, by number; empty after a recovery.
         self.replayed: dict[int, Replayed] = {}

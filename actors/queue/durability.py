@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ...routing.arguments import QueueSettings
 from ...routing.phrases import queue_phrase
 from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
@@ -25,7 +26,7 @@ from ...store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, queue_directory
 from ...store.messages.message_ids import StoredSpan
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.disk_queue import DiskQueue
-from ...store.queue.priority_queue import PriorityQueue
+from ...store.queue.fair_queue import FairQueue
 from ...store.queue.queue_recovery import empty_terms, numbering_of
 from ...store.queue.rates import INFINITE
 from ..disk.contract import to_journal, to_message_store
@@ -34,6 +35,7 @@ from ..resources.contract import to_memory_monitor
 from .disk_levels import DiskLevels
 from .disk_loader import DiskLoader
 from .flusher import Flusher
+from .levels import levelled_queue
 from .transit import Transit
 
 if TYPE_CHECKING:
@@ -70,11 +72,11 @@ class Durability:
         "_is_durable",
         "_is_paging",
         "_levels",
-        "_max_priority",
         "_phrase",
         "_process",
         "_recover",
         "_recovered",
+        "_settings",
         "_target",
         "client",
         "flusher",
@@ -93,7 +95,7 @@ class Durability:
         process: Process,
         context: NodeContext,
         row: QueueRow,
-        max_priority: int | None,
+        settings: QueueSettings,
         credit: CreditFlow,
         storage: VhostStorage,
         is_open: Callable[[], bool],
@@ -101,11 +103,11 @@ class Durability:
         self._process = process
         self._context = context
         self._phrase = queue_phrase(row.vhost, row.name)
-        self._max_priority = max_priority
+        self._settings = settings
         self._credit = credit
         self._is_durable = row.durable
         self.storage = storage
-        self._levels = DiskLevels(process, row, credit, storage, max_priority)
+        self._levels = DiskLevels(process, row, credit, storage, has_levels=settings.top_level is not None)
         #: The queue's number in the journal, and its name at the message stores and the memory monitor.
         self.number, self.client = self._levels.number, self._levels.client
         #: The queue's disk sides by priority; one with priority 0 if the queue has no priorities.
@@ -152,7 +154,7 @@ class Durability:
         levels = (recovery.terms or {}).get("levels")
         numbers = recovery.on_disk
         if numbers is None:
-            numbers = await process.run_blocking(_numbers_on_disk, storage.disk, number, self._max_priority)
+            numbers = await process.run_blocking(_numbers_on_disk, storage.disk, number, self._settings.top_level)
         first = number << LEVEL_BITS
         wanted = numbers | replayed.keys() | {first | int(level) for level in levels or ()}
         if recovery.terms is not None and levels is None:
@@ -227,14 +229,27 @@ class Durability:
         self._recovered = set()
         self._levels.replayed = {}
         self.flusher.done()
-        return self._open()
+        backing = self._open()
+        if isinstance(backing, FairQueue):
+            await self._name_lanes(backing)
+        return backing
+
+    async def _name_lanes(self, backing: FairQueue) -> None:
+        """Read the message at the head of each lane, which says what value the lane has."""
+        for level in backing.levels:
+            while len(level) and not ((head := level.head()) and head.content):
+                job = level.prepare()
+                if job is None:
+                    break
+                await self.loader.read(job)
+        backing.name_lanes()
 
     def _open(self) -> BackingQueue:
-        if self._max_priority is None:
+        if self._settings.top_level is None:
             # Not `or`: an empty backing queue is false.
             backing: BackingQueue = self.levels[0] if 0 in self.levels else self._levels.make(0)
         else:
-            backing = PriorityQueue(self._max_priority, self._levels.make, self.levels)
+            backing = levelled_queue(self._settings, self._levels.make, self.levels)
         self._backing = backing
         self.loader = DiskLoader(self._process, backing, self.storage, self._levels.send)
         return backing
@@ -366,7 +381,7 @@ class Durability:
         await self.flusher.flush_last()
         levels = {priority: empty_terms(numbering) for priority, numbering in self._levels.numberings.items()}
         levels |= {priority: level.terminate() for priority, level in self.levels.items()}
-        terms: Terms = levels[0] if self._max_priority is None else {"levels": levels}
+        terms: Terms = levels[0] if self._settings.top_level is None else {"levels": levels}
         # Channels of other nodes may go on acknowledging. If the body of a message that the terms have were removed,
         # the next start would have the message again, and its second acknowledgement could remove a body that another
         # queue shares.
@@ -392,9 +407,9 @@ def _delete_files(levels: list[DiskQueue]) -> None:
         level.segment_writer.delete_files()
 
 
-def _numbers_on_disk(disk: Disk, queue: int, max_priority: int | None) -> frozenset[int]:
-    """The numbers of the priority levels of which there is a directory. Waits for the disk."""
-    numbers = (queue << LEVEL_BITS | priority for priority in range((max_priority or 0) + 1))
+def _numbers_on_disk(disk: Disk, queue: int, top_level: int | None) -> frozenset[int]:
+    """The numbers of the levels of which there is a directory. Waits for the disk."""
+    numbers = (queue << LEVEL_BITS | level for level in range((top_level or 0) + 1))
     return frozenset(number for number in numbers if disk.exists(queue_directory(number)))
 
 

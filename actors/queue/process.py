@@ -36,7 +36,6 @@ from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.inspection import residence
 from ...store.queue.memory_queue import MemoryQueue
 from ...store.queue.memory_stream import MemoryStream
-from ...store.queue.priority_queue import PriorityQueue
 from ...store.queue.stream_segments import StreamBacking
 from ..channel.contract import to_channel
 from ..disk.errors import BatchLost
@@ -49,6 +48,7 @@ from .durability import Durability
 from .effects import Effects
 from .head_read import HeadRead
 from .indexing import Indexing
+from .levels import levelled_queue
 from .listing import NO_DISK, storage_items
 from .look_up import look_up
 from .master.master import Master
@@ -152,9 +152,7 @@ class Queue(Process):
         if storage is None:
             self._open(_memory_queue(row, self.settings, self.now), may_expire=False)
             return True
-        self.durability = Durability(
-            self, context, row, self.settings.max_priority, self.credit, storage, lambda: self.is_open
-        )
+        self.durability = Durability(self, context, row, self.settings, self.credit, storage, lambda: self.is_open)
         numberings = {} if recovery is None else recovery.numberings
         if recovery is not None and numberings is None:
             return await self.durability.scan(recovery)
@@ -722,6 +720,6 @@ def _memory_queue(row: QueueRow, settings: QueueSettings, clock: Callable[[], fl
     """A new backing queue that keeps everything in memory; `clock` gives monotonic seconds."""
     if row.type == STREAM.name:
         return MemoryStream(clock)
-    if settings.max_priority is not None:
-        return PriorityQueue(settings.max_priority, lambda level: MemoryQueue(clock))
+    if settings.top_level is not None:
+        return levelled_queue(settings, lambda level: MemoryQueue(clock))
     return MemoryQueue(clock)

@@ -1,13 +1,13 @@
 """The interface between a queue process and whatever holds its messages (queue-and-store section 3).
 
-The queue process owns AMQP's semantics; the backing queue owns the messages. There are three: `MemoryQueue` on nodes
-without a data directory, `VariableQueue` on the others, and `PriorityQueue`, which wraps one of these for each
-priority. One process makes all calls, one after the other.
+The queue process owns AMQP's semantics; the backing queue owns the messages. `MemoryQueue` is the one on nodes
+without a data directory, `VariableQueue` on the others; `PriorityQueue` and `FairQueue` wrap one of these for each
+priority or lane. One process makes all calls, one after the other.
 
 Messages travel in **runs** (see `store.messages.run`). A queue numbers its messages from 0 in the order of `publish`,
-`publish_delivered` and `discard`, and never gives a number twice. The number is also the ack tag. `PriorityQueue`
-numbers each level separately and adds the level above bit 56. Tags are given as a `range` with a positive step or as
-a list of ints.
+`publish_delivered` and `discard`, and never gives a number twice. The number is also the ack tag. A
+`LevelledQueue` numbers each level separately and adds the level above bit 56. Tags are given as a `range` with a
+positive step or as a list of ints.
 
 The operations of queue-and-store section 3.1, as they are here:
 
@@ -137,7 +137,22 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def drop(self, count: int) -> int:
-        """Remove up to `count` messages from the head without reading their bodies; returns how many."""
+        """Remove up to `count` messages without reading their bodies, for a length limit; returns how many.
+
+        They are at the head, unless the queue has lanes or drops its lowest priority.
+        """
+
+    def fetch_dropped(self, count: int) -> list[Delivery]:
+        """`drop`, but the messages become pending and are returned."""
+        return self.fetch(count, True)
+
+    def droppable(self) -> bool:
+        """Whether `drop` finds a message without the disk."""
+        return self.available(1) > 0
+
+    def overflow(self) -> int:
+        """How many messages a lane has above the limit of lanes. 0 for a queue without lanes."""
+        return 0
 
     @abstractmethod
     def drop_expired(self, now: int, limit: int) -> int:

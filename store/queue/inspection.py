@@ -10,8 +10,8 @@ from ..messages.pending_runs import PendingRuns
 from ..messages.run import ABSENT
 from ..messages.run_queue import RunQueue
 from .backing_queue import BackingQueue
+from .levelled_queue import LevelledQueue
 from .memory_queue import MemoryQueue
-from .priority_queue import PriorityQueue
 from .variable_queue import VariableQueue
 
 #: Runs that are counted in one turn of a queue.
@@ -94,4 +94,4 @@ def check(backing: BackingQueue) -> None:
 
 
 def _levels(backing: BackingQueue) -> list[BackingQueue]:
-    return [level for _, level in backing._levels] if isinstance(backing, PriorityQueue) else [backing]
+    return list(backing.levels) if isinstance(backing, LevelledQueue) else [backing]

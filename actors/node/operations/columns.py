@@ -51,7 +51,8 @@ QUEUES = Columns(
         *("leader", "members", "online"),
         # warren's own (CM-153)
         *("operator_policy", "effective_policy_definition", "queue_mode", "single_active_consumer_tag", "pace"),
-        *("shards", "shard_of", "first_number", "next_number", "readers", "unsent", *FLOW, "blocked_seconds_by"),
+        *("lanes", "shards", "shard_of", "first_number", "next_number", "readers", "unsent", *FLOW),
+        "blocked_seconds_by",
     ),
 )
 #: What a queue's row answers without its process.

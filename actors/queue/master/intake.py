@@ -11,12 +11,14 @@ a backing queue that shares its messages with other replicas decides alone when 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ....amqp.dead_letter_headers import PACED
 from ....seams import seam
 from ....store.messages.message import any_of, slice_of
 from ....store.queue.backing_queue import BackingQueue
+from ....store.queue.fair_queue import FairQueue
 from ..arrivals import Arrival, Arrivals
 from ..consumers import ChannelRecord, Consumers, Share
 from ..effects import Effects
@@ -105,6 +107,7 @@ class Intake(Arrivals):
         "_dispatch",
         "_effects",
         "_expiry",
+        "_fair",
         "_length_limit",
         "pacing",
     )
@@ -124,6 +127,7 @@ class Intake(Arrivals):
     ) -> None:
         super().__init__(persistence, transit)
         self._backing = backing
+        self._fair = backing if isinstance(backing, FairQueue) else None
         self._consumers = consumers
         self._dispatch = dispatch
         self._expiry = expiry
@@ -142,12 +146,23 @@ class Intake(Arrivals):
         if self._asked:
             return
         arrivals = self.take()
+        if self._fair is not None:
+            arrivals = list(self._by_lane(arrivals, self._fair))
         for at, arrival in enumerate(arrivals):
             if self.pacing is not None and arrival.handed is None and not self._is_admitted(arrival, self.pacing):
                 continue
             if not self._accept(arrival):
                 self.arrivals = arrivals[at:]
                 return
+
+    @staticmethod
+    def _by_lane(arrivals: list[Arrival], fair: FairQueue) -> Iterator[Arrival]:
+        """The arrivals, cut so that the messages of each enter one lane: then they have one range of numbers."""
+        for arrival in arrivals:
+            while (count := fair.same_lane(arrival.origins, arrival.contents)) < len(arrival.contents):
+                yield arrival.cut(count)
+            arrival.origin = any_of(arrival.origins)
+            yield arrival
 
     def answered(self, record: ChannelRecord) -> None:
         """The limiter of the channel has answered, or never will. The arrivals that wait for it go on."""
@@ -178,8 +193,8 @@ class Intake(Arrivals):
         if self._persistence is not None and origin.persistent is not self._persistence:
             arrival.origins = self.as_stored(arrival.origins)
             arrival.origin = origin = any_of(arrival.origins)
-        if limit.rejects_publish and limit.is_exceeded_by(count, arrival.body_bytes):
-            if count == 1 or limit.is_exceeded_by(1, 0):
+        if limit.rejects_publish and limit.refuses(arrival, count, arrival.body_bytes):
+            if count == 1 or limit.refuses(arrival, 1, 0):
                 self._refuse(arrival)
             else:
                 # There is room for some of the messages, and which ones depends on their sizes (AB-101).

@@ -6,6 +6,8 @@ from ....routing.arguments import QueueSettings
 from ....runtime.turn_work import TurnWork
 from ....store.messages.message import QueuedMessage, each_of
 from ....store.queue.backing_queue import BackingQueue
+from ....store.queue.fair_queue import FairQueue
+from ..arrivals import Arrival
 from ..effects import Effects
 from ..head_read import HeadRead
 from .dead_letterer import DeadLetterer
@@ -26,6 +28,7 @@ class LengthLimit:
         "_dead_letterer",
         "_effects",
         "_head_read",
+        "_lane_limit",
         "_max_bytes",
         "_max_length",
         "_work",
@@ -50,6 +53,8 @@ class LengthLimit:
         self._head_read = head_read
         self._max_length: int | None = None
         self._max_bytes: int | None = None
+        #: Ready messages that each lane of a queue with fair lanes may have (QP-66).
+        self._lane_limit: int | None = None
         #: The oldest messages are dropped when a limit is exceeded.
         self.drops_head = False
         #: More messages are to be dropped than one turn may drop.
@@ -63,12 +68,13 @@ class LengthLimit:
         """Use these limits from now on. `drop_overflow` drops what they no longer allow."""
         self._max_length = settings.max_length
         self._max_bytes = settings.max_length_bytes
+        self._lane_limit = settings.fair_lane_limit if settings.fair_by is not None else None
         self.drops_head = settings.drops_head
         self.rejects_publish = settings.rejects_publish
         self.dead_letters_refused = settings.overflow == "reject-publish-dlx"
 
     def is_exceeded_by(self, count: int, body_bytes: int) -> bool:
-        """Whether `count` more ready messages with `body_bytes` in all would exceed a limit."""
+        """Whether `count` more ready messages with `body_bytes` in all would exceed a limit of the whole queue."""
         backing = self._backing
         return (
             self._max_length is not None
@@ -77,8 +83,25 @@ class LengthLimit:
             and backing.ready_bytes + body_bytes > self._max_bytes
         )
 
+    def refuses(self, arrival: Arrival, count: int, body_bytes: int) -> bool:
+        """Whether `count` messages of the arrival, with `body_bytes` in all, would exceed a limit."""
+        if self.is_exceeded_by(count, body_bytes):
+            return True
+        backing, limit = self._backing, self._lane_limit
+        if limit is None or not isinstance(backing, FairQueue):
+            return False
+        return backing.lane_length(arrival.origins, arrival.contents) + count > limit
+
+    def _excess(self) -> int:
+        """How many messages must be dropped at least; 0 if all limits are kept."""
+        backing = self._backing
+        excess = 0 if self._lane_limit is None else backing.overflow()
+        if self.is_exceeded_by(0, 0):
+            excess = max(excess, 1, 0 if self._max_length is None else len(backing) - self._max_length)
+        return excess
+
     def drop_overflow(self) -> None:
-        """Drop messages from the head until the queue is within its limits (AB-100).
+        """Drop messages until the queue is within its limits (AB-100).
 
         A publish with a large body and a change of the limits may make millions of messages too many. These are dropped
         in steps: `is_behind` is then set, and the role calls this again in other turns, and delivers nothing before the
@@ -86,19 +109,18 @@ class LengthLimit:
         """
         backing, dead_letterer, effects = self._backing, self._dead_letterer, self._effects
         used, self.is_behind = 0, False
-        while len(backing) and self.is_exceeded_by(0, 0):
+        while len(backing) and (excess := self._excess()):
             if used >= self._work.most:
                 self.is_behind = True
                 effects.need_turn()
                 return
-            if not backing.available(1):
+            if not backing.droppable():
                 self._head_read.prepare()
-                if not backing.available(1):
+                if not backing.droppable():
                     return  # the role calls this again when the head is in memory
             before = len(backing)
-            excess = 1 if self._max_length is None else max(1, len(backing) - self._max_length)
             if dead_letterer.needs_messages:
-                deliveries = backing.fetch(min(excess, DROP_BATCH), True)
+                deliveries = backing.fetch_dropped(min(excess, DROP_BATCH))
                 dead_letterer.remove(
                     "maxlen",
                     [

@@ -10,7 +10,8 @@ from ....amqp.properties import decode_properties
 from ....routing.rows import QueueRow
 from ....runtime.credit import CreditFlow
 from ....store.queue.backing_queue import BackingQueue
-from ....store.queue.priority_queue import LEVEL_SHIFT
+from ....store.queue.fair_queue import FairQueue
+from ....store.queue.levelled_queue import LEVEL_SHIFT
 from ..consumers import ChannelRecord, Consumers
 from ..listing import replica_items
 from .dead_letterer import DeadLetterer
@@ -19,6 +20,9 @@ from .utilisation import Utilisation
 
 if TYPE_CHECKING:
     from ...metadata.info_items import InfoItems
+
+#: Lanes that a listing shows of a queue.
+LANES_SHOWN = 100
 
 
 def queue_items(
@@ -54,6 +58,13 @@ def queue_items(
         "first_number": None if numbers is None else numbers.start,
         "next_number": None if numbers is None else numbers.stop,
     }
+
+
+def lane_items(backing: BackingQueue) -> list[InfoItems] | None:
+    """The longest lanes of a queue with fair lanes (QP-71); None for any other."""
+    if not isinstance(backing, FairQueue):
+        return None
+    return [{"lane": lane, "length": length, "credit": credit} for lane, length, credit in backing.longest(LANES_SHOWN)]
 
 
 def _head_timestamp(backing: BackingQueue) -> int | str:

@@ -33,13 +33,14 @@ from ....seams import seam
 from ....store.queue.range_read import SupportsRangeRead
 from ..batches import batches
 from ..consumers import ChannelRecord, Consumer, Consumers, joined_pieces
+from ..levels import apply_level_settings
 from ..role import Role, Steps, Wait
 from .dead_letterer import DeadLetterer, Rejections
 from .delivery_counts import DeliveryCounts
 from .dispatch import Dispatch
 from .intake import Intake, PublishDelay
 from .length_limit import LengthLimit
-from .listing import queue_items
+from .listing import lane_items, queue_items
 from .message_expiry import EXPIRY_STEP, MessageExpiry
 from .pacing import GroupPacing, Pacing
 from .queue_expiry import QueueExpiry
@@ -141,6 +142,7 @@ class Master(Role):
     def apply(self, settings: QueueSettings) -> None:
         self.settings = settings
         self.dead_letterer.apply(settings)
+        apply_level_settings(self.backing, settings)
         self.length_limit.apply(settings)
         self.message_expiry.apply(settings)
         self.queue_expiry.apply(settings)
@@ -518,6 +520,7 @@ class Master(Role):
             self.dispatch.utilisation,
         )
         items["pace"] = None if self.pacing is None else self.pacing.info()
+        items["lanes"] = lane_items(self.backing)
         return items
 
     def consumers_info(self) -> list[InfoItems]:

@@ -134,8 +134,8 @@ class RangeReaders:
         if backing is None:
             raise AmqpError(
                 PRECONDITION_FAILED,
-                f"{self._phrase} cannot be read or acknowledged by number: it has 'x-max-priority', and numbers each "
-                "priority by itself",
+                f"{self._phrase} cannot be read or acknowledged by number: it has 'x-max-priority' or "
+                "'x-fair-by', and numbers each priority or lane by itself",
             )
         if consumer.exclusive:
             raise AmqpError(

@@ -1,0 +1,209 @@
+"""Fair lanes (QP-66 to QP-71): the order of delivery, which lane a value gets, and what length limits drop."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from warren.store.messages.message import Origin, each_of
+from warren.store.queue.fair_queue import FairQueue, FairRules
+from warren.store.queue.levelled_queue import LEVEL_SHIFT
+from warren.store.queue.memory_queue import MemoryQueue
+
+from .test_backing_queues import content
+
+
+def by_key(origin, body):
+    return origin.routing_keys[0]
+
+
+def fair_queue(most=256, **rules):
+    queue = FairQueue(by_key, most, lambda lane: MemoryQueue())
+    queue.rules = FairRules(**rules)
+    return queue
+
+
+def publish(queue, *values, size=8, expiry=None):
+    """A message for each value; its body has its place among all of this call."""
+    for number, value in enumerate(values):
+        queue.publish(Origin("", (value,)), [content(size, number)], size, expiry, False)
+
+
+def fetched(queue, count=1000, ack_required=False):
+    """Value and tag of each message that was fetched."""
+    return [
+        (origin.routing_keys[0], tag)
+        for delivery in queue.fetch(count, ack_required)
+        for origin, tag in zip(each_of(delivery.origins, len(delivery.contents)), delivery.tags, strict=True)
+    ]
+
+
+def values(queue, count=1000):
+    return "".join(value for value, _ in fetched(queue, count))
+
+
+@pytest.mark.parametrize(
+    "rules, expected",
+    [
+        ({}, "abcabaaa"),
+        ({"batch": 2}, "aabbcaaa"),
+        ({"weights": {"a": 3}}, "aaabcaab"),
+        ({"weights": {"b": 2, "*": 1}}, "abbcaaaa"),
+    ],
+)
+def test_lanes_take_turns(rules, expected):
+    """A visit delivers `weight · batch` messages; a lane that is empty leaves the round."""
+    queue = fair_queue(**rules)
+    publish(queue, *"aaaaabbc")
+    assert values(queue) == expected
+    assert queue.is_empty()
+
+
+def test_the_flood_of_one_shop_holds_no_other_back():
+    """100 shops, one of which has sent 20,000 messages: each other shop's message is among the first 100 (QP-68). With
+    a batch of 32 it comes up to 32 times later.
+    """
+    for batch, latest in ((1, 100), (32, 131)):
+        queue = fair_queue(batch=batch)
+        queue.publish(Origin("", ("flood",)), [content(8)] * 20_000, 160_000, None, False)
+        publish(queue, *(f"shop {number}" for number in range(99)))
+        order = [value for value, _ in fetched(queue, 20_099)]
+        assert max(order.index(f"shop {number}") for number in range(99)) + 1 == latest
+
+
+@settings(max_examples=200)
+@given(
+    lengths=st.lists(st.integers(1, 12), min_size=1, max_size=8),
+    batch=st.integers(1, 5),
+    pieces=st.lists(st.integers(1, 7), max_size=20),
+)
+def test_nobody_waits_longer_than_the_bound(lengths, batch, pieces):
+    """With k messages before it in its lane, L lanes and batch b, at most k + (k // b + 1)(L - 1)b others come first
+    (QP-68). How many are fetched at a time changes nothing.
+    """
+    queue = fair_queue(batch=batch)
+    for lane, length in enumerate(lengths):
+        publish(queue, *[str(lane)] * length)
+    order = []
+    for piece in pieces:
+        order += fetched(queue, piece)
+    order += fetched(queue)
+    assert len(order) == sum(lengths)
+    seen = dict.fromkeys(map(str, range(len(lengths))), 0)
+    last_tags = dict.fromkeys(seen, -1)
+    for before, (value, tag) in enumerate(order):
+        k = seen[value]
+        assert before <= k + (k // batch + 1) * (len(lengths) - 1) * batch
+        assert tag > last_tags[value]
+        seen[value] += 1
+        last_tags[value] = tag
+
+
+def test_bytes_may_be_counted():
+    """With the cost `bytes` a lane of large messages gets as many bytes as one of small messages, not as many
+    messages.
+    """
+    queue = fair_queue(counts_bytes=True)
+    for _ in range(3):
+        publish(queue, "x", size=160_000)
+    for _ in range(40):
+        publish(queue, "s", size=16_000)
+    assert values(queue, 24).count("x") == 2
+
+
+def test_requeued_messages_return_to_their_places():
+    queue = fair_queue()
+    publish(queue, *"aaab")
+    first = fetched(queue, 3, ack_required=True)
+    assert [value for value, _ in first] == ["a", "b", "a"]
+    assert queue.requeue([tag for _, tag in first]) == 3
+    again = fetched(queue)
+    assert [tag for value, tag in again if value == "a"] == sorted(tag for value, tag in again if value == "a")
+    assert len(again) == 4
+
+
+def test_a_value_keeps_its_order_when_lanes_are_too_few():
+    """More values than lanes share lanes, and each value keeps its order, also when lanes become free in between."""
+    queue = fair_queue(most=3)
+    numbers = {}
+    got = {}
+    for round_ in range(40):
+        for value in "abcdefghij"[round_ % 4 :]:
+            for _ in range(2):
+                numbers[value] = numbers.get(value, 0) + 1
+                queue.publish(Origin("", (value,)), [content(8, numbers[value])], 8, None, False)
+        for delivery in queue.fetch(15, False):
+            for origin, body in zip(each_of(delivery.origins, len(delivery.contents)), delivery.contents, strict=True):
+                got.setdefault(origin.routing_keys[0], []).append(body[-9:])
+    for delivery in queue.fetch(10_000, False):
+        for origin, body in zip(each_of(delivery.origins, len(delivery.contents)), delivery.contents, strict=True):
+            got.setdefault(origin.routing_keys[0], []).append(body[-9:])
+    assert {value: len(bodies) for value, bodies in got.items()} == numbers
+    assert all(bodies == sorted(bodies) for bodies in got.values())
+
+
+def test_lanes_without_a_message_are_used_again():
+    """Ten thousand values that come one after the other need one lane."""
+    queue = fair_queue()
+    for number in range(10_000):
+        publish(queue, str(number))
+        assert fetched(queue) == [(str(number), number)]
+    assert len(list(queue.levels)) == 1
+
+
+def test_a_lane_with_unacknowledged_messages_is_not_given_to_another_value():
+    """Else they would return into a lane whose messages are of another value."""
+    queue = fair_queue()
+    publish(queue, "a")
+    [(_, tag)] = fetched(queue, ack_required=True)
+    publish(queue, "b", "b")
+    queue.requeue([tag])
+    assert values(queue) == "bab"
+
+
+def test_length_limits_drop_from_the_longest_lane():
+    """The one who floods the queue loses messages, and not the one who waits for a single message."""
+    queue = fair_queue()
+    publish(queue, *"baaaaacc")
+    assert queue.drop(4) == 4
+    assert sorted(values(queue)) == ["a", "b", "c", "c"]
+    publish(queue, *"baaaaacc")
+    dropped = [origin.routing_keys[0] for delivery in queue.fetch_dropped(4) for origin in delivery.origins]
+    assert dropped == ["a"] * 4
+    assert queue.depth() == 8
+
+
+def test_expired_messages_leave_at_the_head_of_each_lane():
+    queue = fair_queue()
+    publish(queue, *"ab", expiry=50)
+    publish(queue, *"ab")
+    publish(queue, "c", expiry=10)
+    assert queue.head_expiry() == 10
+    assert queue.drop_expired(20, 100) == 1
+    assert [message.origin.routing_keys[0] for message in queue.fetch_expired(50, 100)] == ["a", "b"]
+    assert values(queue) == "ab"
+
+
+def test_a_run_is_cut_where_the_value_changes():
+    queue = fair_queue()
+    column = [Origin("", (value,)) for value in "aabca"]
+    assert queue.same_lane(column, [b""] * 5) == 2
+    assert queue.same_lane(column[0], [b""] * 5) == 5
+
+
+def test_after_a_restart_lanes_have_the_value_of_their_head():
+    """Messages of a value that a lane has go on behind those that are in it."""
+    levels = {3: MemoryQueue(), 5: MemoryQueue()}
+    for level, value in ((3, "a"), (5, "b")):
+        levels[level].publish(Origin("", (value,)), [content(8, 1)], 8, None, False)
+    queue = FairQueue(by_key, 256, lambda lane: MemoryQueue(), levels)
+    queue.name_lanes()
+    publish(queue, *"bca")
+    assert sorted((value, tag >> LEVEL_SHIFT) for value, tag in fetched(queue)) == [
+        ("a", 3),
+        ("a", 3),
+        ("b", 5),
+        ("b", 5),
+        ("c", 0),
+    ]
