@@ -18,7 +18,7 @@ def gate(monkeypatch):
     """The last write of a stop waits until this event is set."""
     gate = threading.Event()
     write = vhost_dir.RecoveryTerms.put_all
-    monkeypatch.setattr(vhost_dir.RecoveryTerms, "put_all", lambda *arguments: (gate.wait(30), write(*arguments)))
+    monkeypatch.setattr(vhost_dir.RecoveryTerms, "put_all", lambda *arguments: (gate.wait(60), write(*arguments)))
     yield gate
     gate.set()
 
@@ -32,7 +32,7 @@ def test_a_stop_waits_for_what_has_to_be_written(tmp_path, gate):
     stopping.join(running_node.SHUTDOWN_SECONDS + 1.5)
     assert stopping.is_alive()
     gate.set()
-    stopping.join(10)
+    stopping.join(60)
     with Broker(data_dir=tmp_path) as broker:
         assert broker.queue("kept").messages == 1
 

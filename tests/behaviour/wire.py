@@ -23,7 +23,7 @@ from warren.amqp.fields import Table, table_from
 from warren.amqp.frames import build_content, method_frame, split_frames
 from warren.amqp.properties import Properties, decode_properties, encode_properties
 
-TIMEOUT = 15.0
+TIMEOUT = 60.0
 CAPABILITIES = {"basic.nack": True, "consumer_cancel_notify": True, "publisher_confirms": True}
 
 REPLIES: dict[type, tuple[type, ...]] = {

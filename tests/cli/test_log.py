@@ -15,7 +15,7 @@ import pytest
 WARREN = Path(sys.executable).with_name("warren")
 
 #: Seconds that a broker may take to write a line.
-WAIT = 30.0
+WAIT = 60.0
 
 
 class Node:

@@ -326,7 +326,7 @@ def test_a_server_is_stopped_by_a_command(tmp_path):
         assert (started.returncode, started.stderr) == (0, "")
         stopped = subprocess.run([WARREN, "stop"], capture_output=True, text=True, timeout=60, cwd="/")
         assert (stopped.returncode, stopped.stderr) == (0, "")
-        assert server.wait(30) == 0
+        assert server.wait(60) == 0
         assert "an operator's command" in server.stderr.read()
     finally:
         server.kill()
@@ -342,7 +342,7 @@ def test_a_node_in_memory_is_found_by_its_name(tmp_path):
             assert server.poll() is None, server.stderr.read()
         stopped = subprocess.run([WARREN, "-q", "stop"], capture_output=True, text=True, timeout=60, cwd="/")
         assert (stopped.returncode, stopped.stdout, stopped.stderr) == (0, "", "")
-        assert server.wait(30) == 0
+        assert server.wait(60) == 0
     finally:
         server.kill()
         server.communicate()
@@ -544,7 +544,7 @@ def test_of_several_nodes_of_one_name_the_one_with_the_data_directory_is_asked(t
         assert "several nodes have this name" in result.stderr
         start()
         assert warren("stop").returncode == 0
-        assert servers[2].wait(30) == 0
+        assert servers[2].wait(60) == 0
         assert [server.poll() for server in servers[:2]] == [None, None]
     finally:
         for server in servers:

@@ -74,7 +74,7 @@ def store(request, tmp_path):
 def drain(channel, queue, count):
     """The messages of a queue that has `count` of them, or soon will have."""
     taken = []
-    for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=20):
+    for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=60):
         assert method is not None, f"{queue} has {len(taken)} messages instead of {count}"
         taken.append((method, properties, body))
         if len(taken) == count:
@@ -124,7 +124,7 @@ def test_a_store_of_format_2_drains(store):
                     expected.timestamp,
                 )
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(60)
     assert (path / "format").read_text() == "warren data directory\nformat 5\n"
     returncode, report, messages = verified(path)
     assert (returncode, report["findings"]) == (0, [])

@@ -50,7 +50,7 @@ def shown(terminal, process):
     while b"SIGTERM to process" not in seen:
         seen += os.read(terminal, 10_000)
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     return seen.decode()
 
 
@@ -106,7 +106,7 @@ def test_without_a_terminal_there_is_a_log_line_and_no_bar(data_dir):
         while "stop " not in process.stdout.readline():
             pass
         process.terminate()
-        _, said = process.communicate(timeout=10)
+        _, said = process.communicate(timeout=60)
     assert re.search(
         rf"vhost '/': recovered {MESSAGES} messages in 1 queues in \d+\.\d s, after an unclean stop\n", said
     )
@@ -116,7 +116,7 @@ def test_without_a_terminal_there_is_a_log_line_and_no_bar(data_dir):
             pass
         process.terminate()
         assert f"recovered {MESSAGES} messages in 1 queues in 0.0 s, after a clean stop" in re.sub(
-            r"0\.\d s", "0.0 s", process.communicate(timeout=10)[1]
+            r"0\.\d s", "0.0 s", process.communicate(timeout=60)[1]
         )
 
 
@@ -132,7 +132,7 @@ def test_a_signal_ends_recovery_and_the_next_start_finds_everything(data_dir, nu
     with start(data_dir, slow_scan(0.3), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "scanning\n"
         process.send_signal(number)
-        out, said = process.communicate(timeout=10)
+        out, said = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
     assert f"stopped on {number.name} while it was starting" in said
     assert not re.search("Traceback|ERROR|WARNING", said), said
@@ -144,7 +144,7 @@ def test_signals_end_a_recovery_whose_disk_does_not_answer(data_dir):
     with start(data_dir, slow_scan(60), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "scanning\n"
         process.terminate()
-        said = process.communicate(timeout=10)[1]
+        said = process.communicate(timeout=60)[1]
     assert process.returncode == 0
     assert "Traceback" not in said
     with start(data_dir, slow_scan(60), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

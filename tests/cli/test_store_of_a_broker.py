@@ -71,7 +71,7 @@ def left(request, tmp_path):
     with started("--data-dir", str(path)) as (process, port):
         fill(port)
         process.send_signal(request.param)
-        process.wait(20)
+        process.wait(60)
     return path, request.param is signal.SIGTERM
 
 
@@ -93,7 +93,7 @@ def test_a_queue_without_files_is_listed(tmp_path):
         with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
             connection.channel().queue_declare("unused", durable=True)
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(60)
     returncode, _, messages = verified(tmp_path / "data")
     assert (returncode, messages) == (0, {"unused": 0})
 
@@ -115,7 +115,7 @@ def test_damage_in_a_file_loses_only_the_messages_there(left, suffix):
     with started("--data-dir", str(path)) as (process, port):
         bodies = found(port)
         process.send_signal(signal.SIGTERM)
-        said = process.communicate(timeout=20)[1]
+        said = process.communicate(timeout=60)[1]
     assert {queue: len(of_queue) for queue, of_queue in bodies.items()} == messages
     if suffix == ".rdq":
         assert (

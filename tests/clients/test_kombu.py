@@ -23,7 +23,7 @@ def test_the_url_names_the_default_vhost(connection):
 def test_simple_queue_with_json(connection, name):
     with connection.SimpleQueue(name, queue_opts={"durable": False, "auto_delete": True}) as queue:
         queue.put({"order": 7, "items": ["a", "b"]})
-        message = queue.get(timeout=5)
+        message = queue.get(timeout=60)
         assert message.payload == {"order": 7, "items": ["a", "b"]}
         message.ack()
         with pytest.raises(queue.Empty):
@@ -45,7 +45,7 @@ def test_compressed_payloads_through_a_topic_exchange(connection, name):
                 {"id": 1}, exchange=exchange, routing_key="media.video.new", compression="zlib", declare=[queue]
             )
         while not received:
-            connection.drain_events(timeout=5)
+            connection.drain_events(timeout=60)
     assert received == [({"id": 1}, "media.video.new")]
 
 
@@ -59,12 +59,12 @@ def test_global_prefetch_is_refused_to_none(connection, name):
         for number in range(5):
             producer.publish(number, routing_key=name)
         while len(in_hand) < 2:
-            connection.drain_events(timeout=5)
+            connection.drain_events(timeout=60)
         with pytest.raises(socket.timeout):
             connection.drain_events(timeout=0.3)
         assert len(in_hand) == 2
         in_hand[0].ack()
-        connection.drain_events(timeout=5)
+        connection.drain_events(timeout=60)
         assert [message.payload for message in in_hand] == [0, 1, 2]
 
 
@@ -93,9 +93,9 @@ def test_consumer_mixin(broker_url, name):
         worker = Worker(consuming)
         thread = threading.Thread(target=worker.run)
         thread.start()
-        assert ready.wait(10)
+        assert ready.wait(60)
         with kombu.Connection(broker_url) as publishing:
             for number in range(3):
                 publishing.Producer().publish(number, routing_key=name, retry=True)
-            thread.join(10)
+            thread.join(60)
     assert worker.bodies == [0, 1, 2]

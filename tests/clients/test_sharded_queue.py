@@ -23,7 +23,7 @@ async def test_aio_pika(broker_url, name):
         send = channel.default_exchange.publish
         await asyncio.gather(*(send(aio_pika.Message(b"%d" % n), name) for n in range(100)))
         assert (await channel.declare_queue(name, passive=True)).declaration_result.message_count == 100
-        first = await queue.get(timeout=5)
+        first = await queue.get(timeout=60)
         await first.ack()
         seen = [int(first.body)]
         async with queue.iterator(timeout=30) as messages:
@@ -92,7 +92,7 @@ def test_amqp_tools(broker_address, broker_url, name):
 
         def tool(command, *arguments):
             run = subprocess.run(
-                [f"amqp-{command}", f"--url={broker_url}", *arguments], capture_output=True, timeout=20, check=True
+                [f"amqp-{command}", f"--url={broker_url}", *arguments], capture_output=True, timeout=60, check=True
             )
             return run.stdout
 

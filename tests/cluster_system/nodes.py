@@ -114,7 +114,7 @@ class Node:
     def serves(self) -> bool:
         """Whether the node lets a client connect now."""
         try:
-            client = Client(self.url, timeout=5.0)
+            client = Client(self.url, timeout=60.0)
         except (OSError, Refused, AssertionError):
             return False
         client.abort()

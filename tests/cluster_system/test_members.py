@@ -25,7 +25,7 @@ def is_down(node: Node, leader: Node) -> bool:
 def declares(node: Node, queue: str) -> bool:
     """Whether a client of this node can declare a durable queue now."""
     try:
-        client = Client(node.url, timeout=10.0)
+        client = Client(node.url, timeout=60.0)
         try:
             client.channel().queue(queue, durable=True)
             return True
@@ -36,7 +36,7 @@ def declares(node: Node, queue: str) -> bool:
 
 
 def sees(node: Node, queue: str) -> bool:
-    client = Client(node.url, timeout=10.0)
+    client = Client(node.url, timeout=60.0)
     try:
         client.channel().call(m.QueueDeclare(queue=queue, passive=True))
         return True

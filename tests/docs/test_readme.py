@@ -68,7 +68,7 @@ class Newcomer:
         self.environment |= dict(re.findall(r"^([A-Z]+)=(.*)$", command, re.MULTILINE))
         if "12345" in command:
             os.kill(self.server.pid, signal.SIGKILL)
-            assert command == "kill -9 12345" and self.server.wait(10) == -signal.SIGKILL
+            assert command == "kill -9 12345" and self.server.wait(60) == -signal.SIGKILL
             return ""
         if "store verify" in command:
             self.stop()
@@ -105,11 +105,11 @@ class Newcomer:
     def stop(self):
         """Ctrl-C."""
         self.server.send_signal(signal.SIGINT)
-        assert self.server.wait(10) == 0
+        assert self.server.wait(60) == 0
 
 
 def wait_for_port(port):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         try:
             return socket.create_connection(("127.0.0.1", int(port))).close()

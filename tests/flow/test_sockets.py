@@ -84,7 +84,7 @@ def test_a_publisher_faster_than_the_store_is_blocked_and_continues(broker, anat
             lambda: [sum(map(len, (each._host.queue, each.backlog))) for each in anatomy.processes(Channel)]
         )
         assert max(held) == 0, "a blocked channel must leave the rest in the socket"
-    publisher.join(10)
+    publisher.join(60)
     assert not publisher.is_alive()
     wire.call(1, ConfirmSelect(), ConfirmSelectOk)
     wire.publish(1, b"last", name)
@@ -120,7 +120,7 @@ def test_consumers_and_other_publishers_are_not_delayed(broker, anatomy, connect
         assert int(consumer.content(1)[1][:8]) == number
         if number % 100 == 99:
             consumer.send_method(1, BasicAck(delivery.delivery_tag, True))
-    publisher.join(10)
+    publisher.join(60)
     for queue in (busy, other):
         broker.delete_queue(queue)
 
@@ -138,7 +138,7 @@ def test_the_end_of_the_exhausted_queue_frees_the_publisher(broker, anatomy, con
         broker.delete_queue(name)
     else:
         anatomy.crash(lambda: anatomy.queue(name))
-    publisher.join(10)
+    publisher.join(60)
     assert not publisher.is_alive()
     settled = set()
     while len(settled) < count:
@@ -165,7 +165,7 @@ def test_flow_is_listed_for_its_hold_time_and_never_with_an_alarm(broker, anatom
         assert states() == ["blocked"]
         broker.set_alarm("memory", False)
         assert states() == ["flow"]
-    publisher.join(10)
+    publisher.join(60)
     broker.wait_idle()
     ended = time.monotonic()
     assert states() == ["flow"]
@@ -192,7 +192,7 @@ def test_a_consumer_that_stops_reading_does_not_delay_others(broker, anatomy, co
         got += 1
         if got % 500 == 0:
             most = max(most, anatomy.call(lambda: max(each.output.size for each in anatomy.processes(Connection))))
-    publisher.join(20)
+    publisher.join(60)
     assert not publisher.is_alive()
     assert most <= 200 * 8200 + (8 << 20)
     (queue,) = [each for each in broker.queues() if each.name == name]

@@ -24,7 +24,7 @@ import socket
 from warren import Broker
 
 with Broker(port=0) as broker, socket.create_connection((broker.host, broker.port), 5) as client:
-    client.settimeout(5)
+    client.settimeout(60)
     client.sendall(b"AMQP\\x00\\x00\\x09\\x01")
     head = client.recv(7, socket.MSG_WAITALL)
     size = int.from_bytes(head[3:7], "big")

@@ -14,7 +14,7 @@ from warren.runtime.sim.world import SimWorld
 
 @pytest.fixture
 def base():
-    base = LoopBase(shutdown_seconds=2.0)
+    base = LoopBase(shutdown_seconds=60)
     yield base
     base.shutdown()
 

@@ -9,7 +9,7 @@ from warren.runtime.address import LoopAddress
 from warren.runtime.errors import ProcessDown
 from warren.runtime.process import Process
 
-WAIT = 5
+WAIT = 60
 
 
 class Sleeper(Process):

@@ -11,7 +11,7 @@ from warren.runtime.local_names import LocalNames
 from warren.runtime.process import Process
 from warren.runtime.sim.world import SimWorld
 
-WAIT = 10
+WAIT = 60
 
 
 class Named(Process):

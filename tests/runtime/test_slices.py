@@ -10,7 +10,7 @@ from warren.runtime.process import Process
 from warren.runtime.sim.port import SimPort
 from warren.runtime.sim.world import SimWorld
 
-WAIT = 10
+WAIT = 60
 
 
 class Refused(ProcessError):

@@ -33,7 +33,7 @@ from thespian.initmsgs import initializing_messages
 
 from warren.runtime.loop.loop_base import LoopBase
 
-WAIT = timedelta(seconds=5)
+WAIT = timedelta(seconds=60)
 SOON = timedelta(seconds=0.2)
 
 
@@ -467,7 +467,7 @@ def test_an_actor_may_shut_the_system_down():
     base = LoopBase()
     system = ActorSystem(systemBase=base, transientUnique=True)
     system.tell(system.createActor(Killer), "end of the world")
-    assert base._ended.wait(5)
+    assert base._ended.wait(60)
     assert system.listen(WAIT) is None
     with pytest.raises(RuntimeError, match="shut down"):
         system.createActor(Echo)

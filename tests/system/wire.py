@@ -36,7 +36,7 @@ from warren.amqp.methods import (
 )
 
 #: Seconds until a frame counts as missing. It is long enough for a busy machine; only failing tests wait for it.
-TIMEOUT = 10.0
+TIMEOUT = 25.0
 
 #: Seconds of silence after a refused login, or a fault that leaves the input out of step (AB-18, AB-38).
 SLOW_DROP = 3.0

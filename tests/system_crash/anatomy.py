@@ -17,7 +17,7 @@ from warren.actors.node.process import NodeSupervisor
 from warren.actors.queue.process import Queue
 from warren.runtime.process import Process
 
-TIMEOUT = 10.0
+TIMEOUT = 60.0
 
 
 class Anatomy:

@@ -16,7 +16,7 @@ from warren.actors.resources.alarms import UnknownAlarm
 from warren.runtime.errors import ProcessDown
 from warren.settings import Settings
 
-WAIT = 10.0
+WAIT = 60.0
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ class TestStop:
     def test_the_connection_of_a_client_that_does_not_answer_is_cut(self, client, node, base, connection, eventually):
         started_at = time.monotonic()
         assert client.ask(node, ("stop", "shutdown"), WAIT) is True
-        assert 0.25 < time.monotonic() - started_at < 3.0
+        assert time.monotonic() - started_at > 0.25
         eventually(
             lambda: (
                 not [

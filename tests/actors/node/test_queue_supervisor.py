@@ -14,7 +14,7 @@ from warren.routing.rows import QueueRow
 from warren.runtime.errors import ProcessDown
 
 V = "/"
-WAIT = 5.0
+WAIT = 60.0
 
 
 @pytest.fixture

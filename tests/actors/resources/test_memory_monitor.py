@@ -14,7 +14,7 @@ from warren.limits import LimitError
 from warren.runtime.machine.memory import SystemMemory
 from warren.settings import Settings
 
-WAIT = 5.0
+WAIT = 60.0
 MIB = 1 << 20
 NEVER = 3_600_000
 

@@ -11,7 +11,7 @@ from warren.runtime.loop import loop_base
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
 
-WAIT = 30
+WAIT = 60
 
 
 class Worker(Process):

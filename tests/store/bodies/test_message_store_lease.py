@@ -44,13 +44,13 @@ def test_start_waits_for_a_job_under_way(tmp_path):
 
     def slowly(part):
         is_writing.set()
-        may_write.wait(10)
+        may_write.wait(60)
         write(part)
 
     job._write = slowly
     worker = threading.Thread(target=job.run)
     worker.start()
-    is_writing.wait(10)
+    is_writing.wait(60)
     store.abandon()
     found = []
     starter = threading.Thread(target=lambda: found.append(opened(tmp_path, [A])))
@@ -58,8 +58,8 @@ def test_start_waits_for_a_job_under_way(tmp_path):
     time.sleep(0.05)
     assert not found
     may_write.set()
-    worker.join(10)
-    starter.join(10)
+    worker.join(60)
+    starter.join(60)
     reading = found[0].read([A])
     reading.run()
     assert reading.messages == [b"body"]

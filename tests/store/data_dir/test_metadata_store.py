@@ -141,17 +141,17 @@ class TestBatches:
 
         def slow(*arguments):
             reached.set()
-            go_on.wait(5)
+            go_on.wait(60)
             commit(*arguments)
 
         monkeypatch.setattr(store, "_commit", slow)
         writer = threading.Thread(target=store.apply, args=([put(1)],))
         writer.start()
-        reached.wait(5)
+        reached.wait(60)
         store.close()
         store.close()
         go_on.set()
-        writer.join(5)
+        writer.join(60)
         with pytest.raises(MetadataWriteError, match="is closed"):
             store.apply([put(2)])
         again = MetadataStore(path)

