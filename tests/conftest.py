@@ -28,6 +28,11 @@ from thespian.test import get_free_admin_port
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# Many containers set PYTHONDONTWRITEBYTECODE. Each of the hundreds of processes that the tests start would then compile
+# the broker anew, half a second of CPU time for each, and every run would compile the tests as well.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 sys.path[:] = [entry for entry in sys.path if Path(entry or os.curdir).resolve() != ROOT]
 
 #: When a search ends, in seconds since the epoch; None in a test run.
