@@ -19,7 +19,8 @@ BENCH ?= $(filter-out $(LONG_BENCHMARKS),$(basename $(notdir $(wildcard bench/*.
 #: Packages of the tests with node's amqplib; without npm these tests are skipped and say so.
 NODE_PACKAGES := $(if $(shell command -v npm),tests/clients/node/node_modules/.package-lock.json)
 
-PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -c tests/pytest.ini -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -c tests/pytest.ini -n $(JOBS) --dist loadfile \
+	--no-loadscope-reorder $(PYTEST_ARGS)
 
 #: How long `make search` looks for new examples that fail.
 SECONDS ?= 180

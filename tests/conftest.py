@@ -1,8 +1,11 @@
-"""The import path of the tests, and how they draw examples.
+"""The import path of the tests, their order, and how they draw examples.
 
 **Import path.** `python -m pytest` puts the clone on the import path when it is started there. The clone's folder
 `amqp` would then hide the client library of that name, which kombu and Celery import. The tests do not need the clone
 on the path: they import the installed package `warren`.
+
+**Order.** Workers take whole files. The files that take longest come first, so that no worker is left with one of them
+while the others have nothing to do.
 
 **Examples.** A test run draws the same examples each time, so that a failure always comes from a change and never from
 luck: Hypothesis is derandomized, and `first_seed` of a simulation follows from the test's name. `make search` sets
@@ -28,6 +31,27 @@ from thespian.test import get_free_admin_port
 
 ROOT = Path(__file__).resolve().parents[1]
 
+#: The files that take 10 s and more. Workers begin with them.
+LONGEST = (
+    "simulation/test_mutants.py",
+    "torture/test_torture.py",
+    "cluster_system/test_three_nodes.py",
+    "cluster_system/test_members.py",
+    "disk_trouble/test_full_disk.py",
+    "docs/test_readme.py",
+    "docs/test_command_lines.py",
+    "simulation/test_schedules.py",
+    "simulation/test_shared_bodies.py",
+    "simulation/test_drawn.py",
+    "wire/test_reader_equivalence.py",
+    "wire/test_large_content.py",
+    "behaviour/publishing/test_conservation.py",
+    "behaviour/queues/test_classic_queue_prop_suite.py",
+    "docs/test_cli.py",
+    "docs/test_cluster.py",
+    "packaging/test_wheel.py",
+)
+
 # Many containers set PYTHONDONTWRITEBYTECODE. Each of the hundreds of processes that the tests start would then compile
 # the broker anew, half a second of CPU time for each, and every run would compile the tests as well.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -46,6 +70,10 @@ settings.load_profile("repeated" if SEARCH_END is None else "search")
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     if SEARCH_END is None:
+        places = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST)}
+        if gone := [str(path) for path in places if not path.exists()]:
+            raise pytest.UsageError(f"LONGEST in tests/conftest.py names files that are gone: {', '.join(gone)}")
+        items.sort(key=lambda item: places.get(item.path, len(places)))
         return
     drawing = [item for item in items if item.get_closest_marker("hypothesis") or "first_seed" in item.fixturenames]
     config.hook.pytest_deselected(items=[item for item in items if item not in drawing])
