@@ -48,6 +48,11 @@ class ConsensusView:
         first = max(first, log.start.index + 1)
         return log.between(first, last) if first <= last else ()
 
+    def run_of(self, node: str) -> str | None:
+        """The run of that member which counts as up, empty if it is down; None if the node knows no such member."""
+        record = self.metadata.state.definitions.node(node)
+        return None if record is None else record.incarnation
+
     def rows(self) -> dict[tuple[str, str], str]:
         """All rows of the state, as texts."""
         replicated = self.metadata.agreed.rows()

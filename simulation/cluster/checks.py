@@ -3,6 +3,7 @@
 - A term has one leader.
 - What two nodes know to be committed is the same, entry for entry, now and for ever.
 - A node that has not reached a majority for as long as a lease lasts holds no lease (CL-51).
+- A node that the leader knows to be declared down holds no lease.
 - A queue whose declare was answered is on every node that serves clients, and one whose delete was answered on none
   (P6 of the cluster's promises).
 - At rest all nodes have the same metadata.
@@ -58,6 +59,8 @@ class ClusterChecks:
         compared = self._compared.get(system, 0)
         if view.committed < compared:
             raise PromiseBroken(f"{node} has known entry {compared} to be committed, and now only {view.committed}")
+        if term is not None:
+            self._check_declared_down(node, view)
         if view.committed == compared:
             return
         self._compared[system] = view.committed
@@ -68,6 +71,14 @@ class ClusterChecks:
                     f"{node} has entry {entry.index} of term {entry.term} committed, and {by} has that of term "
                     f"{agreed.term}"
                 )
+
+    def _check_declared_down(self, leader: str, view: ConsensusView) -> None:
+        for node in self._nodes:
+            base, run = node.base, view.run_of(node.name)
+            if base is None or run is None or node.machine.is_paused or node.routing is None:
+                continue
+            if base.name != f"{node.name}-{run}":
+                raise PromiseBroken(f"{node.name} holds a lease, though {leader} knows that it was declared down")
 
     def _check_leases(self) -> None:
         for letter, since in self._schedule.faults.alone.items():

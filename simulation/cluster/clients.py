@@ -69,13 +69,18 @@ class ClusterClient:
         #: The last queue that it has declared; empty if it has none. Nobody else uses that name, nor does this client
         #: after a declare or a delete that was not answered, since that may take effect at any time.
         self.declared = ""
+        #: The last queue whose delete was answered, until it is declared again.
+        self.deleted = ""
         self._names = 0
         self._todo: list[Action] = []
 
-    def new_name(self) -> str:
-        """The name of a queue that nobody has declared."""
-        self._names += 1
-        return f"{self.name}.{self._names}"
+    def next_name(self) -> str:
+        """The name of a queue that does not exist for certain: one that was deleted, or a new one."""
+        name, self.deleted = self.deleted, ""
+        if not name:
+            self._names += 1
+            name = f"{self.name}.{self._names}"
+        return name
 
     @property
     def node(self) -> str:
@@ -419,7 +424,7 @@ class _Declaring(_Channel):
     """Declares queues, deletes them, and looks for them."""
 
     def do_declare(self, action: Action) -> None:
-        queue, node = action.text("queue") or self.client.new_name(), self.client.node
+        queue, node = action.text("queue") or self.client.next_name(), self.client.node
         self.tell(f"declares {queue} through {node}")
         sent_at = self.ledger.declaring(queue)
         self.client.declared = ""
@@ -452,6 +457,7 @@ class _Declaring(_Channel):
 
         def deleted(method: Method) -> None:
             self.tell(f"receives delete-ok for {queue}")
+            self.client.deleted = queue
             self.ledger.deleted(queue, node, sent_at)
             self.client.schedule.check_in_force(queue, False)
 

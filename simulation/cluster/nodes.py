@@ -97,7 +97,7 @@ class ClusterNode(SimNode):
     def routing(self) -> RoutingTable | None:
         """Its routing table, if the node serves clients: it has opened its listeners and holds a lease."""
         supervisor = self.supervisor
-        if supervisor is None or not getattr(supervisor, "is_started", False):
+        if supervisor is None or self.starting is None or not self.starting.is_here:
             return None
         return supervisor.routing if supervisor.context.lease.holds(self.world.time) else None
 

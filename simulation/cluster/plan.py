@@ -15,8 +15,8 @@ publish, with confirms, 2 to consume and 3 to declare.
     consume               `queue`, `prefetch`
     settle                `which` of the unacknowledged messages and, with multiple=1, all before it; how=requeue puts
                           them back
-    declare, delete, look a queue with a new name; the one that the client has declared last. To look is to declare
-                          passively
+    declare, delete, look a queue with a new name, or that of a deleted one; the one that the client has declared last.
+                          To look is to declare passively
     close, reset, move    close the connection in order, reset it, or close it and go to another node
 
 Machines are `a`, `b` and `c`; `all` stands for all of them. After `for` ms they are well again, if not before:
