@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
 from .check_commands import alarm_lines, listener_line
+from .failure import EX_UNAVAILABLE, CommandFailure
 from .node_client import full_name
 from .node_command import BadArguments, Call, node_command
 
 SECTION = "Cluster"
+
+YES = click.option("--yes", is_flag=True, help="Do not ask at a terminal.")
 
 
 @node_command(SECTION, "Cluster status of node {node} ...", timeout=60.0)
@@ -31,7 +35,8 @@ def cluster_status(call: Call) -> None:
 
 
 def _members(own: dict[str, Any], membership: dict[str, Any] | None) -> list[str]:
-    return [own["node"]] if membership is None else [member["node"] for member in membership["members"]]
+    listed = [] if membership is None else [member["node"] for member in membership["members"]]
+    return listed or [own["node"]]
 
 
 def _running(own: dict[str, Any], membership: dict[str, Any] | None) -> list[str]:
@@ -168,6 +173,70 @@ def await_online_nodes(call: Call, count: int) -> None:
     call.ask("await_online_nodes", count=count, timeout=seconds)
 
 
+@node_command(SECTION, "Clustering node {node} with {member}", timeout=90.0)
+@click.option("--disc", is_flag=True, help="Keep the metadata on disk, as every node does.")
+@click.option("--ram", is_flag=True, help="Accepted, and treated as --disc.")
+@click.argument("member")
+def join_cluster(call: Call, member: str, disc: bool, ram: bool) -> None:
+    """Make this node a member of the cluster of the node MEMBER. Its app must be stopped; its own data is deleted."""
+    if disc and ram:
+        raise BadArguments("Bad argument: --disc and --ram exclude each other", is_data=True)
+    if ram:
+        click.secho("Warning: every node of warren keeps the metadata on disk; --ram means --disc", err=True)
+    text = call.ask("join_cluster", node=full_name(member))
+    if text:
+        call.remark(text)
+    else:
+        call.await_next_run()
+    call.done()
+
+
+@node_command(SECTION, "Resetting node {node} ...", timeout=300.0)
+@YES
+def reset(call: Call, yes: bool) -> None:
+    """Take the node out of its cluster, and delete everything that it has. Its app must be stopped."""
+    _reset(call, yes, force=False)
+
+
+@node_command(SECTION, "Forcefully resetting node {node} ...", timeout=300.0)
+@YES
+def force_reset(call: Call, yes: bool) -> None:
+    """Delete everything that the node has without telling its cluster. Its app must be stopped."""
+    _reset(call, yes, force=True)
+
+
+def _reset(call: Call, yes: bool, force: bool) -> None:
+    place = call.ask("status")["data_directory"]
+    if sys.stdin.isatty() and not yes:
+        click.echo(f"All metadata, queues and messages of {call.node_name} are deleted, in '{place}'.", err=True)
+        if click.prompt("Write 'accept' to go on", default="", show_default=False, err=True) != "accept":
+            raise CommandFailure("nothing was changed", EX_UNAVAILABLE)
+    call.ask("reset", force=force)
+    call.await_next_run()
+    call.done()
+
+
+@node_command(SECTION, timeout=60.0)
+@click.argument("member")
+def update_cluster_nodes(call: Call, member: str) -> None:
+    """Accepted for RabbitMQ's scripts: a member learns of all others by itself, so MEMBER is not asked."""
+    call.banner(f"Node {call.node_name} learns of the members of its cluster by itself; {member} is not asked")
+    call.ask("ping")
+    call.done()
+
+
+@node_command(SECTION)
+@click.argument("names", nargs=-1, metavar="OLD NEW ...")
+def rename_cluster_node(call: Call, names: tuple[str, ...]) -> None:
+    """Refused, because nodes keep their names: it says what to do instead."""
+    raise CommandFailure(
+        "a node cannot be renamed. Start a node with the new name and join it to the cluster with"
+        " `warren join_cluster`. Move the clients there, consume what the queues of the old node have, and remove the"
+        " old node with `warren forget_cluster_node`",
+        EX_UNAVAILABLE,
+    )
+
+
 @node_command(SECTION, "Removing node {member} from the cluster")
 @click.option("--accept-loss", is_flag=True, help="Delete the durable queues at home there, which nobody else has.")
 @click.argument("member")
@@ -179,4 +248,13 @@ def forget_cluster_node(call: Call, member: str, accept_loss: bool) -> None:
     call.done()
 
 
-COMMANDS = (cluster_status, await_online_nodes, forget_cluster_node)
+COMMANDS = (
+    cluster_status,
+    await_online_nodes,
+    join_cluster,
+    forget_cluster_node,
+    reset,
+    force_reset,
+    update_cluster_nodes,
+    rename_cluster_node,
+)

@@ -126,6 +126,20 @@ class ToMembership(Contract):
         """
 
     @message
+    def join(self, node: str, role: str) -> str:
+        """From operations, while the app is stopped: make this node a member of the cluster of `node`.
+
+        Answered when that cluster lists it, and what this node has is to be deleted by its next start; or with a text
+        if it is a member already. Raises MembershipError.
+        """
+
+    @message
+    def leave(self) -> bool:
+        """From operations, while the app is stopped: have the other members remove this node. Answered True when they
+        have, or when there are none. Raises MembershipError.
+        """
+
+    @message
     def serving(self) -> None:
         """From the node: its listeners are open. From now on a pause closes them."""
 

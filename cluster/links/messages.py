@@ -38,6 +38,7 @@ TO_MEMBERS = (
     Crossing(103, to_members.grant, FLOAT, FLOAT),
     Crossing(104, to_members.status),
     Crossing(105, to_members.ended, TEXT, TEXT, answer=BOOLEAN),
+    Crossing(106, to_members.remove, TEXT, TEXT, answer=BOOLEAN),
 )
 
 #: What consensus says is in bytes of its own (`cluster/metadata/wire`).

@@ -42,6 +42,10 @@ class ToMembers(ToMembership, ToLinkWatcher, ToConsensusWatcher):
         """To the leader, from a member that stops in order: this run has ended. Answered True."""
 
     @message
+    def remove(self, node: str, node_id: str) -> bool:
+        """From a member that leaves: remove it. Answered True when it has no vote any more. Raises ProcessError."""
+
+    @message
     def grant(self, asked_at: float, seconds: float) -> None:
         """From the leader: a lease of so many seconds from the moment of this question (CL-51)."""
 

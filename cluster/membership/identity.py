@@ -11,9 +11,9 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ...store.data_dir.reset import IDENTITY as FILE
+from ...store.data_dir.reset import NEW_IDENTITY as TEMPORARY
 from ...store.disk.disk import Disk
-
-FILE, TEMPORARY = "cluster.json", "cluster.json.new"
 
 #: Bytes of an id, and of a cluster's id.
 ID_BYTES = 16
@@ -34,6 +34,7 @@ class Identity:
     cluster      the id of the cluster; empty if the node has none
     is_founder   whether the node founds or has founded that cluster
     promised     the id of the directory that it lets found the cluster; empty if it has promised nothing
+    through      the member through which it has joined; empty if it has joined none
     is_forced    whether an operator has made it the only voter, and the other members are still to be removed
     """
 
@@ -41,6 +42,7 @@ class Identity:
     cluster: str = ""
     is_founder: bool = False
     promised: str = ""
+    through: str = ""
     is_forced: bool = False
 
     def changed(self, **values: Any) -> Identity:
@@ -76,13 +78,18 @@ def read_identity(disk: Disk, drawn: bytes) -> Identity:
     return identity
 
 
+def encoded(identity: Identity) -> bytes:
+    """What the file has."""
+    return json.dumps(asdict(identity), indent=1).encode()
+
+
 def write_identity(disk: Disk, identity: Identity) -> None:
     """Write all of it or nothing, and return when the disk has it. Raises OSError."""
     if disk.exists(TEMPORARY):
         disk.delete(TEMPORARY)
     file = disk.open(TEMPORARY, create=True)
     try:
-        file.append_synced([json.dumps(asdict(identity), indent=1).encode()])
+        file.append_synced([encoded(identity)])
     finally:
         file.close()
     disk.rename(TEMPORARY, FILE)

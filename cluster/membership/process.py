@@ -52,6 +52,7 @@ from .founding import Founding, Report
 from .identity import ID_BYTES, Identity, IdentityError, read_identity, write_identity
 from .lane_rows import lane_rows
 from .lease import Asker
+from .moving import Moving
 from .pause import Action, Pause, Stage
 from .seeking import Seeking
 from .verdicts import Verdicts
@@ -144,6 +145,7 @@ class Members(Process):
             self.stop("cannot link to other nodes")
             raise MembershipError(str(error)) from None
         self.seeking = Seeking(self, is_founder)
+        self.moving = Moving(self)
         self.show_membership()
         for watcher in (self.myAddress, self.metadata):
             self.send(self.links, to_links.subscribe(watcher))
@@ -205,7 +207,7 @@ class Members(Process):
 
     def on_nodes_changed(self, sender: Sender) -> None:
         self.show_membership()
-        if self.nodes:
+        if self.nodes and not self.moving.is_stranger:
             self.follow_members()
         were_up, self.were_up = self.were_up, {name: node.incarnation for name, node in self.nodes.items()}
         for name, run in were_up.items():
@@ -230,9 +232,10 @@ class Members(Process):
 
     def show_membership(self) -> None:
         """Have the links greet with what is true now."""
+        is_stranger = self.moving.is_stranger
         membership = Membership(
-            cluster_id=self.identity.cluster or None,
-            members={name: node.node_id for name, node in self.nodes.items()},
+            cluster_id=None if is_stranger else self.identity.cluster or None,
+            members={} if is_stranger else {name: node.node_id for name, node in self.nodes.items()},
             replaces=self.replaces_lost,
             facts={"address": own_address(self.settings, self.name, self.port), "build": __version__},
         )
@@ -332,6 +335,24 @@ class Members(Process):
         except MembershipError as error:
             # Another node knows the text, and not the class.
             raise ProcessError(str(error)) from None
+        return True
+
+    async def on_remove(self, sender: Sender, node: str, node_id: str) -> bool:
+        known = self.nodes.get(node)
+        if known is not None and known.node_id != node_id:
+            raise ProcessError(f"{node} is a member with another data directory")
+        try:
+            await self._propose(RemoveNode(node))
+            await self._until_no_vote(node)
+        except MembershipError as error:
+            raise ProcessError(str(error)) from None
+        return True
+
+    async def on_join(self, sender: Sender, node: str, role: str) -> str:
+        return await self.moving.join(node, role)
+
+    async def on_leave(self, sender: Sender) -> bool:
+        await self.moving.leave()
         return True
 
     async def _until_no_vote(self, node: str) -> None:
@@ -590,15 +611,19 @@ class Members(Process):
     async def on_hand_over(self, sender: Sender) -> bool:
         # The cluster is about to declare this run down, which is no reason to begin another one.
         self.pause = None
-        if self.leader == self.name and len(self.nodes) > 1:
-            await self.ask(self.metadata, to_cluster_metadata.transfer_leadership(None))
-            with suppress(ProcessTimeout):
-                await self.led.wait_for(lambda: self.leader not in (None, self.name), HAND_OVER_SECONDS)
+        await self.hand_over_leadership()
         leader = None if self.leader is None else self.peer(self.leader)
         if leader is not None:
             with suppress(ProcessDown, ProcessTimeout):
                 await self.ask(leader, to_members.ended(self.name, self.incarnation), HAND_OVER_SECONDS)
         return True
+
+    async def hand_over_leadership(self) -> None:
+        """If this node leads, have another voter lead, and return when it does or takes too long."""
+        if self.leader == self.name and len(self.nodes) > 1:
+            await self.ask(self.metadata, to_cluster_metadata.transfer_leadership(None))
+            with suppress(ProcessTimeout):
+                await self.led.wait_for(lambda: self.leader not in (None, self.name), HAND_OVER_SECONDS)
 
     def on_ended(self, sender: Sender, node: str, incarnation: str) -> bool:
         if self.verdicts is not None:

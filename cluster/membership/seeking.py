@@ -50,6 +50,11 @@ class Seeking:
             # It had decided to found, and was stopped before its log began.
             await self._begin()
             return
+        if identity.cluster and identity.through:
+            # The cluster lists it already: it was stopped after it had joined, or has joined by command.
+            process.set_peers({identity.through: address_of(process.settings, identity.through)})
+            await process.ask(process.metadata, to_cluster_metadata.follow())
+            return
         await process.until_wanted()
         process.founding = Founding(
             process.name, identity.node_id, await self._names(), identity.promised, self._is_founder
@@ -153,7 +158,7 @@ class Seeking:
             return False
         except ProcessError as error:
             raise MembershipError(str(error)) from None
-        await process.write_identity(cluster=cluster, is_founder=False)
+        await process.write_identity(cluster=cluster, is_founder=False, through=through)
         process.show_membership()
         await process.ask(process.metadata, to_cluster_metadata.follow())
         log.info("%s has joined the cluster %s through %s", process.name, cluster, through)

@@ -162,7 +162,14 @@ class Replication:
     # -- what comes from outside ---
 
     def received(self, node: str, data: bytes) -> None:
-        """Another node has sent this. What has the wrong form is logged and dropped."""
+        """Another node has sent this. What has the wrong form is logged and dropped.
+
+        A sole voter takes nothing from nodes that its log does not list: what they say is about the log of another
+        cluster, which this node has asked to join.
+        """
+        members = self.raft.log.members
+        if members.voters == (self.raft.node,) and node not in members.everyone:
+            return
         try:
             said = wire.received(data, node, self.raft.node)
         except wire.WireError as error:

@@ -3,6 +3,8 @@
     format                        two lines, 'warren data directory' and 'format <n>'
     reserve                       space that a start on a full disk uses (`reserve`)
     lock                          locked while a broker uses the directory; its text names that broker
+    cluster.json                  what the node knows of itself as a member of a cluster
+    reset                         exists if the next start is to empty the directory (`reset`)
     metadata/                     LMDB: vhosts, exchanges, queues, bindings (`metadata_store`)
     vhosts/<id>/                  id: 32 hex digits of the name's BLAKE2 digest, so any name is a file name
         name                      the vhost's name in UTF-8, for people
@@ -28,8 +30,8 @@ from hashlib import blake2b
 from ..disk.damage_log import log_foreign
 from ..disk.real_disk import RealDisk
 from ..disk.system.file_lock import locks
-from ..disk.system.file_sync import sync_file
-from . import reserve
+from . import reserve, reset
+from .whole_file import write_whole
 
 #: The format that this version writes, and the newest one that it reads. In format 1 the queues of a vhost shared no
 #: message ids (see `message_ids`). In format 2 each run repeated the properties of its messages, and all its messages
@@ -78,7 +80,7 @@ class DataDir:
         path = self.vhost(name)
         RealDisk(self.path).make_dir(f"vhosts/{vhost_id(name)}")
         if not os.path.exists(f"{path}/name"):
-            _write_whole(path, "name.new", "name", name.encode("utf-8", "surrogateescape"))
+            write_whole(path, "name.new", "name", name.encode("utf-8", "surrogateescape"))
         return path
 
     def remove_vhost(self, name: str) -> None:
@@ -147,7 +149,8 @@ def claim(path: str, node_name: str) -> Claim:
         try:
             _lock(path, lock, node_name)
             if _check_format(path) != FORMAT:
-                _write_whole(path, _FORMAT_TEMPORARY, _FORMAT_NAME, f"{_TITLE}\nformat {FORMAT}\n".encode())
+                write_whole(path, _FORMAT_TEMPORARY, _FORMAT_NAME, f"{_TITLE}\nformat {FORMAT}\n".encode())
+            reset.perform(path)
             directory = DataDir(path)
             _check_metadata(directory)
         except BaseException:
@@ -248,14 +251,3 @@ def _unusable(path: str, reason: str, number: int | None = None) -> str:
         user = f"user {os.geteuid()}" if hasattr(os, "geteuid") else "this user"
         way_out = f"Make it writable for {user} (owner, mode, read-only mount?)"
     return f"data directory '{path}' cannot be used: {reason}. {way_out}, or choose another data_dir"
-
-
-def _write_whole(directory: str, temporary: str, name: str, data: bytes) -> None:
-    """Write a file durably and in one step: after a crash it has all of `data` or does not exist."""
-    with open(f"{directory}/{temporary}", "wb") as file:
-        file.write(data)
-        file.flush()
-        sync_file(file.fileno())
-    disk = RealDisk(directory)
-    disk.rename(temporary, name)
-    disk.sync_dir("")

@@ -8,15 +8,26 @@ from typing import Any
 from ....definitions.errors import DefinitionError
 from ....routing.rows import QueueRow
 from ....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from ....store.data_dir import reset as data_reset
 from ...membership.contract import to_membership
 from ...metadata.contract import to_metadata
 from ...metadata.state.commands import RemoveNode
+from ..contract import to_node
 from .columns import LINKS
 from .registry import OperationError, Operator, Rows, operation
 from .status import status
 
 #: Seconds that the members may take to agree on a change.
 CHANGE_SECONDS = 15.0
+
+#: Seconds that it may take to reach a cluster and to be added to it.
+JOIN_SECONDS = 60.0
+
+#: The refusal of a node without a cluster port.
+NO_PORT = (
+    "this node has no port for other nodes. Set cluster_port in its configuration file, such as `cluster_port = 25672`,"
+    " and start it again"
+)
 
 #: Seconds in which the cluster notices that a member has ended whose links are down.
 DOWN_SECONDS = 10.0
@@ -46,6 +57,52 @@ async def links(operator: Operator, *, columns: list[str] | None = None) -> Asyn
     if members is not None:
         rows: Sequence[Mapping[str, Any]] = await operator.process.ask(members, to_membership.links())
         yield [{name: "" if row[name] is None else row[name] for name in chosen} for row in rows]
+
+
+@operation(while_booting=True)
+async def join_cluster(operator: Operator, *, node: str, role: str = "data") -> str:
+    """Make this node, whose app is stopped, a member of the cluster of `node` (CM-60).
+
+    Returns a text if it is a member already. Otherwise another run of the node begins, and this session ends.
+    """
+    await _check_stopped(operator)
+    context = operator.context
+    if node == context.node_name:
+        raise OperationError("software", f"Error: cannot cluster node with itself: {node}")
+    if context.members is None:
+        raise OperationError("unavailable", NO_PORT)
+    text = await operator.process.ask(context.members, to_membership.join(node, role), JOIN_SECONDS)
+    if not text:
+        await operator.process.ask(operator.node, to_node.begin_stopped())
+    return text
+
+
+@operation(while_booting=True)
+async def reset(operator: Operator, *, force: bool = False) -> bool:
+    """Take this node, whose app is stopped, out of its cluster, and delete everything that it has (CM-50, CM-51).
+
+    With `force` the other members are not told. Another run of the node begins, and this session ends.
+    """
+    await _check_stopped(operator)
+    process, context = operator.process, operator.context
+    if context.members is not None and not force:
+        await process.ask(context.members, to_membership.leave())
+    path = context.settings.data_dir
+    if path is not None:
+        try:
+            await process.run_blocking(data_reset.request, path)
+        except OSError as error:
+            raise OperationError("unavailable", f"the node cannot write to '{path}': {error.strerror}") from None
+    await process.ask(operator.node, to_node.begin_stopped())
+    return True
+
+
+async def _check_stopped(operator: Operator) -> None:
+    if await operator.process.ask(operator.node, to_node.app_state()) != "stopped":
+        raise OperationError(
+            "usage",
+            "this command requires the 'warren' app to be stopped on the target node. Stop it with 'warren stop_app'.",
+        )
 
 
 @operation()

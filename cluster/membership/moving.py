@@ -1,0 +1,166 @@
+"""`Moving`: brings a node whose app is stopped into a cluster, and out of it (CL-40, CL-47).
+
+A node that joins keeps what it has until the cluster lists it. Only then it decides to empty its data directory, and
+the same file has its new identity (`store/data_dir/reset.py`). So a crash at any moment leaves a node that either has
+its own data and may repeat the command, or is a member that gets everything from the others.
+
+While it asks, the node greets as one without a cluster, because the links refuse members of other clusters. Its log is
+that of a cluster of its own, and takes nothing from the other nodes (`Replication.received`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...actors.membership.contract import MembershipError
+from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from ...store.data_dir import reset
+from ..links.admission import NO_MEMBER
+from .addresses import address_of, own_address
+from .contract import to_members
+from .founding import Report
+from .identity import encoded
+
+if TYPE_CHECKING:
+    from ...runtime.contract import Address
+    from .contract import ToMembers
+    from .process import Members
+
+#: Seconds in which a node that is to be joined must have answered the greeting.
+LINK_SECONDS = 10.0
+
+#: Seconds between two looks at whether it has.
+LOOK_SECONDS = 0.05
+
+#: Seconds that the members may take to add or to remove a node.
+CHANGE_SECONDS = 30.0
+
+ALREADY_MEMBER = "The node is already a member of this cluster"
+
+
+class Moving:
+    """Belongs to `process`."""
+
+    def __init__(self, process: Members) -> None:
+        self._process = process
+        #: Whether the node asks to join, and greets as one without a cluster.
+        self.is_stranger = False
+
+    # -- into a cluster ---
+
+    async def join(self, node: str, role: str) -> str:
+        """Become a member of the cluster of `node`, from the next run on. Returns a text if there was nothing to do.
+
+        Raises MembershipError.
+        """
+        process = self._process
+        others = sorted(set(process.nodes) - {process.name})
+        if others and node in others:
+            return ALREADY_MEMBER
+        if others:
+            raise MembershipError(
+                f"{process.name} is a member of the cluster of {', '.join(others)}. Take it out of that cluster with"
+                " `warren reset` before it joins another one"
+            )
+        path = process.settings.data_dir
+        if path is None:
+            raise MembershipError(
+                f"{process.name} has no data directory, so it would not remember which cluster it has joined. Give it a"
+                " data_dir, or name the members in its setting cluster_formation.nodes"
+            )
+        self.is_stranger = True
+        process.show_membership()
+        try:
+            cluster = await self._admitted(await self._linked(node), node, role)
+            joined = process.identity.changed(
+                cluster=cluster, through=node, is_founder=False, promised="", is_forced=False
+            )
+            await process.run_blocking(reset.request, path, encoded(joined))
+        except OSError as error:
+            raise MembershipError(f"{process.name} cannot write to '{path}': {error.strerror}") from None
+        finally:
+            self.is_stranger = False
+            process.show_membership()
+            process.follow_members()
+        return ""
+
+    async def _linked(self, node: str) -> Address[ToMembers]:
+        """`Members` of the node that is to be joined."""
+        process = self._process
+        process.refusals.pop(node, None)
+        host, port = address_of(process.settings, node)
+        process.set_peers({node: (host, port)})
+        ends = process.now() + LINK_SECONDS
+        while (peer := process.peer(node)) is None:
+            if node in process.refusals or process.now() > ends:
+                why = process.refusals.get(node, f"it has not answered for {LINK_SECONDS:.0f} s")
+                raise MembershipError(
+                    f"{node} cannot be reached at {host}:{port}: {why}. Check that it runs with a cluster_port, and set"
+                    " cluster_peer_addresses if it has another address"
+                )
+            await process.sleep(LOOK_SECONDS)
+        return peer
+
+    async def _admitted(self, peer: Address[ToMembers], node: str, role: str) -> str:
+        """The id of the cluster, which has this node as a member now."""
+        process = self._process
+        own = Report(process.name, process.identity.node_id, "", "", "")
+        try:
+            answer = Report(*await process.ask(peer, to_members.question(tuple(own)), LINK_SECONDS))  # type: ignore[arg-type]
+            if not answer.cluster:
+                raise MembershipError(f"{node} has no cluster that could be joined: start its app first")
+            address = own_address(process.settings, process.name, process.port)
+            request = to_members.admit(process.name, process.identity.node_id, role, address, answer.cluster)
+            await process.ask(peer, request, CHANGE_SECONDS)
+        except (ProcessDown, ProcessTimeout):
+            raise MembershipError(
+                f"{node} has not answered in time, as when no majority of its cluster runs. Nothing was deleted here:"
+                " repeat the command"
+            ) from None
+        except MembershipError:
+            raise
+        except ProcessError as error:
+            raise MembershipError(str(error)) from None
+        return answer.cluster
+
+    # -- out of a cluster ---
+
+    async def leave(self) -> None:
+        """Have the other members remove this node. Raises MembershipError if they cannot."""
+        process = self._process
+        others = sorted(set(process.nodes) - {process.name})
+        if process.name not in process.nodes or not others:
+            return
+        if process.leader == process.name:
+            await process.hand_over_leadership()
+        why = [f"{node}: {process.refusals[node]}" for node in others if node in process.refusals]
+        for node in others:
+            peer = process.peer(node)
+            if peer is None:
+                continue
+            try:
+                await process.ask(peer, to_members.remove(process.name, process.identity.node_id), CHANGE_SECONDS)
+                return
+            except (ProcessDown, ProcessTimeout):
+                if await self._is_removed(node):
+                    return
+                why.append(f"{node}: no majority of the members has agreed to it in time")
+            except ProcessError as error:
+                why.append(f"{node}: {error}")
+        if all(NO_MEMBER in process.refusals.get(node, "") for node in others):
+            return  # they have removed it before
+        raise MembershipError(
+            f"{process.name} cannot leave its cluster, because the other members do not remove it"
+            f" ({'; '.join(why) or 'none of them can be reached'}). Start them, or use `warren force_reset` here and"
+            f" `warren forget_cluster_node {process.name}` on one of them"
+        )
+
+    async def _is_removed(self, node: str) -> bool:
+        """Whether this member refuses the node from now on; it ends the link to a node when it removes the node."""
+        process = self._process
+        ends = process.now() + LINK_SECONDS
+        while NO_MEMBER not in process.refusals.get(node, ""):
+            if process.peer(node) is not None or process.now() > ends:
+                return False
+            await process.sleep(LOOK_SECONDS)
+        return True
