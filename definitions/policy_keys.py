@@ -112,6 +112,9 @@ CHECKS: dict[str, Check] = {
     "fair-weight": _fair_weight,
     "fair-cost": _one_of(("message", "bytes"), "{} is not a valid fair-cost value"),
     "fair-lane-max-length": _number(1, "maximum length of a lane"),
+    "consumer-max-unacked": _number(0, "maximum of unacknowledged messages"),
+    "consumer-max-unacked-bytes": _number(0, "maximum of unacknowledged bytes"),
+    "consumer-max-span": _number(0, "maximum span of unacknowledged messages"),
     "ha-mode": _ha_mode,
     "ha-params": lambda value: "",  # Its check depends on `ha-mode`.
     "ha-sync-mode": _one_of(("manual", "automatic"), 'ha-sync-mode must be "manual" or "automatic", got {}'),

@@ -17,7 +17,17 @@ from ..amqp.errors import AmqpError
 from ..amqp.fields import TYPE_NAMES, Table
 from ..seams import seam
 from .phrases import exchange_phrase, queue_phrase, value_text
-from .queue_types import CLASSIC, CONSUMER_TIMEOUT, QUEUE_TYPES, QUORUM, STREAM, QueueType, queue_type
+from .queue_types import (
+    CLASSIC,
+    CONSUMER_TIMEOUT,
+    MAX_UNACKED_BYTES,
+    MAX_UNACKED_SPAN,
+    QUEUE_TYPES,
+    QUORUM,
+    STREAM,
+    QueueType,
+    queue_type,
+)
 from .range_read_arguments import ACK_TO, BOUNDS, READ_FROM, READ_TO, range_read_arguments
 from .rows import QueueRow
 from .stream_arguments import MAX_SEGMENT_BYTES, STREAM_OFFSET, check_max_age, check_stream_offset, max_age_seconds
@@ -91,6 +101,11 @@ class QueueSettings:
     pace_burst: int = 1
     #: How long a delivery may stay unacknowledged; 0 is no limit.
     consumer_timeout: int | None = None
+    #: What a consumer may hold at most: messages, bytes of bodies, and the distance between the lowest number and that
+    #: of the next message. 0 is no limit.
+    consumer_max_unacked: int = 0
+    consumer_max_bytes: int = 0
+    consumer_max_span: int = 0
     #: Who has a clock: the queue, each group of its consumers, or each consumer.
     pace_scope: Literal["queue", "group", "consumer"] = "queue"
     #: Length limits of a queue with priorities drop the oldest message of its lowest priority.
@@ -191,6 +206,9 @@ _POLICY_SETTINGS = {name.removeprefix("x-"): field for name, field in _SETTINGS.
     "pace-overflow": "pace_overflow",
     "pace-burst": "pace_burst",
     "pace-scope": "pace_scope",
+    "consumer-max-unacked": "consumer_max_unacked",
+    "consumer-max-unacked-bytes": "consumer_max_bytes",
+    "consumer-max-span": "consumer_max_span",
 }
 
 
@@ -495,6 +513,8 @@ _CONSUMER_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-cancel-on-ha-failover", _check_bool),
     ("x-consumer-group", _check_consumer_group),
     (CONSUMER_TIMEOUT, _check_not_negative),
+    (MAX_UNACKED_BYTES, _check_not_negative),
+    (MAX_UNACKED_SPAN, _check_not_negative),
     (STREAM_OFFSET, _check_stream_offset),
     (ACK_TO, _check_not_negative),
     (BOUNDS, _check_bool),
@@ -535,6 +555,21 @@ def consumer_group(arguments: Table) -> str:
     """`x-consumer-group` of accepted consumer arguments; empty if absent."""
     found = arguments.get("x-consumer-group")
     return "" if found is None else value_text(found[1])
+
+
+def max_unacked_bytes(arguments: Table) -> int:
+    """`x-max-unacked-bytes` of accepted consumer arguments; 0 if absent."""
+    return _count(arguments, MAX_UNACKED_BYTES)
+
+
+def max_unacked_span(arguments: Table) -> int:
+    """`x-max-unacked-span` of accepted consumer arguments; 0 if absent."""
+    return _count(arguments, MAX_UNACKED_SPAN)
+
+
+def _count(arguments: Table, key: str) -> int:
+    found = arguments.get(key) if arguments else None
+    return 0 if found is None else int(found[1])
 
 
 def consumer_timeout(arguments: Table) -> int | None:

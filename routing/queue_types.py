@@ -15,6 +15,9 @@ from .stream_arguments import STREAM_OFFSET
 #: The argument of queues and of consumers: ms that a delivery may stay unacknowledged. Later versions of RabbitMQ than
 #: 3.10 have it too.
 CONSUMER_TIMEOUT = "x-consumer-timeout"
+#: Arguments of consumers: how many bytes a consumer may hold without having acknowledged them, and how far the next
+#: message may be from the first one that it holds.
+MAX_UNACKED_BYTES, MAX_UNACKED_SPAN = "x-max-unacked-bytes", "x-max-unacked-span"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ STREAM = QueueType(
             "x-queue-leader-locator",
         }
     ),
-    ("x-priority", "x-cancel-on-ha-failover", ACK_TO, BOUNDS, READ_FROM, READ_TO),
+    ("x-priority", "x-cancel-on-ha-failover", MAX_UNACKED_BYTES, MAX_UNACKED_SPAN, ACK_TO, BOUNDS, READ_FROM, READ_TO),
 )
 
 QUEUE_TYPES = {queue_type.name: queue_type for queue_type in (CLASSIC, QUORUM, STREAM)}

@@ -105,11 +105,11 @@ class ChannelRecord:
         first = owners[0]
         if owners.count(first) == len(owners):
             if isinstance(first, Consumer):
-                first.unacked -= len(owners)
+                first.settled(tags)
             return [] if first is NOT_PENDING else tags
-        for owner in owners:
+        for tag, owner in zip(tags, owners):
             if isinstance(owner, Consumer):
-                owner.unacked -= 1
+                owner.settled((tag,))
         if NOT_PENDING in owners:
             tags = [tag for tag, owner in zip(tags, owners) if owner is not NOT_PENDING]
         return tags
@@ -130,8 +130,9 @@ class Consumer:
     user: str
     #: Deliveries that await an ack; those to a `no_ack` consumer do not count.
     unacked: int = 0
-    #: What bounds it beside prefetch, socket and limiter. Only a `GatedConsumer` has one (`set_gates`).
+    #: What bounds it beside prefetch, socket and limiter. Only a `GatedConsumer` has one of these (`set_gates`).
     gate: Gate | None = None
+    limit: Limit | None = None
 
     @property
     @seam("how many messages a consumer can take")
@@ -175,6 +176,17 @@ class Consumer:
         if not self.no_ack:
             self.unacked += count
 
+    def settled(self, tags: Sequence[int]) -> None:
+        """Messages that it had were acknowledged, rejected or requeued."""
+        self.unacked -= len(tags)
+
+    @property
+    def blocked_by(self) -> str:
+        """What keeps it from taking a message, for listings (QP-116); empty if nothing does."""
+        if self.prefetch and not self.no_ack and self.unacked >= self.prefetch:
+            return "prefetch"
+        return "credit" if self.channel.is_full else ""
+
     def info_items(self, queue: str, vhost: str, is_active: bool, activity_status: str) -> InfoItems:
         """Its row in listings (AB-176); `queue` and `vhost` are names."""
         return {
@@ -190,6 +202,7 @@ class Consumer:
             "activity_status": activity_status,
             "arguments": self.arguments,
             "user": self.user,
+            "blocked_by": self.blocked_by,
         }
 
 
@@ -203,15 +216,59 @@ class Gate(Protocol):
         """So many of them were delivered."""
 
 
+class Limit(Protocol):
+    """Bounds what one consumer may hold without having acknowledged it (QP-115)."""
+
+    @property
+    def looks_at_head(self) -> bool:
+        """Whether the room depends on the next message of the queue, and is never more than 1."""
+
+    def room(self) -> int:
+        """How many messages the consumer may be given now."""
+
+    def took(self, count: int) -> None:
+        """So many messages were shared out to the consumer. `delivered` follows."""
+
+    def delivered(self, tags: Sequence[int], contents: Sequence[bytes]) -> None:
+        """The consumer was given these messages."""
+
+    def settled(self, tags: Sequence[int]) -> None:
+        """These messages were acknowledged, rejected or requeued."""
+
+    def blocked_by(self) -> str:
+        """Which limit leaves no room; empty if none does."""
+
+
 class GatedConsumer(Consumer):
-    """A consumer with a gate. It is a class of its own so that other consumers do not ask whether they have one."""
+    """A consumer with a gate or a limit. It is a class of its own so that others do not ask whether they have one."""
 
     __slots__ = ()
 
     @property
+    def _limit_room(self) -> int:
+        return 1 if self.limit is None else self.limit.room()
+
+    @property
     def _room(self) -> int:
-        assert self.gate is not None
-        return self.gate.room()
+        room = None if self.limit is None else self.limit.room()
+        if self.gate is None:
+            assert room is not None
+            return room
+        return self.gate.room() if room is None else min(room, self.gate.room())
+
+    @property
+    def blocked_by(self) -> str:
+        blocked_by = super().blocked_by
+        if not blocked_by and self.limit is not None:
+            blocked_by = self.limit.blocked_by()
+        if not blocked_by and self.gate is not None and self.gate.room() <= 0:
+            return "pace"
+        return blocked_by
+
+    def settled(self, tags: Sequence[int]) -> None:
+        super().settled(tags)
+        if self.limit is not None:
+            self.limit.settled(tags)
 
     @property
     def capacity(self) -> int:
@@ -227,12 +284,16 @@ class GatedConsumer(Consumer):
 
     @property
     def awaits_gate(self) -> bool:
-        return self._room <= 0 and (super().capacity > 0 or super().awaits_grant)
+        if self.gate is None or self.gate.room() > 0 or self._limit_room <= 0:
+            return False
+        return super().capacity > 0 or super().awaits_grant
 
     def took(self, count: int) -> None:
         super().took(count)
-        assert self.gate is not None
-        self.gate.delivered(count)
+        if self.gate is not None:
+            self.gate.delivered(count)
+        if self.limit is not None:
+            self.limit.took(count)
 
 
 class Consumers:
@@ -252,6 +313,7 @@ class Consumers:
         "_priorities",
         "_waits_in_line",
         "active",
+        "looks_at_head",
         "single_active",
     )
 
@@ -272,6 +334,9 @@ class Consumers:
         self._no_ack = self._exclusive = self._bounded = 0
         #: Some consumers have gates, which they may share.
         self._has_gates = False
+        #: Whether a consumer can take a message depends on that message. So one is shared out at a time, and all
+        #: consumers are asked again for the next one.
+        self.looks_at_head = False
         #: All consumers count as set aside, though they are in their lines: see `_wait_for_one_channel`.
         self._waits_in_line = False
         #: Channels that have consumers and a limiter.
@@ -350,14 +415,23 @@ class Consumers:
         """Give each consumer the gate that `gate_of` returns, and let all that can take a message return to the
         lines.
         """
+        self._bound(lambda consumer: setattr(consumer, "gate", gate_of(consumer)))
+
+    def set_limits(self, limit_of: Callable[[Consumer], Limit | None]) -> None:
+        """As `set_gates`, for limits."""
+        self._bound(lambda consumer: setattr(consumer, "limit", limit_of(consumer)))
+        self.looks_at_head = any(consumer.limit is not None and consumer.limit.looks_at_head for consumer in self)
+
+    def _bound(self, change: Callable[[Consumer], None]) -> None:
         self._leave_lines()
         self._has_gates = False
         for consumer in self:
             self._bounded -= consumer.is_bounded
-            consumer.gate = gate_of(consumer)
-            consumer.__class__ = Consumer if consumer.gate is None else GatedConsumer
+            change(consumer)
+            has_bound = consumer.gate is not None or consumer.limit is not None
+            consumer.__class__ = GatedConsumer if has_bound else Consumer
             self._bounded += consumer.is_bounded
-            self._has_gates = self._has_gates or consumer.gate is not None
+            self._has_gates = self._has_gates or has_bound
         self.resume_all()
 
     def resume_all(self) -> None:

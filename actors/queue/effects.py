@@ -54,6 +54,8 @@ class Outbox:
     def put_unacked(self, consumer: Consumer, run: DeliveryRun, tags: Sequence[int]) -> None:
         """Put a run whose messages the consumer has to acknowledge under these tags."""
         consumer.channel.pending.add(tags, consumer)
+        if consumer.limit is not None:
+            consumer.limit.delivered(tags, run[3])
         self.put(consumer, run)
 
     def forget_channel(self, channel: ChannelRecord) -> None:

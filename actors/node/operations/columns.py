@@ -102,5 +102,5 @@ CHANNELS = Columns(
 )
 CONSUMERS = Columns(
     ("queue_name", "channel_pid", "consumer_tag", "ack_required", "prefetch_count", "active", "arguments"),
-    ("activity_status", "exclusive", "priority", "user", "vhost"),
+    ("activity_status", "exclusive", "priority", "user", "vhost", "blocked_by"),
 )

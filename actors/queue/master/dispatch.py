@@ -84,7 +84,8 @@ class Dispatch:
         if expiry.is_needed and not expiry.expire():
             return
         while len(backing) and len(consumers):
-            ready = backing.available(1 if expiry.is_needed and expiry.is_uneven else DELIVERY_BATCH)
+            is_single = expiry.is_needed and expiry.is_uneven or consumers.looks_at_head
+            ready = backing.available(1 if is_single else DELIVERY_BATCH)
             if not ready:
                 if consumers.can_any_take():
                     # The head is on the disk. The end of the read makes a delivery due again; if nothing had to be
@@ -100,6 +101,8 @@ class Dispatch:
                 if not ready:
                     self._await_slot(pacing)
                     return
+            if consumers.looks_at_head:
+                consumers.resume_all()
             shares, taken = consumers.share(ready)
             if pacing is not None:
                 pacing.delivered(taken)

@@ -203,7 +203,7 @@ class Intake(Arrivals):
                     self._accept(single)
             return True
         expiry = None if self._expiry.ttl is None and origin.expiration is None else self._expiry.of(origin)
-        if len(consumers) and backing.is_empty() and self.pacing is None:
+        if len(consumers) and backing.is_empty() and self.pacing is None and not consumers.looks_at_head:
             shares, taken = consumers.share(count)
             if taken and not consumers.is_uniform:
                 if not self._hand_over_one_by_one(shares, arrival, expiry):

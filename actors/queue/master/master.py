@@ -33,6 +33,7 @@ from ....seams import seam
 from ....store.queue.range_read import SupportsRangeRead
 from ..batches import batches
 from ..consumers import ChannelRecord, Consumer, Consumers, joined_pieces
+from ..held_limit import HeldLimit, bounds_of
 from ..levels import apply_level_settings
 from ..role import Role, Steps, Wait
 from .dead_letterer import DeadLetterer, Rejections
@@ -149,6 +150,7 @@ class Master(Role):
         if self.delivery_counts is not None:
             self.delivery_counts.limit = settings.delivery_limit
         self._apply_pace(settings)
+        self._apply_limits()
 
     def _apply_pace(self, settings: QueueSettings) -> None:
         is_paced = settings.pace_rate is not None
@@ -167,6 +169,26 @@ class Master(Role):
         elif groups is not None:
             self.dispatch.group_pacing = None
             self.consumers.set_gates(lambda consumer: None)
+
+    def _apply_limits(self) -> None:
+        """Give the consumers the limits that their arguments and the settings of the queue ask for (QP-115)."""
+        consumers, settings = self.consumers, self.settings
+        bounds = {consumer: bounds_of(consumer, settings) for consumer in consumers}
+        if not any(consumer.limit is not None or any(bounds[consumer]) for consumer in consumers):
+            return
+
+        def limit_of(consumer: Consumer) -> HeldLimit | None:
+            if not any(bounds[consumer]):
+                return None
+            if isinstance(consumer.limit, HeldLimit):
+                consumer.limit.apply(bounds[consumer])
+                return consumer.limit
+            pending = consumer.channel.pending
+            held = [tag for tag, owner in zip(pending, pending.owners()) if owner is consumer]
+            return HeldLimit(bounds[consumer], self.backing.head, held)
+
+        consumers.set_limits(limit_of)
+        self.dispatch.is_due = True
 
     def release(self) -> None:
         if not self.backing.is_empty():
@@ -310,6 +332,7 @@ class Master(Role):
         consumers.add(consumer)
         if self.dispatch.group_pacing is not None:
             self.dispatch.group_pacing.set_gates(consumers)
+        self._apply_limits()
         self.had_consumer = True
         self.queue_expiry.enter()
         self.effects.change_consumers()

@@ -10,6 +10,7 @@ from typing import Any
 from warren.actors.queue.consumers import ChannelRecord, Consumer
 from warren.actors.queue.effects import Effects
 from warren.actors.queue.head_read import HeadRead
+from warren.actors.queue.levels import levelled_queue
 from warren.actors.queue.master.master import Master
 from warren.actors.queue.publisher_confirms import PublisherConfirms
 from warren.actors.queue.replica_state import ReplicaState
@@ -22,7 +23,6 @@ from warren.runtime.credit import CreditFlow
 from warren.runtime.turn_work import TurnWork
 from warren.store.messages.message import Origin
 from warren.store.queue.memory_queue import MemoryQueue
-from warren.store.queue.priority_queue import PriorityQueue
 
 from ...stage import PROPS
 
@@ -39,9 +39,9 @@ class Core:
         self.routing.put_queue(row)
         self.settings = queue_settings(table)
         if backing is None:
-            levels = self.settings.max_priority
+            has_levels = self.settings.top_level is not None
             backing = (
-                MemoryQueue(self.now) if levels is None else PriorityQueue(levels, lambda _: MemoryQueue(self.now))
+                levelled_queue(self.settings, lambda _: MemoryQueue(self.now)) if has_levels else MemoryQueue(self.now)
             )
         self.backing = backing
         self.effects = Effects()
