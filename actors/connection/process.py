@@ -158,7 +158,9 @@ class Connection(Process):
         self.output = SocketOutput(self.sock)
         self.reader = FrameReader()
         self.reader.phase = HANDSHAKE
-        self.input = SocketInput(self.sock, self.reader, self._input_ended, self._take_protocol_header)
+        self.input = SocketInput(
+            self.sock, self.reader, context.received_bytes, self._input_ended, self._take_protocol_header
+        )
         self.credit = CreditFlow(
             self.settings.credit_flow_default_credit,
             _no_grants,
@@ -205,9 +207,10 @@ class Connection(Process):
             self._suspend()
             return
         source = self.input
-        unreported = source.take_unreported()
-        if unreported:
-            self.send(self.context.memory_monitor, to_memory_monitor.received(unreported))
+        received = self.context.received_bytes
+        if received.count >= received.due:
+            received.count = 0
+            self.send(self.context.memory_monitor, to_memory_monitor.look())
         for _ in range(READS_MAX):
             if not source.read():
                 return

@@ -10,15 +10,13 @@ from collections.abc import Callable
 
 from ...amqp.parser.large_content import LargeContent
 from ...amqp.parser.reader import FrameReader
+from ..resources.received_bytes import ReceivedBytes
 from .output import Transport
 from .read_size import READ_MAX, READ_MIN, ReadSize
 
 #: Bytes to read behind a content of more than READ_MAX. They hold what comes before the next body, and little of that
 #: body itself, which would have to be copied to its place.
 BETWEEN_LARGE = 4096
-
-#: Bytes after which `take_unreported` has something to report.
-REPORTED_BYTES = 256 * 1024
 
 #: Why the input has ended, for the log, where the client closed it in order.
 CLOSED_BY_CLIENT = "the client closed the TCP connection"
@@ -29,42 +27,49 @@ class SocketInput:
 
     sock          the socket, or TLS around it
     reader        gets what is read
+    node_received counts the bytes of all connections of the node
     on_end        called with the reason when the input ends
     first         called with each piece until `pass_on` is; returns the part of it that the reader gets
 
     `received` counts bytes, `reads` how often the socket had some.
     """
 
-    __slots__ = ("_first", "_on_end", "_read_size", "_reader", "_recv_into", "_reported", "_sock", "reads", "received")
+    __slots__ = (
+        "_first",
+        "_is_between_large",
+        "_node_received",
+        "_on_end",
+        "_read_size",
+        "_reader",
+        "_recv_into",
+        "_sock",
+        "reads",
+        "received",
+    )
 
     def __init__(
         self,
         sock: Transport,
         reader: FrameReader,
+        node_received: ReceivedBytes,
         on_end: Callable[[str], None],
         first: Callable[[bytes], bytes],
     ) -> None:
         self._sock = sock
         self._reader = reader
+        self._node_received = node_received
         self._on_end = on_end
         self._first: Callable[[bytes], bytes] | None = first
         self._read_size = ReadSize()
         #: Reads into a buffer. None for TLS, which decrypts into pieces of its own.
         self._recv_into: Callable[[memoryview], int] | None = getattr(sock, "recv_into", None)
         self.received = self.reads = 0
-        self._reported = 0
+        #: Whether the last thing that was read is the end of a large content, so that another one probably follows.
+        self._is_between_large = False
 
     def pass_on(self) -> None:
         """Give the reader everything from now on."""
         self._first = None
-
-    def take_unreported(self) -> int:
-        """How many bytes have come since this was last asked, or 0 as long as they are few."""
-        unreported = self.received - self._reported
-        if unreported <= REPORTED_BYTES:
-            return 0
-        self._reported = self.received
-        return unreported
 
     @property
     def is_filling(self) -> bool:
@@ -78,12 +83,18 @@ class SocketInput:
         """
         large = self._reader.large
         if large is None or large.filled == large.size or self._recv_into is None:
-            return self._read_piece(self._read_size.size)
+            if not self._is_between_large:
+                return self._read_piece(self._read_size.size)
+            has_come = self._read_piece(BETWEEN_LARGE)
+            self._is_between_large = not has_come
+            return has_come
         if not self._read_into(large, self._recv_into):
             return False
         if large.filled == large.size:
             # An end of the input is left to the next read, because the content has not been handled yet.
-            self._read_piece(BETWEEN_LARGE if large.size > READ_MAX else self._read_size.size, may_end=False)
+            size = BETWEEN_LARGE if large.size > READ_MAX else self._read_size.size
+            has_come = self._read_piece(size, may_end=False)
+            self._is_between_large = size == BETWEEN_LARGE and not has_come
         return True
 
     def _read_into(self, large: LargeContent, recv_into: Callable[[memoryview], int]) -> bool:
@@ -98,6 +109,7 @@ class SocketInput:
             self._on_end(CLOSED_BY_CLIENT)
             return False
         self.received += count
+        self._node_received.count += count
         self.reads += 1
         large.filled += count
         return True
@@ -117,6 +129,7 @@ class SocketInput:
             return False
         received = len(data)
         self.received += received
+        self._node_received.count += received
         self.reads += 1
         if size != BETWEEN_LARGE and (size > READ_MIN or received == size):
             self._read_size.adapt(received)

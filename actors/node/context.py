@@ -17,6 +17,7 @@ from ...store.disk.real_disk import RealDisk
 from ..events.events import Events
 from ..membership.lease import Lease
 from ..message_index.places import IndexPlaces
+from ..resources.received_bytes import ReceivedBytes
 from .extensions import NO_EXTENSIONS, Extensions
 from .peers import Peers
 from .sessions import Sessions
@@ -58,5 +59,7 @@ class NodeContext:
     peers: Peers = field(default_factory=Peers)
     #: Until when the node may act as a part of the majority of its cluster.
     lease: Lease = field(default_factory=Lease)
+    #: What clients have sent since memory was looked at. Connections add to it, and MemoryMonitor sets when that is due.
+    received_bytes: ReceivedBytes = field(default_factory=ReceivedBytes)
     #: The process that makes the node part of a cluster; None on a node that is alone.
     members: Address[ToMembership] | None = None

@@ -118,8 +118,8 @@ class ToMemoryMonitor(ToAlarmListener):
         """
 
     @message
-    def received(self, size: int) -> None:
-        """From connections: so many bytes were read from clients since the last such message of this connection."""
+    def look(self) -> None:
+        """From the connection with whose bytes `ReceivedBytes` has reached its bound: look at the memory in use."""
 
     @message
     def duration(self, queue: str, seconds: float) -> None:

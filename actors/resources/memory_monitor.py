@@ -7,9 +7,9 @@ It samples the memory in use from time to time (queue-and-store sections 8.1 and
                                          sample again; if still above, raise the alarm
     memory in use <= limit, alarm        clear the alarm
 
-Between two samples a fast publisher could fill the memory of a small machine. So connections report what they receive,
-and memory is looked at again as soon as they have received `LOOK_SHARE` of the limit. A sample that gives free heap
-back may take long: if as much is received meanwhile, the alarm is raised before the sample is done.
+Between two samples a fast publisher could fill the memory of a small machine. So connections count what they receive
+(`ReceivedBytes`), and memory is looked at again as soon as they have received `LOOK_SHARE` of the limit. A sample that
+gives free heap back may take long: if as much is received meanwhile, the alarm is raised before the sample is done.
 
 There is no hysteresis, as in RabbitMQ: at the limit publishers are let in for one sample and held back for the next.
 What is measured is the operating-system process in which the monitor runs: on an event loop that is the whole node, and
@@ -62,8 +62,6 @@ class MemoryMonitor(Process):
         self.used: int | None = None
         self.alarmed = False
         self.disk_alarm = False
-        #: Bytes that connections have received since memory was looked at.
-        self.received = 0
         #: Whether a sample waits for heap to be given back.
         self.is_sampling = False
         #: When garbage was collected last.
@@ -101,13 +99,9 @@ class MemoryMonitor(Process):
         if target is not None:
             self.send(sender, to_memory_user.ram_duration_target(target))
 
-    def on_received(self, sender: Sender, size: int) -> None:
-        self.received += size
-        if self.memory is None or self.received < max(LOOK_BYTES, self.limit * LOOK_SHARE):
-            return
-        self.received = 0
+    def on_look(self, sender: Sender) -> None:
         # Under the alarm publishers are blocked already, and below the limit there is nothing to do.
-        if not self.alarmed and (used := self.memory.anonymous()) > self.limit:
+        if self.memory is not None and not self.alarmed and (used := self.memory.anonymous()) > self.limit:
             if self.is_sampling:
                 self.used = used
                 self.spawn(self._set_alarm(True))
@@ -143,6 +137,8 @@ class MemoryMonitor(Process):
         override = self.context.settings.total_memory_available_override_value
         self.total = self.machine_memory.total() if override is None else read_size(override)
         self.limit = memory_limit(share, self.total)
+        if self.memory is not None:
+            self.context.received_bytes.due = max(LOOK_BYTES, self.limit * LOOK_SHARE)
 
     def _status(self) -> MemoryStatus:
         return {

@@ -173,7 +173,11 @@ class LoopBase(ActorBase):
 
     def run_forever(self) -> None:
         """Run in this thread until `stop`, or until an actor or another thread asks for shutdown."""
-        self._run(None, None)
+        self.run_for(None)
+
+    def run_for(self, seconds: float | None) -> None:
+        """Run in this thread until `stop`, until a shutdown, or for `seconds`; None is no limit."""
+        self._run(None, None if seconds is None else time.monotonic() + seconds)
 
     def run_until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
         """Run in this thread until `condition()` is true, which is checked once a round, or for `timeout` seconds.
@@ -185,7 +189,7 @@ class LoopBase(ActorBase):
         return condition()
 
     def stop(self) -> None:
-        """Make `run_forever` return; the actors stay. May be called from a signal handler."""
+        """Make `run_forever` or `run_for` return; the actors stay. May be called from a signal handler."""
         self._is_stopping = True
         self._waker.wake()
 
@@ -211,6 +215,7 @@ class LoopBase(ActorBase):
         monotonic, watchdog = time.monotonic, self.watchdog
         next_poll = next_mark = 0.0
         floor = watchdog.floor
+        is_limited = condition is not None or deadline is not None
         now = monotonic()
         cell: Cell | None
         lane: Lane | None
@@ -274,7 +279,7 @@ class LoopBase(ActorBase):
                 now = monotonic()
             # The loop may sleep for long, and must not keep alive a large message, or a process that has ended.
             message = cell = lane = burst = None
-            if condition is not None and (condition() or (deadline is not None and now >= deadline)):
+            if is_limited and ((condition is not None and condition()) or (deadline is not None and now >= deadline)):
                 return
             if lanes.crowd:
                 self._serve_crowd()
@@ -422,7 +427,11 @@ class LoopBase(ActorBase):
 
     def is_running_here(self) -> bool:
         """Whether the calling thread runs the loop."""
-        return self._runner == threading.get_ident()
+        return self.is_run_by(threading.get_ident())
+
+    def is_run_by(self, thread: int) -> bool:
+        """Whether the thread with this ident runs the loop."""
+        return self._runner == thread
 
     def is_running(self) -> bool:
         """Whether any thread runs the loop."""

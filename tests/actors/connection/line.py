@@ -19,6 +19,7 @@ from warren.actors.connection import channels as channels_module
 from warren.actors.connection.contract import to_connection
 from warren.actors.node.context import NodeContext
 from warren.actors.node.first_user import first_user
+from warren.actors.resources.received_bytes import ReceivedBytes
 from warren.amqp.constants import FRAME_HEARTBEAT, FRAME_METHOD, PROTOCOL_HEADER
 from warren.amqp.decoding import decode_method
 from warren.amqp.fields import table_from
@@ -189,14 +190,18 @@ class Line:
         self.definitions = Definitions()
         self.definitions.put(first_user(self.settings, b"salt"))
         self.definitions.put(Permission(self.settings.default_user, "/", ".*", ".*", ".*"))
+        self._memory_monitor = self.base.newPrimaryActor(Stub)
+        self.memory_monitor = self.actor(self._memory_monitor)
+        self.received_bytes = ReceivedBytes()
         context = NodeContext(
             "warren@a",
             self.settings,
             self.routing,
             self._metadata,
             self._alarms,
-            self._alarms,
+            self._memory_monitor,
             definitions=self.definitions,
+            received_bytes=self.received_bytes,
         )
         acceptor = self.base.newPrimaryActor(Acceptor)
         self.port.request(acceptor, ("start", context, is_refused))

@@ -460,3 +460,19 @@ def test_a_blocked_client_is_not_given_up_for_its_silence(make_line):
     assert line.end is None
     line.run(20)
     assert line.end is not None
+
+
+# -- what the node receives ---
+
+
+def test_a_look_at_the_memory_is_asked_for_when_it_is_due(line):
+    line.open_channel()
+    line.received_bytes.due = 20_000
+    line.publish(b"x" * 4000)
+    line.settle()
+    assert line.received_bytes.count >= 4000 and not line.memory_monitor.received
+    for _ in range(5):
+        line.publish(b"x" * 4000)
+        line.settle()
+    assert line.memory_monitor.received == [("look",)]
+    assert line.received_bytes.count < 20_000

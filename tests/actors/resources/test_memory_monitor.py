@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from warren.actors.node.context import NodeContext
 from warren.actors.resources import heap_return, memory_monitor
 from warren.actors.resources.memory_monitor import MemoryMonitor
+from warren.actors.resources.received_bytes import ReceivedBytes
 from warren.limits import LimitError
 from warren.runtime.machine.memory import SystemMemory
 from warren.settings import Settings
@@ -68,10 +70,16 @@ def monitor(system):
 
 
 @pytest.fixture
-def start(client, monitor, alarms):
+def received():
+    return ReceivedBytes()
+
+
+@pytest.fixture
+def start(client, monitor, alarms, received):
     def start(**settings):
         given = Settings(**{"memory_monitor_interval": NEVER, **settings})
-        return client.ask(monitor, ("start", NodeContext("warren@test", given, None, None, alarms, None)), WAIT)
+        context = NodeContext("warren@test", given, None, None, alarms, None, received_bytes=received)
+        return client.ask(monitor, ("start", context), WAIT)
 
     return start
 
@@ -163,14 +171,10 @@ def test_garbage_is_not_collected_again_and_again(machine, start, sampled, monke
 
 
 def test_what_clients_send_brings_the_next_look_forward(machine, start, client, monitor, active_alarms, eventually):
-    """2 % of the limit, which is 400 MiB here, by how many connections and in how many reports ever."""
     start()
     machine.used = 500 * MIB
     samples = machine.samples
-    for _ in range(7):
-        client.tell(monitor, ("received", MIB))
-    client.tell(monitor, ("received", MIB // 2))
-    client.tell(monitor, ("received", MIB // 2))
+    client.tell(monitor, ("look",))
     eventually(lambda: active_alarms() == ("memory",))
     assert machine.samples == samples + 3, "a look, a sample, and one more after heap was given back"
 
@@ -182,22 +186,24 @@ def test_what_clients_send_while_heap_is_given_back_raises_the_alarm(
     start()
     machine.used, machine.after_trim = 500 * MIB, 300 * MIB
     machine.may_trim.clear()
-    client.tell(monitor, ("received", 8 * MIB))
+    client.tell(monitor, ("look",))
     eventually(lambda: machine.trims)
     assert active_alarms() == ()
-    client.tell(monitor, ("received", 8 * MIB))
+    client.tell(monitor, ("look",))
     eventually(lambda: active_alarms() == ("memory",))
     machine.may_trim.set()
     eventually(lambda: active_alarms() == ())
 
 
-def test_little_that_clients_send_brings_no_look(machine, start, client, monitor, sampled):
-    machine.used = 30 * MIB  # too little to give heap back after the sample
+def test_a_look_is_due_when_clients_have_sent_a_share_of_the_limit(machine, start, received, client, monitor):
+    """2 % of the limit, and 4 MiB at least."""
+    assert received.due == math.inf
     start()
-    samples = machine.samples
-    client.tell(monitor, ("received", 7 * MIB))
-    sampled()
-    assert machine.samples == samples + 1
+    assert received.due == 8 * MIB
+    client.ask(monitor, ("set_watermark", "1000MiB"), WAIT)
+    assert received.due == 20 * MIB
+    client.ask(monitor, ("set_watermark", "100MiB"), WAIT)
+    assert received.due == 4 * MIB
 
 
 def test_under_the_alarm_garbage_is_collected_again(machine, start, active, monkeypatch):
