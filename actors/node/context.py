@@ -59,7 +59,7 @@ class NodeContext:
     peers: Peers = field(default_factory=Peers)
     #: Until when the node may act as a part of the majority of its cluster.
     lease: Lease = field(default_factory=Lease)
-    #: What clients have sent since memory was looked at. Connections add to it, and MemoryMonitor sets when that is due.
+    #: What clients have sent since memory was looked at. Connections add to it; MemoryMonitor sets when that is due.
     received_bytes: ReceivedBytes = field(default_factory=ReceivedBytes)
     #: The process that makes the node part of a cluster; None on a node that is alone.
     members: Address[ToMembership] | None = None
