@@ -89,9 +89,10 @@ class Dispatch:
             if not ready:
                 if consumers.can_any_take():
                     # The head is on the disk. The end of the read makes a delivery due again; if nothing had to be
-                    # read after all, no such event comes, so the loop must go on here.
+                    # read after all, no such event comes, so the loop must go on here. When the head expires was
+                    # unknown until now.
                     self._head_read.prepare()
-                    if backing.available(1):
+                    if backing.available(1) and (not expiry.is_needed or expiry.expire()):
                         continue
                 elif self.group_pacing is not None:
                     self.group_pacing.await_slot(consumers)

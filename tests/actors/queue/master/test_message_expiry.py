@@ -97,6 +97,32 @@ def test_no_timer_runs_while_an_expired_head_is_read_from_the_disk():
     assert len(backing) == 1 and core.timers() == {"expiry": pytest.approx(0.101)}
 
 
+class Unflushed(PagedOut):
+    """Has everything in the index, not flushed yet. `prepare` finds it in memory; its expiry is unknown before."""
+
+    def head_expiry(self) -> int | None:
+        return super().head_expiry() if self.is_read else None
+
+    def prepare(self):
+        self.is_read = True
+
+
+@pytest.mark.parametrize("needs_messages", [False, True])
+def test_an_expired_head_is_not_delivered_when_its_expiry_was_unknown_until_now(needs_messages):
+    """A lazy queue delivered it, if it was loaded in the very moment in which a consumer was looked for."""
+    arguments = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "grave"} if needs_messages else {}
+    core = Core(Unflushed(lambda: 0.0), is_on_disk=True, **arguments)
+    core.grave("grave")
+    core.publish(1, expiration=100)
+    core.publish(1, first=1)
+    core.turn()
+    core.backing.is_read = False
+    core.seconds += 1
+    core.consume()
+    core.turn()
+    assert core.bodies() == [1] and core.master.dead_letterer.counters["expired"] == 1
+
+
 def test_no_timer_runs_between_the_steps_of_a_long_stretch():
     core = Core(x_message_ttl=100)
     core.publish(EXPIRY_STEP + 1)
