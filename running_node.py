@@ -126,7 +126,7 @@ class RunningNode:
     Raises `StartError` if the node cannot listen or cannot use its data directory. It holds the claim on that directory
     from before its start until everything in it has ended.
 
-    host, port    where it accepts connections
+    host, port    where it accepts connections; empty and 0 if it is the witness of a cluster
     tls_port      where it accepts connections with TLS; None without TLS
     memory        the status of its memory monitor at the start; 'used' is None if that cannot be measured
     down          the virtual hosts that could not be started

@@ -183,10 +183,15 @@ def report(
             ("with TLS", f"{shown}:{tls_port} (AMQP 0-9-1{clients})"),
             ("url", f"amqps://{login}@{reachable}:{tls_port}/%2F"),
         ]
-    rows = [
+    reached = [
         ("listening", f"{shown}:{port} (AMQP 0-9-1, no TLS)"),
         ("url", f"amqp://{login}@{reachable}:{port}/%2F"),
         *tls,
+    ]
+    if not port:
+        reached = [("witness", "votes in its cluster, and has neither queues nor clients")]
+    rows = [
+        *reached,
         ("node", settings.node_name),
         ("messages", _kept(settings.data_dir)),
         *(

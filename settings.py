@@ -314,6 +314,12 @@ class Settings:
     )
     link_data_window: int = setting(33_554_432, "the same for the lane `data`", low=1_048_576, high=1_073_741_824)
     link_bulk_window: int = setting(4_194_304, "the same for the lane `bulk`", low=1_048_576, high=1_073_741_824)
+    # CL-20
+    cluster_role: str = setting(
+        "data",
+        "what the node becomes when it joins or founds a cluster; a `witness` votes and has neither queues nor clients",
+        choices=("data", "witness"),
+    )
     # CL-39
     cluster_formation: Mapping[str, Any] = setting(
         FORMATION,
@@ -336,7 +342,7 @@ class Settings:
     )
     net_ticktime: float = setting(
         2.0,
-        "seconds without a sign of life after which a node counts as lost; the leader's setting decides",
+        "seconds without a sign of life after which a node counts as lost, the same on all nodes of a cluster",
         above=0.0,
         low=0.5,
         high=600.0,
@@ -414,6 +420,8 @@ class Settings:
             raise _wrong(missing, None, "a path, because TLS between nodes needs a certificate and the authorities")
         if self.cluster_port is None and any(self.cluster_formation[source] for source in SOURCES):
             object.__setattr__(self, "cluster_port", DEFAULT_CLUSTER_PORT)
+        if self.cluster_role == "witness" and self.cluster_port is None:
+            raise _wrong("cluster_role", "witness", "'data' on a node without a cluster_port, which has no cluster")
         _check_pattern("credential_validator_regexp", self.credential_validator_regexp)
         if self.control_port is not None and self.control_cookie_file is None:
             raise _wrong("control_cookie_file", None, "the path of a file with a secret when control_port is set")
@@ -529,6 +537,7 @@ class NodeKeywords(TypedDict, total=False):
     link_control_window: int
     link_data_window: int
     link_bulk_window: int
+    cluster_role: str
     cluster_formation: Mapping[str, Any]
     cluster_partition_handling: str
     cluster_pause_grace: int

@@ -128,7 +128,7 @@ def _reserve(voters: int, running: int) -> str:
         return f"{running} of {voters} voters run, which is no majority: {-more} more must be started"
     text = f"{running} of {voters} voters run: {more} more may fail"
     if voters % 2 == 0:
-        text += "; an even number of voters survives no more failures than one voter less, so add a node"
+        text += "; an even number of voters survives no more failures than one voter less, so add a node or a witness"
     return text
 
 
@@ -176,18 +176,32 @@ def await_online_nodes(call: Call, count: int) -> None:
 @node_command(SECTION, "Clustering node {node} with {member}", timeout=90.0)
 @click.option("--disc", is_flag=True, help="Keep the metadata on disk, as every node does.")
 @click.option("--ram", is_flag=True, help="Accepted, and treated as --disc.")
+@click.option("--witness", is_flag=True, help="Only vote: have neither queues nor clients.")
 @click.argument("member")
-def join_cluster(call: Call, member: str, disc: bool, ram: bool) -> None:
+def join_cluster(call: Call, member: str, disc: bool, ram: bool, witness: bool) -> None:
     """Make this node a member of the cluster of the node MEMBER. Its app must be stopped; its own data is deleted."""
     if disc and ram:
         raise BadArguments("Bad argument: --disc and --ram exclude each other", is_data=True)
     if ram:
         click.secho("Warning: every node of warren keeps the metadata on disk; --ram means --disc", err=True)
-    text = call.ask("join_cluster", node=full_name(member))
+    text = call.ask("join_cluster", node=full_name(member), role="witness" if witness else None)
     if text:
         call.remark(text)
     else:
         call.await_next_run()
+    call.done()
+
+
+@node_command(SECTION, "Turning {node} into a {kind} node", timeout=90.0)
+@click.argument("kind", metavar="disc|witness")
+def change_cluster_node_type(call: Call, kind: str) -> None:
+    """Make the node, whose app must be stopped, a witness, which only votes, or a node with queues again (disc)."""
+    role = {"disc": "data", "disk": "data", "ram": "data", "witness": "witness"}.get(kind)
+    if role is None:
+        raise BadArguments("Bad argument: the node type must be either disc or witness.", is_data=True)
+    if kind == "ram":
+        click.secho("Warning: every node of warren keeps the metadata on disk; ram means disc", err=True)
+    call.ask("change_cluster_node_type", role=role)
     call.done()
 
 
@@ -253,6 +267,7 @@ COMMANDS = (
     await_online_nodes,
     join_cluster,
     forget_cluster_node,
+    change_cluster_node_type,
     reset,
     force_reset,
     update_cluster_nodes,

@@ -65,6 +65,9 @@ FIRST_USER = {
     help="Found a cluster without asking the other nodes of cluster_formation, if this node belongs to none.",
 )
 @click.option(
+    "--witness", is_flag=True, help="Join the cluster as a witness: the node votes, and has neither queues nor clients."
+)
+@click.option(
     "--background/--foreground",
     "--detached/--attached",
     help="Start the broker in the background, and return when it accepts connections.",
@@ -83,6 +86,7 @@ def start(
     log_rotation_count: int | None,
     node: str | None,
     found: bool,
+    witness: bool,
     background: bool,
 ) -> None:
     """Start a broker, in the foreground unless --background is given.
@@ -106,6 +110,7 @@ def start(
         "log_level": log_level,
         "log_file": log_file,
         "log_format": log_format,
+        "cluster_role": "witness" if witness else None,
         "log_rotation_size": log_rotation_size,
         "log_rotation_period": log_rotation_period,
         "log_rotation_count": log_rotation_count,

@@ -134,6 +134,13 @@ class ToMembership(Contract):
         """
 
     @message
+    def change_role(self, role: str) -> bool:
+        """From operations, while the app is stopped: make this node one with queues (`data`) or a `witness`.
+
+        Answered True when the cluster lists it so. Raises MembershipError.
+        """
+
+    @message
     def leave(self) -> bool:
         """From operations, while the app is stopped: have the other members remove this node. Answered True when they
         have, or when there are none. Raises MembershipError.

@@ -5,7 +5,7 @@ and it does not matter that they count differently at that moment.
 
 | locator | the home |
 |---|---|
-| `client-local` | the node of the client |
+| `client-local` | the node of the client; on a witness as `min-masters` |
 | `min-masters` | the node that is the home of the fewest queues; among several this one, else the first by name |
 | `random` | any node |
 
@@ -43,10 +43,17 @@ class Homes:
         home = self._here
         if not is_exclusive and self._state.definitions.nodes:
             locator = self._locator(vhost, name, queue_type, arguments)
+            if self._is_witness() and locator == "client-local":
+                locator = "min-masters"
             if locator != "client-local":
                 home = self._among(locator)
         self._chosen[home] += 1
         return home
+
+    def _is_witness(self) -> bool:
+        """Whether this node has no queues. It has no clients either, but a command may declare queues here."""
+        own = self._state.definitions.node(self._here)
+        return own is not None and own.role == "witness"
 
     def declared(self, home: str) -> None:
         """The queue for which this home was chosen has its row, or was refused."""

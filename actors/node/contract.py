@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 class NodeFacts(TypedDict):
-    """What a node answers when it has started. `down` names the virtual hosts that could not be started."""
+    """What a node answers when it has started. `down` names the virtual hosts that could not be started.
+
+    A witness of a cluster listens for no clients: its `host` is empty, and its `port` is 0.
+    """
 
     node_name: str
     host: str

@@ -203,9 +203,12 @@ class NodeSupervisor(Process):
         await self._create_defaults()
         self.direct: Address[ToDirectClient] = self._create(DirectClient)
         self.send(self.direct, to_direct_client.start(self.context))
-        # TLS first: an error in its files is found before any client can connect.
-        tls_port = None if settings.tls_port is None else (await self._listen(settings.tls_port, True))[1]
-        host, port = await self._listen(settings.port, False)
+        own = self.context.definitions.node(settings.node_name)
+        host, port, tls_port = "", 0, None
+        if own is None or own.role != "witness":
+            # TLS first: an error in its files is found before any client can connect.
+            tls_port = None if settings.tls_port is None else (await self._listen(settings.tls_port, True))[1]
+            host, port = await self._listen(settings.port, False)
         for listener, sibling in zip(self.listeners, reversed(self.listeners)):
             if listener is not sibling:
                 self.send(listener, to_listener.sibling(sibling))

@@ -22,6 +22,9 @@ ANOTHER_DIRECTORY = "is a member with another data directory"
 #: What every refusal says of a node that claims this cluster and is not listed, as one that was removed from it.
 NO_MEMBER = "is no member of the cluster"
 
+#: The key of the facts under which a node tells its settings that must be the same on all nodes.
+SETTINGS = "settings"
+
 #: Most characters of a name or id, and most features and members that a greeting may name.
 MAX_TEXT, MAX_ITEMS = 255, 1_000
 
@@ -109,11 +112,9 @@ def refusal(own: Identity, peer: Identity, expected: str = "") -> Refusal | None
             NOT_SUPPORTED,
             f"{b} lacks the features {', '.join(sorted(missing))}, which are enabled in this cluster; upgrade {b}",
         )
-    if peer.node_id in membership.removed:
-        return Refusal(
-            NO_PERMISSION,
-            f"{b} was removed from the cluster; it becomes a member again with an empty data directory",
-        )
+    differing = _differing_setting(own, peer)
+    if differing:
+        return Refusal(CONFLICT, differing)
     if own.cluster_id is None or peer.cluster_id is None:
         return _of_a_stranger(membership, peer) if peer.cluster_id is None else None
     if peer.cluster_id != own.cluster_id:
@@ -132,6 +133,21 @@ def refusal(own: Identity, peer: Identity, expected: str = "") -> Refusal | None
         if known != peer.node_id:
             return _another_directory(b)
     return None
+
+
+def _differing_setting(own: Identity, peer: Identity) -> str:
+    """What is wrong if a setting differs that must be the same on both nodes (see `Membership`); empty if none does."""
+    given, theirs = own.facts.get(SETTINGS), peer.facts.get(SETTINGS)
+    if type(given) is not dict or type(theirs) is not dict:
+        return ""
+    for name, value in given.items():
+        other = theirs.get(name, value)
+        if other != value and type(other) in (int, float, str):
+            return (
+                f"{name} is {value} on {own.node} and {other!s:.40} on {peer.node}; give it the same value in the"
+                " configuration of all nodes, and start those again that had another one"
+            )
+    return ""
 
 
 def _of_a_stranger(membership: Membership, peer: Identity) -> Refusal | None:

@@ -32,15 +32,14 @@ class Membership(NamedTuple):
                 must ask where it belongs
     members     the node id of each member, by name; empty as long as the node does not know them. A node that claims
                 this cluster and is not listed, or is listed with another id, is refused
-    removed     the ids of nodes that were members once
     replaces    whether a node with a member's name and an empty data directory is admitted: it takes the member's place
     required    the features that are enabled in the cluster: a node whose build lacks one is refused
-    facts       what the greeting tells the peer besides; the peer's watchers receive it in `link_up`
+    facts       what the greeting tells the peer besides; the peer's watchers receive it in `link_up`. `settings` has
+                those that must be the same on both nodes
     """
 
     cluster_id: str | None = None
     members: dict[str, str] = {}
-    removed: frozenset[str] = frozenset()
     replaces: bool = False
     required: frozenset[str] = frozenset()
     facts: Facts = {}

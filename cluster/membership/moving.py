@@ -123,6 +123,25 @@ class Moving:
             raise MembershipError(str(error)) from None
         return answer.cluster
 
+    async def change_role(self, role: str) -> None:
+        """Have another member list this node with another role. Raises MembershipError."""
+        process = self._process
+        known = process.nodes.get(process.name)
+        peers = [peer for node in sorted(process.nodes) if (peer := process.peer(node)) is not None]
+        if known is None or len(process.nodes) == 1:
+            raise MembershipError("Non-clustered nodes can only be disc nodes.")
+        if known.role == role:
+            return
+        if not peers:
+            raise MembershipError(f"no other member of the cluster can be reached from {process.name}. Start one")
+        request = to_members.admit(process.name, known.node_id, role, known.address, process.identity.cluster)
+        try:
+            await process.ask(peers[0], request, CHANGE_SECONDS)
+        except (ProcessDown, ProcessTimeout):
+            raise MembershipError("no majority of the members has agreed to it in time. Start more of them") from None
+        except ProcessError as error:
+            raise MembershipError(str(error)) from None
+
     # -- out of a cluster ---
 
     async def leave(self) -> None:

@@ -40,7 +40,7 @@ from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ...version import __version__
-from ..links.admission import NO_MEMBER
+from ..links.admission import NO_MEMBER, SETTINGS
 from ..links.contract import Facts, Membership, ToLinks, to_links
 from ..links.links import Links
 from ..metadata.contract import ConsensusStatus, ToClusterMetadata, to_cluster_metadata
@@ -200,6 +200,7 @@ class Members(Process):
         return Node(
             self.name,
             self.identity.node_id,
+            self.settings.cluster_role,
             address=own_address(self.settings, self.name, self.port),
             build=__version__,
             incarnation=incarnation,
@@ -237,7 +238,11 @@ class Members(Process):
             cluster_id=None if is_stranger else self.identity.cluster or None,
             members={} if is_stranger else {name: node.node_id for name, node in self.nodes.items()},
             replaces=self.replaces_lost,
-            facts={"address": own_address(self.settings, self.name, self.port), "build": __version__},
+            facts={
+                "address": own_address(self.settings, self.name, self.port),
+                "build": __version__,
+                SETTINGS: {"net_ticktime": self.settings.net_ticktime},
+            },
         )
         self.send(self.links, to_links.set_membership(membership))
 
@@ -295,9 +300,20 @@ class Members(Process):
         self.founding = None
         self.show_membership()
         await self.until_wanted()
+        self._check_role()
         self.stage = "waiting"
         await self._until_up()
         return True
+
+    def _check_role(self) -> None:
+        """Raise MembershipError if an operator wants a witness, and the cluster lists a node that may have queues."""
+        known = self.nodes.get(self.name)
+        if known is not None and known.role != self.settings.cluster_role == "witness":
+            raise MembershipError(
+                f"{self.name} is a node with queues in its cluster, and is to start as a witness. Start it without"
+                " --witness and without cluster_role, stop its app, and make it a witness with"
+                " `warren change_cluster_node_type witness`"
+            )
 
     async def until_wanted(self) -> None:
         """Return when the app of the node is not stopped. Raises StoppedWaiting if the run is to end instead."""
@@ -350,6 +366,10 @@ class Members(Process):
 
     async def on_join(self, sender: Sender, node: str, role: str) -> str:
         return await self.moving.join(node, role)
+
+    async def on_change_role(self, sender: Sender, role: str) -> bool:
+        await self.moving.change_role(role)
+        return True
 
     async def on_leave(self, sender: Sender) -> bool:
         await self.moving.leave()

@@ -150,7 +150,7 @@ class Seeking:
             return False
         identity = process.identity
         address = own_address(process.settings, process.name, process.port)
-        request = to_members.admit(process.name, identity.node_id, "data", address, cluster)
+        request = to_members.admit(process.name, identity.node_id, process.settings.cluster_role, address, cluster)
         process.waits_for = f"{through} to have the cluster admit {process.name}"
         try:
             await process.ask(peer, request, ADMIT_SECONDS)

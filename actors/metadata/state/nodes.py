@@ -16,8 +16,11 @@ from .commands import AddNode, ChangeNodes, RemoveNode
 from .effects import Change
 
 
-def add_node(definitions: Definitions, command: AddNode) -> list[RecordPut]:
-    """The record to put. Raises DefinitionError if another node has the name."""
+def add_node(definitions: Definitions, vhosts: Collection[VhostRows], command: AddNode) -> list[RecordPut]:
+    """The record to put.
+
+    Raises DefinitionError if another node has the name, or if a node that has queues is to become a witness.
+    """
     wanted, found = command.node, definitions.node(command.node.name)
     if found is None:
         number = 1 + max((node.number for node in definitions.nodes.values()), default=0)
@@ -29,8 +32,30 @@ def add_node(definitions: Definitions, command: AddNode) -> list[RecordPut]:
             f"'warren forget-cluster-node {wanted.name}' on a running node, then start this node again. "
             "If it is only not mounted, mount it.",
         )
+    if wanted.role == "witness" and found.role != "witness":
+        _check_may_be_witness(definitions, vhosts, found.name)
     changed = replace(wanted, number=found.number, incarnation=found.incarnation, in_maintenance=found.in_maintenance)
     return [] if changed == found else [RecordPut(changed, found)]
+
+
+def _check_may_be_witness(definitions: Definitions, vhosts: Collection[VhostRows], name: str) -> None:
+    """Raise DefinitionError if the node has queues, or if no other node may have any."""
+    at_home = (row for rows in vhosts for row in rows.queues.values() if row.node == name)
+    queues = [f"'{row.name}' in vhost '{row.vhost}'" for row in at_home]
+    if queues:
+        raise DefinitionError(
+            "unavailable",
+            f"{name} cannot become a witness while {len(queues)} queues are at home there: {queues[0]}"
+            f"{' and others' if len(queues) > 1 else ''}. Delete them first",
+        )
+    if not _has_data_node(definitions, name):
+        raise DefinitionError(
+            "unavailable", f"{name} cannot become a witness, because it is the last node of the cluster that has queues"
+        )
+
+
+def _has_data_node(definitions: Definitions, without: str) -> bool:
+    return any(node.role == "data" and node.name != without for node in definitions.nodes.values())
 
 
 def remove_node(definitions: Definitions, vhosts: Collection[VhostRows], command: RemoveNode) -> list[Change]:
@@ -40,6 +65,12 @@ def remove_node(definitions: Definitions, vhosts: Collection[VhostRows], command
         return []
     if len(definitions.nodes) == 1:
         raise DefinitionError("unavailable", f"{command.name} is the last node of the cluster, and cannot be removed")
+    if not _has_data_node(definitions, command.name):
+        raise DefinitionError(
+            "unavailable",
+            f"{command.name} is the last node of the cluster that has queues, and cannot be removed: the others are"
+            " witnesses",
+        )
     definitions.remove(found)
     changes: list[Change] = [RecordRemoved(found)]
     for rows in vhosts:

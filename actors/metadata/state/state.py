@@ -148,7 +148,7 @@ def additions(state: State, command: Command) -> list[Change]:
     if isinstance(command, ChangeUser):
         return [*change_user(state.definitions, command)]
     if isinstance(command, AddNode):
-        return [*add_node(state.definitions, command)]
+        return [*add_node(state.definitions, state.vhosts.values(), command)]
     return []
 
 

@@ -60,7 +60,7 @@ async def links(operator: Operator, *, columns: list[str] | None = None) -> Asyn
 
 
 @operation(while_booting=True)
-async def join_cluster(operator: Operator, *, node: str, role: str = "data") -> str:
+async def join_cluster(operator: Operator, *, node: str, role: str | None = None) -> str:
     """Make this node, whose app is stopped, a member of the cluster of `node` (CM-60).
 
     Returns a text if it is a member already. Otherwise another run of the node begins, and this session ends.
@@ -71,10 +71,20 @@ async def join_cluster(operator: Operator, *, node: str, role: str = "data") -> 
         raise OperationError("software", f"Error: cannot cluster node with itself: {node}")
     if context.members is None:
         raise OperationError("unavailable", NO_PORT)
-    text = await operator.process.ask(context.members, to_membership.join(node, role), JOIN_SECONDS)
+    wanted = role or context.settings.cluster_role
+    text = await operator.process.ask(context.members, to_membership.join(node, wanted), JOIN_SECONDS)
     if not text:
         await operator.process.ask(operator.node, to_node.begin_stopped())
     return text
+
+
+@operation(while_booting=True)
+async def change_cluster_node_type(operator: Operator, *, role: str) -> bool:
+    """Make this node, whose app is stopped, one with queues (`data`) or a `witness` (CM-63)."""
+    await _check_stopped(operator)
+    if operator.context.members is None:
+        raise OperationError("unavailable", "Non-clustered nodes can only be disc nodes.")
+    return await operator.process.ask(operator.context.members, to_membership.change_role(role), JOIN_SECONDS)
 
 
 @operation(while_booting=True)

@@ -61,11 +61,10 @@ class World:
                 options.get("cluster"),
                 (int(versions[0]), int(versions[1])),
                 frozenset(listed),
-                {},
+                {"settings": {"net_ticktime": float(options["net_ticktime"])}} if "net_ticktime" in options else {},
                 Membership(
                     options.get("cluster"),
                     {f"{member}@h": node_id for member, node_id in members.items()},
-                    frozenset(word for word in options.get("removed", "").split(",") if word),
                     required=frozenset(word for word in options.get("required", "").split(",") if word),
                 ),
             ),

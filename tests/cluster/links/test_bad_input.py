@@ -80,12 +80,13 @@ def test_no_member(node, log, connector):
     until_refused(nodes[connector], "b@h is no member of the cluster of a@h", log)
 
 
-def test_a_node_that_was_removed(node, log):
+def test_a_setting_that_must_be_the_same_on_all_nodes(node, log):
+    """A lease that one node grants must have ended before another one declares its holder down (CL-51)."""
     a, b = node("a"), node("b")
-    a.set_membership(cluster_id="one", removed=frozenset({"id-b"}))
-    b.set_membership(cluster_id="one")
+    a.set_membership(facts={"settings": {"net_ticktime": 2.0}})
+    b.set_membership(facts={"settings": {"net_ticktime": 10.0}})
     b.set_peers(a)
-    until_refused(b, "b@h was removed from the cluster", log)
+    until_refused(b, "net_ticktime is 10.0 on b@h and 2.0 on a@h; give it the same value", log)
 
 
 def test_a_member_with_another_data_directory(node, log):
