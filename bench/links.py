@@ -67,7 +67,15 @@ def session(systems: Systems, peer: str, sock: socket.socket) -> tuple[Session, 
     node, _, incarnation = peer.rpartition("-")
     config = LinkConfig(b"", REGISTRY, {})
     made = Session(
-        Identity(node, "id", incarnation), "00", 1, config, systems, time.monotonic, lambda: None, lambda number: None
+        Identity(node, "id", incarnation),
+        "00",
+        1,
+        config,
+        systems,
+        time.monotonic,
+        lambda: None,
+        lambda number: None,
+        lambda sender: None,
     )
     sock.setblocking(False)
     lane = Lane(DATA, sock.fileno(), sock, FrameReader(MAX_FRAME), made.frame)

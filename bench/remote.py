@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import secrets
 import statistics
 import subprocess
 import sys
@@ -29,8 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..amqp import methods
-from ..tests.cluster_system.link_proxy import free_ports
-from ..tests.cluster_system.nodes import Node, Nodes, warren_node
+from ..tests.cluster_system.nodes import Node, Nodes, linked_nodes
 from ..tests.cluster_system.rabbit import rabbit_cluster
 from .load.broker import Client, processor_seconds
 from .load.compare import WORKLOADS
@@ -45,24 +43,6 @@ class Run(NamedTuple):
     seconds_a: float
     seconds_b: float
     frames: int
-
-
-def warren_pair(directory: Path) -> Nodes:
-    """Two nodes of one cluster, with nothing between them."""
-    names = ["warren@a", "warren@b"]
-    ports = free_ports(4)
-    cookie = secrets.token_hex(16)
-    nodes = []
-    for number, name in enumerate(names):
-        other = 1 - number
-        settings = (
-            f"cluster_port = {ports[2 + number]}\n"
-            f"cluster_formation.nodes = {names!r}\n"
-            f'[cluster_peer_addresses]\n"{names[other]}" = "127.0.0.1:{ports[2 + other]}"\n'
-        )
-        folder = directory / name.partition("@")[2]
-        nodes.append(warren_node(name, folder, ports[number], settings, WARREN_COOKIE=cookie))
-    return Nodes(nodes)
 
 
 def frames_of(node: Node) -> int:
@@ -148,7 +128,7 @@ def main() -> None:
     workloads = options.only.split(",")
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="warren-remote-")))
-        nodes = stack.enter_context(warren_pair(directory / "warren"))
+        nodes = stack.enter_context(linked_nodes(directory / "warren", 2))
         nodes.start()
         bench = Bench(nodes, options.seconds, counts_frames=True)
         bench.declare(workloads)

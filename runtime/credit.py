@@ -70,6 +70,11 @@ def pair_across_links(pair: Pair) -> Pair:
     return (pair[0] * ACROSS_LINKS, pair[1] * ACROSS_LINKS)
 
 
+def link_peer(node: str) -> str:
+    """The name of the link to `node` among the peers of the processes that send over it (CL-15)."""
+    return f"link {node}"
+
+
 class _BlockClock:
     """How often and for how long one kind of peer blocked this actor; the time of overlapping blocks counts once."""
 
@@ -248,6 +253,15 @@ class CreditFlow:
             return
         self._credit_from[peer] = credit + n
         if credit <= 0 < credit + n:
+            self._leave(peer)
+
+    def block(self, peer: Hashable) -> None:
+        """Count as blocked by `peer`, with which no credit is exchanged, until `unblock`."""
+        if peer not in self.credit_blocked:
+            self._enter(peer)
+
+    def unblock(self, peer: Hashable) -> None:
+        if peer in self.credit_blocked:
             self._leave(peer)
 
     # -- state -------------------------------------------------------------------------------------

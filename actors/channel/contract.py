@@ -180,6 +180,14 @@ class ToChannel(Contract):
         """From queues: credit for `amount` more messages; `peer` is the queue's id."""
 
     @message
+    def link_full(self, node: str) -> None:
+        """From the link to another node: too much waits to be written to it. Count as blocked until `link_free`."""
+
+    @message
+    def link_free(self, node: str) -> None:
+        """From the link to another node: it has room again, or has ended."""
+
+    @message
     def info(self) -> InfoItems:
         """From the connection: rabbitmqctl's info items of this channel."""
 

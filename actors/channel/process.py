@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable
-from typing import Any, cast
+from typing import Any
 
 from ...amqp import methods
 from ...amqp.channel_state import RUNNING, check_method
@@ -34,7 +34,7 @@ from ...amqp.errors import AmqpError
 from ...amqp.method import Method
 from ...amqp.parser.events import ACKS, METHOD, OVERSIZED, RUN, Event
 from ...runtime.contract import Address, Sender
-from ...runtime.credit import CreditFlow
+from ...runtime.credit import CreditFlow, link_peer
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.turn_work import TurnWork
@@ -77,7 +77,9 @@ class Channel(Process):
         "declares",
         "deliveries",
         "handlers",
+        "full_links",
         "input_paused",
+        "is_backlog_long",
         "is_resuming",
         "limiter",
         "name",
@@ -108,7 +110,11 @@ class Channel(Process):
         #: Methods that the client did not ask for, such as basic.cancel. They are sent when the method that keeps the
         #: channel busy has been answered.
         self.unasked: list[Method] = []
+        #: Whether the owner was asked to read no more: the backlog is long, or a link to another node is full.
         self.input_paused = False
+        self.is_backlog_long = False
+        #: Nodes the links to which are full.
+        self.full_links: set[str] = set()
         #: The owner's unanswered `shut_down`.
         self.shut_down_for: Sender | None = None
         #: Publishes taken in this batch, for which the owner gets credit when the batch ends.
@@ -179,8 +185,7 @@ class Channel(Process):
             if self.transaction.is_committing:
                 self.transaction.check_backlog()
             elif len(self.backlog) > self.settings.control_backlog_limit and not self.input_paused:
-                self.input_paused = True  # FC-34
-                self.send(self.connection, to_channel_owner.pause_input(self.config.number, True))
+                self._refresh_input_pause()
             return
         for at, event in enumerate(events):
             self._handle(event)
@@ -189,6 +194,15 @@ class Channel(Process):
                 if self.transaction.is_committing:
                     self.transaction.check_backlog()
                 return
+
+    def _refresh_input_pause(self) -> None:
+        """Have the owner read while the backlog is short (FC-34) and no link of this channel is full (CL-15)."""
+        length, limit = len(self.backlog), self.settings.control_backlog_limit
+        self.is_backlog_long = length > (limit // 2 if self.is_backlog_long else limit)
+        is_paused = self.is_backlog_long or bool(self.full_links)
+        if is_paused != self.input_paused:
+            self.input_paused = is_paused
+            self.send(self.connection, to_channel_owner.pause_input(self.config.number, is_paused))
 
     def _put_unasked(self, method: Method) -> None:
         """Send the client a method that answers nothing, behind the answer to the method in progress.
@@ -216,9 +230,8 @@ class Channel(Process):
         while backlog and not self.busy:
             self._handle(backlog.popleft())
         self.is_resuming = False
-        if self.input_paused and len(backlog) <= self.settings.control_backlog_limit // 2:
-            self.input_paused = False
-            self.send(self.connection, to_channel_owner.pause_input(self.config.number, False))
+        if self.input_paused:
+            self._refresh_input_pause()
         if self.shut_down_for is not None and not self.busy:
             self._begin_shut_down(self.shut_down_for)
 
@@ -417,6 +430,19 @@ class Channel(Process):
     def on_bump(self, sender: Sender, peer: str, amount: int) -> None:
         self.credit.bump(peer, amount)
 
+    def on_link_full(self, sender: Sender, node: str) -> None:
+        """Deferring credit would let the client send hundreds of messages more, whatever their size."""
+        peer = link_peer(node)
+        self.credit.relate(peer, kind="link")
+        self.credit.block(peer)
+        self.full_links.add(node)
+        self._refresh_input_pause()
+
+    def on_link_free(self, sender: Sender, node: str) -> None:
+        self.credit.unblock(link_peer(node))
+        self.full_links.discard(node)
+        self._refresh_input_pause()
+
     def _grant(self, peer: str, amount: int) -> None:
         self.send(self.connection, to_channel_owner.bump(self.config.channel_id, amount))
 
@@ -467,15 +493,15 @@ class Channel(Process):
         self.output.put_method(methods.AccessRequestOk(1))
 
     def on_info(self, sender: Sender) -> InfoItems:
+        rows = self.queues.rows
         return {
             "name": self.name,
             "state": "flow" if self.credit.in_flow() else self.state,
             **channel_items(self.config, self.publisher, self.consumers, self.deliveries, self.limiter),
             "backlog": len(self.backlog),
             "blocked_by": [
-                row.name
-                for peer in self.credit.blockers()
-                if (row := self.queues.rows.get(cast(str, peer))) is not None
+                *[rows[peer].name for peer in map(str, self.credit.blockers()) if peer in rows],
+                *map(link_peer, sorted(self.full_links)),
             ],
             **self.credit.flow_items(),
         }

@@ -87,7 +87,9 @@ class ChannelRecord:
         return self.unsent >= self.unsent_limit
 
     def sends_across_links(self, runs: list[DeliveryRun]) -> None:
-        """Adapt the limit to the size of what is sent to a channel of another node."""
+        """Adapt the limit to the size of what is sent to a channel of another node, unless its link is full."""
+        if not self.unsent_limit:
+            return
         is_small = len(runs[0][3][0]) <= SMALL_CONTENT
         self.unsent_limit = UNSENT_LIMIT_ACROSS_LINKS if is_small else UNSENT_LIMIT
 

@@ -279,6 +279,14 @@ class ToQueue(ToMemoryUser):
         """
 
     @message
+    def link_full(self, node: str) -> None:
+        """From the link to another node: too much waits to be written to it. Count as blocked until `link_free`."""
+
+    @message
+    def link_free(self, node: str) -> None:
+        """From the link to another node: it has room again, or has ended."""
+
+    @message
     def durable(self, position: int) -> None:
         """From the journal: the first `position` records of this queue are synced."""
 

@@ -26,7 +26,7 @@ from ...routing.phrases import no_queue, queue_phrase
 from ...routing.queue_types import STREAM
 from ...routing.rows import QueueRow
 from ...runtime.address import is_elsewhere, node_of, system_of
-from ...runtime.credit import CreditFlow, pair_across_links
+from ...runtime.credit import CreditFlow, link_peer, pair_across_links
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
@@ -41,7 +41,7 @@ from ..channel.contract import to_channel
 from ..disk.errors import BatchLost
 from ..node.context import NodeContext
 from .batches import fits
-from .consumers import ChannelRecord, Consumer
+from .consumers import UNSENT_LIMIT, ChannelRecord, Consumer
 from .contract import LookedUp, QueueRecovery, ToQueue, VhostStorage
 from .disk_loader import Job
 from .durability import Durability
@@ -468,6 +468,8 @@ class Queue(Process):
             record = self.channels[channel_id] = ChannelRecord(channel_id, address)
             if is_elsewhere(address, self.myAddress):
                 record.is_elsewhere = True
+                if link_peer(node_of(system_of(address))) in self.credit.credit_blocked:
+                    record.unsent_limit = 0
                 self.credit.relate(channel_id, pair_across_links(self.context.settings.credit_flow_default_credit))
             self.monitor(address, channel_id)
         return record
@@ -477,6 +479,34 @@ class Queue(Process):
         self.credit.bump(peer, amount)
         if was_blocked and not self.credit.blocked:
             self.backing.resume()
+
+    def on_link_full(self, sender: Sender, node: str) -> None:
+        """Deliver nothing to channels of that node, and slow down whoever publishes messages that may be dead letters
+        for a queue there.
+        """
+        peer = link_peer(node)
+        self.credit.relate(peer, kind="link")
+        self.credit.block(peer)
+        for record in self._channels_of(node):
+            record.unsent_limit = 0
+
+    def on_link_free(self, sender: Sender, node: str) -> None:
+        was_blocked = self.credit.blocked
+        self.credit.unblock(link_peer(node))
+        if was_blocked and not self.credit.blocked:
+            self.backing.resume()
+        for record in self._channels_of(node):
+            record.unsent_limit = UNSENT_LIMIT
+            self.role.sent(record, 0)
+
+    def _channels_of(self, node: str) -> list[ChannelRecord]:
+        if not self.is_open:
+            return []
+        return [
+            record
+            for record in self.channels.values()
+            if record.is_elsewhere and node_of(system_of(record.address)) == node
+        ]
 
     def on_sent(self, sender: Sender, channel_id: str, count: int) -> None:
         record = self.channels.get(channel_id)

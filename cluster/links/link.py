@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from ...actors.queue.contract import to_queue
+from ...actors.queue.contract import ToQueue, to_queue
 from ...runtime.contract import Address, Sender
 from ...runtime.process import Process
 from .admission import Identity
@@ -94,8 +94,6 @@ class Link(Process):
 
     config: LinkConfig
     node: str
-    #: Under this name senders have credit from this link.
-    credit_name: str
     identity: Identity
     watchers: list[Address[ToLinkWatcher]]
     state_since: float
@@ -128,7 +126,6 @@ class Link(Process):
     ) -> None:
         self.config = config
         self.node = node
-        self.credit_name = f"link {node}"
         self.identity = identity
         self.watchers = watchers
         self.state_since = self.now()
@@ -353,6 +350,7 @@ class Link(Process):
             self.now,
             self._flush_later,
             self._unknown,
+            self._full,
         )
         self.sessions += 1
         self._last_logged = ("", 0.0)
@@ -390,8 +388,7 @@ class Link(Process):
             self.unwatch(lane.fd)
             lane.close()
         self._host.systems.system_down(session.system)
-        for address, amount in session.owed_at_the_end():
-            self.send(address, to_queue.bump(self.credit_name, amount))
+        self._free(session.take_waiting())
         if self.now() - session.since >= STABLE:
             self.failures = 0
         self.reason = reason
@@ -426,7 +423,7 @@ class Link(Process):
                 self._watch(lane)
             else:
                 self._serve(lane, lane.flush)
-                self._grant(session)
+                self._free(session.written())
         elif attempt is not None and attempt.handshake is not None and attempt.handshake.fd == fd:
             self._advance(attempt, attempt.handshake)
         else:
@@ -486,17 +483,18 @@ class Link(Process):
         if session is None:
             return
         session.give_to_lanes()
-        if self.holds_output:
-            return
-        for lane in list(session.lanes.values()):
-            if lane.unsent and not lane.is_closed:
-                self._serve(lane, lane.flush)
-        self._grant(session)
+        if not self.holds_output:
+            for lane in list(session.lanes.values()):
+                if lane.unsent and not lane.is_closed:
+                    self._serve(lane, lane.flush)
+        self._free(session.written())
 
-    def _grant(self, session: Session) -> None:
-        """Give senders of contents the credit back that they may have now."""
-        for address, amount in session.grants():
-            self.send(address, to_queue.bump(self.credit_name, amount))
+    def _full(self, sender: Address[ToQueue]) -> None:
+        self.send(sender, to_queue.link_full(self.node))
+
+    def _free(self, senders: list[Address[ToQueue]]) -> None:
+        for sender in senders:
+            self.send(sender, to_queue.link_free(self.node))
 
     def _unknown(self, number: int) -> None:
         self._log_refusal(f"it sends messages that this version does not know, such as number {number}")

@@ -45,8 +45,8 @@ TO_MEMBERS = (
 TO_CONSENSUS = (Crossing(150, to_cluster_metadata.consensus, TEXT, BYTES),)
 
 TO_QUEUES = (
-    Crossing(300, to_queue.publish, TEXT, Each(PUBLISH_ENTRY)),
-    Crossing(301, to_queue.publish_at_most_once, Each(AT_MOST_ONCE_ENTRY)),
+    Crossing(300, to_queue.publish, TEXT, Each(PUBLISH_ENTRY), is_credited=True),
+    Crossing(301, to_queue.publish_at_most_once, Each(AT_MOST_ONCE_ENTRY), is_credited=True),
     Crossing(302, to_queue.consume, *_CONSUMER, answer=BOOLEAN),
     Crossing(303, to_queue.cancel, TEXT, TEXT, answer=BOOLEAN),
     Crossing(304, to_queue.get, TEXT, ADDRESS, BOOLEAN, answer=Parts(Optional(DELIVERY), INTEGER)),
@@ -66,9 +66,9 @@ TO_QUEUES = (
 TO_CHANNELS = (
     Crossing(400, to_channel.confirm, TEXT, _RANGES),
     Crossing(401, to_channel.refuse, TEXT, _RANGES),
-    Crossing(402, to_channel.deliver, TEXT, TEXT, Each(DELIVERY_RUN)),
+    Crossing(402, to_channel.deliver, TEXT, TEXT, Each(DELIVERY_RUN), is_credited=True),
     Crossing(403, to_channel.reading_ended, TEXT, TEXT, Optional(ERRORS)),
-    Crossing(404, to_channel.reply_to, TEXT, TEXT, TEXT, CONTENTS),
+    Crossing(404, to_channel.reply_to, TEXT, TEXT, TEXT, CONTENTS, is_credited=True),
     Crossing(405, to_channel.has_reply_key, TEXT, answer=BOOLEAN),
     Crossing(406, to_channel.limiter_request, TEXT, INTEGER),
     Crossing(407, to_channel.limiter_request_now, TEXT, INTEGER),

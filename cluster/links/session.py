@@ -6,12 +6,11 @@ or write anything itself: `Link` does that with the lanes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from thespian.actors import ActorAddress
 
-from ...runtime.credit import DEFAULT_PAIR
 from ...runtime.remote_systems import Systems
 from .admission import Identity
 from .config import LinkConfig
@@ -22,11 +21,9 @@ from .lane import Lane
 from .outbox import Outbox
 from .registry import CONTROL
 
-#: Above this many unsent bytes senders get no credit back, and below the other one they do again (CL-15).
+#: From so many unsent bytes on the link is full for whoever sends contents, until fewer are left than the second says
+#: (CL-15).
 HIGH_MARK, LOW_MARK = 8_388_608, 4_194_304
-
-#: Credit is returned in amounts of at least so much, as every process returns it.
-GRANT_AFTER = DEFAULT_PAIR[1]
 
 #: Most bytes of one message with all its parts.
 MAX_MESSAGE = 1_073_741_824
@@ -35,7 +32,8 @@ MAX_MESSAGE = 1_073_741_824
 class Session:
     """One session. `flush_later` is called when there is something to write.
 
-    `now` is a clock, and `on_unknown` is called with the number of a message that this version does not know.
+    `now` is a clock, `on_unknown` is called with the number of a message that this version does not know, and `on_full`
+    with the sender of a credited message, once, while too much waits to be written.
     """
 
     def __init__(
@@ -48,6 +46,7 @@ class Session:
         now: Callable[[], float],
         flush_later: Callable[[], None],
         on_unknown: Callable[[int], None],
+        on_full: Callable[[ActorAddress], None],
     ) -> None:
         self.peer = peer
         self.id = session
@@ -66,12 +65,13 @@ class Session:
         self._now = now
         self._flush_later = flush_later
         self._on_unknown = on_unknown
+        self._on_full = on_full
         self._envelopes = Envelopes(config.registry, systems.name, self.system)
         self._outbox = Outbox(self._envelopes)
-        #: By sender of credited messages: its address, and how much credit it has not got back.
-        self._owed: dict[str, tuple[Any, int]] = {}
-        #: Whether so much waits to be written that senders get no credit back.
-        self._is_congested = False
+        #: Bytes that may be sent until the link is full.
+        self._room = HIGH_MARK
+        #: The senders of credited messages that `on_full` was called for, by address.
+        self._waiting: dict[str, ActorAddress] = {}
         self._pinged_at = 0.0
         #: Bytes that had come at the last ping, and how many pings ago that was the same.
         self._had_received = 0
@@ -146,12 +146,15 @@ class Session:
 
     def carry(self, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
         """Take a message of a process to the other node. Raises NotCarried if it may not cross."""
-        self._outbox.add(self._envelopes.encode(sender, target, message))
+        encoded = self._envelopes.encode(sender, target, message)
+        self._outbox.add(encoded)
         self._flush_later()
-        entry = self._registry.by_name.get(message[0])
-        if entry is not None and entry.is_credited:
-            known = self._owed.get(sender.addressDetails)
-            self._owed[sender.addressDetails] = (sender, 1 if known is None else known[1] + 1)
+        self._room -= encoded[3]
+        if self._room <= 0 and sender.addressDetails not in self._waiting:
+            entry = self._registry.by_name.get(message[0])
+            if entry is not None and entry.is_credited:
+                self._waiting[sender.addressDetails] = sender
+                self._on_full(sender)
 
     def silent_pings(self) -> int:
         """How many pings in a row nothing has come. To be called before each ping."""
@@ -173,21 +176,18 @@ class Session:
                 lane.write(buffers)
             lane.sent_messages += count
 
-    def grants(self) -> Iterator[tuple[Any, int]]:
-        """Whom to give credit back, and how much: nobody while too much waits to be written."""
-        if not self._owed:
-            return
+    def written(self) -> list[ActorAddress]:
+        """Note how much is left to be written; the senders that may go on, because the link is not full any more."""
         unsent = sum([lane.unsent for lane in self.lanes.values()])
-        self._is_congested = unsent >= (LOW_MARK if self._is_congested else HIGH_MARK)
-        if not self._is_congested:
-            for key, (address, amount) in list(self._owed.items()):
-                if amount >= GRANT_AFTER:
-                    del self._owed[key]
-                    yield address, amount
+        if self._room <= 0 and unsent >= LOW_MARK:
+            return []
+        self._room = HIGH_MARK - unsent
+        return self.take_waiting() if self._waiting else []
 
-    def owed_at_the_end(self) -> list[tuple[Any, int]]:
-        """What senders get back when the session ends."""
-        return list(self._owed.values())
+    def take_waiting(self) -> list[ActorAddress]:
+        """The senders that `on_full` was called for; they are then forgotten."""
+        waiting, self._waiting = self._waiting, {}
+        return list(waiting.values())
 
     # -- listings ----------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class Peer(Process):
 
     def __init__(self):
         super().__init__()
-        self.numbers, self.downs, self.events, self.taken, self.bumps = [], [], [], 0, 0
+        self.numbers, self.downs, self.events, self.taken = [], [], [], 0
 
     def on_start(self, sender):
         self.register("peer")
@@ -114,8 +114,11 @@ class Peer(Process):
     def on_down(self, name, reason):
         self.downs.append((name, str(reason)))
 
-    def on_bump(self, sender, peer, amount):
-        self.bumps += amount
+    def on_link_full(self, sender, node):
+        self.events.append(("full", node))
+
+    def on_link_free(self, sender, node):
+        self.events.append(("free", node))
 
     # -- from the test --
 
@@ -125,7 +128,6 @@ class Peer(Process):
             "downs": list(self.downs),
             "events": list(self.events),
             "taken": self.taken,
-            "bumps": self.bumps,
             "asked": len(self._asked) - 1,
             # Links monitors its watchers.
             "monitors": len(self._host.monitors) - 1,

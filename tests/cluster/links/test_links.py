@@ -188,13 +188,28 @@ def test_large_contents_cross(pair, size):
     assert a.ask("inquire", "b@h", to_peer.name("ab")) == "ba"
 
 
-def test_credit_comes_back_as_the_bytes_leave(pair):
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_sender_of_contents_learns_when_the_link_is_full(pair, is_cut):
+    """CL-15: once, and then when the link has room again or has ended."""
     a, b = pair
-    for _ in range(450):
-        a.ask("send", "b@h", to_peer.take([b"x" * 100]))
-    until(lambda: a.look("bumps") == 400, "the credit has not come back")
-    a.tell_links(to_links.disconnect("b@h", "a test"))
-    until(lambda: a.look("bumps") == 450, "the rest has not come back at the end of the session")
+
+    def told():
+        return [event for event in a.look("events") if event[0] in ("full", "free")]
+
+    a.tell_links(to_links.hold("b@h", True, False))
+    for _ in range(8):
+        a.ask("send", "b@h", to_peer.take([b"x" * 1_000_000]))
+    assert told() == []
+    a.ask("tell", "b@h", [1])
+    for _ in range(3):
+        a.ask("send", "b@h", to_peer.take([b"x" * 1_000_000]))
+    until(lambda: told() == [("full", "b@h")], "the sender was not told that the link is full")
+    if is_cut:
+        a.tell_links(to_links.disconnect("b@h", "a test"))
+    else:
+        a.tell_links(to_links.hold("b@h", False, False))
+        until(lambda: b.look("taken") == 11_000_000, "not all has come")
+    until(lambda: told() == [("full", "b@h"), ("free", "b@h")], "the sender was not told that the link has room")
 
 
 def test_frames_wait_until_this_node_has_applied_enough(pair):

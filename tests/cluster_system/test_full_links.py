@@ -1,0 +1,90 @@
+"""A node that stands still costs the others a bounded amount of memory (CL-15)."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from warren.amqp import methods as m
+from warren.tests.behaviour.wire import Client
+from warren.tests.cluster_system.nodes import linked_nodes, wait_for
+
+BODY = b"x" * 200_000
+COUNT = 300
+#: Bytes that may wait for a node: 8 MiB, and what was read or decided when so much was reached.
+MOST = 16 * 1024 * 1024
+#: Seconds in which a flood that goes on would go on.
+CALM_SECONDS = 1.0
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    """Two nodes that do not count each other as lost while one of them stands still."""
+    with linked_nodes(tmp_path_factory.mktemp("nodes"), 2, "net_ticktime = 60") as nodes:
+        nodes.start()
+        yield nodes
+
+
+@pytest.fixture
+def clients(nodes):
+    made = [Client(node.url, timeout=60.0) for node in nodes]
+    yield made
+    nodes.heal()
+    for client in made:
+        client.abort()
+
+
+@pytest.fixture
+def unsent(nodes, command):
+    """`unsent()`: bytes that wait in the first node for the second one."""
+    first, _ = nodes
+    return lambda: sum(row["unsent"] for row in command.json(first, "links", "unsent"))
+
+
+def test_a_flood_of_publishes_for_a_node_that_stands_still_stops(nodes, clients, unsent):
+    """The publisher is not read any more, and everything is confirmed when the node goes on."""
+    _, second = nodes
+    near, far = (client.channel() for client in clients)
+    far.queue("flood")
+    near.confirm()
+    second.pause()
+    published = []
+
+    def flood():
+        for _ in range(COUNT):
+            near.publish(BODY, "flood")
+            published.append(1)
+
+    thread = threading.Thread(target=flood, daemon=True)
+    thread.start()
+    wait_for("the link to be full", lambda: unsent() >= MOST // 2)
+    before = -1
+    while len(published) != before:
+        before = len(published)
+        time.sleep(CALM_SECONDS)
+    assert unsent() < MOST
+    assert len(published) < COUNT
+    nodes.heal()
+    thread.join(60.0)
+    assert near.confirms(1, COUNT) == (list(range(1, COUNT + 1)), [])
+    assert far.purge("flood") == COUNT
+
+
+def test_a_queue_keeps_what_a_node_that_stands_still_does_not_take(nodes, clients, unsent):
+    _, second = nodes
+    near, far = (client.channel() for client in clients)
+    near.queue("kept")
+    near.confirm()
+    far.consume("kept", no_ack=True)
+    second.pause()
+    for _ in range(COUNT):
+        near.publish(BODY, "kept")
+    near.confirms(1, COUNT)
+    wait_for("the link to be full", lambda: unsent() >= MOST // 4)
+    assert unsent() < MOST
+    assert near.ready("kept") > COUNT // 2
+    nodes.heal()
+    assert len(far.bodies(COUNT)) == COUNT
+    assert not [event for event in far.pending if isinstance(event.method, m.BasicCancel)]
