@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...runtime.contract import Address, Contract, message
 from ...store.messages.message import Origins
+from ..membership.contract import ToLinkSender
 
 if TYPE_CHECKING:
     from ...amqp.errors import AmqpError
@@ -121,7 +122,7 @@ class ToDirectClient(ToChannelOwner):
         """From the node: the virtual host is deleted; refuse its requests and end its channel (AB-170)."""
 
 
-class ToChannel(Contract):
+class ToChannel(ToLinkSender):
     """What `Channel` (`actors/channel/process.py`) receives."""
 
     @message
@@ -178,14 +179,6 @@ class ToChannel(Contract):
     @message
     def bump(self, peer: str, amount: int) -> None:
         """From queues: credit for `amount` more messages; `peer` is the queue's id."""
-
-    @message
-    def link_full(self, node: str) -> None:
-        """From the link to another node: too much waits to be written to it. Count as blocked until `link_free`."""
-
-    @message
-    def link_free(self, node: str) -> None:
-        """From the link to another node: it has room again, or has ended."""
 
     @message
     def info(self) -> InfoItems:

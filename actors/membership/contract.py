@@ -1,4 +1,6 @@
-"""What the process that makes a node part of a cluster receives from its own node (`clustering`)."""
+"""What the process that makes a node part of a cluster receives from its own node (`clustering`), and what processes
+receive that send contents to other nodes.
+"""
 
 from __future__ import annotations
 
@@ -166,3 +168,18 @@ class ToMembership(Contract):
 
 
 to_membership = ToMembership()
+
+
+class ToLinkSender(Contract):
+    """What processes receive that send contents of messages to other nodes: channels and queues (CL-15)."""
+
+    @message
+    def link_full(self, node: str) -> None:
+        """From the link to another node: too much waits to be written to it. Count as blocked until `link_free`."""
+
+    @message
+    def link_free(self, node: str) -> None:
+        """From the link to another node: it has room again, or has ended."""
+
+
+to_link_sender = ToLinkSender()

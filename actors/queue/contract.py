@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ...runtime.contract import message
 from ...runtime.credit import STORE_PAIR, Pair
 from ...store.queue.placement import EMBED_BELOW
+from ..membership.contract import ToLinkSender
 from ..resources.contract import ToMemoryUser
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class QueueRecovery:
     numberings: dict[int, range] | None = None
 
 
-class ToQueue(ToMemoryUser):
+class ToQueue(ToMemoryUser, ToLinkSender):
     """What `Queue` (`actors/queue/process.py`) receives."""
 
     # -- from the queue supervisor and Metadata -----------------------------------------------------
@@ -277,14 +278,6 @@ class ToQueue(ToMemoryUser):
 
         `peer` is the sender's name in this queue's credit: `journal`, `msg_store_persistent` or `msg_store_transient`.
         """
-
-    @message
-    def link_full(self, node: str) -> None:
-        """From the link to another node: too much waits to be written to it. Count as blocked until `link_free`."""
-
-    @message
-    def link_free(self, node: str) -> None:
-        """From the link to another node: it has room again, or has ended."""
 
     @message
     def durable(self, position: int) -> None:

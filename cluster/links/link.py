@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from ...actors.queue.contract import ToQueue, to_queue
+from ...actors.membership.contract import ToLinkSender, to_link_sender
 from ...runtime.contract import Address, Sender
 from ...runtime.process import Process
 from .admission import Identity
@@ -489,12 +489,12 @@ class Link(Process):
                     self._serve(lane, lane.flush)
         self._free(session.written())
 
-    def _full(self, sender: Address[ToQueue]) -> None:
-        self.send(sender, to_queue.link_full(self.node))
+    def _full(self, sender: Address[ToLinkSender]) -> None:
+        self.send(sender, to_link_sender.link_full(self.node))
 
-    def _free(self, senders: list[Address[ToQueue]]) -> None:
+    def _free(self, senders: list[Address[ToLinkSender]]) -> None:
         for sender in senders:
-            self.send(sender, to_queue.link_free(self.node))
+            self.send(sender, to_link_sender.link_free(self.node))
 
     def _unknown(self, number: int) -> None:
         self._log_refusal(f"it sends messages that this version does not know, such as number {number}")

@@ -11,8 +11,9 @@ from warren.amqp import methods as m
 from warren.tests.behaviour.wire import Client
 from warren.tests.cluster_system.nodes import linked_nodes, wait_for
 
-BODY = b"x" * 200_000
-COUNT = 300
+#: More than what the kernel may keep for a node that does not read: 33 MB and 4 MB on Linux.
+BODY = b"x" * 400_000
+COUNT = 250
 #: Bytes that may wait for a node: 8 MiB, and what was read or decided when so much was reached.
 MOST = 16 * 1024 * 1024
 #: Seconds in which a flood that goes on would go on.
@@ -84,7 +85,7 @@ def test_a_queue_keeps_what_a_node_that_stands_still_does_not_take(nodes, client
     near.confirms(1, COUNT)
     wait_for("the link to be full", lambda: unsent() >= MOST // 4)
     assert unsent() < MOST
-    assert near.ready("kept") > COUNT // 2
+    assert near.ready("kept") > 100
     nodes.heal()
     assert len(far.bodies(COUNT)) == COUNT
     assert not [event for event in far.pending if isinstance(event.method, m.BasicCancel)]
