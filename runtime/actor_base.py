@@ -636,7 +636,9 @@ class ActorBase:
         """The longest turns, the longest one first; none where time is virtual."""
         return []
 
-    def run_blocking(self, cell: Cell, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def run_blocking(
+        self, cell: Cell, ref: int, function: Callable[..., Any], args: tuple[Any, ...], is_brief: bool = False
+    ) -> None:
         """Run `function(*args)` and send `("$answer", ref, ok, value or error)` to the actor of `cell`."""
         raise NotImplementedError
 

@@ -233,8 +233,10 @@ class Cell:
     def named_address(self, node: str, name: str) -> ActorAddress | None:
         return self.base.named_address(node, name)
 
-    def run_blocking(self, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self.base.run_blocking(self, ref, function, args)
+    def run_blocking(
+        self, ref: int, function: Callable[..., Any], args: tuple[Any, ...], is_brief: bool = False
+    ) -> None:
+        self.base.run_blocking(self, ref, function, args, is_brief)
 
     def resume_later(self, pending: Pending | None) -> None:
         if self.actor is None:

@@ -62,8 +62,13 @@ class Host(Protocol):
 
     def named_address(self, node: str, name: str) -> ActorAddress | None: ...
 
-    def run_blocking(self, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Run `function(*args)`, then send the process `("$answer", ref, ok, value or error)`."""
+    def run_blocking(
+        self, ref: int, function: Callable[..., Any], args: tuple[Any, ...], is_brief: bool = False
+    ) -> None:
+        """Run `function(*args)`, then send the process `("$answer", ref, ok, value or error)`.
+
+        `is_brief`: the call may wait for other brief ones, and its answer too.
+        """
 
     def resume_later(self, pending: Pending | None) -> None:
         """Give the process another turn, which begins by resuming what waits for `pending`; None: only give it a turn.

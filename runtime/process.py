@@ -299,6 +299,17 @@ class Process(Actor):
         self._host.run_blocking(ref, function, args)
         return pending
 
+    def run_brief(self, function: Callable[[Unpack[Args]], Value], *args: *Args) -> Awaitable[Value]:
+        """As `run_blocking`, for a call that takes microseconds, and that thousands of processes make at once.
+
+        Such calls run one after the other in one thread, and their answers come together. With a hop to a thread for
+        each, ten thousand calls of 10 µs take seconds, in which the threads hand the interpreter to each other.
+        """
+        ref = self._new_ref()
+        pending = self._asks[ref] = Pending(None)
+        self._host.run_blocking(ref, function, args, True)
+        return pending
+
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Return what `await` waits for: `seconds` to pass. Other messages are handled meanwhile."""
         ref = self._new_ref()

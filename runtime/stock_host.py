@@ -180,7 +180,9 @@ class StockHost:
     def named_address(self, node: str, name: str) -> ActorAddress | None:
         return None
 
-    def run_blocking(self, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def run_blocking(
+        self, ref: int, function: Callable[..., Any], args: tuple[Any, ...], is_brief: bool = False
+    ) -> None:
         try:
             value, ok = function(*args), True
         except Exception as error:

@@ -154,7 +154,7 @@ class Durability:
         levels = (recovery.terms or {}).get("levels")
         numbers = recovery.on_disk
         if numbers is None:
-            numbers = await process.run_blocking(_numbers_on_disk, storage.disk, number, self._settings.top_level)
+            numbers = await process.run_brief(_numbers_on_disk, storage.disk, number, self._settings.top_level)
         first = number << LEVEL_BITS
         wanted = numbers | replayed.keys() | {first | int(level) for level in levels or ()}
         if recovery.terms is not None and levels is None:
@@ -173,7 +173,7 @@ class Durability:
         for variable, terms in self._recover.items():
             level = self._levels.make(variable & 255)
             if variable in numbers:
-                needed[variable] = await process.run_blocking(_scan, level, terms, self._context.progress)
+                needed[variable] = await process.run_brief(_scan, level, terms, self._context.progress)
                 if not needed[variable]:
                     self._recovered.add(variable)
             else:

@@ -469,13 +469,15 @@ class LoopBase(ActorBase):
             return
         super().deliver_slowly(sender, target, message)
 
-    def run_blocking(self, cell: Cell, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def run_blocking(
+        self, cell: Cell, ref: int, function: Callable[..., Any], args: tuple[Any, ...], is_brief: bool = False
+    ) -> None:
         address = cell.address
 
         def done(ok: bool, value: Any) -> None:
             self.post(self.enqueue, address, address, ("$answer", ref, ok, value))
 
-        self._pool.submit(done, function, args)
+        (self._pool.submit_brief if is_brief else self._pool.submit)(done, function, args)
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -309,7 +309,9 @@ class SimBase(ActorBase):
 
     # -- what the host of a process asks for -------------------------------------------------------
 
-    def run_blocking(self, cell: Cell, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def run_blocking(
+        self, cell: Cell, ref: int, function: Callable[..., Any], args: tuple[Any, ...], is_brief: bool = False
+    ) -> None:
         if self.is_alive:
             world = self.world
             self._last_call += 1
