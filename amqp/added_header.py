@@ -7,6 +7,8 @@ that table, so two lengths grow: that of the table and that of the frame. A mess
 
 from __future__ import annotations
 
+from functools import cache
+
 from .constants import FRAME_OVERHEAD
 from .fields import FieldError, decode_table, encode_table
 from .frames import END, content_properties, with_properties
@@ -57,7 +59,7 @@ class HeaderAdder:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._header = AddedHeader(NO_PROPERTIES, name)
+        self._header = _alone(name)
 
     def add(self, content: bytes, value: int) -> bytes:
         """Return `content` with the header set to `value`.
@@ -70,8 +72,14 @@ class HeaderAdder:
                 self._header = AddedHeader(props, self._name)
             except FieldError:
                 content = with_properties(content, NO_PROPERTIES)
-                self._header = AddedHeader(NO_PROPERTIES, self._name)
+                self._header = _alone(self._name)
         return self._header.add(content, value)
+
+
+@cache
+def _alone(name: str) -> AddedHeader:
+    """Adds the header to messages without properties. All queues share it, because a start makes thousands of them."""
+    return AddedHeader(NO_PROPERTIES, name)
 
 
 def _headers(props: bytes) -> tuple[int, bytes, int]:

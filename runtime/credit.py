@@ -55,9 +55,11 @@ def check_pair(pair: object, key: str) -> Pair:
 
     Otherwise raises ValueError with the name of the setting, `key`.
     """
-    if isinstance(pair, (tuple, list)) and len(pair) == 2 and all(type(number) is int for number in pair):
+    if isinstance(pair, (tuple, list)) and len(pair) == 2:
         initial, more = pair
-        if 0 < more <= initial or (initial, more) == (0, 0):
+        if type(initial) is not int or type(more) is not int:
+            pass
+        elif 0 < more <= initial or (initial, more) == (0, 0):
             return (initial, more)
     raise ValueError(
         f"{key}: {pair!r} is not a pair of integers {{InitialCredit, MoreCreditAfter}}"

@@ -131,7 +131,8 @@ class QueueSupervisor(Process):
                 needed[row.queue_id] = {}
                 done += 1
             else:
-                recovery = replace(recovery, numberings=None)
+                if recovery.numberings is not None:
+                    recovery = replace(recovery, numberings=None)
                 address = self._create(supervised)
                 start = to_queue.start(self.context, supervised.row, self.storage, recovery)
                 asked.append((supervised, self.ask(address, start)))
