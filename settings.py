@@ -216,6 +216,14 @@ class Settings:
     flow_hold_channel: int = setting(1_000, "ms that the state `flow` of a channel stays visible", low=0)
     flow_hold_queue: int = setting(1_000, "ms that the state `flow` of a queue stays visible", low=0)
     flow_hold_connection: int = setting(5_000, "ms that the state `flow` of a connection stays visible", low=0)
+    # FC-67
+    flow_report_interval: int = setting(
+        30_000, "ms between two reports in the log of what holds connections back; 0: no reports", low=0
+    )
+    # FC-46
+    credit_flow_tracing: bool = setting(
+        False, "emit an event whenever a connection, a channel or a queue runs out of credit or gets credit again"
+    )
 
     # -- memory and disk ---
     vm_memory_high_watermark: float | str = setting(
@@ -517,6 +525,8 @@ class NodeKeywords(TypedDict, total=False):
     flow_hold_channel: int
     flow_hold_queue: int
     flow_hold_connection: int
+    flow_report_interval: int
+    credit_flow_tracing: bool
     vm_memory_high_watermark: float | str
     vm_memory_high_watermark_paging_ratio: float
     total_memory_available_override_value: int | str | None
@@ -597,6 +607,10 @@ def _checked(key: str, value: Any, default: Any, limits: Mapping[str, Any]) -> A
         if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
             raise _wrong(key, value, "a table of texts, such as {owner = 'team-a'}")
         return dict(value)
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise _wrong(key, value, "true or false")
+        return value
     if isinstance(default, str):
         if not isinstance(value, str) and limits.get("secret"):
             raise SettingsError(key, f"setting '{key}' must be a text in quotes, and this is a {type(value).__name__}")

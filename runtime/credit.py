@@ -160,6 +160,7 @@ class CreditFlow:
         "_unblocked_at",
         "blocked_at",
         "credit_blocked",
+        "trace",
     )
 
     def __init__(
@@ -191,6 +192,8 @@ class CreditFlow:
         self._last_blocked: dict[Hashable, float] = {}
         self.blocked_at: float | None = None
         self._unblocked_at: float | None = None
+        #: Called as trace(peer, is_blocked) at each block and its end, unless it is None (FC-46).
+        self.trace: Callable[[Any, bool], None] | None = None
 
     # -- peers -------------------------------------------------------------------------------------
 
@@ -365,11 +368,15 @@ class CreditFlow:
         self.credit_blocked[peer] = None
         self._last_blocked[peer] = now
         self._clock_of(peer).enter(now)
+        if self.trace is not None:
+            self.trace(peer, True)
 
     def _leave(self, peer: Hashable) -> None:
         self._last_blocked[peer] = now = self._clock()
         del self.credit_blocked[peer]
         self._clock_of(peer).leave(now)
+        if self.trace is not None:
+            self.trace(peer, False)
         if self.credit_blocked:
             return
         self._unblocked_at = now

@@ -38,6 +38,7 @@ from ...runtime.credit import CreditFlow, link_peer
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.turn_work import TurnWork
+from ..events.credit_events import trace_credit
 from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue
@@ -133,6 +134,7 @@ class Channel(Process):
         self.credit = CreditFlow(
             settings.credit_flow_default_credit, self._grant, clock=self.now, hold=settings.flow_hold_channel / 1000
         )
+        trace_credit(self, self.credit, context, f"channel {self.name}")
         self.work = TurnWork(settings.turn_messages)
         is_global, prefetch = settings.default_consumer_prefetch
         tracer = Tracer(self, context, config)

@@ -42,9 +42,11 @@ from ...runtime.log_format import one_line
 from ...runtime.process import Process
 from ..channel.contract import DeliveryNotice, to_channel
 from ..events import client_events
+from ..events.credit_events import trace_credit
 from ..metadata.contract import to_metadata
 from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
+from ..node.contract import to_flow_reporter
 from ..node.sessions import Session
 from ..queue.contract import to_queue
 from ..resources.contract import to_alarms, to_memory_monitor
@@ -84,6 +86,9 @@ TURN_PAUSE = "turn"
 LEASE_PAUSE = "lease"
 LEASE_SECONDS = 0.05
 
+#: Seconds between two messages to the reporter of bottlenecks, at least.
+FLOW_REPORT_SECONDS = 5.0
+
 #: Reads of one turn while a large body arrives. Other processes have their turn after that many.
 READS_MAX = 4
 
@@ -102,6 +107,7 @@ class Connection(Process):
         "context",
         "credit",
         "fd",
+        "flow_report_at",
         "handshake",
         "has_sent_blocked",
         "heartbeats",
@@ -130,6 +136,8 @@ class Connection(Process):
         self.negotiated = Negotiated()
         #: The resource alarms that are active in the node.
         self.alarms: frozenset[str] = frozenset()
+        #: From when on the reporter of bottlenecks may be sent the address again.
+        self.flow_report_at = 0.0
         #: Why reading is paused: `OUTPUT_PAUSE`, or the backlog of a channel.
         self.pauses: set[str] = set()
         #: Whether the socket is watched for input, and for output.
@@ -168,6 +176,7 @@ class Connection(Process):
             hold=self.settings.flow_hold_connection / 1000,
             hold_from="end",
         )
+        trace_credit(self, self.credit, context, f"connection {self.name}")
         self.heartbeats = Heartbeats(self, self.input, self.output)
         self.handshake = Handshake(
             context,
@@ -275,6 +284,15 @@ class Connection(Process):
         if self.state == "running" and (self.credit.blocked or self.alarms):
             self.state = "blocked"
             self._send_blocked()
+            if self.credit.blocked:
+                self._report_flow()
+
+    def _report_flow(self) -> None:
+        """Have the reporter look at this connection, unless it was sent the address a moment ago."""
+        reporter, now = self.context.flow_reporter, self.now()
+        if reporter is not None and now >= self.flow_report_at:
+            self.flow_report_at = now + FLOW_REPORT_SECONDS
+            self.send(reporter, to_flow_reporter.in_flow(self.myAddress))
 
     # -- blocking ---
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..membership.contract import ToMembership
     from ..metadata.contract import ToMetadata
     from ..resources.contract import ToAlarms, ToMemoryMonitor
+    from .contract import ToFlowReporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +62,7 @@ class NodeContext:
     lease: Lease = field(default_factory=Lease)
     #: What clients have sent since memory was looked at. Connections add to it; MemoryMonitor sets when that is due.
     received_bytes: ReceivedBytes = field(default_factory=ReceivedBytes)
+    #: The process that reports what holds connections back; None if the settings ask for no reports.
+    flow_reporter: Address[ToFlowReporter] | None = None
     #: The process that makes the node part of a cluster; None on a node that is alone.
     members: Address[ToMembership] | None = None

@@ -309,3 +309,18 @@ class ToQueueSupervisor(Contract):
 to_node = ToNode()
 to_vhost = ToVhost()
 to_queue_supervisor = ToQueueSupervisor()
+
+
+class ToFlowReporter(Contract):
+    """What `FlowReporter` receives."""
+
+    @message
+    def start(self, context: NodeContext, node: Address[ToNode]) -> None:
+        """From the node: begin to report what holds connections back."""
+
+    @message
+    def in_flow(self, connection: Address[ToConnection]) -> None:
+        """From connections that have no credit left, now and then."""
+
+
+to_flow_reporter = ToFlowReporter()

@@ -80,9 +80,10 @@ from ..resources.disk_monitor import DiskMonitor
 from ..resources.memory_monitor import MemoryMonitor
 from .app import BEGIN_ANEW, BEGIN_STOPPED, App, AppState
 from .context import NodeContext
-from .contract import Listening, NodeFacts, NodeStatus, ToNode, ToQueueSupervisor, ToVhost, to_vhost
+from .contract import Listening, NodeFacts, NodeStatus, ToNode, ToQueueSupervisor, ToVhost, to_flow_reporter, to_vhost
 from .extensions import NO_EXTENSIONS, Extensions
 from .first_user import first_user
+from .flow_reporter import FlowReporter
 from .operations.catalogue import perform
 from .operations.registry import Operator
 from .peers import ALARMS_NAME, NODE_NAME
@@ -154,6 +155,7 @@ class NodeSupervisor(Process):
         #: The process that makes the node part of a cluster; None on a node that is alone.
         self.members: Address[ToMembership] | None = None if clustering is None else self._create(clustering.members)
         self.memory_monitor: Address[ToMemoryMonitor] = self._create(MemoryMonitor)
+        reporter = self._create(FlowReporter) if settings.flow_report_interval else None
         self.context = NodeContext(
             settings.node_name,
             settings,
@@ -166,8 +168,11 @@ class NodeSupervisor(Process):
             boot_id,
             progress,
             limits,
+            flow_reporter=reporter,
             members=self.members,
         )
+        if reporter is not None:
+            self.send(reporter, to_flow_reporter.start(self.context, self.myAddress))
         self.register(NODE_NAME)
         self.register(ALARMS_NAME, self.alarms)
         self.operator = Operator(self, self.context, self.myAddress)

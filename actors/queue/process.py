@@ -39,6 +39,7 @@ from ...store.queue.memory_stream import MemoryStream
 from ...store.queue.stream_segments import StreamBacking
 from ..channel.contract import to_channel
 from ..disk.errors import BatchLost
+from ..events.credit_events import trace_credit
 from ..node.context import NodeContext
 from .batches import fits
 from .consumers import UNSENT_LIMIT, ChannelRecord, Consumer
@@ -149,6 +150,7 @@ class Queue(Process):
             clock=self.now,
             hold=context.settings.flow_hold_queue / 1000,
         )
+        trace_credit(self, self.credit, context, queue_phrase(row.vhost, row.name))
         if storage is None:
             self._open(_memory_queue(row, self.settings, self.now), may_expire=False)
             return True
