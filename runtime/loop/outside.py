@@ -7,7 +7,6 @@ messages. An `OutsideClient` is a port that asks processes, for any number of th
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import queue
 import threading
@@ -158,6 +157,8 @@ class OutsideClient(Port):
 
     async def aask(self, address: Address[C], message: Message[C, Answer], timeout: float | None = None) -> Answer:
         """`ask` for asyncio, in which no thread waits. Cancelling it gives the ask up."""
+        import asyncio  # here, because a server never calls this, and asyncio takes 2 MB
+
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[bool, Any]] = loop.create_future()
 

@@ -39,6 +39,8 @@ from typing import Any, NamedTuple
 import lmdb
 import msgpack  # type: ignore[import-untyped]
 
+from ...heap import outside_heap
+
 #: Bytes of address space, not of memory: the file grows with its content.
 MAP_SIZE = 64 << 30
 #: The owner commits when this many changes have gathered; recovery uses transactions of this size.
@@ -115,7 +117,8 @@ class LocationIndex:
         options: dict[str, Any] = (
             {"readonly": True, "lock": False, "create": False} if is_read_only else {"sync": False, "metasync": False}
         )
-        self._env = lmdb.open(path, map_size=map_size, max_dbs=5, max_spare_txns=4, readahead=False, **options)
+        with outside_heap():
+            self._env = lmdb.open(path, map_size=map_size, max_dbs=5, max_spare_txns=4, readahead=False, **options)
         try:
             self._locations, self._places, self._files, self._counts, self._meta = (
                 self._env.open_db(name, create=not is_read_only)

@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 import lmdb
 import msgpack  # type: ignore[import-untyped]
 
+from ...heap import outside_heap
 from ..disk.lmdb_check import DamagedFile, check_file
 from ..disk.real_disk import RealDisk
 from .log_tables import DamagedLog, LogFound, LogTables, LogWrite
@@ -140,7 +141,8 @@ class MetadataStore:
 
     def _open(self) -> None:
         options = {**_OPTIONS, "readonly": True, "lock": False} if self._is_read_only else _OPTIONS
-        self._env = lmdb.open(self._path, map_size=self._map_size, create=False, **options)
+        with outside_heap():
+            self._env = lmdb.open(self._path, map_size=self._map_size, create=False, **options)
         try:
             self._map_size = self._env.info()["map_size"]
             self._meta = self._env.open_db(b"meta", create=not self._is_read_only)
@@ -290,7 +292,9 @@ def _create(path: str) -> None:
     if disk.exists(making):  # a crash interrupted an earlier start
         disk.remove_dir(making)
     disk.make_dir(making)
-    with lmdb.open(f"{path}.new", **_OPTIONS) as environment:
+    with outside_heap():
+        opened = lmdb.open(f"{path}.new", **_OPTIONS)
+    with opened as environment:
         meta = environment.open_db(b"meta")
         for table in TABLES:
             environment.open_db(table.encode())

@@ -21,6 +21,7 @@ from zlib import crc32
 import lmdb
 import msgpack  # type: ignore[import-untyped]
 
+from ...heap import outside_heap
 from ..disk.damage_log import VERIFY, log
 from ..disk.lmdb_check import DamagedFile, check_file
 
@@ -36,7 +37,8 @@ class RecoveryTerms:
     """The environment in the directory `path` of the operating system. Its methods wait for the disk."""
 
     def __init__(self, path: str) -> None:
-        self._env = lmdb.open(path, map_size=MAP_SIZE, max_dbs=1)
+        with outside_heap():
+            self._env = lmdb.open(path, map_size=MAP_SIZE, max_dbs=1)
         self._terms = self._env.open_db(b"terms")
 
     def take_all(self) -> dict[int, dict[str, Any]]:

@@ -38,6 +38,7 @@ from typing import NamedTuple
 import lmdb
 import msgpack  # type: ignore[import-untyped]
 
+from ...heap import outside_heap
 from .steps import LOST, REASONS, Gone, Put, Rest, Step
 
 FORMAT = 1
@@ -105,9 +106,9 @@ class MessageIndex:
 
     def __init__(self, path: str, max_bytes: int, created_at: int, secret: bytes) -> None:
         self.max_bytes = max_bytes
-        self._env = lmdb.open(
-            path, map_size=max(_MAP_LEAST, _MAP_FACTOR * max_bytes), max_dbs=6, metasync=False, max_spare_txns=8
-        )
+        size = max(_MAP_LEAST, _MAP_FACTOR * max_bytes)
+        with outside_heap():
+            self._env = lmdb.open(path, map_size=size, max_dbs=6, metasync=False, max_spare_txns=8)
         try:
             names = (b"queues", b"places", b"ids", b"keys", b"gone", b"meta")
             self._tables = [self._env.open_db(name) for name in names]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 #: Frees 24 blocks of 1 MB, again and again, and prints the page faults of the last ten rounds.
 CHURN = """
 import resource, sys
-from warren.runtime.machine.heap import keep_freed_heap
+from warren.heap import keep_freed_heap
 if sys.argv[1] == "kept":
     assert keep_freed_heap()
 def churn():
@@ -48,7 +48,7 @@ def test_bodies_that_come_and_go_take_no_new_pages():
 #: Allocates and frees memory in four threads at a time, and prints how many heaps there are.
 THREADS = """
 import ctypes, sys, threading
-from warren.runtime.machine.heap import keep_freed_heap
+from warren.heap import keep_freed_heap
 if sys.argv[1] == "kept":
     assert keep_freed_heap()
 together = threading.Barrier(4)
@@ -82,7 +82,7 @@ def test_all_threads_share_one_heap():
 
 #: Frees 100 MB, and prints the MB of anonymous memory before, afterwards, and after the heap was given back.
 FREED = """
-from warren.runtime.machine.heap import keep_freed_heap
+from warren.heap import keep_freed_heap
 from warren.runtime.machine.linux_memory import ProcessMemory, heap_trimmer
 assert keep_freed_heap()
 meter, trim = ProcessMemory(), heap_trimmer()
@@ -103,3 +103,29 @@ def test_freed_memory_is_given_back_by_the_trimmer_alone():
     full, freed, trimmed = map(int, done.stdout.split())
     assert freed > full - 10
     assert trimmed < full - 90
+
+
+#: Makes and opens four stores of metadata, and prints the KB that they take.
+STORES = """
+import sys
+from warren.heap import keep_freed_heap
+from warren.runtime.machine.linux_memory import ProcessMemory
+from warren.store.data_dir.metadata_store import MetadataStore
+assert keep_freed_heap()
+meter = ProcessMemory()
+before, stores = meter.anonymous(), []
+for number in range(4):
+    path = f"{sys.argv[1]}/{number}"
+    MetadataStore(path).close()
+    stores.append(MetadataStore(path))
+print((meter.anonymous() - before) // 1000)
+"""
+
+
+def test_what_a_store_of_rows_allocates_and_does_not_use_takes_no_memory(tmp_path):
+    """LMDB allocates 3 MB for each environment, and uses as much of it as a large transaction changes pages."""
+    done = subprocess.run(
+        [sys.executable, "-c", STORES, str(tmp_path)], cwd="/", capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 4 * 500

@@ -12,13 +12,18 @@ interpreter most of the time, so one heap is enough.
 
 What a server keeps is given back a few seconds later in another thread, when the server does not need it again
 (`linux_memory.heap_trimmer`).
+
+Large blocks that live as long as the server, and of which it rarely uses more than the beginning, are better off
+outside the heap (`outside_heap`): within it they are filled with zeros when they are allocated, and take memory.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from ...portable import IS_PORTABLE
+from .portable import IS_PORTABLE
 
 #: The value of `M_TRIM_THRESHOLD` with which glibc gives nothing back by itself.
 _NEVER = -1
@@ -27,10 +32,16 @@ _NEVER = -1
 #: that glibc allows, and what its own adjustment comes to after a block of that size was freed.
 MAPPED = 32 << 20
 
+#: The same for what is allocated within `outside_heap`; glibc's own value at the start of a process.
+MAPPED_OUTSIDE = 128 << 10
+
 # The numbers of the parameters in glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
+
+#: The function `mallopt` of the C library once `keep_freed_heap` has used it.
+_mallopt: Callable[[int, int], int] | None = None
 
 
 def keep_freed_heap() -> bool:
@@ -44,5 +55,23 @@ def keep_freed_heap() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
+    global _mallopt
+    _mallopt = mallopt
     wanted = ((_M_TRIM_THRESHOLD, _NEVER), (_M_MMAP_THRESHOLD, MAPPED), (_M_ARENA_MAX, 1))
     return all([mallopt(parameter, value) for parameter, value in wanted])
+
+
+@contextmanager
+def outside_heap() -> Iterator[None]:
+    """Have the large blocks that are allocated meanwhile mapped by themselves. Any thread may call it at any time.
+
+    Does nothing unless `keep_freed_heap` was called, because a process that never was told otherwise does so anyway.
+    """
+    if _mallopt is None:
+        yield
+        return
+    _mallopt(_M_MMAP_THRESHOLD, MAPPED_OUTSIDE)
+    try:
+        yield
+    finally:
+        _mallopt(_M_MMAP_THRESHOLD, MAPPED)
