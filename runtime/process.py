@@ -365,6 +365,11 @@ class Process(Actor):
         """
         self._host.systems.set_applied(index)
 
+    @property
+    def applied_index(self) -> int:
+        """Up to where this system has applied the log that all systems share: see `set_applied`."""
+        return self._host.systems.applied
+
     # -- monitors, timers, descriptors, clock ------------------------------------------------------
 
     def monitor(self, address: ActorAddress, name: Hashable) -> None:

@@ -48,12 +48,16 @@ ATTEMPT_SECONDS = 5.0
 #: Seconds until an attempt is made again that was due while the link is held (`ToLinks.hold`).
 HOLD_SECONDS = 0.1
 
-#: Pings in `net_ticktime`. They measure the round trip, and have a peer that lives send something.
-PINGS_A_TICKTIME = 2
+#: Looks in `net_ticktime` at whether anything has come. If nothing has, the peer gets a ping, which has a peer that
+#: lives send something.
+LOOKS_A_TICKTIME = 2
 
-#: After so many pings in a row without any input from the peer the session ends. That is twice `net_ticktime`: the
+#: After so many looks in a row without any input from the peer the session ends. That is twice `net_ticktime`: the
 #: failure detector decides about nodes, and this only ends what a silent node would keep waiting for ever.
-SILENT_PINGS = 4
+SILENT_LOOKS = 4
+
+#: Every so many looks there is a ping in any case, which measures the round trip.
+MEASURING_LOOKS = 10
 
 #: Seconds between two log lines about the same refusal.
 REPEAT_SECONDS = 60.0
@@ -370,7 +374,7 @@ class Link(Process):
             if self.session is session:
                 self._serve(lane, lane.hand_out)
         if self.session is session:
-            self._timers["ping"] = self.start_timer(0, ("ping", session.id))
+            self._timers["look"] = self.start_timer(0, ("look", session.id))
 
     def _up_message(self, session: Session) -> Any:
         peer = session.peer
@@ -383,7 +387,7 @@ class Link(Process):
         if session is None:
             return
         self.session = None
-        self._cancel("ping")
+        self._cancel("look")
         for lane in session.lanes.values():
             self.unwatch(lane.fd)
             lane.close()
@@ -512,16 +516,18 @@ class Link(Process):
         elif kind == "arriving" and about in self.arriving:
             self._drop_arriving()
             self._attempt_later()
-        elif kind == "ping" and session is not None and session.id == about:
-            self._ping(session)
+        elif kind == "look" and session is not None and session.id == about:
+            self._look(session)
 
-    def _ping(self, session: Session) -> None:
-        if session.silent_pings() == SILENT_PINGS:
-            self._end_session(f"nothing has come for {SILENT_PINGS * self.config.ticktime / PINGS_A_TICKTIME:g} s")
+    def _look(self, session: Session) -> None:
+        silent = session.silent_looks()
+        if silent == SILENT_LOOKS:
+            self._end_session(f"nothing has come for {SILENT_LOOKS * self.config.ticktime / LOOKS_A_TICKTIME:g} s")
             self._attempt_later()
             return
-        session.ping()
-        self._timers["ping"] = self.start_timer(self.config.ticktime / PINGS_A_TICKTIME, ("ping", session.id))
+        if silent or session.looks % MEASURING_LOOKS == 1:
+            session.ping()
+        self._timers["look"] = self.start_timer(self.config.ticktime / LOOKS_A_TICKTIME, ("look", session.id))
 
     def _cancel(self, kind: str) -> None:
         timer = self._timers.pop(kind, None)

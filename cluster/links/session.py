@@ -73,9 +73,11 @@ class Session:
         #: The senders of credited messages that `on_full` was called for, by address.
         self._waiting: dict[str, ActorAddress] = {}
         self._pinged_at = 0.0
-        #: Bytes that had come at the last ping, and how many pings ago that was the same.
+        #: How many looks there were at whether anything has come, the bytes that had come at the last one, and how many
+        #: looks ago that was the same.
+        self.looks = 0
         self._had_received = 0
-        self._silent_pings = 0
+        self._silent_looks = 0
         #: The header of the last frame, encoded and decoded: nearly all frames have the same.
         self._last_header = b""
         self._header = Header(0, 0, 0, "", {})
@@ -156,12 +158,13 @@ class Session:
                 self._waiting[sender.addressDetails] = sender
                 self._on_full(sender)
 
-    def silent_pings(self) -> int:
-        """How many pings in a row nothing has come. To be called before each ping."""
+    def silent_looks(self) -> int:
+        """For how many looks in a row nothing has come; this is another look."""
+        self.looks += 1
         received = sum([lane.received_bytes for lane in self.lanes.values()])
-        self._silent_pings = self._silent_pings + 1 if received == self._had_received else 0
+        self._silent_looks = self._silent_looks + 1 if received == self._had_received else 0
         self._had_received = received
-        return self._silent_pings
+        return self._silent_looks
 
     def ping(self) -> None:
         self._pinged_at = self._now()

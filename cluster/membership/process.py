@@ -10,6 +10,10 @@ end of them:
 
 Every `HEARTBEAT_SECONDS` there is a *beat*: the node sends a heartbeat to every member, which is the question for a
 lease as well; the leader judges who is down and up (`verdicts`); and a node whose lease has ended pauses (`pause`).
+
+A beat wakes every node several times, so beats share their frames and their moments with the heartbeats of the
+consensus. Metadata has its clock call `on_beat` just before the leader sends those, and the other nodes have their beat
+when the leader's heartbeat arrives.
 """
 
 from __future__ import annotations
@@ -112,8 +116,8 @@ class Members(Process):
         self.led = Signal(self)
         self.verdicts: Verdicts | None = None
         self.is_judging = False
-        #: Whether a beat waits for the status of the consensus.
-        self.is_beating = False
+        #: What Metadata has sent last.
+        self.consensus: ConsensusStatus | None = None
         #: When the last beat was.
         self.beat_at = self.now()
         self.has_been_up = False
@@ -149,7 +153,6 @@ class Members(Process):
         self.show_membership()
         for watcher in (self.myAddress, self.metadata):
             self.send(self.links, to_links.subscribe(watcher))
-        self.start_timer(HEARTBEAT_SECONDS)
         return True
 
     async def _read_identity(self) -> Identity:
@@ -411,7 +414,9 @@ class Members(Process):
             if not is_up and node is not None and node.incarnation == self.incarnation:
                 is_up = True
                 # Ask for the first lease now.
-                self.spawn(self._beat())
+                status = await self.ask(self.metadata, to_cluster_metadata.consensus_status())
+                self.consensus = status
+                self._beat(status)
             self.waits_for = self._missing()
             self.check_wanted()
             self._check_not_removed()
@@ -478,19 +483,24 @@ class Members(Process):
 
     # -- beats ---
 
-    def on_timer(self, payload: None) -> None:
-        self.start_timer(HEARTBEAT_SECONDS)
-        if self.stage != "founding" and not self.is_beating:
-            self.spawn(self._beat())
+    def on_beat(self, sender: Sender, status: ConsensusStatus) -> None:
+        self.consensus = status
+        # Without the leader's heartbeats this is the only clock. It may be a little early, measured by this one.
+        if self.leader == self.name or self.now() - self.beat_at >= 0.9 * HEARTBEAT_SECONDS:
+            self._beat(status)
 
-    async def _beat(self) -> None:
-        self.is_beating = True
-        status = await self.ask(self.metadata, to_cluster_metadata.consensus_status())
-        self.is_beating = False
+    def _beat_with_leader(self, node: str, now: float) -> None:
+        """Have a beat now if `node` leads, whose heartbeat has come."""
+        if node == self.leader and self.consensus is not None and now - self.beat_at >= 0.5 * HEARTBEAT_SECONDS:
+            self._beat(self.consensus)
+
+    def _beat(self, status: ConsensusStatus) -> None:
+        if self.stage == "founding":
+            return
         self.has_vote = self.name in status["voters"] or len(status["voters"]) >= MOST_VOTERS
         now = self.now()
         wants_up = self.wants_up and not self.has_been_up
-        heartbeat = to_members.heartbeat(self.name, self.incarnation, wants_up, now, status["applied"])
+        heartbeat = to_members.heartbeat(self.name, self.incarnation, wants_up, now, self.applied_index)
         for node in self.nodes:
             peer = None if node == self.name else self.peer(node)
             if peer is not None:
@@ -509,6 +519,7 @@ class Members(Process):
             return
         now = self.now()
         self.detector.heard(node, now)
+        self._beat_with_leader(node, now)
         verdicts, row = self.verdicts, self.nodes.get(node)
         if verdicts is None or row is None:
             return

@@ -69,6 +69,7 @@ class ConsensusLog:
     send         sends bytes to another node, or drops them if it is not linked
     catch_up     returns when the cluster counts this run of the node as up
     led          called when the leader or the term has changed
+    beat         called every 250 ms when there is a log
     holds_lease  whether this node may act as a part of the majority now
     timeout      seconds after which a change is refused that no majority has agreed to
     """
@@ -82,6 +83,7 @@ class ConsensusLog:
         send: Callable[[str, bytes], None],
         catch_up: Callable[[], Awaitable[object]],
         led: Callable[[], None],
+        beat: Callable[[], None],
         holds_lease: Callable[[], bool],
         timeout: float,
     ) -> None:
@@ -92,6 +94,7 @@ class ConsensusLog:
         self._send = send
         self._catch_up = catch_up
         self._led = led
+        self._beat = beat
         self._holds_lease = holds_lease
         self._timeout = timeout
         self._local = LocalLog(process, state, owner)
@@ -181,6 +184,7 @@ class ConsensusLog:
             self._proposals.in_force,
             lambda: owner.agreed.leader_changed(),
             lambda: owner.agreed.every_tick(),
+            lambda: owner.agreed.beat(),
             lambda compared: owner.agreed.compare(compared),
         )
 
@@ -258,6 +262,14 @@ class ConsensusLog:
             if batches:
                 self.replication.propose(batches)
         self.replication.pump()
+
+    def timer_due(self) -> None:
+        """A timer of the process has fired, all of which are those of `Replication`."""
+        if self.replication is not None:
+            self.replication.timer_due()
+
+    def beat(self) -> None:
+        self._beat()
 
     def every_tick(self) -> None:
         now = self._process.now()

@@ -45,6 +45,10 @@ class ToConsensusWatcher(Contract):
         """From Metadata, when the leader or the term changes: None if no leader is known."""
 
     @message
+    def beat(self, status: ConsensusStatus) -> None:
+        """From Metadata, every 250 ms: what the watcher sends to other nodes now shares frames with the consensus."""
+
+    @message
     def nodes_changed(self) -> None:
         """From Metadata, when the table of nodes has changed, and at the beginning."""
 
@@ -84,7 +88,7 @@ class ToClusterMetadata(ToMetadata, ToLinkWatcher):
 
     @message
     def watch_consensus(self, watcher: Address[ToConsensusWatcher]) -> None:
-        """From members: send it `leader_is` and `nodes_changed`, now and at each change, until it ends."""
+        """From members: send it `leader_is` and `nodes_changed`, now and at each change, and `beat`, until it ends."""
 
     @message
     def transfer_leadership(self, to: str | None) -> str:

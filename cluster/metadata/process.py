@@ -48,6 +48,7 @@ class ClusterMetadata(Metadata):
             self._send_to,
             self._await_up,
             self._tell_watchers,
+            self._beat,
             self._holds_lease,
             context.settings.channel_operation_timeout / 1000,
         )
@@ -110,6 +111,14 @@ class ClusterMetadata(Metadata):
         self._watchers[watcher.actorAddressString] = watcher
         self.monitor(watcher, (WATCHER, watcher.actorAddressString))
         self._tell(watcher)
+
+    def on_timer(self, payload: None) -> None:
+        self.agreed.timer_due()
+
+    def _beat(self) -> None:
+        status = self.agreed.status()
+        for watcher in self._watchers.values():
+            self.send(watcher, to_consensus_watcher.beat(status))
 
     def _tell_watchers(self) -> None:
         for watcher in self._watchers.values():

@@ -32,7 +32,7 @@ from ...store.data_dir.metadata_store import Change, MetadataStore, MetadataWrit
 from ..consensus.core import Raft, Ready
 from ..consensus.leader import HEARTBEAT_TICKS, Refused
 from ..consensus.log import Mark
-from ..consensus.messages import Snapshot
+from ..consensus.messages import Heartbeat, Snapshot
 from ..consensus_store import compaction, write_of
 from . import digest, wire
 from .log_members import LogMembers
@@ -49,6 +49,8 @@ log = logging.getLogger("warren.cluster")
 TICK = 0.05
 #: Ticks that are taken at a time while there is a leader and nothing waits: as many as between two heartbeats.
 CALM_TICKS = HEARTBEAT_TICKS
+#: Ticks by which a follower waits longer than that for the heartbeat with which it takes them.
+LATE_TICKS = 1
 #: Ticks that are made up for after the process has stood still. Any election has ended by then.
 MOST_TICKS = 100
 #: Ticks without an answer after which a member does not count for what is in force.
@@ -78,6 +80,7 @@ class Replication:
     in_force    called with the index up to which everything is in force on all nodes
     led         called when the leader or the term has changed
     ticked      called at every tick, or for several that are taken together
+    beat        called every `HEARTBEAT_TICKS`, just before this node sends its own heartbeats if it leads
     took_digest called when this node leads and has a digest to compare
     """
 
@@ -93,6 +96,7 @@ class Replication:
         in_force: Callable[[int], None],
         led: Callable[[], None],
         ticked: Callable[[], None],
+        beat: Callable[[], None],
         took_digest: Callable[[digest.CompareDigest], None],
     ) -> None:
         self.raft = raft
@@ -105,6 +109,7 @@ class Replication:
         self._report_in_force = in_force
         self._report_leader = led
         self._ticked = ticked
+        self._beat = beat
         self._report_digest = took_digest
         self._retry = DiskRetry(process, "the log of the cluster's metadata", None, CONSEQUENCE)
         #: What goes to each node at the end of the turn.
@@ -123,7 +128,7 @@ class Replication:
         self.in_force = 0
         self._is_writing = False
         self._compacted: Mark | None = None
-        self._last_tick = process.now()
+        self._last_tick = self._last_beat = process.now()
         self._is_closed = False
         #: The nodes whose link broke.
         self._broken: set[str] = set()
@@ -132,7 +137,8 @@ class Replication:
         self._last_barrier = 0
         self._until_barriers = BARRIER_TICKS
         self._progressed = Signal(process)
-        process.spawn(self._keep_time())
+        self._timer = 0
+        self._wind()
 
     @property
     def is_failing(self) -> bool:
@@ -188,6 +194,8 @@ class Replication:
                 self._part_taken(node, each)
             else:
                 self.raft.step(each)
+                if isinstance(each, Heartbeat):
+                    self._take_ticks_with_leader()
         self._process.request_turn()
 
     def propose(self, batches: Iterable[bytes]) -> None:
@@ -246,14 +254,39 @@ class Replication:
 
     # -- time ---
 
-    async def _keep_time(self) -> None:
-        while not self._is_closed:
-            await self._process.sleep(TICK if self._is_restless() else CALM_TICKS * TICK)
+    def _wind(self) -> None:
+        """Start the timer for the next tick, or for the next few if nothing waits for a tick."""
+        self._process.cancel_timer(self._timer)
+        is_restless = not self.has_leader or self._barriers or self._senders
+        ticks = 1 if is_restless else CALM_TICKS if self.leads else CALM_TICKS + LATE_TICKS
+        self._timer = self._process.start_timer(ticks * TICK)
+
+    def timer_due(self) -> None:
+        """The timer has fired, which this object has started by its process."""
+        if not self._is_closed:
+            self._process.spawn(self._beat_and_take_ticks())
+
+    async def _beat_and_take_ticks(self) -> None:
+        if self._is_beat_due():
+            # Members sends its heartbeats in the turn after this one, and those of the consensus leave in the same
+            # frames if they come one turn later too.
+            self._call_beat()
+            await self._process.next_turn()
+        self._take_ticks()
+
+    def _take_ticks_with_leader(self) -> None:
+        """Take the ticks that have passed if the leader has taken its own, so that the timer need not wake the node."""
+        if self._process.now() - self._last_tick >= (CALM_TICKS - LATE_TICKS) * TICK:
+            if self._is_beat_due():
+                self._call_beat()
             self._take_ticks()
 
-    def _is_restless(self) -> bool:
-        """Whether anything waits for the next tick; if not, several are taken at a time, which costs less."""
-        return not self.has_leader or bool(self._barriers) or bool(self._senders)
+    def _is_beat_due(self) -> bool:
+        return self._process.now() - self._last_beat >= (HEARTBEAT_TICKS - 0.5) * TICK
+
+    def _call_beat(self) -> None:
+        self._last_beat = self._process.now()
+        self._beat()
 
     def _take_ticks(self) -> None:
         """Take the ticks that have passed."""
@@ -275,6 +308,7 @@ class Replication:
         self._find_in_force()
         self._repeat_barriers(ticks)
         self._ticked()
+        self._wind()
         self.pump()
 
     async def _give_up(self, node: str) -> None:
@@ -282,9 +316,7 @@ class Replication:
         await self._process.sleep(BROKEN_SECONDS)
         if node in self._broken and not self._is_closed:
             self.raft.leader_lost(node)
-            while not (self.has_leader or self._is_closed):
-                self._take_ticks()
-                await self._process.sleep(TICK)
+            self._take_ticks()
 
     def _repeat_barriers(self, ticks: int) -> None:
         """The question may have been lost, as when there was no leader."""
