@@ -73,8 +73,16 @@ class Client:
 
     def pipeline(self, asked: Sequence[Method]) -> list[Method]:
         """The broker's answers to methods that are sent in one write."""
+        self.send(asked)
+        return self.answers(len(asked))
+
+    def send(self, asked: Sequence[Method]) -> None:
+        """Send methods in one write; `answers` reads what the broker answers."""
         self.write(b"".join(method_frame(1, method) for method in asked))
-        return [self._answer() for _ in asked]
+
+    def answers(self, count: int) -> list[Method]:
+        """The next `count` answers. Raises as `call` does."""
+        return [self._answer() for _ in range(count)]
 
     def write(self, frames: bytes) -> None:
         """Send frames that have no answer."""
@@ -86,13 +94,17 @@ class Client:
         assert isinstance(answer, methods.QueueDeclareOk)
         return answer.message_count
 
+    def close(self) -> None:
+        """Close the connection without a word."""
+        self._socket.close()
+
     def __enter__(self) -> Client:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._socket.close()
+        self.close()
 
     def _send(self, channel: int, method: Method) -> None:
         self._socket.sendall(method_frame(channel, method))
