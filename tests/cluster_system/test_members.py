@@ -130,8 +130,11 @@ def test_a_node_that_waits_for_its_cluster_can_be_stopped(nodes):
     nodes.start_node(first.name)
     command = [sys.executable, "-m", "warren", "--node", first.name, "--data-dir", str(first.data_dir)]
     wait_for("its links", lambda: "listens for other nodes" in log_of(first))
-    shown = subprocess.run([*command, "cluster_status"], capture_output=True, text=True, cwd="/", timeout=60)
-    assert "1 of 3 nodes agree that there is no cluster yet" in shown.stdout, shown.stderr
+
+    def shown() -> str:
+        return subprocess.run([*command, "cluster_status"], capture_output=True, text=True, cwd="/", timeout=60).stdout
+
+    wait_for("it to say so", lambda: "1 of 3 nodes agree that there is no cluster yet" in shown())
     subprocess.run([*command, "stop"], check=True, capture_output=True, cwd="/", timeout=60)
     assert first.process.wait(60) == 0
     assert "stopped on an operator's command while it was starting" in log_of(first)
