@@ -35,6 +35,7 @@ from ...actors.membership.contract import (
 from ...actors.metadata.state.commands import AddNode, ChangeNodes, RemoveNode
 from ...actors.node.context import NodeContext
 from ...actors.node.contract import ToNode, to_node
+from ...amqp.errors import AmqpError
 from ...definitions.errors import DefinitionError
 from ...definitions.records import Node
 from ...runtime.address import node_of, system_of
@@ -396,7 +397,7 @@ class Members(Process):
         """Have this command applied. Raises MembershipError if it is refused or cannot be agreed on."""
         try:
             await self.ask(self.metadata, to_cluster_metadata.change_definitions(command), ADMIT_SECONDS)
-        except DefinitionError as error:
+        except (DefinitionError, AmqpError) as error:
             raise MembershipError(str(error)) from None
         except ProcessDown:
             raise MembershipError(f"{self.name} is ending") from None
@@ -581,7 +582,7 @@ class Members(Process):
         for node in up:
             log.info("%s is up", node.name)
         self.is_judging = True
-        self.spawn(self._declare(ChangeNodes(judgement.down, up)))
+        self.spawn(self._declare(ChangeNodes(judgement.down, up, self.term)))
 
     def _as_up(self, node: Node, incarnation: str) -> Node:
         facts = self.linked.get(node.name, {})

@@ -76,6 +76,7 @@ class ReplicatedState:
                 continue
             try:
                 self._check_run(proposer, command)
+                _check_verdict(entry, command)
                 applied = apply(self._state, command)
             except (AmqpError, DefinitionError) as error:
                 self._report(proposer, serial, entry.index, command, Outcome(None, error.with_traceback(None)))
@@ -135,6 +136,14 @@ class ReplicatedState:
         applied = replace_state(self._state, new)
         self.load(tables[TABLE])
         return applied
+
+
+def _check_verdict(entry: Entry, command: Command) -> None:
+    """Refuse what an earlier leader has decided about who runs. The entry has the term of the one that appended it."""
+    if isinstance(command, ChangeNodes) and command.term not in (0, entry.term):
+        raise DefinitionError(
+            "unavailable", f"this was decided by the leader of term {command.term}, and another one leads now"
+        )
 
 
 def pack_rows(rows: Iterable[Change]) -> bytes:

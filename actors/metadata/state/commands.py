@@ -192,6 +192,9 @@ DefinitionCommand = PutRecords | ChangeUser | RemoveRecords
 NodeCommand = AddNode | RemoveNode | ChangeNodes
 
 Command = (
+    #: The term of the leader that has decided this; 0 if nobody did. The log refuses it in another term, because a
+    #: leader that was replaced knows nobody who runs: its command may arrive long afterwards, when all links are back.
+    term: int = 0
     CreateVhost
     | DeleteVhost
     | DeclareExchange
