@@ -7,12 +7,14 @@ from typing import Any
 
 import click
 
+from ..actors.node.operations import columns as known
 from .check_commands import alarm_lines, listener_line
 from .failure import EX_UNAVAILABLE, CommandFailure
 from .node_client import full_name
 from .node_command import BadArguments, Call, node_command
 
 SECTION = "Cluster"
+FEATURES = "Feature flags"
 
 YES = click.option("--yes", is_flag=True, help="Do not ask at a terminal.")
 
@@ -24,9 +26,10 @@ def cluster_status(call: Call) -> None:
     asked, membership, nodes = call.node_name, answer["membership"], answer["nodes"]
     own = nodes.get(asked) or next(iter(nodes.values()))
     if call.is_machine:
-        call.facts(_facts(own, membership, nodes))
+        call.facts({**_facts(own, membership, nodes), "feature_flags": answer["feature_flags"]})
         return
-    for title, lines in _sections(own, membership, nodes):
+    flags = [f"Flag: {flag['name']}, state: {flag['state']}" for flag in answer["feature_flags"]]
+    for title, lines in [*_sections(own, membership, nodes), ("Feature flags", flags)]:
         click.secho(title, bold=True)
         click.echo()
         for line in lines or ["(none)"]:
@@ -93,7 +96,6 @@ def _sections(
                 for one in facts["listeners"]
             ],
         ),
-        ("Feature flags", []),
     ]
 
 
@@ -156,7 +158,6 @@ def _facts(own: dict[str, Any], membership: dict[str, Any] | None, nodes: dict[s
             for node, facts in nodes.items()
         },
         "maintenance_status": _maintenance(own, membership),
-        "feature_flags": [],
         "metadata": membership,
     }
 
@@ -262,6 +263,25 @@ def forget_cluster_node(call: Call, member: str, accept_loss: bool) -> None:
     call.done()
 
 
+@node_command(FEATURES, timeout=60.0)
+@click.argument("column", nargs=-1)
+def list_feature_flags(call: Call, column: tuple[str, ...]) -> None:
+    """List the feature flags. Each COLUMN is name, state, stability, provided_by, desc or doc_url."""
+    chosen = known.FEATURE_FLAGS.chosen([name for word in column for name in word.split(",") if name])
+    call.banner("Listing feature flags ...")
+    call.list(chosen, call.node.rows("list_feature_flags", columns=list(chosen)))
+
+
+@node_command(FEATURES)
+@click.argument("feature_flag")
+def enable_feature_flag(call: Call, feature_flag: str) -> None:
+    """Enable FEATURE_FLAG, or all, in the whole cluster for ever. Do so when all nodes run a version that knows it."""
+    what = "all feature flags" if feature_flag == "all" else f'feature flag "{feature_flag}"'
+    call.banner(f"Enabling {what} ...")
+    call.ask("enable_feature_flag", name=feature_flag)
+    call.done()
+
+
 COMMANDS = (
     cluster_status,
     await_online_nodes,
@@ -272,4 +292,6 @@ COMMANDS = (
     force_reset,
     update_cluster_nodes,
     rename_cluster_node,
+    list_feature_flags,
+    enable_feature_flag,
 )

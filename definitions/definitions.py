@@ -14,6 +14,7 @@ from .limits import VHOST_LIMITS, vhost_limits
 from .policies import VhostPolicies
 from .records import (
     TABLES,
+    EnabledFeature,
     GlobalParameter,
     Node,
     Parameter,
@@ -44,6 +45,7 @@ class Definitions:
         "global_parameters",
         "policies",
         "nodes",
+        "features",
         "_of_vhost",
         "_with_policies",
         "_limits",
@@ -59,6 +61,7 @@ class Definitions:
         self.global_parameters: dict[RecordKey, GlobalParameter] = {}
         self.policies: dict[RecordKey, Policy] = {}
         self.nodes: dict[RecordKey, Node] = {}
+        self.features: dict[RecordKey, EnabledFeature] = {}
         self.tables: dict[str, dict[RecordKey, Record]] = {name: getattr(self, name) for name in TABLES}
         #: The virtual hosts that have policies, and these as they are asked for. Names of other virtual hosts are not
         #: kept: they would be left behind by virtual hosts that are deleted.
@@ -75,6 +78,10 @@ class Definitions:
     def node(self, name: str) -> Node | None:
         """A member of the cluster."""
         return self.nodes.get((name,))
+
+    def enabled_features(self) -> frozenset[str]:
+        """The names of the features that are enabled in the whole cluster."""
+        return frozenset(name for (name,) in self.features)
 
     def permission(self, user: str, vhost: str) -> Permission | None:
         """What the user may do in the virtual host; None if he may not open it."""

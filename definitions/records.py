@@ -9,7 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 #: The tables of records and of their keys.
-TABLES = ("vhosts", "users", "permissions", "topic_permissions", "parameters", "global_parameters", "policies", "nodes")
+TABLES = (
+    "vhosts",
+    "users",
+    "permissions",
+    "topic_permissions",
+    "parameters",
+    "global_parameters",
+    "policies",
+    "nodes",
+    "features",
+)
 
 RecordKey = tuple[str, ...]
 
@@ -163,4 +173,19 @@ class Node:
         return (self.name,)
 
 
-Record = VhostProperties | User | Permission | TopicPermission | Parameter | GlobalParameter | Policy | Node
+@dataclass(frozen=True, slots=True)
+class EnabledFeature:
+    """A feature that is enabled in the whole cluster (`features`)."""
+
+    name: str
+
+    table = "features"
+
+    @property
+    def key(self) -> RecordKey:
+        return (self.name,)
+
+
+Record = (
+    VhostProperties | User | Permission | TopicPermission | Parameter | GlobalParameter | Policy | Node | EnabledFeature
+)

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...definitions.features import FEATURES
+from ...definitions.records import EnabledFeature
 from ...routing.rows import QueueRow, QueueState
 from ...routing.table import RoutingTable
 from ...routing.vhost_rows import DEFAULT_EXCHANGES, VhostRows
@@ -22,6 +24,8 @@ from ...runtime.contract import Address
 from ...runtime.errors import ProcessDown, ProcessError
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import DataDir
+from ...version import __version__
+from ..disk.errors import StorageError
 from ..node.contract import to_node, to_queue_supervisor
 from .changing import Changing
 from .live_policies import LivePolicies
@@ -70,6 +74,8 @@ class Recovery:
         routing, vhosts = self._routing, self._state.vhosts
         self.is_reading = True
         found = await stored.open(directory)
+        if directory is not None:
+            _check_features(directory.path, found)
         if not any(record.table == "nodes" for record in found.records):
             # The node that reads a queue's files is its home, whatever it was called when it wrote them.
             found.queues = [replace(row, node=self._node_name, replicas=(self._node_name,)) for row in found.queues]
@@ -186,6 +192,18 @@ class Recovery:
         routing.set_down(name, False)
         self._finish(name)
         log.info("vhost '%s' is up again, with %d queues", name, len(rows))
+
+
+def _check_features(path: str, found: StoredRows) -> None:
+    """Raise StorageError if the metadata may be of a form that this version does not know (CL-26)."""
+    missing = [
+        record.name for record in found.records if isinstance(record, EnabledFeature) and record.name not in FEATURES
+    ]
+    if missing:
+        raise StorageError(
+            f"the metadata in '{path}' needs features that warren {__version__} does not have: {', '.join(missing)}. "
+            "They were enabled by a newer version; start that one"
+        )
 
 
 def fill(state: State, found: StoredRows) -> None:

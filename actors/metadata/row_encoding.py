@@ -30,6 +30,7 @@ from ...amqp.errors import AmqpError
 from ...amqp.fields import FieldError, Table, decode_table_at, encode_table
 from ...definitions.changes import RecordPut, RecordRemoved
 from ...definitions.records import (
+    EnabledFeature,
     GlobalParameter,
     Node,
     Parameter,
@@ -53,6 +54,7 @@ from .state.commands import (
     DeleteExchange,
     DeleteQueue,
     DeleteVhost,
+    EnableFeatures,
     PutRecords,
     RemoveRecords,
     Unbind,
@@ -153,6 +155,8 @@ def named_rows(command: Command) -> Iterable[RowKey]:
         return [(record.table, record.key) for record in command.records]
     if isinstance(command, ChangeUser):
         return [("users", (command.name,))]
+    if isinstance(command, EnableFeatures):
+        return [("features", (name,)) for name in command.names]
     if isinstance(command, RemoveRecords):
         return command.keys
     return [("vhosts", (command.name,))] if isinstance(command, DeleteVhost) else ()
@@ -245,6 +249,7 @@ _RECORD_TYPES: dict[str, type[Record]] = {
     "global_parameters": GlobalParameter,
     "policies": Policy,
     "nodes": Node,
+    "features": EnabledFeature,
 }
 
 

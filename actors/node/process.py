@@ -26,6 +26,7 @@ from thespian.actors import ActorAddress
 
 from ...amqp.constants import CONNECTION_FORCED
 from ...amqp.errors import AmqpError
+from ...definitions.features import FEATURES
 from ...definitions.json_text import json_text
 from ...definitions.passwords import SALT_BYTES
 from ...definitions.records import GlobalParameter, Permission, Record
@@ -62,7 +63,7 @@ from ..membership.contract import StoppedWaiting, ToMembership, to_membership
 from ..metadata.contract import ToMetadata, to_metadata
 from ..metadata.info_items import ConsumerNames, InfoItems, logical_consumers, queue_items, with_shard_items
 from ..metadata.process import Metadata
-from ..metadata.state.commands import PutRecords
+from ..metadata.state.commands import EnableFeatures, PutRecords
 from ..queue.contract import to_queue
 from ..queue.policed_settings import policed_settings
 from ..resources.alarms import Alarms
@@ -261,6 +262,8 @@ class NodeSupervisor(Process):
                 except SettingsError as error:
                     raise NodeError(str(error)) from None
             vhosts = list(self.routing.vhosts())
+            features = EnableFeatures(tuple(FEATURES))
+            await self.ask(self.metadata, to_metadata.change_definitions(features))
         if records or definitions.user(settings.default_user) is not None:
             records += [Permission(settings.default_user, vhost, ".*", ".*", ".*") for vhost in vhosts]
         if records:

@@ -10,9 +10,6 @@ from .frames import FrameError
 #: The protocol versions that this build speaks: the oldest and the newest.
 VERSIONS = (1, 1)
 
-#: What this build can do. A feature is used once it is enabled in the whole cluster.
-FEATURES: frozenset[str] = frozenset()
-
 #: Codes of refusals.
 NOT_SUPPORTED, NO_PERMISSION, MALFORMED, CONFLICT, BAD_SECRET = 3, 16, 1004, 1005, 1007
 
@@ -48,7 +45,7 @@ class Identity(NamedTuple):
     incarnation: str
     cluster_id: str | None = None
     versions: tuple[int, int] = VERSIONS
-    features: frozenset[str] = FEATURES
+    features: frozenset[str] = frozenset()
     facts: Facts = {}
     membership: Membership = Membership()
 

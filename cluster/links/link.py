@@ -378,7 +378,7 @@ class Link(Process):
 
     def _up_message(self, session: Session) -> Any:
         peer = session.peer
-        facts: Facts = {**peer.facts, "cluster_id": peer.cluster_id}
+        facts: Facts = {**peer.facts, "cluster_id": peer.cluster_id, "features": sorted(peer.features)}
         return to_link_watcher.link_up(peer.node, peer.incarnation, peer.node_id, facts)
 
     def _end_session(self, reason: str) -> None:

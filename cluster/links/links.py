@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import ActorAddress
 
 from ...cluster_settings import DEFAULT_CLUSTER_PORT
+from ...definitions.features import FEATURES
 from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitReason
@@ -85,7 +86,7 @@ class Links(Process):
 
     async def on_start(self, sender: Sender, context: NodeContext, node_id: str, incarnation: str) -> tuple[str, int]:
         settings = context.settings
-        self.own = Identity(context.node_name, node_id, incarnation)
+        self.own = Identity(context.node_name, node_id, incarnation, features=frozenset(FEATURES))
         self.refusals = Refusals(self.now)
         self.config = await self.run_blocking(LinkConfig.of, settings, self.registry)
         host = settings.host if settings.cluster_host is None else settings.cluster_host

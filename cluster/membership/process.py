@@ -37,6 +37,7 @@ from ...actors.node.context import NodeContext
 from ...actors.node.contract import ToNode, to_node
 from ...amqp.errors import AmqpError
 from ...definitions.errors import DefinitionError
+from ...definitions.features import FEATURES
 from ...definitions.records import Node
 from ...runtime.address import node_of, system_of
 from ...runtime.contract import Address, Sender
@@ -207,6 +208,7 @@ class Members(Process):
             self.settings.cluster_role,
             address=own_address(self.settings, self.name, self.port),
             build=__version__,
+            features=tuple(sorted(FEATURES)),
             incarnation=incarnation,
         )
 
@@ -242,6 +244,7 @@ class Members(Process):
             cluster_id=None if is_stranger else self.identity.cluster or None,
             members={} if is_stranger else {name: node.node_id for name, node in self.nodes.items()},
             replaces=self.replaces_lost,
+            required=self.context.definitions.enabled_features(),
             facts={
                 "address": own_address(self.settings, self.name, self.port),
                 "build": __version__,
@@ -593,6 +596,7 @@ class Members(Process):
             incarnation=incarnation,
             address=str(facts.get("address") or node.address),
             build=str(facts.get("build") or node.build),
+            features=tuple(facts["features"]) if facts else node.features,
         )
 
     async def _declare(self, command: ChangeNodes) -> None:

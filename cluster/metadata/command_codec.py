@@ -53,6 +53,7 @@ COMMANDS: dict[int, Any] = {
     18: commands.ChangeNodes,
     19: commands.RestartQueue,
     20: CompareDigest,
+    21: commands.EnableFeatures,
 }
 
 #: The extension type of a field table.
@@ -70,6 +71,7 @@ VALUES: dict[int, Any] = {
     9: records.GlobalParameter,
     10: records.Policy,
     11: records.Node,
+    12: records.EnabledFeature,
 }
 
 _NUMBERS = {command: number for number, command in COMMANDS.items()}

@@ -23,7 +23,7 @@ from ...actors.metadata.state.state import State, additions
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
 from ...definitions.errors import DefinitionError
-from ...definitions.records import Node
+from ...definitions.records import EnabledFeature, Node
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import DataDir
 from ...store.data_dir.log_tables import LogStart, LogWrite
@@ -126,13 +126,18 @@ class ConsensusLog:
         await self._catch_up()
 
     async def found(self, node: Node) -> None:
-        """Begin the log with this node as the sole voter. The disk gets the rows that only the memory has."""
+        """Begin the log with this node as the sole voter, and enable its features.
+
+        The disk gets the rows that only the memory has.
+        """
         if self.replication is not None:
             return
         self._held = []
         try:
             await self._local.settled()
             self._state.definitions.put(replace(node, number=node.number or 1))
+            for feature in node.features:
+                self._state.definitions.put(EnabledFeature(feature))
             members = Members((node.name,))
             # The state as it is now is a snapshot, because nobody could get the entries that led to it.
             start = Mark(1, 1, members)

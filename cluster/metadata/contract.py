@@ -50,7 +50,7 @@ class ToConsensusWatcher(Contract):
 
     @message
     def nodes_changed(self) -> None:
-        """From Metadata, when the table of nodes has changed, and at the beginning."""
+        """From Metadata, when the table of nodes or that of features has changed, and at the beginning."""
 
 
 class ToClusterMetadata(ToMetadata, ToLinkWatcher):

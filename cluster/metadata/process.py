@@ -9,7 +9,7 @@ from ...actors.metadata.state.effects import Applied
 from ...actors.node.context import NodeContext
 from ...actors.node.contract import ToNode
 from ...definitions.changes import RecordPut, RecordRemoved
-from ...definitions.records import Node
+from ...definitions.records import EnabledFeature, Node
 from ...runtime.address import system_of
 from ...runtime.contract import Address, Sender
 from ...runtime.exit_reason import ExitReason
@@ -82,7 +82,7 @@ class ClusterMetadata(Metadata):
 
     def _tell_of_nodes(self, applied: Applied) -> None:
         changed = (each for each in applied.changes if isinstance(each, (RecordPut, RecordRemoved)))
-        if any(isinstance(each.record, Node) for each in changed):
+        if any(isinstance(each.record, (Node, EnabledFeature)) for each in changed):
             for watcher in self._watchers.values():
                 self.send(watcher, to_consensus_watcher.nodes_changed())
 

@@ -8,7 +8,8 @@ It alone decides which queues exist (queue-and-store section 11.3). Its tables:
                                                                       msgpack [key, fields]
 
 The second line of this layout is that of the other tables too: users, permissions, topic_permissions, parameters,
-global_parameters, policies, nodes and cluster. The last two have no rows on a node that is alone.
+global_parameters, policies, nodes, cluster and features. The tables nodes and cluster have no rows on a node that is
+alone.
 
 On a node of a cluster the environment also has the log of consensus (`log_tables.py`), and its format is 2: a warren
 that does not know the log must not change the rows without it.
@@ -60,6 +61,7 @@ TABLES = (
     "policies",
     "nodes",
     "cluster",
+    "features",
 )
 #: Bytes of address space at first; they double when they are full. A queue with two bindings takes two kilobytes at
 #: most.

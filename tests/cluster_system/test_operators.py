@@ -11,6 +11,7 @@ import pytest
 
 from warren import Broker
 from warren.cli.main import main
+from warren.definitions.features import FEATURES
 from warren.running_node import BrokerError, StartError
 from warren.tests.cluster_system.nodes import free_ports, wait_for
 
@@ -181,6 +182,30 @@ def test_a_node_joins_a_cluster_by_naming_one_member(brokers, run):
     assert on_first.declare_queue("later", passive=True) == "later"
     for node in NAMES:
         await_members(run, node, NAMES)
+
+
+def test_a_feature_is_enabled_once_all_nodes_have_it_and_then_demanded_of_all(brokers, run, monkeypatch):
+    """CL-26: an upgrade node by node. The nodes of this process have one table of features, as of their start."""
+    first, second, _ = NAMES
+    made = brokers.start(first, second)
+    monkeypatch.setitem(FEATURES, "teleport", "Messages arrive before they are sent")
+    assert rows(run, first, "list_feature_flags")[-1] == {"name": "teleport", "state": "disabled"}
+    made[0].stop()
+    brokers.broker(first, [first, second]).start()
+    code, _, err = run(first, "enable_feature_flag", "teleport")
+    assert code == 69
+    assert f"the feature flag 'teleport' is not supported by {second}. Upgrade these nodes and start them" in err
+    made[1].stop()
+    brokers.broker(second, [first, second]).start()
+    assert run(second, "enable_feature_flag", "all")[0] == 0
+    assert rows(run, first, "list_feature_flags")[-1] == {"name": "teleport", "state": "enabled"}
+    assert "Flag: teleport, state: enabled" in run(first, "cluster_status")[1]
+    assert run(first, "enable_feature_flag", "time_travel")[0] == 64
+
+    monkeypatch.delitem(FEATURES, "teleport")
+    brokers.made[second].stop()
+    with pytest.raises(StartError, match="needs features that warren .* does not have: teleport.* newer version"):
+        brokers.broker(second, [first, second]).start()
 
 
 def test_a_node_that_is_alone_has_no_links(tmp_path, brokers, run):

@@ -159,6 +159,16 @@ class RemoveRecords(NamedTuple):
     by: str = ""
 
 
+class EnableFeatures(NamedTuple):
+    """Enable features in the whole cluster, for ever (CL-26); one that is enabled is success.
+
+    It is refused as long as any member, whether it runs or not, has a version that does not know them.
+    """
+
+    names: tuple[str, ...]
+    by: str = ""
+
+
 class AddNode(NamedTuple):
     """Make this node a member of the cluster, or give a member another role and address (cluster section 2)."""
 
@@ -182,19 +192,19 @@ class ChangeNodes(NamedTuple):
     down: tuple[tuple[str, str], ...] = ()
     #: The nodes that run, with incarnation, address, build and features. An earlier run of theirs has ended.
     up: tuple[Node, ...] = ()
+    #: The term of the leader that has decided this; 0 if nobody did. The log refuses it in another term, because a
+    #: leader that was replaced knows nobody who runs: its command may arrive long afterwards, when all links are back.
+    term: int = 0
 
 
 #: The commands of operators on definitions. They are refused with DefinitionErrors.
-DefinitionCommand = PutRecords | ChangeUser | RemoveRecords
+DefinitionCommand = PutRecords | ChangeUser | RemoveRecords | EnableFeatures
 
 #: The commands about members of the cluster. They are refused with DefinitionErrors, all but these two kinds with
 #: AmqpErrors.
 NodeCommand = AddNode | RemoveNode | ChangeNodes
 
 Command = (
-    #: The term of the leader that has decided this; 0 if nobody did. The log refuses it in another term, because a
-    #: leader that was replaced knows nobody who runs: its command may arrive long afterwards, when all links are back.
-    term: int = 0
     CreateVhost
     | DeleteVhost
     | DeclareExchange

@@ -8,11 +8,12 @@ from dataclasses import replace
 from ....definitions.changes import RecordPut, RecordRemoved
 from ....definitions.definitions import Definitions
 from ....definitions.errors import DefinitionError
+from ....definitions.records import EnabledFeature
 from ....routing.changes import Change as RowChange
 from ....routing.changes import QueuePut
 from ....routing.rows import QueueRow, QueueState
 from ....routing.vhost_rows import VhostRows
-from .commands import AddNode, ChangeNodes, RemoveNode
+from .commands import AddNode, ChangeNodes, EnableFeatures, RemoveNode
 from .effects import Change
 
 
@@ -56,6 +57,20 @@ def _check_may_be_witness(definitions: Definitions, vhosts: Collection[VhostRows
 
 def _has_data_node(definitions: Definitions, without: str) -> bool:
     return any(node.role == "data" and node.name != without for node in definitions.nodes.values())
+
+
+def enable_features(definitions: Definitions, command: EnableFeatures) -> list[RecordPut]:
+    """The records to put. Raises DefinitionError if a member does not know one of the features."""
+    wanted = [name for name in command.names if (name,) not in definitions.features]
+    for name in wanted:
+        without = [node.name for node in definitions.nodes.values() if name not in node.features]
+        if without:
+            raise DefinitionError(
+                "unavailable",
+                f"the feature flag '{name}' is not supported by {', '.join(without)}. Upgrade these nodes and start "
+                "them, or remove them from the cluster",
+            )
+    return [RecordPut(EnabledFeature(name)) for name in wanted]
 
 
 def remove_node(definitions: Definitions, vhosts: Collection[VhostRows], command: RemoveNode) -> list[Change]:

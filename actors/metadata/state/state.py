@@ -33,6 +33,7 @@ from .commands import (
     DeleteExchange,
     DeleteQueue,
     DeleteVhost,
+    EnableFeatures,
     EndConnection,
     PutRecords,
     RemoveNode,
@@ -46,11 +47,14 @@ from .commands import (
 from .definitions import change_user, put_records, remove_all, remove_records
 from .effects import Applied, Change, Effect, StartQueue, StartVhost, StopVhost
 from .exchanges import delete_exchange, new_exchange
-from .nodes import add_node, change_nodes, remove_node
+from .nodes import add_node, change_nodes, enable_features, remove_node
 from .queues import delete_queue, new_queues, restart_queue, set_queue_states
 
 #: Why a command is refused: DefinitionError if it is one of operators on definitions.
 Refusal = AmqpError | DefinitionError
+
+#: The commands that only put rows and records.
+_ADDING = (DeclareQueue, Bind, DeclareExchange, CreateVhost, PutRecords, ChangeUser, AddNode, EnableFeatures)
 
 #: How many connections that ended are remembered, because a declare of theirs may still be on its way.
 ENDED_REMEMBERED = 1_000
@@ -96,7 +100,7 @@ def apply(state: State, command: Command) -> Applied:
     if isinstance(command, DeleteQueue):
         rows = state.vhosts.get(command.vhost)
         return Applied([], []) if rows is None else delete_queue(rows, command)
-    if isinstance(command, (DeclareQueue, Bind, DeclareExchange, CreateVhost, PutRecords, ChangeUser, AddNode)):
+    if isinstance(command, _ADDING):
         return _add(state, command)
     if isinstance(command, Unbind):
         return Applied(unbind(state.rows(command.vhost), command), [])
@@ -149,6 +153,8 @@ def additions(state: State, command: Command) -> list[Change]:
         return [*change_user(state.definitions, command)]
     if isinstance(command, AddNode):
         return [*add_node(state.definitions, state.vhosts.values(), command)]
+    if isinstance(command, EnableFeatures):
+        return [*enable_features(state.definitions, command)]
     return []
 
 

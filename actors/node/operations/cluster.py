@@ -14,6 +14,7 @@ from ...metadata.contract import to_metadata
 from ...metadata.state.commands import RemoveNode
 from ..contract import to_node
 from .columns import LINKS
+from .features import feature_rows
 from .registry import OperationError, Operator, Rows, operation
 from .status import status
 
@@ -42,11 +43,12 @@ async def cluster_status(operator: Operator) -> dict[str, Any]:
     process, members = operator.process, operator.context.members
     own = await status(operator)
     nodes = {operator.context.node_name: own}
+    features = [row for row in feature_rows(operator.context) if row["state"] == "enabled"]
     if members is None:
-        return {"membership": None, "nodes": nodes}
+        return {"membership": None, "nodes": nodes, "feature_flags": features}
     membership = await process.ask(members, to_membership.membership())
     nodes |= await process.ask(members, to_membership.statuses())
-    return {"membership": membership, "nodes": nodes}
+    return {"membership": membership, "nodes": nodes, "feature_flags": features}
 
 
 @operation(while_booting=True)

@@ -90,6 +90,7 @@ LINKS = Columns(
         *("sent_messages", "received_messages", "held"),
     ),
 )
+FEATURE_FLAGS = Columns(("name", "state"), ("stability", "provided_by", "desc", "doc_url"))
 VHOSTS = Columns(("name",), ("description", "tags", "default_queue_type", "tracing", "cluster_state"))
 CHANNELS = Columns(
     ("pid", "user", "consumer_count", "messages_unacknowledged"),

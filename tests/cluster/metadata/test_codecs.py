@@ -22,6 +22,7 @@ from warren.actors.metadata.state.commands import (
     DeleteExchange,
     DeleteQueue,
     DeleteVhost,
+    EnableFeatures,
     EndConnection,
     PutRecords,
     RemoveNode,
@@ -71,7 +72,8 @@ ALL_COMMANDS = st.one_of(
     st.builds(AddNode, NODES),
     st.builds(RemoveNode, st.text()),
     st.builds(CompareDigest, st.integers(0, 2**63), st.binary(max_size=16)),
-    st.builds(ChangeNodes, st.just((("a", "1"),)), st.lists(NODES, max_size=2).map(tuple)),
+    st.builds(ChangeNodes, st.just((("a", "1"),)), st.lists(NODES, max_size=2).map(tuple), st.integers(0, 2**63)),
+    st.builds(EnableFeatures, st.lists(st.text(), max_size=2).map(tuple)),
 )
 
 
@@ -166,7 +168,7 @@ PINNED = [
         RemoveNode("warren@a"),
     ),
     (
-        "93129192a877617272656e4061a13191c7190b99a877617272656e4062a26964a464617461a0a09000c2a132",
+        "94129192a877617272656e4061a13191c7190b99a877617272656e4062a26964a464617461a0a09000c2a13200",
         ChangeNodes((("warren@a", "1"),), (Node("warren@b", "id", incarnation="2"),)),
     ),
     (
@@ -176,6 +178,10 @@ PINNED = [
     (
         "9314cd2710c41000000000000000000000000000000000",
         CompareDigest(10_000, bytes(16)),
+    ),
+    (
+        "931591a874656c65706f7274a4616e6e61",
+        EnableFeatures(("teleport",), "anna"),
     ),
 ]
 

@@ -9,10 +9,11 @@ import pytest
 from warren.actors.disk.errors import StorageError
 from warren.actors.metadata.contract import to_metadata
 from warren.actors.metadata.process import Metadata
-from warren.actors.metadata.state.commands import AddNode, ChangeNodes, RemoveNode
+from warren.actors.metadata.state.commands import AddNode, ChangeNodes, EnableFeatures, RemoveNode
 from warren.amqp.errors import AmqpError
 from warren.cluster.metadata.contract import to_cluster_metadata
 from warren.cluster.metadata.digest import Digests, Diverged
+from warren.definitions.errors import DefinitionError
 from warren.runtime.sim.port import SimPort
 from warren.runtime.sim.world import SimWorld
 from warren.store.data_dir.metadata_store import MetadataStore, MetadataWriteError
@@ -151,6 +152,38 @@ def test_a_run_that_counts_as_down_changes_nothing(group):
     assert late.queues() == {}
     leader.ask(to_metadata.change_definitions(ChangeNodes(up=(late.run_of(),))))
     late.ask(late.declare("q"))
+    group.check_equal()
+
+
+def test_what_a_replaced_leader_has_decided_about_other_nodes_does_not_take_effect_later(group):
+    """CL-53: while it was cut off it heard nobody. Its command is sent to the next leader when the links are back."""
+    cut_off = group.wait_for_leader()
+    others = [member for member in group.members if member is not cut_off]
+    term = cut_off.process.agreed.replication.raft.term
+    cut(group, cut_off.name)
+    down = tuple((member.name, member.incarnation) for member in others)
+    verdict = cut_off.begin(to_metadata.change_definitions(ChangeNodes(down, (), term)))
+    group.until(lambda: group.leader() in others)
+    group.world.mend()
+    group.until(lambda: verdict.is_here)
+    with pytest.raises((DefinitionError, AmqpError)):
+        verdict.value()
+    group.check_equal()
+    assert {node.incarnation for node in cut_off.process.state.definitions.nodes.values()} == {"1"}
+
+
+def test_a_feature_is_enabled_when_all_members_know_it_and_on_all_nodes(group):
+    """CL-26"""
+    first, second, third = group.members
+    enable = to_metadata.change_definitions(EnableFeatures(("teleport",)))
+    for member in (first, second):
+        first.ask(to_metadata.change_definitions(ChangeNodes(up=(replace(member.run_of(), features=("teleport",)),))))
+    with pytest.raises(DefinitionError, match=f"'teleport' is not supported by {third.name}. Upgrade these nodes"):
+        second.ask(enable)
+    first.ask(to_metadata.change_definitions(ChangeNodes(up=(replace(third.run_of(), features=("teleport",)),))))
+    assert second.ask(enable) == 1
+    assert second.ask(enable) == 0
+    assert all("teleport" in member.context.definitions.enabled_features() for member in group.members)
     group.check_equal()
 
 

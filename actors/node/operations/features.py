@@ -1,0 +1,44 @@
+"""Operations on feature flags (CM-148, CM-188)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ....definitions.features import FEATURES
+from ...metadata.state.commands import EnableFeatures
+from ..context import NodeContext
+from .changing import change
+from .columns import FEATURE_FLAGS
+from .registry import OperationError, Operator, Rows, operation
+
+
+@operation()
+async def list_feature_flags(operator: Operator, *, columns: list[str] | None = None) -> AsyncIterator[Rows]:
+    """A row for each feature that this version knows, or that is enabled."""
+    chosen = FEATURE_FLAGS.chosen(columns or [])
+    yield [{name: row[name] for name in chosen} for row in feature_rows(operator.context)]
+
+
+def feature_rows(context: NodeContext) -> list[dict[str, Any]]:
+    """The rows with all columns."""
+    enabled = context.definitions.enabled_features()
+    return [
+        {
+            "name": name,
+            "state": "enabled" if name in enabled else "disabled",
+            "stability": "stable",
+            "provided_by": "warren",
+            "desc": FEATURES.get(name, ""),
+            "doc_url": "",
+        }
+        for name in sorted(enabled | set(FEATURES))
+    ]
+
+
+@operation()
+async def enable_feature_flag(operator: Operator, *, name: str) -> None:
+    """Enable this feature, or `all`, in the whole cluster. It cannot be disabled again."""
+    if name != "all" and name not in FEATURES:
+        raise OperationError("usage", f"This feature flag is not supported by node {operator.context.node_name}")
+    await change(operator, EnableFeatures(tuple(FEATURES) if name == "all" else (name,)))

@@ -1,0 +1,13 @@
+"""Features: what a version of warren can do that an older one cannot, and that all nodes must be able to do (CL-26).
+
+A feature is used once it is enabled in the whole cluster, for ever. A new node has every feature of its version enabled
+from the beginning. After an upgrade of all nodes an operator enables the new ones; until then any node may go back to
+the old version. A node that lacks an enabled feature is refused by the others, and refuses to start.
+"""
+
+from __future__ import annotations
+
+#: The features of this version and what they are, for operators. An entry is never removed.
+FEATURES: dict[str, str] = {
+    "metadata_log": "Nodes agree on the metadata by a log of commands of format 1, over links of version 1",
+}
