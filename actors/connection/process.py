@@ -74,7 +74,7 @@ NEWCOMERS, LEAVERS = "newcomers", "leavers"
 OUTPUT_PAUSE = "output"
 
 #: Bounds on the events of the client that a connection handles in one turn: each run of messages and each group of
-#: acknowledgements counts 1, each other method 16, because it may open a channel. 256 KiB of input may be 13,000 of
+#: acknowledgements counts 1, each other method 16, because it may open a channel. 512 KiB of input may be 26,000 of
 #: them. The rest waits for the next turn.
 EVENTS_PER_TURN = 1024
 METHOD_COUNTS = 16

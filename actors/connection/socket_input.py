@@ -1,6 +1,6 @@
 """`SocketInput`: what a connection reads from its socket, and into what.
 
-The socket is read in pieces of up to 256 KiB, whose size `ReadSize` decides. A large body is read straight into its
+The socket is read in pieces of up to 512 KiB, whose size `ReadSize` decides. A large body is read straight into its
 place in the reader's `LargeContent`, so that no byte of it is copied.
 """
 
@@ -12,11 +12,12 @@ from ...amqp.parser.large_content import LargeContent
 from ...amqp.parser.reader import FrameReader
 from ..resources.received_bytes import ReceivedBytes
 from .output import Transport
-from .read_size import READ_MAX, READ_MIN, ReadSize
+from .read_size import READ_MIN, ReadSize
 
-#: Bytes to read behind a content of more than READ_MAX. They hold what comes before the next body, and little of that
-#: body itself, which would have to be copied to its place.
+#: Bytes to read behind a content of more than `LARGE_FROM` bytes. They hold what comes before the next body, and little
+#: of that body itself, which would have to be copied to its place. Smaller contents are read several at a time.
 BETWEEN_LARGE = 4096
+LARGE_FROM = 256 * 1024
 
 #: Why the input has ended, for the log, where the client closed it in order.
 CLOSED_BY_CLIENT = "the client closed the TCP connection"
@@ -92,7 +93,7 @@ class SocketInput:
             return False
         if large.filled == large.size:
             # An end of the input is left to the next read, because the content has not been handled yet.
-            size = BETWEEN_LARGE if large.size > READ_MAX else self._read_size.size
+            size = BETWEEN_LARGE if large.size > LARGE_FROM else self._read_size.size
             has_come = self._read_piece(size, may_end=False)
             self._is_between_large = size == BETWEEN_LARGE and not has_come
         return True
