@@ -47,6 +47,15 @@ def clean_environment():
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV", "PIP_"))}
 
 
+def new_environment(folder, *packages):
+    """Install into a new environment in `folder`, with the pip of the tests: a pip in each would take seconds more."""
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    python = folder / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
+    run(*pip, "install", "--quiet", "--no-compile", *packages, env=clean_environment(), cwd=folder)
+    return python
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     folder = tmp_path_factory.mktemp("source") / "build.42"
@@ -76,29 +85,14 @@ def test_the_wheel_contains_the_package_and_nothing_else(wheel):
 
 def test_an_installed_wheel_starts_a_broker_that_answers(wheel, tmp_path):
     """The environment has the packages of install_requires and no extras."""
-    run(sys.executable, "-m", "venv", tmp_path / "env")
-    bin_folder = tmp_path / "env" / "bin"
-    run(bin_folder / "pip", "install", "--quiet", "--disable-pip-version-check", wheel, env=clean_environment())
-    assert run(bin_folder / "python", "-c", HANDSHAKE, cwd=tmp_path, env=clean_environment()).strip() == "answered"
-    assert run(bin_folder / "warren", "--version", cwd=tmp_path, env=clean_environment()).strip() in wheel.name
+    python = new_environment(tmp_path / "env", wheel)
+    assert run(python, "-c", HANDSHAKE, cwd=tmp_path, env=clean_environment()).strip() == "answered"
+    assert run(python.with_name("warren"), "--version", cwd=tmp_path, env=clean_environment()).strip() in wheel.name
 
 
 def test_an_editable_install_of_a_clone_with_any_name(source, tmp_path):
     """The installed package is the clone itself, with its folders at every depth."""
-    run(sys.executable, "-m", "venv", tmp_path / "env")
-    python = tmp_path / "env" / "bin" / "python"
-    run(
-        python,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-        "-e",
-        source,
-        env=clean_environment(),
-    )
+    python = new_environment(tmp_path / "env", "--no-deps", "-e", source)
     found = run(
         python,
         "-c",
