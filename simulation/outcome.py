@@ -12,7 +12,7 @@ P = TypeVar("P", bound="Shrinkable")
 
 
 class Shrinkable(Protocol):
-    """A plan that can be shrunk."""
+    """A plan that can be shrunk. Its text, `str(plan)`, describes it completely."""
 
     @property
     def actions(self) -> tuple[Action, ...]:

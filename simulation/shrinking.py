@@ -3,7 +3,7 @@
 Actions of the plan are left out, many at a time and then one by one, and the values of the rest are made plainer. Each
 shorter plan is tried in the plainest order first, then in the orders of a few seeds: the order need not stay the same,
 since a plan that fails in any order shows the fault. Two failures count as the same if their texts agree without
-numbers and names.
+numbers and names. A plan that did not fail in an order is not run in that order again.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class _Shrinking(Generic[P]):
         self._kind = kind_of(failed.failure)
         self._left = attempts
         self._run = run
+        #: The texts of the plans, each with its order (a seed, or None for the plainest), that did not fail so.
+        self._futile: set[tuple[str, int | None]] = set()
 
     def best(self) -> Outcome[P]:
         self._try(self._best.plan)  # the same plan in a plainer order
@@ -62,7 +64,10 @@ class _Shrinking(Generic[P]):
     def _try(self, plan: P) -> bool:
         """Whether that plan fails in the same way in some order. If so it becomes the best one."""
         seeds = [self._best.seed] if self._best.seed is not None else []
+        text = str(plan)
         for seed in [None, *seeds, *range(ORDERS)]:
+            if (text, seed) in self._futile:
+                continue
             if self._left <= 0:
                 return False
             self._left -= 1
@@ -70,6 +75,7 @@ class _Shrinking(Generic[P]):
             if kind_of(outcome.failure) == self._kind:
                 self._best = outcome
                 return True
+            self._futile.add((text, seed))
         return False
 
     def _leave_out(self) -> bool:
