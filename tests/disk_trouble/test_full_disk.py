@@ -29,6 +29,15 @@ Settings = partial(Settings, disk_free_limit=0)
 """
 
 
+#: Python code that sets a limit for the free space, and has the disk monitor look again soon where it is below.
+LOOKS_OFTEN = """
+from functools import partial
+from warren.actors.resources import disk_monitor
+Settings = partial(Settings, disk_free_limit=8_000_000)
+disk_monitor.MAX_INTERVAL = 200
+"""
+
+
 #: Python code that lets the broker keep no reserve for a start on a full disk.
 HAS_NO_RESERVE = """
 from dataclasses import replace
@@ -212,8 +221,7 @@ def test_a_broker_without_a_reserve_does_not_start_on_a_full_disk(small_disk, tm
 def test_the_disk_free_limit_blocks_publishers_before_the_disk_is_full(small_disk, tmp_path):
     """The disk monitor blocks publishers below the limit and unblocks them above it."""
     filler = small_disk / "filler"
-    limit = "from functools import partial; Settings = partial(Settings, disk_free_limit=8_000_000)"
-    with TorturedBroker(small_disk / "data", tmp_path / "broker.log", fault=limit) as broker:
+    with TorturedBroker(small_disk / "data", tmp_path / "broker.log", fault=LOOKS_OFTEN) as broker:
         client = started(broker)
         publisher = Publisher(client, "q")
         filler.write_bytes(bytes(12 * MIB))
