@@ -24,6 +24,7 @@ import logging
 import threading
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any, Literal, Unpack
 from urllib.parse import quote
 
@@ -31,7 +32,7 @@ from .actors.node.contract import to_node
 from .actors.node.extensions import Extensions
 from .listings import BrokerStats, LongTurn
 from .messaging import Messaging
-from .running_node import BrokerError, RunningNode, StartError, StartInterrupted
+from .running_node import BrokerError, RunningNode, StartError, StartInterrupted, begin
 from .settings import NodeKeywords, Settings
 
 log = logging.getLogger("warren.node")
@@ -80,7 +81,7 @@ class Broker(Messaging):
         """
         with self._changing:
             if self._running is None:
-                self._running = RunningNode(self.settings, extensions=self._extensions)
+                self._running = begin(partial(RunningNode, self.settings, extensions=self._extensions))
                 self._is_wanted = True
                 if self.settings.cluster_port is not None:
                     name = f"{self.settings.node_name} begins anew"
@@ -98,7 +99,7 @@ class Broker(Messaging):
                 node.stop("the cluster has declared this node down")
                 self._running = None
                 try:
-                    node = RunningNode(settings, extensions=self._extensions, on_begin=self._begins)
+                    node = begin(partial(RunningNode, settings, extensions=self._extensions, on_begin=self._begins))
                 except (StartError, StartInterrupted, RuntimeError) as error:
                     # A system that is abandoned while it is being made raises RuntimeError.
                     if self._is_wanted:

@@ -20,7 +20,7 @@ from .actors.connection.tls_context import TlsError
 from .actors.control.listener import ControlError
 from .actors.disk.errors import StorageError
 from .actors.membership.clustering import Clustering
-from .actors.membership.contract import AppStopped, MembershipError, StoppedWaiting
+from .actors.membership.contract import AppStopped, CountsAsDown, MembershipError, StoppedWaiting
 from .actors.node.contract import ToNode, to_node
 from .actors.node.extensions import NO_EXTENSIONS, Extensions
 from .actors.node.operations.registry import OperationError
@@ -53,6 +53,9 @@ STORE_SECONDS = 60.0
 #: Random bytes that tell the runs of a node apart.
 INCARNATION_BYTES = 8
 
+#: Runs of a node that may be lost one after the other while they start, before the start fails.
+LOST_RUNS_MAX = 10
+
 #: Seconds between two checks of `wait_idle` while the node is busy.
 IDLE_CHECK_INTERVAL = 0.002
 
@@ -68,6 +71,10 @@ class BrokerError(Exception):
         self.code = code
         self.name = name
         self.text = text
+
+
+class _DeclaredDown(BrokerError):
+    """The broker refused a call because its cluster has declared this run of the node down."""
 
 
 class StartError(Exception):
@@ -88,6 +95,10 @@ class DataDirUnusable(StartError):
 
 class ClusterUnreachable(StartError):
     """The broker cannot become a member of its cluster, or waited too long for the other members."""
+
+
+class RunLost(StartError):
+    """The cluster has declared this run of the node down while it was starting; another run may succeed."""
 
 
 class StartInterrupted(Exception):
@@ -200,6 +211,9 @@ class RunningNode:
         except MembershipError as error:
             self._end()
             raise ClusterUnreachable(str(error)) from None
+        except _DeclaredDown as error:
+            self._end()
+            raise RunLost(str(error)) from None
         except (ControlError, TlsError, BrokerError) as error:
             self._end()
             raise StartError(str(error)) from None
@@ -352,7 +366,8 @@ class RunningNode:
         try:
             return self._client.ask(address, request, timeout)
         except AmqpError as error:
-            raise BrokerError(error.code, error.name, error.text) from None
+            refused = _DeclaredDown if isinstance(error, CountsAsDown) else BrokerError
+            raise refused(error.code, error.name, error.text) from None
         except (NodeError, OperationError) as error:
             raise BrokerError(530, "NOT_ALLOWED", str(error)) from None
         except ProcessDown as error:
@@ -397,3 +412,17 @@ def wait_until_idle(busy_with: Callable[[], str], timeout: float) -> None:
             raise TimeoutError(f"the broker is not idle after {timeout} s: {busy}")
         if busy:
             time.sleep(IDLE_CHECK_INTERVAL)
+
+
+def begin(start: Callable[[], RunningNode]) -> RunningNode:
+    """What `start` returns, a new `RunningNode`.
+
+    A node that stands still while it starts, because its machine is busy, may be declared down by its cluster. Then
+    `start` is called again, for another run, and nobody needs to do anything (CL-55).
+    """
+    for _ in range(LOST_RUNS_MAX - 1):
+        try:
+            return start()
+        except RunLost as error:
+            log.warning("%s. It starts again", error)
+    return start()

@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FrameType
 from typing import cast
 
@@ -22,7 +23,7 @@ from .actors.node.app import BEGIN_ANEW, BEGIN_STOPPED
 from .actors.resources.contract import MemoryStatus
 from .heap import keep_freed_heap
 from .limits import shown_size
-from .running_node import AppWasStopped, RunningNode, StartError, StartInterrupted
+from .running_node import AppWasStopped, RunningNode, StartError, StartInterrupted, begin
 from .runtime.errors import ProcessDown
 from .runtime.log_file import LogFile, Period, reopen_log_files
 from .runtime.log_format import JsonFormatter, LineFormatter
@@ -91,14 +92,17 @@ def _serve_once(
     gc.collect()
     gc.disable()
     try:
-        node = RunningNode(
-            settings,
-            thread=False,
-            progress=progress,
-            on_begin=signals.watch,
-            limits=limits,
-            is_founder=is_founder,
-            app_stopped=app_stopped,
+        node = begin(
+            partial(
+                RunningNode,
+                settings,
+                thread=False,
+                progress=progress,
+                on_begin=signals.watch,
+                limits=limits,
+                is_founder=is_founder,
+                app_stopped=app_stopped,
+            )
         )
     except AppWasStopped:
         return True

@@ -8,6 +8,9 @@ import threading
 import pytest
 
 from warren import Broker, BrokerError, Cluster
+from warren.actors.membership.contract import CountsAsDown
+from warren.actors.metadata.state.commands import CreateVhost
+from warren.cluster.metadata.replicated_state import ReplicatedState
 from warren.tests.behaviour.wire import Client, Refused
 
 pytestmark = pytest.mark.timeout(240)
@@ -94,3 +97,19 @@ def test_a_node_that_is_not_there_is_named():
         Cluster(0)
     with pytest.raises(RuntimeError, match="no node of the cluster is running"):
         Cluster(2).declare_queue("q")
+
+
+def test_a_node_that_is_declared_down_while_it_starts_starts_again(monkeypatch, caplog):
+    """CL-55: a machine that stands still for seconds does not make the start of its node fail."""
+    check, refused = ReplicatedState._check_run, []
+
+    def refuse_once(state, proposer, command):
+        if not refused and isinstance(command, CreateVhost):
+            refused.append(proposer)
+            raise CountsAsDown(541, f"{proposer[0]} counts as down in its cluster")
+        check(state, proposer, command)
+
+    monkeypatch.setattr(ReplicatedState, "_check_run", refuse_once)
+    with Cluster(1) as cluster:
+        assert cluster.broker(0).declare_queue("orders") == "orders"
+    assert refused and "counts as down in its cluster. It starts again" in caplog.text

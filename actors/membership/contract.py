@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from ...amqp.errors import AmqpError
 from ...runtime.contract import Contract, message
 from ...runtime.errors import ProcessError
 
@@ -29,6 +30,10 @@ class StoppedWaiting(MembershipError):
 
 class AppStopped(StoppedWaiting):
     """The run has ended before its app had started, and another one is to begin whose app is stopped."""
+
+
+class CountsAsDown(AmqpError):
+    """A command of a run of a node that its cluster has declared down: only another run of it may change anything."""
 
 
 class MemberItems(TypedDict):

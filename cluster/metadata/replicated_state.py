@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgpack  # type: ignore[import-untyped]
 
+from ...actors.membership.contract import CountsAsDown
 from ...actors.metadata.log import Outcome
 from ...actors.metadata.recovery import fill
 from ...actors.metadata.row_encoding import all_rows, stored_change, stored_rows
@@ -93,7 +94,7 @@ class ReplicatedState:
     def _check_run(self, proposer: Proposer, command: Command) -> None:
         """Refuse a command of a run that counts as down: what goes with that run is removed already, and would stay."""
         if not isinstance(command, (AddNode, ChangeNodes)) and not self._is_up(proposer):
-            raise AmqpError(
+            raise CountsAsDown(
                 INTERNAL_ERROR,
                 f"{proposer[0]} counts as down in its cluster, and must start again before it changes anything",
             )
