@@ -27,6 +27,11 @@ FIRST_USER = {
 }
 
 
+#: The environment variables that say where a node is, for this command and for all that ask the node, and the settings
+#: they set.
+PLACE = {"WARREN_DATA_DIR": "data_dir", "WARREN_NODENAME": "node_name"}
+
+
 @click.command()
 @click.option("--port", type=int, help=f"TCP port to listen on; 0 chooses a free one.  [default: {DEFAULT_PORT}]")
 @click.option("--host", help="Address to listen on; 0.0.0.0 means all addresses of this machine.  [default: 127.0.0.1]")
@@ -98,7 +103,8 @@ def start(
     example, because the port is taken), 78 if settings are wrong or the data directory cannot be used.
 
     The first user of a new node is named by the environment variable WARREN_DEFAULT_USER, his password by
-    WARREN_DEFAULT_PASS or by a file that WARREN_DEFAULT_PASS_FILE names.
+    WARREN_DEFAULT_PASS or by a file that WARREN_DEFAULT_PASS_FILE names. WARREN_DATA_DIR and WARREN_NODENAME stand for
+    --data-dir and --node, here as in all other commands, if neither an option nor the config file has these.
     """
     if in_memory and data_dir is not None:
         raise click.UsageError("--in-memory and --data-dir contradict each other; use only one of them")
@@ -121,6 +127,10 @@ def start(
         raise click.UsageError("WARREN_DEFAULT_PASS and WARREN_DEFAULT_PASS_FILE contradict each other; set only one")
     try:
         settings = Settings.from_toml(config, **options) if config else Settings.of(**options)
+        place = _place(config, options)
+        if place:
+            options |= place
+            settings = Settings.from_toml(config, **options) if config else Settings.of(**options)
         if "data_dir" not in options and not _names(config, "data_dir"):
             options["data_dir"] = settings_dir = str(default_data_dir(settings.node_name, WAY_OUT))
         else:
@@ -161,6 +171,14 @@ def start(
 def _control_dir(node_name: str, data_dir: str) -> str:
     """Where commands reach this node."""
     return os.path.join(data_dir, "control") if data_dir else memory_place(node_name, os.getpid())
+
+
+def _place(config: str | None, options: dict[str, Any]) -> dict[str, str]:
+    """Where the node is by the environment, as far as neither options nor the file with settings say it."""
+    found = {name: os.environ.get(variable, "") for variable, name in PLACE.items()}
+    if found["node_name"]:
+        found["node_name"] = full_name(found["node_name"])
+    return {name: value for name, value in found.items() if value and name not in options and not _names(config, name)}
 
 
 def _names(config: str | None, key: str) -> bool:

@@ -386,3 +386,17 @@ def test_settings_of_the_file_take_effect(tmp_path):
         tuned = connection._impl.params
         assert (tuned.frame_max, tuned.heartbeat) == (8192, 7)
         connection.close()
+
+
+def test_the_environment_says_where_the_node_is(monkeypatch, tmp_path):
+    """The node starts where all other commands look for it. What the file with settings says comes first."""
+    monkeypatch.setenv("WARREN_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("WARREN_NODENAME", "hare")
+    with started():
+        status = warren("status")
+        assert f"Node data directory: {tmp_path}/data\n" in status.stdout, status.stderr
+        assert "Node name: hare@" in status.stdout
+    config = tmp_path / "warren.toml"
+    config.write_text(f'data_dir = "{tmp_path}/other"\n')
+    with started("--config", str(config)):
+        assert "Node name: hare@" in warren("status", "--data-dir", f"{tmp_path}/other").stdout
