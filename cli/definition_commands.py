@@ -48,14 +48,19 @@ def export_definitions(call: Call, path: str, format: str) -> None:
 def import_definitions(call: Call, path: str | None, format: str, dry_run: bool) -> None:
     """Create what the JSON file PATH has, as export_definitions or RabbitMQ wrote it; without PATH standard input.
 
-    The whole file is checked first. If there are errors, all of them are listed and nothing is changed.
+    The whole file is checked first. If there are errors, all of them are listed and nothing is changed. A binding
+    whose exchange or queue exists neither in the file nor in the node is left out, with a warning: RabbitMQ exports the
+    bindings of exclusive queues and internal exchanges without these.
     """
     if path not in (None, "-"):
         call.banner(f'Importing definitions in JSON from a file at "{path}" ...')
     document = _read(path)
     counts = call.ask("import_definitions", document=document, only_check=dry_run)
+    left_out = counts.pop("left_out")
+    for line in left_out:
+        click.echo(f"Warning: left out is {line}", err=True)
     if call.is_machine:
-        call.done(**counts)
+        call.done(**counts, **({"left_out": len(left_out)} if left_out else {}))
         return
     found = ", ".join(f"{count} {section.replace('_', ' ')}" for section, count in counts.items() if count)
     call.remark(f"{'Checked' if dry_run else 'Imported'}: {found or 'nothing'}.")

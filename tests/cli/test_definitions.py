@@ -117,7 +117,7 @@ WRONG = {
     ],
     "bindings": [
         {"vhost": "/", "source": "amq.direct", "destination": "good", "destination_type": "queue"},
-        {"vhost": "/", "source": "amq.direct", "destination": "nowhere", "destination_type": "queue"},
+        {"vhost": "/", "source": "amq.direct", "destination": "good", "destination_type": "nix"},
     ],
 }
 
@@ -141,6 +141,27 @@ def test_all_errors_are_listed_and_nothing_is_changed(broker, run):
         assert f"\n{place}: " in err, place
     assert len(err.splitlines()) == 2 + 14
     assert exported(run) == before
+
+
+def test_bindings_of_what_rabbitmq_does_not_export_are_left_out(broker, run):
+    """Its files have the bindings of exclusive queues and of internal exchanges, but not these, and it imports them."""
+    missing = {"vhost": "/", "source": "amq.direct", "routing_key": "k", "arguments": {}}
+    document = {
+        "queues": [{"vhost": "/", "name": "of a file"}],
+        "bindings": [
+            {**missing, "destination": "an exclusive one", "destination_type": "queue"},
+            {**missing, "destination": "an internal one", "destination_type": "exchange"},
+            {**missing, "destination": "of a file", "destination_type": "queue"},
+        ],
+    }
+    code, _, err = run("import_definitions", stdin=json.dumps(document))
+    assert code == 0
+    for kind in ("queue", "exchange"):
+        name = "an exclusive one" if kind == "queue" else "an internal one"
+        phrase = f"the binding of {kind} '{name}' to exchange 'amq.direct' in vhost '/'"
+        assert f"Warning: left out is {phrase}: there is no {kind} '{name}'\n" in err
+    assert len(err.splitlines()) == 2
+    assert [each["destination"] for each in exported(run)["bindings"] if each["routing_key"] == "k"] == ["of a file"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"queues": 5}', '{"queues": [[]]}'])

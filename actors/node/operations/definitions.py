@@ -158,11 +158,11 @@ def _binding(items: Mapping[str, Any]) -> dict[str, Any] | None:
 @operation()
 async def import_definitions(
     operator: Operator, *, document: dict[str, Any], vhost: str | None = None, only_check: bool = False
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """Create what a document has and the node lacks; replace users, permissions, policies and the like.
 
     With `vhost` everything in the document that is in a virtual host belongs to this one. Returns how many things of
-    each kind the document has.
+    each kind the document has, and as `left_out` a line for each binding of which an end does not exist.
     """
     if vhost is not None:
         check_vhost(operator, vhost)
@@ -173,7 +173,8 @@ async def import_definitions(
         raise OperationError("data", "The definitions are wrong, and nothing of them is in force:", tuple(read.errors))
     if not only_check:
         await _apply(operator, read)
-    return {section: len(document.get(section) or ()) for section in read.sections if section in document}
+    counts = {section: len(document.get(section) or ()) for section in read.sections if section in document}
+    return {**counts, "left_out": read.left_out}
 
 
 async def _apply(operator: Operator, read: Document) -> None:

@@ -58,6 +58,9 @@ class Document:
 
     def __init__(self, context: NodeContext, vhost: str | None) -> None:
         self.errors: list[str] = []
+        #: Bindings whose source or destination neither the document nor the node has, with the reason. RabbitMQ exports
+        #: the bindings of exclusive queues and internal exchanges, but not these themselves, and imports such a file.
+        self.left_out: list[str] = []
         self.vhosts: list[str] = []
         self.records: list[Record] = []
         self.requests: list[tuple[str, Any]] = []
@@ -209,7 +212,11 @@ class Document:
             raise _WrongError(f"'destination_type' must be queue or exchange, not '{kind}'")
         for of_kind, name in (("exchange", source), (kind, destination)):
             if not self._exists(of_kind, vhost, name):
-                raise _WrongError(f"there is no {of_kind} '{name}' in vhost '{vhost}'")
+                self.left_out.append(
+                    f"the binding of {kind} '{destination}' to exchange '{source}' in vhost '{vhost}': "
+                    f"there is no {of_kind} '{name}'"
+                )
+                return
         request = to_metadata.bind(
             vhost, kind, destination, source, item.text("routing_key", ""), arguments, "", OPERATOR
         )
