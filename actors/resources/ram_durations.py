@@ -63,6 +63,10 @@ class RamDurations:
         so then the queues whose target rises are returned instead.
         """
         self.desired = self._desired(ratio, disk_alarm)
+        if self.desired == INFINITE and not disk_alarm:
+            # No queue has less than that. A node mostly has memory left, and may have a hundred thousand queues, all of
+            # which would be gone through twice a second.
+            return []
         notified = []
         for report in self._reports.values():
             is_less = self.desired < min(report.target, report.duration)
@@ -72,12 +76,12 @@ class RamDurations:
         return notified
 
     def _desired(self, ratio: float, disk_alarm: bool) -> float:
-        durations = [report.duration for report in self._reports.values() if report.duration != INFINITE]
-        if disk_alarm:
+        if disk_alarm or ratio < self._paging_ratio:
             return INFINITE
         if ratio == INFINITE:
             return 0.0
-        if ratio < self._paging_ratio or not durations:
+        durations = [report.duration for report in self._reports.values() if report.duration != INFINITE]
+        if not durations:
             return INFINITE
         total = sum(durations)
         total = 0.0 if total < LEAST else total

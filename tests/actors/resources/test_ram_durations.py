@@ -21,6 +21,20 @@ def test_below_the_paging_ratio_there_is_no_limit(durations):
     assert durations.desired == INFINITE
 
 
+def test_below_the_paging_ratio_no_queue_is_looked_at(durations, monkeypatch):
+    """The monitor asks twice a second, and a node may have a hundred thousand queues."""
+
+    class Unread(dict):
+        def values(self):
+            raise AssertionError("all queues are gone through")
+
+    durations.report("a", "A", 1.0)
+    monkeypatch.setattr(durations, "_reports", Unread(durations._reports))
+    assert durations.update(RATIO - 0.01, False) == []
+    with pytest.raises(AssertionError, match="gone through"):
+        durations.update(RATIO + 0.01, False)
+
+
 def test_above_it_all_get_the_same_target_at_once(durations):
     """The target of every queue is ((sum of the reports + 1) / number of reports) / ratio."""
     durations.report("a", "A", 10.0)
