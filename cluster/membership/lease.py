@@ -34,12 +34,19 @@ class Asker:
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
+        self._has_given_up = False
         lease.until = float("-inf")
 
     @seam("lease: from when it counts")
     def granted(self, asked_at: float, seconds: float) -> None:
         """The leader has granted a lease to the question of this moment. Grants may arrive in any order."""
-        self._lease.until = max(self._lease.until, asked_at + seconds)
+        if not self._has_given_up:
+            self._lease.until = max(self._lease.until, asked_at + seconds)
+
+    def give_up(self) -> None:
+        """End the lease for good, before the leader is told that this run has ended, and declares it down at once."""
+        self._has_given_up = True
+        self._lease.until = float("-inf")
 
 
 class Granter:

@@ -120,8 +120,10 @@ class Members(Process):
         self.is_judging = False
         #: What Metadata has sent last.
         self.consensus: ConsensusStatus | None = None
-        #: When the last beat was.
-        self.beat_at = self.now()
+        #: When the last beat was, and from when on this node judges others by what it has heard.
+        self.beat_at = self.judges_from = self.now()
+        #: The nodes that this leader is having declared down, which get no lease any more.
+        self.condemned: frozenset[str] = frozenset()
         self.has_been_up = False
         #: Whether an operator wants the app of this run to serve clients.
         self.wants_up = False
@@ -493,6 +495,10 @@ class Members(Process):
         if self.leader == self.name or self.now() - self.beat_at >= 0.9 * HEARTBEAT_SECONDS:
             self._beat(status)
 
+    def _has_stood_still(self, now: float) -> bool:
+        """Whether this run, which has been up, has had no beat for long."""
+        return self.has_been_up and now - self.beat_at >= STOOD_STILL_SECONDS
+
     def _beat_with_leader(self, node: str, now: float) -> None:
         """Have a beat now if `node` leads, whose heartbeat has come."""
         if node == self.leader and self.consensus is not None and now - self.beat_at >= 0.5 * HEARTBEAT_SECONDS:
@@ -503,6 +509,9 @@ class Members(Process):
             return
         self.has_vote = self.name in status["voters"] or len(status["voters"]) >= MOST_VOTERS
         now = self.now()
+        if self._has_stood_still(now):
+            # What the others have sent meanwhile may wait unread, and nobody has got a lease. Two beats change that.
+            self.judges_from = now + 2 * HEARTBEAT_SECONDS
         wants_up = self.wants_up and not self.has_been_up
         heartbeat = to_members.heartbeat(self.name, self.incarnation, wants_up, now, self.applied_index)
         for node in self.nodes:
@@ -528,7 +537,9 @@ class Members(Process):
         if verdicts is None or row is None:
             return
         verdicts.heard(node, incarnation, wants_up)
-        may_grant = verdicts.granter.may_grant(now, self.contact) and applied >= self._due(now)
+        may_grant = (
+            node not in self.condemned and verdicts.granter.may_grant(now, self.contact) and applied >= self._due(now)
+        )
         if may_grant and row.incarnation == incarnation:
             self.send(address, to_members.grant(asked_at, verdicts.granter.grant(node, now)))
         if wants_up or not verdicts.has_waited:
@@ -569,22 +580,24 @@ class Members(Process):
 
     def _judge(self) -> None:
         """Propose who is down and who is up, if that has changed."""
-        if self.verdicts is None or self.is_judging:
+        now = self.now()
+        if self.verdicts is None or self.is_judging or self._has_stood_still(now) or now < self.judges_from:
             return
         nodes = self.nodes
         self.verdicts.wants_up = self.wants_up
         judgement = self.verdicts.judge(
-            {name: node.incarnation or None for name, node in nodes.items()}, self.detector, self.now()
+            {name: node.incarnation or None for name, node in nodes.items()}, self.detector, now
         )
         if judgement is None:
             return
         up = tuple(self._as_up(nodes[name], incarnation) for name, incarnation in judgement.up)
-        reasons = self.detector.lost(self.now())
+        reasons = self.detector.lost(now)
         for name, incarnation in judgement.down:
             log.warning("%s is down: %s", name, self.verdicts.reason(name, incarnation, reasons.get(name)))
         for node in up:
             log.info("%s is up", node.name)
         self.is_judging = True
+        self.condemned = frozenset(name for name, _ in judgement.down)
         self.spawn(self._declare(ChangeNodes(judgement.down, up, self.term)))
 
     def _as_up(self, node: Node, incarnation: str) -> Node:
@@ -607,6 +620,7 @@ class Members(Process):
             log.info("the ends and beginnings of nodes could not be declared: %s", error)
         finally:
             self.is_judging = False
+            self.condemned = frozenset()
 
     # -- the lease ---
 
@@ -648,6 +662,7 @@ class Members(Process):
         # The cluster is about to declare this run down, which is no reason to begin another one.
         self.pause = None
         await self.hand_over_leadership()
+        self.asker.give_up()
         leader = None if self.leader is None else self.peer(self.leader)
         if leader is not None:
             with suppress(ProcessDown, ProcessTimeout):

@@ -119,3 +119,14 @@ def test_the_search_finds_a_planted_fault(monkeypatch, decision, owner, wrong):
 def test_the_share_allows_clocks_that_differ_by_a_quarter():
     assert LEASE_SHARE * 1.25 < 1.0
     assert CONTACT_SHARE * 1.25 < 1.0
+
+
+def test_a_lease_that_was_given_up_is_not_granted_again():
+    """The leader declares a run down as soon as it has said that it ends. A grant may still be on its way then."""
+    lease = Lease()
+    asker = Asker(lease)
+    asker.granted(10.0, 1.5)
+    asker.give_up()
+    assert not lease.holds(10.1)
+    asker.granted(10.2, 1.5)
+    assert not lease.holds(10.3)
