@@ -48,6 +48,7 @@ SHORTER = {"--schedules 2000": "--schedules 5 --seed 1", "-z 5 ": "-z 1 ", "-z 3
 
 #: Values of the arguments in the table of docs/cli.md. A command has its own where the common ones do not fit.
 VALUES = {
+    "feature_flag": "all",
     "username": "ann",
     "password": "secret-of-ann",
     "name": "thing",
