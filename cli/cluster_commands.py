@@ -58,6 +58,8 @@ def _partitions(own: dict[str, Any], membership: dict[str, Any] | None) -> dict[
 def _maintenance(own: dict[str, Any], membership: dict[str, Any] | None) -> dict[str, str]:
     members = [] if membership is None else membership["members"]
     marked = {member["node"] for member in members if member["in_maintenance"]}
+    if own["is_under_maintenance"]:
+        marked.add(own["node"])
     return {
         node: "under maintenance" if node in marked else "not under maintenance" for node in _members(own, membership)
     }
@@ -75,7 +77,8 @@ def _sections(
         (
             "Versions",
             [
-                f"{node}: RabbitMQ {facts['rabbitmq_version']} on {facts['erlang_version']}"
+                f"{node}: RabbitMQ {facts['rabbitmq_version']} on {facts['erlang_version']}, "
+                f"warren {facts['warren_version']}"
                 for node, facts in sorted(nodes.items())
             ],
         ),
@@ -118,6 +121,10 @@ def _membership_lines(node: str, membership: dict[str, Any]) -> list[str]:
 def _member_line(member: dict[str, Any], is_voter: bool) -> str:
     kind = member["role"] if member["role"] != "data" else ("voter" if is_voter else "learner")
     line = f"{member['node']}: {kind}, {'up' if member['incarnation'] else 'down'}, at {member['address']}"
+    if member["applied"] is not None:
+        behind = f", {member['lag']} entries behind" if member["lag"] else ""
+        lease = f", lease for {member['lease']} ms" if member["lease"] else ", no lease"
+        line += f", {member['stage']}, applied {member['applied']}{behind}{lease}"
     return f"{line} ({member['reason']})" if member["reason"] else line
 
 
@@ -194,9 +201,9 @@ def join_cluster(call: Call, member: str, disc: bool, ram: bool, witness: bool) 
 
 
 @node_command(SECTION, "Turning {node} into a {kind} node", timeout=90.0)
-@click.argument("kind", metavar="disc|witness")
+@click.argument("kind")
 def change_cluster_node_type(call: Call, kind: str) -> None:
-    """Make the node, whose app must be stopped, a witness, which only votes, or a node with queues again (disc)."""
+    """Make the node, whose app must be stopped, a node of this KIND: `witness` only votes, `disc` has queues."""
     role = {"disc": "data", "disk": "data", "ram": "data", "witness": "witness"}.get(kind)
     if role is None:
         raise BadArguments("Bad argument: the node type must be either disc or witness.", is_data=True)
@@ -241,9 +248,9 @@ def update_cluster_nodes(call: Call, member: str) -> None:
 
 
 @node_command(SECTION)
-@click.argument("names", nargs=-1, metavar="OLD NEW ...")
+@click.argument("names", nargs=-1)
 def rename_cluster_node(call: Call, names: tuple[str, ...]) -> None:
-    """Refused, because nodes keep their names: it says what to do instead."""
+    """Refused, because nodes keep their names: says what to do instead of giving a node another one of the NAMES."""
     raise CommandFailure(
         "a node cannot be renamed. Start a node with the new name and join it to the cluster with"
         " `warren join_cluster`. Move the clients there, consume what the queues of the old node have, and remove the"

@@ -22,6 +22,7 @@ from . import (
     definition_commands,
     listing_commands,
     log_commands,
+    maintenance_commands,
     message_commands,
     policy_commands,
     status_commands,
@@ -125,6 +126,7 @@ def version() -> None:
 COMMANDS = (
     *status_commands.COMMANDS,
     *cluster_commands.COMMANDS,
+    *maintenance_commands.COMMANDS,
     *listing_commands.COMMANDS,
     diagnose,
     *check_commands.COMMANDS,

@@ -48,6 +48,8 @@ class MemberItems(TypedDict):
     incarnation: str
     #: Whether this node and the member are linked now.
     is_linked: bool
+    #: The run of the member that is linked; empty if none is.
+    linked_run: str
     #: Why the member counts as lost, or why it could not be reached; empty if it is linked.
     reason: str
     in_maintenance: bool
@@ -62,7 +64,11 @@ class MembershipStatus(TypedDict):
     cluster_id: str
     leader: str
     term: int
+    committed: int
     applied: int
+    #: Where the node listens for the others.
+    host: str
+    port: int
     #: Milliseconds until the lease of this node ends; 0 if it has none.
     lease: int
     voters: list[str]
@@ -152,6 +158,10 @@ class ToMembership(Contract):
         """From operations, while the app is stopped: have the other members remove this node. Answered True when they
         have, or when there are none. Raises MembershipError.
         """
+
+    @message
+    def yield_leadership(self) -> bool:
+        """From operations: if this node leads, have another voter lead. Answered True when that is done or given up."""
 
     @message
     def serving(self) -> None:

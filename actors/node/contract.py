@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .app import AppState
     from .context import NodeContext
     from .extensions import Extensions
+    from .gate import Hold
 
 
 class NodeFacts(TypedDict):
@@ -56,11 +57,15 @@ class Listening(TypedDict):
 
 
 class NodeStatus(TypedDict):
-    """`started_at` is in seconds since the epoch; `disk` is None on a node without a data directory."""
+    """`started_at` is in seconds since the epoch; `disk` is None on a node without a data directory.
+
+    `listening` is empty while something closes the listeners, and `holds` has what does.
+    """
 
     started_at: float
     listening: list[Listening]
     disk: DiskStatus | None
+    holds: list[Hold]
 
 
 class ToNode(Contract):
@@ -109,14 +114,17 @@ class ToNode(Contract):
         """From whoever serves an operator: run the operation `name` (`operations`). Raises OperationError."""
 
     @message
-    def suspend(self, text: str) -> None:
-        """From Members: the node cannot reach a majority of its cluster (CL-54). Close the listeners, and the
-        connections of all clients with 320 and this text.
+    def suspend(self, hold: Hold, text: str) -> bool:
+        """From Members and operations: close the listeners for this reason. Unless the text is empty, close the
+        connections of all clients as well, with 320 and this text. Answered True.
         """
 
     @message
-    def resume(self) -> None:
-        """From Members: the node belongs to the majority again; open the listeners (CL-55)."""
+    def resume(self, hold: Hold) -> bool:
+        """From Members and operations: this reason has ended; open the listeners if no other one closes them.
+
+        Answered True.
+        """
 
     @message
     def begin_anew(self, reason: str) -> None:

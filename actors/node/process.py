@@ -50,7 +50,7 @@ from ...store.disk.real_disk import RealDisk
 from ..channel.contract import ToDirectClient, to_direct_client
 from ..channel.direct_client import DirectClient
 from ..connection.contract import to_connection, to_listener
-from ..connection.listener import Listener, ListenError
+from ..connection.listener import Listener
 from ..control.contract import ToControlListener, to_control_listener
 from ..control.listener import ControlError, ControlListener
 from ..disk.disk_retry import Backoff
@@ -85,6 +85,7 @@ from .contract import Listening, NodeFacts, NodeStatus, ToNode, ToQueueSuperviso
 from .extensions import NO_EXTENSIONS, Extensions
 from .first_user import first_user
 from .flow_reporter import FlowReporter
+from .gate import Gate, Hold
 from .operations.catalogue import perform
 from .operations.registry import Operator
 from .peers import ALARMS_NAME, NODE_NAME
@@ -98,9 +99,6 @@ log = logging.getLogger("warren.node")
 
 #: Seconds that a listing waits for a process; one that does not answer is left out.
 LIST_TIMEOUT = 5.0
-
-#: Seconds until a listener whose address was in use tries again.
-LISTEN_AGAIN_SECONDS = 1.0
 
 QUEUE_MODES = ("default", "lazy")
 
@@ -142,7 +140,7 @@ class NodeSupervisor(Process):
         self.awaiting_anew: list[Sender] = []
         #: Why an operator has asked the node to stop before the program waited for that; empty if none has.
         self.stop_reason = ""
-        self.listeners: list[Address[ToListener]] = []
+        self.gate = Gate(self, settings.node_name)
         #: The supervisors of the virtual hosts that run.
         self.vhosts: dict[str, Address[ToVhost]] = {}
         #: Virtual hosts that have processes, even if they are down, by the address of the supervisor.
@@ -215,7 +213,7 @@ class NodeSupervisor(Process):
             # TLS first: an error in its files is found before any client can connect.
             tls_port = None if settings.tls_port is None else (await self._listen(settings.tls_port, True))[1]
             host, port = await self._listen(settings.port, False)
-        for listener, sibling in zip(self.listeners, reversed(self.listeners)):
+        for listener, sibling in zip(self.gate.listeners, reversed(self.gate.listeners)):
             if listener is not sibling:
                 self.send(listener, to_listener.sibling(sibling))
         return {
@@ -272,7 +270,7 @@ class NodeSupervisor(Process):
     async def _listen(self, port: int, tls: bool) -> tuple[str, int]:
         listener: Address[ToListener] = self.createActor(Listener)
         host, port = await self.ask(listener, to_listener.start(self.context, self.settings.host, port, tls))
-        self.listeners.append(listener)
+        self.gate.listeners.append(listener)
         self.listening.append({"host": host, "port": port, "tls": tls})
         self.monitor(listener, Listener.__name__)
         log.info("%s listens on %s:%s%s", self.settings.node_name, host, port, " for TLS" if tls else "")
@@ -285,13 +283,13 @@ class NodeSupervisor(Process):
         return address
 
     async def on_stop(self, sender: Sender, reason: str) -> bool:
-        for listener in self.listeners:
+        for listener in self.gate.listeners:
             await self.ask(listener, to_listener.stop_accepting())
         stop_timeout = self.settings.stop_timeout / 1000
         closing = to_listener.close_connections(
             CONNECTION_FORCED, f"broker forced connection closure with reason '{reason}'"
         )
-        closed = [self.ask(listener, closing, timeout=stop_timeout) for listener in self.listeners]
+        closed = [self.ask(listener, closing, timeout=stop_timeout) for listener in self.gate.listeners]
         try:
             for answer in closed:
                 await answer
@@ -315,19 +313,13 @@ class NodeSupervisor(Process):
 
     # --- the cluster ---
 
-    async def on_suspend(self, sender: Sender, text: str) -> None:
-        for listener in self.listeners:
-            await self.ask(listener, to_listener.stop_accepting())
-        for address in await self._connections():
-            self.send(address, to_connection.force_close(CONNECTION_FORCED, text))
+    async def on_suspend(self, sender: Sender, hold: Hold, text: str) -> bool:
+        await self.gate.close(hold, text)
+        return True
 
-    async def on_resume(self, sender: Sender) -> None:
-        for listener in self.listeners:
-            try:
-                await self.ask(listener, to_listener.accept_again())
-            except ListenError as error:
-                log.error("%s cannot serve clients again: %s", self.settings.node_name, error)
-                self.start_timer(LISTEN_AGAIN_SECONDS)
+    async def on_resume(self, sender: Sender, hold: Hold) -> bool:
+        await self.gate.release(hold)
+        return True
 
     def on_begin_anew(self, sender: Sender, reason: str) -> None:
         log.warning("%s ends this run of its app and begins another one: %s", self.settings.node_name, reason)
@@ -378,21 +370,18 @@ class NodeSupervisor(Process):
 
     async def on_status(self, sender: Sender) -> NodeStatus:
         disk = None if self.disk_monitor is None else await self.ask(self.disk_monitor, to_disk_monitor.status())
-        return {"started_at": self.started_at, "listening": self.listening, "disk": disk}
+        listening = [] if self.gate.holds else self.listening
+        holds = sorted(self.gate.holds)
+        return {"started_at": self.started_at, "listening": listening, "disk": disk, "holds": holds}
 
     async def on_connections(self, sender: Sender) -> list[Address[ToConnection]]:
-        return await self._connections()
+        return await self.gate.connections()
 
     async def on_close_connections(self, sender: Sender, reason: str) -> int:
-        connections = await self._connections()
+        connections = await self.gate.connections()
         for address in connections:
             self.send(address, to_connection.force_close(CONNECTION_FORCED, reason))
         return len(connections)
-
-    async def _connections(self) -> list[Address[ToConnection]]:
-        return [
-            address for listener in self.listeners for address in await self.ask(listener, to_listener.connections())
-        ]
 
     async def on_operate(self, sender: Sender, name: str, arguments: dict[str, object]) -> Any:
         return await perform(self.operator, name, arguments)
@@ -464,7 +453,7 @@ class NodeSupervisor(Process):
     def on_timer(self, payload: str | None) -> Any:
         """It is time to start the virtual host of this name, which could not be started before; None: to listen."""
         if payload is None:
-            return self.on_resume(self.myAddress)
+            return self.gate.open()
         self.send(self.metadata, to_metadata.revive_vhost(payload))
         return None
 
@@ -511,7 +500,7 @@ class NodeSupervisor(Process):
 
         The node keeps no list of them: every connection gets the message and compares the virtual host with its own.
         """
-        for address in await self._connections():
+        for address in await self.gate.connections():
             self.send(address, to_connection.close_if_on(vhost, CONNECTION_FORCED, text))
 
     # --- alarms ---
@@ -524,7 +513,7 @@ class NodeSupervisor(Process):
         return await self.ask(self.memory_monitor, to_memory_monitor.set_watermark(value))
 
     async def on_reload_certificates(self, sender: Sender) -> str:
-        answers = [await self.ask(listener, to_listener.reload_certificate()) for listener in self.listeners]
+        answers = [await self.ask(listener, to_listener.reload_certificate()) for listener in self.gate.listeners]
         return "\n".join(filter(None, answers))
 
     async def on_set_disk_free_limit(self, sender: Sender, value: object) -> DiskStatus:
@@ -544,7 +533,7 @@ class NodeSupervisor(Process):
         if kind == "consumers":
             return await self._list_consumers(self._queue_rows(vhost))
         if kind in ("connections", "channels"):
-            connections = await self._connections()
+            connections = await self.gate.connections()
             rows = await (self._list_connections if kind == "connections" else self._list_channels)(connections)
             return [row for row in rows if vhost is None or row["vhost"] == vhost]
         return await self.ask(self.metadata, to_metadata.list(kind, vhost))

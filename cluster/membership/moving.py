@@ -127,16 +127,16 @@ class Moving:
         """Have another member list this node with another role. Raises MembershipError."""
         process = self._process
         known = process.nodes.get(process.name)
-        peers = [peer for node in sorted(process.nodes) if (peer := process.peer(node)) is not None]
         if known is None or len(process.nodes) == 1:
             raise MembershipError("Non-clustered nodes can only be disc nodes.")
         if known.role == role:
             return
+        peers = await self._peers()
         if not peers:
             raise MembershipError(f"no other member of the cluster can be reached from {process.name}. Start one")
         request = to_members.admit(process.name, known.node_id, role, known.address, process.identity.cluster)
         try:
-            await process.ask(peers[0], request, CHANGE_SECONDS)
+            await process.ask(next(iter(peers.values())), request, CHANGE_SECONDS)
         except (ProcessDown, ProcessTimeout):
             raise MembershipError("no majority of the members has agreed to it in time. Start more of them") from None
         except ProcessError as error:
@@ -152,11 +152,9 @@ class Moving:
             return
         if process.leader == process.name:
             await process.hand_over_leadership()
+        peers = await self._peers()
         why = [f"{node}: {process.refusals[node]}" for node in others if node in process.refusals]
-        for node in others:
-            peer = process.peer(node)
-            if peer is None:
-                continue
+        for node, peer in peers.items():
             try:
                 await process.ask(peer, to_members.remove(process.name, process.identity.node_id), CHANGE_SECONDS)
                 return
@@ -173,6 +171,17 @@ class Moving:
             f" ({'; '.join(why) or 'none of them can be reached'}). Start them, or use `warren force_reset` here and"
             f" `warren forget_cluster_node {process.name}` on one of them"
         )
+
+    async def _peers(self) -> dict[str, Address[ToMembers]]:
+        """The other members that are linked; if none is, those that are after a while. The run may have just begun."""
+        process = self._process
+        others = sorted(set(process.nodes) - {process.name})
+        ends = process.now() + LINK_SECONDS
+        while not (peers := {node: peer for node in others if (peer := process.peer(node)) is not None}):
+            if all(node in process.refusals for node in others) or process.now() > ends:
+                break
+            await process.sleep(LOOK_SECONDS)
+        return peers
 
     async def _is_removed(self, node: str) -> bool:
         """Whether this member refuses the node from now on; it ends the link to a node when it removes the node."""

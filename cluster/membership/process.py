@@ -49,7 +49,7 @@ from ...version import __version__
 from ..links.admission import NO_MEMBER, SETTINGS
 from ..links.contract import Facts, Membership, ToLinks, to_links
 from ..links.links import Links
-from ..metadata.contract import ConsensusStatus, ToClusterMetadata, to_cluster_metadata
+from ..metadata.contract import NO_LOG, ConsensusStatus, ToClusterMetadata, to_cluster_metadata
 from ..metadata.log_members import MOST_VOTERS
 from .addresses import address_of, own_address
 from .contract import ReportFields, ToMembers, to_members
@@ -100,6 +100,10 @@ class Members(Process):
         self.node = node
         self.metadata: Address[ToClusterMetadata] = context.metadata  # type: ignore[assignment]
         self.incarnation = system_of(self.myAddress).rpartition("-")[2]
+        #: Whether Metadata has started; commands may ask before it has, and even before this process has.
+        self.has_metadata = False
+        self.identity = Identity("")
+        self.host, self.port = "", 0
         self.stage: MembershipStage = "founding"
         self.waits_for = ""
         #: The facts of each node that is linked now, and which run of it is.
@@ -304,6 +308,7 @@ class Members(Process):
     # -- finding a cluster ---
 
     async def on_await_up(self, sender: Sender) -> bool:
+        self.has_metadata = True
         self.send(self.metadata, to_cluster_metadata.watch_consensus(self.myAddress))
         await self.seeking.until_member()
         self.founding = None
@@ -636,9 +641,9 @@ class Members(Process):
             self._say_stage(was)
         if action is Action.PAUSE and self.is_serving:
             text = f"node '{self.name}' cannot reach a majority of its cluster"
-            self.send(self.node, to_node.suspend(text))
+            self.send(self.node, to_node.suspend("majority", text))
         elif action is Action.RESUME and self.is_serving:
-            self.send(self.node, to_node.resume())
+            self.send(self.node, to_node.resume("majority"))
         elif action is Action.RESTART:
             self.send(self.node, to_node.begin_anew("the cluster has declared it down"))
 
@@ -676,6 +681,10 @@ class Members(Process):
             with suppress(ProcessTimeout):
                 await self.led.wait_for(lambda: self.leader not in (None, self.name), HAND_OVER_SECONDS)
 
+    async def on_yield_leadership(self, sender: Sender) -> bool:
+        await self.hand_over_leadership()
+        return True
+
     def on_ended(self, sender: Sender, node: str, incarnation: str) -> bool:
         if self.verdicts is not None:
             self.verdicts.ended(node, incarnation)
@@ -685,12 +694,15 @@ class Members(Process):
     def on_serving(self, sender: Sender) -> None:
         self.is_serving = True
         if self.pause is not None and self.pause.stage is Stage.PAUSED:
-            self.send(self.node, to_node.suspend(f"node '{self.name}' cannot reach a majority of its cluster"))
+            text = f"node '{self.name}' cannot reach a majority of its cluster"
+            self.send(self.node, to_node.suspend("majority", text))
 
     # -- operators ---
 
     async def on_membership(self, sender: Sender) -> MembershipStatus:
-        status = await self.ask(self.metadata, to_cluster_metadata.consensus_status())
+        status = NO_LOG
+        if self.has_metadata:
+            status = await self.ask(self.metadata, to_cluster_metadata.consensus_status())
         lost = self.detector.lost(self.now())
         left = self.context.lease.until - self.now()
         return {
@@ -699,7 +711,10 @@ class Members(Process):
             "cluster_id": self.identity.cluster,
             "leader": status["leader"],
             "term": status["term"],
+            "committed": status["committed"],
             "applied": status["applied"],
+            "host": self.host,
+            "port": self.port,
             "lease": max(0, int(left * 1000)) if left > float("-inf") else 0,
             "voters": status["voters"],
             "members": [self._items(node, lost) for _, node in sorted(self.nodes.items())],
@@ -728,6 +743,7 @@ class Members(Process):
             "build": node.build,
             "incarnation": node.incarnation,
             "is_linked": is_linked,
+            "linked_run": self.incarnation if node.name == self.name else self.runs.get(node.name, ""),
             "reason": "" if is_linked else lost.get(node.name) or self.refusals.get(node.name, ""),
             "in_maintenance": node.in_maintenance,
         }

@@ -54,6 +54,7 @@ COMMANDS: dict[int, Any] = {
     19: commands.RestartQueue,
     20: CompareDigest,
     21: commands.EnableFeatures,
+    22: commands.SetMaintenance,
 }
 
 #: The extension type of a field table.

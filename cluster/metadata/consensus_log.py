@@ -33,7 +33,7 @@ from ..consensus.log import Mark, RaftLog
 from ..consensus.membership import Members
 from ..consensus_store import first_write, found_on_disk
 from .command_codec import pack_command
-from .contract import ConsensusStatus
+from .contract import NO_LOG, ConsensusStatus
 from .digest import CompareDigest
 from .proposals import Proposals
 from .proposers import TABLE, Proposer
@@ -349,18 +349,7 @@ class ConsensusLog:
         """See `ConsensusStatus`."""
         replication = self.replication
         if replication is None:
-            return {
-                "role": "alone",
-                "term": 0,
-                "leader": "",
-                "voters": [],
-                "learners": [],
-                "witnesses": [],
-                "committed": 0,
-                "applied": 0,
-                "in_force": 0,
-                "contact": 0.0,
-            }
+            return NO_LOG
         raft = replication.raft
         members = raft.log.members
         return {

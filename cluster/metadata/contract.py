@@ -37,6 +37,21 @@ class ConsensusStatus(TypedDict):
     contact: float
 
 
+#: Of a node without a log, and of one that has not read its disk yet.
+NO_LOG: ConsensusStatus = {
+    "role": "alone",
+    "term": 0,
+    "leader": "",
+    "voters": [],
+    "learners": [],
+    "witnesses": [],
+    "committed": 0,
+    "applied": 0,
+    "in_force": 0,
+    "contact": 0.0,
+}
+
+
 class ToConsensusWatcher(Contract):
     """For processes that follow the consensus of their node."""
 

@@ -9,6 +9,7 @@ import pytest
 from warren.amqp import methods as m
 from warren.tests.behaviour.wire import Client
 from warren.tests.cluster_system.nodes import single_warren, wait_for, warren_cluster
+from warren.tests.cluster_system.operating import PATIENT, await_running, declared
 
 NEEDS_APP = "this command requires the 'warren' app to be running on the target node. Start it with 'warren start_app'."
 
@@ -23,17 +24,9 @@ def alone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trio(tmp_path_factory):
-    with warren_cluster(tmp_path_factory.mktemp("trio"), 3) as nodes:
+    with warren_cluster(tmp_path_factory.mktemp("trio"), 3, PATIENT) as nodes:
         nodes.start()
         yield nodes
-
-
-def declared(node, queue, passive=False):
-    client = Client(node.url, timeout=60.0)
-    try:
-        client.channel().call(m.QueueDeclare(queue=queue, durable=True, passive=passive))
-    finally:
-        client.abort()
 
 
 def test_a_node_whose_app_is_stopped_keeps_its_process_and_answers_commands(alone, command):
@@ -74,12 +67,6 @@ def test_a_boot_that_fails_gives_its_reason_and_keeps_the_node(alone, command):
     assert alone.serves()
 
 
-def await_running(command, node, *expected):
-    """Wait until `node` counts these as running, and no others."""
-    names = [each.name for each in expected]
-    wait_for(f"{names} to run", lambda: command.json(node, "cluster_status")["running_nodes"] == names)
-
-
 def test_a_member_whose_app_is_stopped_counts_as_down_and_goes_on_voting(trio, command):
     """Its vote keeps the cluster alive when another node dies."""
     first, second, third = trio
@@ -107,6 +94,7 @@ def test_a_leader_that_stops_hands_over_before_it_ends(trio, command):
     begin = {node.name: len(node.log.read_text()) for node in others}
     trio.stop_node(leader.name)
     logs = {node.name: node.log.read_text()[begin[node.name] :] for node in others}
+    wait_for("a leader", lambda: command.json(others[0], "cluster_status")["metadata"]["leader"])
     new = command.json(others[0], "cluster_status")["metadata"]["leader"]
     assert new in logs
     said = logs[new]
@@ -115,3 +103,82 @@ def test_a_leader_that_stops_hands_over_before_it_ends(trio, command):
     assert f"{leader.name} is down: it has stopped in order" in trio[new].log.read_text()[begin[new] :]
     trio.start_node(leader.name)
     leader.wait_ready()
+
+
+def test_cluster_status_says_of_each_member_how_far_it_is_and_where_it_listens(trio, command):
+    """CL-102"""
+    first, second, third = trio
+    await_running(command, first, first, second, third)
+    found = command.json(first, "cluster_status")
+    for member in found["metadata"]["members"]:
+        assert member["stage"] == "running" and member["applied"] > 0 and member["lag"] >= 0
+    for node in trio:
+        assert found["versions"][node.name]["warren_version"]
+        assert [one["protocol"] for one in found["listeners"][node.name]] == ["amqp", "clustering"]
+    wait_for("leases", lambda: f"{first.name}: voter, up" in command(first, "cluster_status").out)
+    out = command(second, "cluster_status").out
+    assert "running, applied" in out and "protocol: clustering, purpose: inter-node communication" in out
+
+
+def test_a_drained_node_lets_nobody_in_until_it_is_revived(trio, command):
+    """CM-53: clients are told, no new queue is placed there, and it does not lead."""
+    first, second, third = trio
+    leader = trio[command.json(first, "cluster_status")["metadata"]["leader"]]
+    other = next(node for node in trio if node is not leader)
+    client = Client(leader.url, timeout=60.0)
+    client.channel()
+    for _ in range(2):
+        drained = command(leader, "drain")
+        assert drained.code == 0, drained.err
+    assert drained.out.startswith(f"Will put node {leader.name} into maintenance mode.")
+    close = client.wait(0, m.ConnectionClose).method
+    assert (close.reply_code, close.reply_text) == (320, "CONNECTION_FORCED - Node was put into maintenance mode")
+    client.abort()
+    assert not leader.serves()
+    assert command.json(leader, "status")["is_under_maintenance"]
+    for node in trio:
+        marks = command.json(node, "cluster_status")["maintenance_status"]
+        assert {name for name, mark in marks.items() if mark == "under maintenance"} == {leader.name}
+    wait_for(
+        "another leader",
+        lambda: command.json(other, "cluster_status")["metadata"]["leader"] not in ("", leader.name),
+    )
+    for _ in range(2):
+        assert command(leader, "revive").code == 0
+    assert leader.serves()
+    assert not command.json(leader, "status")["is_under_maintenance"]
+
+
+def test_a_node_in_maintenance_serves_clients_again_after_its_next_start(trio, command):
+    third = trio["warren@n3"]
+    assert command(third, "drain").code == 0
+    trio.stop_node(third.name)
+    trio.start_node(third.name)
+    third.wait_ready()
+    marks = command.json(third, "cluster_status")["maintenance_status"]
+    assert set(marks.values()) == {"not under maintenance"}
+
+
+def test_suspended_listeners_keep_the_clients_that_are_there(alone, command):
+    """CM-54"""
+    client = Client(alone.url, timeout=60.0)
+    assert command(alone, "suspend_listeners").code == 0
+    assert not alone.serves()
+    client.channel()
+    assert command(alone, "drain").code == 0 and command(alone, "revive").code == 0
+    assert not alone.serves(), "the operator has suspended them as well"
+    client.abort()
+    assert command(alone, "resume_listeners").code == 0
+    assert alone.serves()
+
+
+def test_rebalance_leaves_queues_without_mirrors_where_they_are(alone, command):
+    """CM-65"""
+    ran = command(alone, "rebalance", "all")
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines() == [
+        "Re-balancing leaders of all replicated queues...",
+        "Node name\tNumber of quorum queues\tNumber of replicated classic queues",
+        f"{alone.name}\t0\t0",
+    ]
+    assert command(alone, "rebalance", "everything").code == 65

@@ -6,9 +6,8 @@ import secrets
 
 import pytest
 
-from warren.amqp import methods as m
-from warren.tests.behaviour.wire import Client
 from warren.tests.cluster_system.nodes import Nodes, free_ports, wait_for, warren_node
+from warren.tests.cluster_system.operating import PATIENT, declared
 
 NAMES = ["warren@n1", "warren@n2", "warren@n3"]
 
@@ -22,19 +21,11 @@ def nodes(tmp_path_factory):
     directory = tmp_path_factory.mktemp("joining")
     made = []
     for at, name in enumerate(NAMES):
-        settings = "\n".join([f"cluster_port = {ports[3 + at]}", "[cluster_peer_addresses]", *addresses, ""])
+        settings = "\n".join([PATIENT, f"cluster_port = {ports[3 + at]}", "[cluster_peer_addresses]", *addresses, ""])
         made.append(warren_node(name, directory / name.partition("@")[2], ports[at], settings, WARREN_COOKIE=cookie))
     with Nodes(made) as nodes:
         nodes.start()
         yield nodes
-
-
-def declared(node, queue, passive=False):
-    client = Client(node.url, timeout=60.0)
-    try:
-        client.channel().call(m.QueueDeclare(queue=queue, durable=True, passive=passive))
-    finally:
-        client.abort()
 
 
 def status(command, node):

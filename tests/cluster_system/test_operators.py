@@ -6,11 +6,14 @@ import json
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 
 from warren import Broker
 from warren.cli.main import main
+from warren.cluster.membership import process
+from warren.cluster.membership.identity import read_identity
 from warren.definitions.features import FEATURES
 from warren.running_node import BrokerError, StartError
 from warren.tests.cluster_system.nodes import free_ports, wait_for
@@ -235,3 +238,25 @@ def test_a_command_names_the_node_that_answers(brokers, run):
     assert (code, out) == (69, "Stopping and halting node warren@localhost ...\n")
     assert "unable to perform an operation on node 'warren@localhost'" in err
     assert run("named", "stop", "--idempotent")[0] == 0
+
+
+def test_commands_are_answered_before_the_node_knows_anything_of_itself(brokers, run, monkeypatch):
+    """The control socket is open before the disk is read."""
+    first = NAMES[0]
+    may_read = Event()
+
+    def waiting(*arguments):
+        assert may_read.wait(60)
+        return read_identity(*arguments)
+
+    monkeypatch.setattr(process, "read_identity", waiting)
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(brokers.start, first)
+        try:
+            wait_for("its control socket", lambda: run(first, "ping")[0] == 0)
+            assert rows(run, first, "status")["is_running"] is False
+            assert rows(run, first, "cluster_status")["metadata"]["members"] == []
+        finally:
+            may_read.set()
+        (broker,) = started.result(60)
+    assert broker.declare_queue("orders") == "orders"

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from warren.amqp import methods as m
-from warren.tests.behaviour.wire import Client
 from warren.tests.cluster_system.nodes import wait_for, warren_cluster
+from warren.tests.cluster_system.operating import PATIENT, await_running, declared
 
 
 def configure(node, line):
@@ -19,7 +18,7 @@ def configure(node, line):
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory):
-    with warren_cluster(tmp_path_factory.mktemp("witness"), 3) as cluster:
+    with warren_cluster(tmp_path_factory.mktemp("witness"), 3, PATIENT) as cluster:
         first, second, third = cluster
         configure(third, 'cluster_role = "witness"')
         for node in (third, second, first):
@@ -29,22 +28,9 @@ def nodes(tmp_path_factory):
         yield cluster
 
 
-def declared(node, queue, passive=False):
-    client = Client(node.url, timeout=60.0)
-    try:
-        client.channel().call(m.QueueDeclare(queue=queue, durable=True, passive=passive))
-    finally:
-        client.abort()
-
-
 def members(command, node):
     found = command.json(node, "cluster_status")["metadata"]
     return {row["node"]: row for row in found["members"]} | {"": found}
-
-
-def await_running(command, node, *expected):
-    names = [each.name for each in expected]
-    wait_for(f"{names} to run", lambda: command.json(node, "cluster_status")["running_nodes"] == names)
 
 
 def test_a_witness_votes_and_has_neither_queues_nor_clients(nodes, command):
@@ -54,7 +40,7 @@ def test_a_witness_votes_and_has_neither_queues_nor_clients(nodes, command):
     known = members(command, first)
     assert [known[node.name]["role"] for node in nodes] == ["data", "data", "witness"]
     wait_for("the witness to have started", lambda: command.json(third, "status")["is_running"])
-    assert command.json(third, "status")["listeners"] == []
+    assert [one["protocol"] for one in command.json(third, "status")["listeners"]] == ["clustering"]
     assert not third.serves()
     assert f"{third.name}: witness, up" in command(first, "cluster_status").out
 

@@ -181,6 +181,13 @@ class RemoveNode(NamedTuple):
     name: str
 
 
+class SetMaintenance(NamedTuple):
+    """An operator has drained this member, or revived it: no new queue is placed on a node in maintenance (CL-60)."""
+
+    name: str
+    is_on: bool
+
+
 class ChangeNodes(NamedTuple):
     """Runs of nodes have ended, and others have begun (CL-42): both in one command, so that nobody acts in between.
 
@@ -202,7 +209,7 @@ DefinitionCommand = PutRecords | ChangeUser | RemoveRecords | EnableFeatures
 
 #: The commands about members of the cluster. They are refused with DefinitionErrors, all but these two kinds with
 #: AmqpErrors.
-NodeCommand = AddNode | RemoveNode | ChangeNodes
+NodeCommand = AddNode | RemoveNode | SetMaintenance | ChangeNodes
 
 Command = (
     CreateVhost

@@ -13,7 +13,7 @@ from ....routing.changes import Change as RowChange
 from ....routing.changes import QueuePut
 from ....routing.rows import QueueRow, QueueState
 from ....routing.vhost_rows import VhostRows
-from .commands import AddNode, ChangeNodes, EnableFeatures, RemoveNode
+from .commands import AddNode, ChangeNodes, EnableFeatures, RemoveNode, SetMaintenance
 from .effects import Change
 
 
@@ -93,6 +93,13 @@ def remove_node(definitions: Definitions, vhosts: Collection[VhostRows], command
     return changes
 
 
+def set_maintenance(definitions: Definitions, command: SetMaintenance) -> list[Change]:
+    """See `SetMaintenance`. Raises DefinitionError if the node is no member."""
+    if definitions.node(command.name) is None:
+        raise DefinitionError("unavailable", f"{command.name} is no member of this cluster")
+    return _put(definitions, command.name, in_maintenance=command.is_on)
+
+
 def change_nodes(definitions: Definitions, vhosts: Collection[VhostRows], command: ChangeNodes) -> list[Change]:
     """See `ChangeNodes`. Raises DefinitionError if a node that is up is no member, or another node has its name."""
     for node in command.up:
@@ -123,6 +130,7 @@ def change_nodes(definitions: Definitions, vhosts: Collection[VhostRows], comman
             address=node.address,
             build=node.build,
             features=node.features,
+            in_maintenance=False,
         )
     if not any(node.incarnation for node in definitions.nodes.values()):
         for rows in vhosts:

@@ -39,6 +39,7 @@ from .commands import (
     RemoveNode,
     RemoveRecords,
     RestartQueue,
+    SetMaintenance,
     SetQueueStates,
     TrimBindings,
     TrimVhost,
@@ -47,7 +48,7 @@ from .commands import (
 from .definitions import change_user, put_records, remove_all, remove_records
 from .effects import Applied, Change, Effect, StartQueue, StartVhost, StopVhost
 from .exchanges import delete_exchange, new_exchange
-from .nodes import add_node, change_nodes, enable_features, remove_node
+from .nodes import add_node, change_nodes, enable_features, remove_node, set_maintenance
 from .queues import delete_queue, new_queues, restart_queue, set_queue_states
 
 #: Why a command is refused: DefinitionError if it is one of operators on definitions.
@@ -123,6 +124,8 @@ def apply(state: State, command: Command) -> Applied:
         return Applied(remove_records(state.definitions, command), [])
     if isinstance(command, RemoveNode):
         return Applied(remove_node(state.definitions, state.vhosts.values(), command), [])
+    if isinstance(command, SetMaintenance):
+        return Applied(set_maintenance(state.definitions, command), [])
     if isinstance(command, ChangeNodes):
         return Applied(change_nodes(state.definitions, state.vhosts.values(), command), [])
     if isinstance(command, EndConnection):

@@ -48,7 +48,21 @@ async def cluster_status(operator: Operator) -> dict[str, Any]:
         return {"membership": None, "nodes": nodes, "feature_flags": features}
     membership = await process.ask(members, to_membership.membership())
     nodes |= await process.ask(members, to_membership.statuses())
-    return {"membership": membership, "nodes": nodes, "feature_flags": features}
+    listed = [{**member, **_of_member(nodes, member["node"])} for member in membership["members"]]
+    return {"membership": {**membership, "members": listed}, "nodes": nodes, "feature_flags": features}
+
+
+def _of_member(nodes: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
+    """What a member says of itself: how far it has applied the log, and for how long it may act.
+
+    All values are None if it has not answered. `lag` is how many committed entries it has not applied.
+    """
+    known: dict[str, Any] | None = nodes.get(name, {}).get("cluster")
+    if known is None:
+        return {"stage": None, "applied": None, "lag": None, "lease": None}
+    committed = max(facts["cluster"]["committed"] for facts in nodes.values() if facts.get("cluster") is not None)
+    lag = max(0, committed - known["applied"])
+    return {"stage": known["stage"], "applied": known["applied"], "lag": lag, "lease": known["lease"]}
 
 
 @operation(while_booting=True)
@@ -147,7 +161,7 @@ async def forget_cluster_node(operator: Operator, *, node: str, accept_loss: boo
     if not await _is_down(operator, node):
         raise OperationError(
             "unavailable",
-            f"RabbitMQ on node {node} must be stopped with 'warren -n {node} stop' before it can be removed",
+            f"RabbitMQ on node {node} must be stopped with 'warren -n {node} stop_app' before it can be removed",
         )
     lost = await operator.process.in_steps(_shown, [row for row in _queues(operator) if row.node == node])
     if lost and not accept_loss:
@@ -174,7 +188,8 @@ async def _is_down(operator: Operator, node: str) -> bool:
         if context.members is None or process.now() > deadline:
             return False
         membership = await process.ask(context.members, to_membership.membership())
-        if any(member["node"] == node and member["is_linked"] for member in membership["members"]):
+        runs = {member["node"]: member["linked_run"] for member in membership["members"]}
+        if runs.get(node) == found.incarnation:
             return False
         await process.sleep(0.1)
     return True

@@ -7,14 +7,18 @@ import platform
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ....version import __version__
 from ...connection.certificate_dates import ends_of
+from ...membership.contract import MembershipStatus, to_membership
 from ...resources.contract import to_alarms, to_memory_monitor
 from ..contract import to_node
 from .registry import OperationError, Operator, Rows, operation
 from .watching import log_files
+
+#: What each member knows of itself, for `cluster_status`.
+OF_MEMBER: tuple[Literal["stage", "committed", "applied", "lease"], ...] = ("stage", "committed", "applied", "lease")
 
 #: The refusal of a node that no program waits for.
 EMBEDDED = "this node is embedded in a program, which alone can stop it"
@@ -87,6 +91,7 @@ async def status(operator: Operator) -> dict[str, Any]:
     connections = await process.ask(operator.node, to_node.connections())
     vhosts = context.routing.vhosts()
     disk = node["disk"]
+    cluster = None if context.members is None else await process.ask(context.members, to_membership.membership())
     state = await process.ask(operator.node, to_node.app_state())
     return {
         "is_running": state == "running",
@@ -102,7 +107,10 @@ async def status(operator: Operator) -> dict[str, Any]:
                 "purpose": "AMQP 0-9-1 with TLS" if one["tls"] else "AMQP 0-9-1",
             }
             for one in node["listening"]
-        ],
+        ]
+        + _cluster_listeners(context.node_name, cluster),
+        # What `cluster_status` shows of each member; RabbitMQ has no such key.
+        "cluster": None if cluster is None else {key: cluster[key] for key in OF_MEMBER},
         "memory": {"total": {"rss": memory["used"]}, "strategy": "rss"},
         "vm_memory_high_watermark_limit": memory["limit"],
         "disk_free": None if disk is None else disk["free"],
@@ -127,7 +135,8 @@ async def status(operator: Operator) -> dict[str, Any]:
         "config_files": [],
         "log_files": log_files(),
         "active_plugins": [],
-        "is_under_maintenance": False,
+        "is_under_maintenance": "maintenance" in node["holds"],
+        "holds": node["holds"],
         "vm_memory_calculation_strategy": "rss",
         "vm_memory_high_watermark_setting": _watermark(memory["setting"]),
     }
@@ -152,6 +161,14 @@ async def check_certificate_expiration(operator: Operator, *, seconds: float) ->
 
 def _ends_in(path: str) -> list[datetime]:
     return ends_of(Path(path).read_text("ascii", "replace"))
+
+
+def _cluster_listeners(node: str, cluster: MembershipStatus | None) -> list[dict[str, Any]]:
+    if cluster is None:
+        return []
+    purpose = "inter-node communication"
+    where = {"interface": cluster["host"], "port": cluster["port"]}
+    return [{"node": node, **where, "protocol": "clustering", "purpose": purpose}]
 
 
 def _watermark(setting: float | str) -> dict[str, Any]:

@@ -1,0 +1,73 @@
+"""Operations by which an operator keeps clients away from a node (CM-53, CM-54, CM-65)."""
+
+from __future__ import annotations
+
+from ....definitions.errors import DefinitionError
+from ....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from ...membership.contract import to_membership
+from ...metadata.contract import to_metadata
+from ...metadata.state.commands import SetMaintenance
+from ..contract import to_node
+from .registry import OperationError, Operator, Rows, operation
+
+#: Seconds that the members may take to agree on a change.
+CHANGE_SECONDS = 15.0
+
+#: What clients of a node that is drained are told, as by RabbitMQ.
+DRAINED = "Node was put into maintenance mode"
+
+
+@operation()
+async def drain(operator: Operator) -> bool:
+    """Put the node into maintenance: no new queues, no clients, and no leadership. It may be in maintenance already.
+
+    The mark ends with the run of the node.
+    """
+    process, context = operator.process, operator.context
+    await _mark(operator, True)
+    await process.ask(operator.node, to_node.suspend("maintenance", DRAINED))
+    if context.members is not None:
+        await process.ask(context.members, to_membership.yield_leadership())
+    return True
+
+
+@operation()
+async def revive(operator: Operator) -> bool:
+    """End the maintenance of the node."""
+    await _mark(operator, False)
+    return await operator.process.ask(operator.node, to_node.resume("maintenance"))
+
+
+async def _mark(operator: Operator, is_on: bool) -> None:
+    """Have the cluster list the node as one in maintenance, or not. A node that is alone is listed nowhere."""
+    context = operator.context
+    known = context.definitions.node(context.node_name)
+    if known is None or known.in_maintenance == is_on:
+        return
+    command = SetMaintenance(context.node_name, is_on)
+    try:
+        await operator.process.ask(context.metadata, to_metadata.change_definitions(command), CHANGE_SECONDS)
+    except (DefinitionError, ProcessDown, ProcessTimeout, ProcessError) as error:
+        raise OperationError("unavailable", f"the members have not agreed to it: {error}") from None
+
+
+@operation()
+async def suspend_listeners(operator: Operator) -> bool:
+    """Accept no new clients. Those that are connected stay."""
+    return await operator.process.ask(operator.node, to_node.suspend("operator", ""))
+
+
+@operation()
+async def resume_listeners(operator: Operator) -> bool:
+    """Accept clients again, unless something else closes the listeners."""
+    return await operator.process.ask(operator.node, to_node.resume("operator"))
+
+
+@operation()
+async def rebalance(operator: Operator) -> Rows:
+    """How many replicated queues each member that runs leads. Queues without mirrors stay where they are."""
+    nodes = [node.name for node in operator.context.definitions.nodes.values() if node.incarnation]
+    return [
+        {"Node name": name, "Number of quorum queues": 0, "Number of replicated classic queues": 0}
+        for name in sorted(nodes) or [operator.context.node_name]
+    ]
