@@ -14,6 +14,7 @@ then, in random order, with new examples, and a failure prints how to pin its ex
 """
 
 import contextlib
+import functools
 import os
 import random
 import secrets
@@ -31,16 +32,16 @@ from thespian.test import get_free_admin_port
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: The files that take 10 s and more. Workers begin with them.
+#: The files that take 10 s and more, and a folder of such files. Workers begin with them.
 LONGEST = (
     "simulation/test_mutants.py",
     "torture/test_torture.py",
-    "cluster_system/test_three_nodes.py",
-    "cluster_system/test_members.py",
+    "cluster_system",
     "disk_trouble/test_full_disk.py",
     "docs/test_readme.py",
     "docs/test_command_lines.py",
     "simulation/test_schedules.py",
+    "simulation/test_cluster_schedules.py",
     "simulation/test_shared_bodies.py",
     "simulation/test_drawn.py",
     "wire/test_reader_equivalence.py",
@@ -50,6 +51,11 @@ LONGEST = (
     "docs/test_cli.py",
     "docs/test_cluster.py",
     "packaging/test_wheel.py",
+    "system_crash/test_nothing_left.py",
+    "system/frames/test_bad_input.py",
+    "cli/test_node_commands.py",
+    "wire/test_reader_fuzz.py",
+    "wire/test_skimmer.py",
 )
 
 # Many containers set PYTHONDONTWRITEBYTECODE. Each of the hundreds of processes that the tests start would then compile
@@ -70,16 +76,25 @@ settings.load_profile("repeated" if SEARCH_END is None else "search")
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     if SEARCH_END is None:
-        places = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST)}
-        if gone := [str(path) for path in places if not path.exists()]:
-            raise pytest.UsageError(f"LONGEST in tests/conftest.py names files that are gone: {', '.join(gone)}")
-        items.sort(key=lambda item: places.get(item.path, len(places)))
+        items.sort(key=lambda item: _place(item.path))
         return
     drawing = [item for item in items if item.get_closest_marker("hypothesis") or "first_seed" in item.fixturenames]
     config.hook.pytest_deselected(items=[item for item in items if item not in drawing])
     # All workers of a run must have the same order.
     random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID")).shuffle(drawing)
     items[:] = drawing
+
+
+@functools.cache
+def _place(file: Path) -> int:
+    """When the tests of this file have their turn: its place in LONGEST, and the end of that for all other files."""
+    places = [place for place, name in enumerate(LONGEST) if file.is_relative_to(ROOT / "tests" / name)]
+    return places[0] if places else len(LONGEST)
+
+
+def pytest_configure(config):
+    if gone := [name for name in LONGEST if not (ROOT / "tests" / name).exists()]:
+        raise pytest.UsageError(f"tests/conftest.py has files in LONGEST that do not exist: {', '.join(gone)}")
 
 
 def pytest_runtest_setup(item):
