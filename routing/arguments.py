@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ..amqp.constants import PRECONDITION_FAILED
 from ..amqp.errors import AmqpError
@@ -59,6 +59,7 @@ INTEGER_LETTERS = frozenset("bBsuIilL")
 # -- the meaning of queue arguments ---
 
 QueueMode = Literal["default", "lazy"]
+QUEUE_MODES: tuple[QueueMode, ...] = get_args(QueueMode)
 
 #: What policies define for a queue to which none applies.
 NO_POLICY: Mapping[str, Any] = MappingProxyType({})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 
 from ...amqp import methods
-from ...amqp.constants import FRAME_BODY, FRAME_HEADER, FRAME_METHOD
+from ...amqp.constants import CONNECTION_FORCED, FRAME_BODY, FRAME_HEADER, FRAME_METHOD
 from ...amqp.decoding import decode_method
 from ...amqp.errors import AmqpError
 from ...amqp.frames import build_content, split_frames
@@ -59,7 +59,17 @@ class DirectClient(Process):
     def on_call(self, sender: Sender, vhost: str, method: Method) -> None:
         self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, method))
 
+    def lease_error(self) -> AmqpError | None:
+        """What requests are refused with while this node may not act for its cluster (CL-52)."""
+        if not self.context.lease.has_ended(self.now):
+            return None
+        node = self.context.node_name
+        return AmqpError(CONNECTION_FORCED, f"node '{node}' cannot reach a majority of its cluster; try again later")
+
     def _session(self, vhost: str) -> _Session:
+        error = self.lease_error()
+        if error is not None:
+            raise error
         session = self.sessions.get(vhost)
         if session is None:
             if not self.context.routing.has_vhost(vhost):
@@ -219,7 +229,11 @@ class _Session:
             self.client.send(self.address, to_channel.input([(METHOD, CHANNEL_NUMBER, method)]))
 
     def _answer(self, value: object) -> None:
-        if self.current is not None:
+        error = self.client.lease_error()
+        if error is not None:
+            # The lease ended while the request was under way. It may have taken effect, as after any lost connection.
+            self._answer_error(error)
+        elif self.current is not None:
             sender, self.current = self.current[0], None
             self.client.reply(sender, value)
             self._next()

@@ -103,7 +103,9 @@ class LivePolicies:
             for policies in (followed, wanted)
         ]
         row = self._routing.queue(shown.vhost, shown.name)
-        if row is not None and row.state == "running" and definitions[0] != definitions[1]:
+        # Between two slices the queue may have been deleted, and declared again on another node.
+        is_here = row is not None and row.state == "running" and row.node == self._here
+        if row is not None and is_here and definitions[0] != definitions[1]:
             self._process.send(row.address, to_queue.apply_settings(policed_settings(row, self._definitions)))
 
     def _show_alternate(self, shown: ExchangeRow, policies: VhostPolicies | None) -> None:

@@ -19,8 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from thespian.actors import ActorAddress
 
@@ -31,7 +30,7 @@ from ...definitions.json_text import json_text
 from ...definitions.passwords import SALT_BYTES
 from ...definitions.records import GlobalParameter, Permission, Record
 from ...limits import LimitError
-from ...routing.arguments import QueueMode
+from ...routing.arguments import QUEUE_MODES
 from ...routing.phrases import no_queue
 from ...routing.rows import QueueRow
 from ...routing.shards import shards_of
@@ -65,7 +64,6 @@ from ..metadata.info_items import ConsumerNames, InfoItems, logical_consumers, q
 from ..metadata.process import Metadata
 from ..metadata.state.commands import EnableFeatures, PutRecords
 from ..queue.contract import to_queue
-from ..queue.policed_settings import policed_settings
 from ..resources.alarms import Alarms
 from ..resources.contract import (
     DiskStatus,
@@ -99,8 +97,6 @@ log = logging.getLogger("warren.node")
 
 #: Seconds that a listing waits for a process; one that does not answer is left out.
 LIST_TIMEOUT = 5.0
-
-QUEUE_MODES = ("default", "lazy")
 
 LIST_KINDS = ("bindings", "channels", "connections", "consumers", "exchanges", "queues", "vhosts")
 
@@ -426,8 +422,7 @@ class NodeSupervisor(Process):
         if row is None:
             raise no_queue(vhost, name)
         if row.state == "running":
-            settings = replace(policed_settings(row, self.context.definitions), queue_mode=cast(QueueMode, mode))
-            self.send(row.address, to_queue.apply_settings(settings))
+            self.send(row.address, to_queue.set_queue_mode(mode))
         self.reply(sender, None)
 
     def _check_vhost(self, name: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...amqp.fields import Table
-    from ...routing.arguments import QueueSettings
+    from ...routing.arguments import QueueMode, QueueSettings
     from ...routing.rows import QueueRow
     from ...runtime.contract import Address
     from ...store.disk.disk import Disk
@@ -129,9 +129,14 @@ class ToQueue(ToMemoryUser, ToLinkSender):
         """
 
     @message
+    def set_queue_mode(self, mode: QueueMode) -> None:
+        """From any node: use this mode until the process ends or its settings change."""
+
+    @message
     def apply_settings(self, settings: QueueSettings) -> bool:
-        """From the node: these settings replace all that the queue had. They are used from now on: messages that are in
-        the queue keep their expiry, and messages above a lowered limit are dropped if the queue drops its head.
+        """From Metadata of the same node: these settings replace all that the queue had. They are used from now on:
+        messages that are in the queue keep their expiry, and messages above a lowered limit are dropped if the
+        queue drops its head.
 
         Answered True. Refused with an AmqpError 406 if they differ in what is fixed when a queue is declared. A queue
         with a backlog changes its mode in steps.

@@ -14,13 +14,14 @@ the consumer.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...definitions.index_sources import index_sources
-from ...routing.arguments import QueueSettings
+from ...routing.arguments import QueueMode, QueueSettings
 from ...routing.decorators import QueueDecorator, notify
 from ...routing.phrases import no_queue, queue_phrase
 from ...routing.queue_types import STREAM
@@ -241,6 +242,9 @@ class Queue(Process):
                 self.role.release()
             self.head_read.prepare()
         return True
+
+    def on_set_queue_mode(self, sender: Sender, mode: QueueMode) -> None:
+        self.on_apply_settings(sender, replace(policed_settings(self.row, self.context.definitions), queue_mode=mode))
 
     def _apply(self) -> None:
         self.backing.set_queue_mode(self.settings.queue_mode)

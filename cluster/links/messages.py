@@ -8,6 +8,7 @@ from ...actors.metadata.contract import to_metadata
 from ...actors.node.contract import to_node
 from ...actors.queue.contract import to_queue
 from ...actors.resources.contract import to_alarm_listener, to_alarms
+from ...routing.arguments import QUEUE_MODES
 from ..membership.contract import to_members
 from ..metadata.contract import to_cluster_metadata
 from .codecs import ADDRESS, BOOLEAN, BYTES, FLOAT, INTEGER, TEXT, Each, Optional, Parts
@@ -61,6 +62,7 @@ TO_QUEUES = (
     Crossing(313, to_queue.info, answer=INFO),
     Crossing(314, to_queue.storage_info, answer=INFO),
     Crossing(315, to_queue.consumers_info, answer=Each(INFO)),
+    Crossing(316, to_queue.set_queue_mode, OneOf(*QUEUE_MODES)),
 )
 
 TO_CHANNELS = (

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from warren.cluster.links.messages import MESSAGES
 from warren.runtime.contract import Contract, message
 from warren.runtime.process import Process
 
@@ -45,6 +46,34 @@ def test_every_message_has_a_sender_and_a_meaning(root):
     """The generated table of messages (docs/tables.py) has no row with an empty cell."""
     rows = loaded(root / "docs" / "tables.py").messages()[2:]
     assert [row for row in rows if row.startswith("|  |") or row.endswith("|  |") or "TODO" in row] == []
+
+
+#: Messages to processes that may belong to another node, which only processes of the same node send.
+WITHIN_A_NODE = {
+    # From whoever starts or ends the process.
+    *(("ToQueue", name) for name in ("start", "open", "recovered", "hold", "terminate")),
+    *(("ToChannel", name) for name in ("start", "input", "shut_down")),
+    *(("ToConnection", name) for name in ("start", "close_if_on")),
+    # From Metadata at the home of the queue, and for hits of the index of that node.
+    ("ToQueue", "apply_settings"),
+    ("ToQueue", "look_up"),
+}
+
+#: Folders of `actors` whose processes send to others of their own node only.
+NEVER_ACROSS = {"disk", "resources"}
+
+
+def test_whatever_may_be_sent_to_another_node_is_listed(root):
+    """CL-12: a message to a queue, a channel or a connection crosses, or is known to stay within a node."""
+    tables = loaded(root / "docs" / "tables.py")
+    missing = [
+        (contract.__name__, name)
+        for (contract, name), senders in tables.senders().items()
+        if contract.__name__ in ("ToQueue", "ToChannel", "ToConnection")
+        and not senders <= NEVER_ACROSS
+        and name not in MESSAGES.by_name
+    ]
+    assert set(missing) == WITHIN_A_NODE
 
 
 class ToThing(Contract):

@@ -6,8 +6,10 @@ import threading
 
 import pytest
 
-from warren import Broker
+from warren import Broker, BrokerError
+from warren.actors.membership.lease import FOREVER
 from warren.tests.cluster_system.nodes import free_ports, wait_for
+from warren.tests.system_crash.anatomy import Anatomy
 
 
 def founded(tmp_path, has_disks=True):
@@ -71,6 +73,35 @@ def test_a_broker_that_stood_still_begins_anew_at_its_port(brokers, caplog):
     wait_for("it to serve clients again", lambda: serves(third, "later"), 60)
     assert third.port == port
     assert second.declare_queue("later", passive=True) == "later"
+
+
+def test_a_broker_without_a_lease_refuses_what_its_program_asks():
+    """CL-52: as it refuses clients, also an answer to what was asked before the lease ended."""
+    with Broker() as broker:
+        broker.declare_queue("q")
+        broker.publish(b"first", "q")
+        anatomy = Anatomy(broker)
+        client = anatomy.call(anatomy.direct)
+        lease, session = client.context.lease, client.sessions["/"]
+
+        lease.until = 0.0
+        for ask in (lambda: broker.publish(b"m", "q"), lambda: broker.get("q"), lambda: broker.declare_queue("r")):
+            with pytest.raises(BrokerError, match="CONNECTION_FORCED - node '.*' cannot reach a majority"):
+                ask()
+        lease.until = FOREVER
+        assert broker.get("q").body == b"first"
+        assert broker.get("q") is None
+
+        def lose_the_lease(data, output=session.output):
+            lease.until = 0.0
+            output(data)
+
+        session.output = lose_the_lease
+        with pytest.raises(BrokerError, match="cannot reach a majority"):
+            broker.publish(b"second", "q")
+        del session.output
+        lease.until = FOREVER
+        assert broker.get("q").body == b"second"
 
 
 def test_a_broker_that_waits_for_a_majority_can_be_stopped(brokers, caplog):

@@ -134,8 +134,8 @@ async def _look_up(operator: Operator, vhost: str, found: FoundMessages) -> dict
     answers = {}
     for queue, hits in by_queue.items():
         row = operator.context.routing.queue(vhost, found.queues[queue][0])
-        if row is None or row.state != "running":
-            continue
+        if row is None or row.state != "running" or row.node != operator.context.node_name:
+            continue  # a queue of this name may have been declared on another node meanwhile
         try:
             looked_up = await operator.process.ask(
                 row.address, to_queue.look_up([hit.number for hit in hits]), ANSWER_SECONDS
