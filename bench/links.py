@@ -25,6 +25,7 @@ from warren.cluster.links.registry import DATA, Crossing, Registry
 from warren.cluster.links.session import Session
 from warren.runtime.address import LoopAddress
 from warren.runtime.contract import Contract, message
+from warren.runtime.machine.heap import keep_freed_heap
 
 
 class ToSink(Contract):
@@ -110,6 +111,7 @@ def seconds_of(kind: Any, count: int, frames: int) -> float:
 @click.command(help=__doc__.split("\n")[0])
 @click.option("--frames", default=20_000, show_default=True, help="Frames of each measurement.")
 def main(frames: int) -> None:
+    keep_freed_heap()  # as a server does; otherwise each read maps and unmaps memory
     head = "".join(f"{f'{count} in a frame':>18}" for count in COUNTS)
     print(f"{'message':24}{head}{'a frame':>12}{'a message':>12}   µs of a core")
     for name, kind in KINDS.items():

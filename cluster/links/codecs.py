@@ -67,13 +67,18 @@ class Incoming:
         self.at = at
         self.end = len(data) if end is None else end
 
-    def cut(self, size: Any) -> bytes:
-        """The next `size` raw bytes."""
+    def skip(self, size: Any) -> int:
+        """Pass the next `size` raw bytes; returns where in `data` they begin."""
         at = self.at
         if type(size) is not int or not 0 <= size <= self.end - at:
             raise CodecError(f"{size!r} raw bytes where {self.end - at} are left")
-        self.at = after = at + size
-        return self.data[at:after]
+        self.at = at + size
+        return at
+
+    def cut(self, size: Any) -> bytes:
+        """The next `size` raw bytes."""
+        at = self.skip(size)
+        return self.data[at : self.at]
 
     def cut_each(self, sizes: Any) -> list[bytes]:
         """The next raw bytes, in pieces of these sizes."""

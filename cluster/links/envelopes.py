@@ -225,8 +225,9 @@ def array_header(count: int) -> bytes:
 
 def body(encoded: list[Encoded]) -> list[bytes]:
     """The body of a frame with these messages, as buffers that follow each other."""
-    packed = [array_header(len(encoded)), *[one[1] for one in encoded]]
-    buffers = [_size.pack(sum(map(len, packed))), *packed]
+    packed = b"".join([array_header(len(encoded)), *[one[1] for one in encoded]])
+    buffers = [_size.pack(len(packed)), packed]
     for one in encoded:
-        buffers += one[2]
+        if one[2]:
+            buffers += one[2]
     return buffers

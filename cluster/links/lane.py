@@ -19,6 +19,10 @@ from .frames import MAX_FRAME, Buffer, FrameReader, RawFrame
 #: Most bytes of one read. What a read has brought is handled before other processes have turns.
 READ_SIZE = 1_048_576
 
+#: Bytes of the next read after one that did not bring so many. An allocator may map and unmap the memory of a large
+#: read each time, which takes twice as long as the rest of a small frame.
+SMALL_READ = 65_536
+
 #: Most buffers of one write; systems allow at least 1,024.
 MOST_BUFFERS = 512
 
@@ -47,6 +51,7 @@ class Lane:
         #: The parts of a message that have arrived, if it is not complete.
         self.parts: list[bytes] = []
         self.is_closed = False
+        self._read_size = SMALL_READ
         self._sock = sock
         self._reader = reader
         self._reader.max_frame = MAX_FRAME
@@ -88,13 +93,14 @@ class Lane:
     def read(self) -> None:
         """Read once and hand out the frames that are complete. Raises LaneClosed, and FrameError for other input."""
         try:
-            data = self._sock.recv(READ_SIZE)
+            data = self._sock.recv(self._read_size)
         except BlockingIOError:
             return
         except OSError as error:
             raise LaneClosed(_reason(error)) from None
         if not data:
             raise LaneClosed("the other side has closed the connection")
+        self._read_size = SMALL_READ if len(data) < SMALL_READ else READ_SIZE
         self.received_bytes += len(data)
         self._reader.feed(data)
         self.hand_out()

@@ -10,8 +10,11 @@ from .frames import MAX_FRAME, MAX_HEADER, MSGPACK_TYPE, ONE_WAY, SEND, Buffer, 
 #: Bytes of messages after which a frame takes no more of them.
 FULL = 262_144
 
-#: Frames up to this size are joined before they are written.
-JOINED = 131_072
+#: Frames up to this size are joined before they are written, and so are larger ones of more buffers than `FEW_BUFFERS`.
+JOINED = 16_384
+
+#: So many buffers cost the system call less than their copy.
+FEW_BUFFERS = 16
 
 #: Most bytes of the body of a frame: the rest is for the head, the header and the sizes in the body.
 MAX_BODY = MAX_FRAME - MAX_HEADER
@@ -63,7 +66,7 @@ class Outbox:
         """One frame, or one for each part of a message that is too large."""
         buffers: list[Buffer] = list(body(batch))
         size = sum(map(len, buffers))
-        if size <= JOINED:
+        if size <= JOINED or (size <= FULL and len(buffers) > FEW_BUFFERS):
             # A copy takes less time than the system call takes for each buffer.
             return [[b"".join([frame_head(MSGPACK_TYPE, len(self._header), size), self._header, *buffers])]]
         if size <= MAX_BODY:
