@@ -24,6 +24,7 @@ REPLACED = [
         {
             "store/bodies/",
             "cluster/",
+            "actors/channel/direct_client.py",
             "actors/connection/process.py",
             "actors/membership/",
             "actors/node/context.py",
