@@ -108,8 +108,15 @@ class Changing:
         if applied is not None:
             for effect in applied.effects:
                 await self._perform(effect)
-        if outcome.error is not None:
-            raise outcome.error
+        error = outcome.error
+        if error is not None:
+            # The error refers to this frame by its traceback, so the frame must not refer to the error: the process
+            # and its open files would outlive its end.
+            del proposal, outcome
+            try:
+                raise error
+            finally:
+                del error
         assert applied is not None, "a command without an error was applied"
         return applied
 

@@ -27,10 +27,11 @@ from typing import TYPE_CHECKING
 from ...actors.disk.disk_retry import DiskRetry
 from ...runtime.process import Process
 from ...runtime.signal import Signal
+from ...seams import seam
 from ...store.data_dir.log_tables import LogWrite
 from ...store.data_dir.metadata_store import Change, MetadataStore, MetadataWriteError
 from ..consensus.core import Raft, Ready
-from ..consensus.leader import HEARTBEAT_TICKS, Refused
+from ..consensus.leader import HEARTBEAT_TICKS, Leader, Refused
 from ..consensus.log import Mark
 from ..consensus.messages import Heartbeat, Snapshot
 from ..consensus_store import compaction, write_of
@@ -436,7 +437,12 @@ class Replication:
     # -- in force ---
 
     def _member_applied(self, node: str, index: int) -> None:
-        self._applied_by[node] = max(index, self._applied_by.get(node, 0))
+        known = self._applied_by.get(node, 0)
+        if index <= known:
+            # It says so again because its link was made again, or because it has started again: what it was told before
+            # may be lost.
+            self._told.pop(node, None)
+        self._applied_by[node] = max(index, known)
         self._find_in_force()
         self._tell(node)
 
@@ -450,16 +456,22 @@ class Replication:
         if leading is None:
             return
         self._applied_by[self.raft.node] = self.applied
+        index = self._applied_everywhere(leading)
+        if index > self.in_force:
+            self._everybody_applied(index)
+            for node in self.raft.log.members.everyone:
+                self._tell(node)
+
+    @seam("cluster: which changes are in force")
+    def _applied_everywhere(self, leading: Leader) -> int:
+        """The index up to which every running member has applied the log that may hold a lease."""
         index = self.raft.log.committed
         due = self._committed_before[0]
         for node in self._members.running():
             applied = self._applied_by.get(node, 0)
             if applied >= due and (node == self.raft.node or leading.is_heard(node, SILENT_TICKS)):
                 index = min(index, applied)
-        if index > self.in_force:
-            self._everybody_applied(index)
-            for node in self.raft.log.members.everyone:
-                self._tell(node)
+        return index
 
     def _tell(self, node: str) -> None:
         if self.leads and node != self.raft.node and self._told.get(node, 0) < self.in_force:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -382,3 +384,38 @@ def test_a_node_whose_state_differs_ends(group, monkeypatch):
     [(address, error)] = group.world.crashes
     assert address == wrong.metadata.actorAddressString and isinstance(error, Diverged)
     assert "differs from that of the leader after entry" in str(error)
+
+
+def test_a_node_that_starts_again_learns_what_is_in_force(group):
+    """Also if nothing is changed meanwhile: its declarations of what exists wait for that."""
+    leader = group.wait_for_leader()
+    late = next(member for member in group.members if member is not leader)
+    group.wait_until_level()
+    late.kill()
+    late.boot()
+    group.until(lambda: late.has_started)
+    replication = late.process.agreed.replication
+    group.until(lambda: replication.in_force == replication.applied > 0, seconds=10.0)
+
+
+def test_a_refused_change_keeps_nothing_of_a_node_that_has_ended(group):
+    """Its store must be closed, because the next run of the node may begin in the same process."""
+    member = group.members[0]
+    gc.disable()
+    try:
+        cut(group, member.name)
+        refused = []
+
+        async def change():
+            try:
+                await member.process.changing.change(RemoveNode("warren@c"))
+            except AmqpError as error:
+                refused.append(error.code)
+
+        member.process.spawn(change())
+        group.until(lambda: refused == [541])
+        store = weakref.ref(member.process.agreed._local.store)
+        member.kill()
+        assert store() is None
+    finally:
+        gc.enable()
