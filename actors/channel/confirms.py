@@ -188,6 +188,7 @@ class Confirms:
         if not owed:
             del self._by_queue[queue_id]
 
+    @seam("cluster: what becomes of publishes to a queue that has gone")
     def queue_gone(self, queue_id: str, is_crashed: bool) -> None:
         """A queue has ended: the numbers it still owed are refused if it crashed, else confirmed (AB-111)."""
         owed = self._by_queue.get(queue_id)

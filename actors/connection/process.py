@@ -40,6 +40,7 @@ from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitReason
 from ...runtime.log_format import one_line
 from ...runtime.process import Process
+from ...seams import seam
 from ..channel.contract import DeliveryNotice, to_channel
 from ..events import client_events
 from ..events.credit_events import trace_credit
@@ -355,6 +356,7 @@ class Connection(Process):
         else:
             self.unpause(LEASE_PAUSE)
 
+    @seam("cluster: whether a connection waits for a lease")
     def _needs_lease(self) -> bool:
         """Whether the client may receive what only a part of the majority may give, unlike the end of a connection."""
         return self.state not in ("closing", "closed")

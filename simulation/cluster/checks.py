@@ -77,6 +77,8 @@ class ClusterChecks:
             base, run = node.base, view.run_of(node.name)
             if base is None or run is None or node.machine.is_paused or node.routing is None:
                 continue
+            if self._schedule.faults.is_stopping(node):
+                continue  # it tells the others when it has no clients and no queues any more
             if base.name != f"{node.name}-{run}":
                 raise PromiseBroken(f"{node.name} holds a lease, though {leader} knows that it was declared down")
 

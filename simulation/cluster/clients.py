@@ -281,6 +281,7 @@ class _Channel:
     def _found(self, method: Method) -> None:
         assert isinstance(method, methods.QueueDeclareOk)
         self.found = method.message_count, method.consumer_count
+        self.tell(f"finds {method.message_count} messages and {method.consumer_count} consumers")
 
     # -- for subclasses ---
 

@@ -117,6 +117,10 @@ class ClusterFaults:
         self._stopping[node.letter] = self.world.time + STOP_SECONDS
         node.begin_stop()
 
+    def is_stopping(self, node: ClusterNode) -> bool:
+        """Whether the node stops in order."""
+        return node.letter in self._stopping
+
     def do_pause(self, node: ClusterNode, action: Action) -> None:
         if node.is_running:
             self._disturb(f"{node.name} does nothing for {action.number('for')} ms")
@@ -266,7 +270,7 @@ class ClusterFaults:
         for node in self.nodes:
             routing = node.routing
             supervisor = node.supervisor
-            if routing is None or supervisor is None or node.begins_anew:
+            if routing is None or supervisor is None or node.begins_anew or not node.listens:
                 return False
             known = {record.name: record.incarnation for record in supervisor.context.definitions.nodes.values()}
             for other in self.nodes:

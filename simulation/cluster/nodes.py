@@ -17,7 +17,7 @@ from ...runtime.sim.port import SimAnswer
 from ...runtime.sim.world import SimWorld
 from ...store.data_dir.file_limits import REAL_FILES, FileLimits
 from ..disks import MachineDisks
-from ..node import SimNode
+from ..node import PORT, SimNode
 
 #: The names of machines, in the order in which clusters get them. The node on machine `a` is `warren@a`.
 LETTERS = "abcde"
@@ -92,6 +92,11 @@ class ClusterNode(SimNode):
     def supervisor(self) -> NodeSupervisor | None:
         found: NodeSupervisor | None = self.process(NodeSupervisor)
         return found
+
+    @property
+    def listens(self) -> bool:
+        """Whether clients can connect."""
+        return self.base is not None and PORT in self.base.sockets.listening
 
     @property
     def routing(self) -> RoutingTable | None:

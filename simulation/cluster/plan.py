@@ -79,6 +79,8 @@ _MACHINE_CHOICES = [what for what, weight in _MACHINE_ACTIONS for _ in range(wei
 _NETWORK_CHOICES = [what for what, weight in _NETWORK_ACTIONS for _ in range(weight)]
 #: One in so many actions is a machine's or the network's.
 FAULT_ONE_IN = 4
+#: In one in so many plans a client uses a node that has no lease, and nodes die while they elect a leader.
+LONELY_ONE_IN, ELECTION_ONE_IN = 4, 8
 #: One in so many plans has no faults at all.
 CALM_ONE_IN = 8
 
@@ -203,7 +205,36 @@ def draw_cluster_plan(below: Below, nodes: int = 3, longest: int = 24) -> Cluste
     for _ in range(6 + below(longest - 5)):
         is_fault = below(FAULT_ONE_IN) == FAULT_ONE_IN - 1 and has_faults
         actions.append((_draw_fault if is_fault else _draw_client_action)(below, letters))
+    if has_faults and below(LONELY_ONE_IN) == LONELY_ONE_IN - 1:
+        at = below(len(actions) + 1)
+        actions[at:at] = _draw_lonely(below, letters)
+    if has_faults and below(ELECTION_ONE_IN) == ELECTION_ONE_IN - 1:
+        at = below(len(actions) + 1)
+        actions[at:at] = _draw_election(below, letters)
     return ClusterPlan(letters, tuple(actions), has_small_files, credit, turn)
+
+
+def _draw_lonely(below: Below, letters: str) -> list[Action]:
+    """A node is cut off until it has no lease, and its client goes on. Random actions alone seldom do that."""
+    lonely = below(len(letters))
+    letter, client = letters[lonely], CLIENTS[lonely % len(CLIENTS)]
+    publish: dict[str, int | str] = {"queue": queue_of(letter), "count": 2, "size": SIZES[0]}
+    return [
+        Action(client, PUBLISHING, "publish", publish, 60),
+        Action(NET, 0, "isolate", {"node": letter}, STEPS[below(len(STEPS))]),
+        Action(NET, 0, "wait", {"for": (1_700, 2_500)[below(2)]}),
+        Action(client, PUBLISHING, "publish", publish, 20),
+        Action(client, DECLARING, "declare", {}, STEPS[below(len(STEPS))]),
+        Action(NET, 0, "wait", {"for": TIMES[below(len(TIMES))]}),
+    ]
+
+
+def _draw_election(below: Below, letters: str) -> list[Action]:
+    """The nodes die in the middle of electing a leader, and start again at once."""
+    actions = [Action(ALL, 0, "kill", {"for": 0}, 0), Action(NET, 0, "wait", {"for": 1_000 + 100 * below(16)})]
+    for _ in range(3):
+        actions.append(Action(letters[below(len(letters))], 0, "kill", {"for": 0}, STEPS[below(len(STEPS))]))
+    return actions
 
 
 def _draw_client_action(below: Below, letters: str) -> Action:

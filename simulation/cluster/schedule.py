@@ -140,6 +140,7 @@ class ClusterSchedule:
         for name in CLIENTS:
             self.clients[name].do(Action(name, 0, "close"))
         self._answered([*self.clients.values()])
+        self.faults.is_disturbed = False
         self.ledger.check_drained({queue: self._drain(queue) for queue in self.plan.queues})
         self.until(self.checks.are_level, WHOLE_SECONDS, lambda: "some nodes have applied less of the log than others")
         self.checks.check_equal()
@@ -179,7 +180,7 @@ class ClusterSchedule:
                 break
             if self.world.time > end:
                 raise PromiseBroken(f"{queue} cannot be emptied")
-            self.world.run(0.01)
+            self.world.run(0.1)
         auditor.do(Action(AUDITOR, 0, "close"))
         self._answered([auditor])
         return taken

@@ -55,9 +55,12 @@ RUNS = 250
 MORE_RUNS = {"ack_to_the_next_process": 400, "range_off_by_one": 400, "two_single_active_consumers": 450}
 
 
-#: The seams of what a simulated node runs. Those of `cluster/` have bugs of their own, in tests/cluster.
+#: The seams of what a simulated node runs. Those of `cluster/` have bugs of their own, in tests/cluster, and decisions
+#: that only the nodes of a cluster make are those of `cluster_mutants`.
 OF_ONE_NODE = {
-    decision for decision, functions in SEAMS.items() if not functions[0].__module__.startswith("warren.cluster.")
+    decision
+    for decision, functions in SEAMS.items()
+    if not functions[0].__module__.startswith("warren.cluster.") and not decision.startswith("cluster: ")
 }
 
 
