@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ...seams import seam
 from ...store.data_dir.metadata_store import Change, Row
 
 #: Commands of one node that may be on the way.
@@ -46,7 +45,6 @@ class Proposers:
     def __init__(self) -> None:
         self._runs: dict[Proposer, _Run] = {}
 
-    @seam("cluster: which commands take effect")
     def take(self, proposer: Proposer, serial: int) -> bool:
         """Note that this command is applied now; False if it was before."""
         number, highest, applied = self._runs.get(proposer) or _Run(self._next_number(), 0, _FULL)
