@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Unpack
 
-from .actors.membership.contract import to_membership
+from .actors.membership.contract import MembershipStatus, to_membership
 from .broker import Broker, running_node
 from .cluster.links.contract import to_links
 from .cluster.links.links import NAME as LINKS
@@ -151,6 +151,15 @@ class Cluster(Messaging):
         broker = self.broker(node)
         return broker.url if vhost is None else broker.url_of(vhost)
 
+    @property
+    def leader(self) -> str | None:
+        """The name of the node that orders the changes of metadata; None if no node that runs knows one.
+
+        Of nodes that have heard of different leaders, as after a partition, the one with the latest term is right.
+        """
+        known = [(status["term"], status["leader"]) for status in map(self._status, self.nodes) if status is not None]
+        return max((each for each in known if each[1]), default=(0, None))[1]
+
     # -- faults ---
 
     def kill(self, node: int | str) -> None:
@@ -227,11 +236,7 @@ class Cluster(Messaging):
         for name in self.nodes:
             if name in self._ended or name in self._paused:
                 continue
-            node = running_node(self._brokers[name])
-            try:
-                status = None if node is None else node.ask_named(MEMBERS, to_membership.membership())
-            except BrokerError:
-                status = None
+            status = self._status(name)
             if status is None:
                 return f"{name} begins another run, because the cluster has declared it down"
             if status["stage"] != "running":
@@ -248,6 +253,14 @@ class Cluster(Messaging):
                 if not member["incarnation"]:
                     return f"{name} counts {other} as down"
         return ""
+
+    def _status(self, name: str) -> MembershipStatus | None:
+        """What the node knows of the cluster; None if it does not run or stands still."""
+        node = None if name in self._paused else running_node(self._brokers[name])
+        try:
+            return None if node is None else node.ask_named(MEMBERS, to_membership.membership())
+        except BrokerError:
+            return None
 
     # -- the rest ---
 

@@ -33,6 +33,14 @@ def test_every_node_is_the_same_broker(warren_cluster):
     client.close()
 
 
+def test_another_node_leads_when_the_leader_is_killed(warren_cluster):
+    lost = warren_cluster.leader
+    assert lost in warren_cluster.nodes
+    warren_cluster.kill(lost)
+    warren_cluster.declare_queue("afterwards")  # answered when there is another leader
+    assert warren_cluster.leader in set(warren_cluster.nodes) - {lost}
+
+
 def test_the_others_go_on_when_a_node_is_killed(tmp_path):
     """Its durable queue is back with its messages when the node is."""
     with Cluster(3, data_dir=tmp_path) as cluster:
