@@ -10,7 +10,7 @@ import click
 from ..actors.node.operations import columns as known
 from .check_commands import alarm_lines, listener_line
 from .failure import EX_UNAVAILABLE, CommandFailure
-from .node_client import full_name
+from .node_client import default_data_dir, full_name
 from .node_command import BadArguments, Call, node_command
 
 SECTION = "Cluster"
@@ -261,9 +261,19 @@ def rename_cluster_node(call: Call, names: tuple[str, ...]) -> None:
 
 @node_command(SECTION, "Removing node {member} from the cluster")
 @click.option("--accept-loss", is_flag=True, help="Delete the durable queues at home there, which nobody else has.")
+@click.option(
+    "--offline", is_flag=True, help="This node is stopped, and MEMBER is its only companion and lost for ever."
+)
 @click.argument("member")
-def forget_cluster_node(call: Call, member: str, accept_loss: bool) -> None:
+def forget_cluster_node(call: Call, member: str, accept_loss: bool, offline: bool) -> None:
     """Remove MEMBER, which does not run, from the cluster. It comes back only with an empty data directory."""
+    if offline:
+        from .force_boot_command import make_only_voter
+
+        target = call.target
+        path = target.data_dir or str(default_data_dir(target.node, "use --data-dir DIR"))
+        make_only_voter(target.node, path, accept_loss, full_name(member))
+        return
     lost = call.ask("forget_cluster_node", node=full_name(member), accept_loss=accept_loss)
     if lost:
         call.remark(f"Deleted with it: {', '.join(lost)}")

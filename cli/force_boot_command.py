@@ -28,13 +28,21 @@ def force_boot(node: str | None, data_dir: str | None, yes: bool) -> None:
     Exit codes: 0 if it was done, 69 if the node is no member of a cluster or the operator does not agree, 75 if the
     node runs.
     """
+    name = full_name(node or os.environ.get("WARREN_NODENAME") or Settings().node_name)
+    path = data_dir or os.environ.get("WARREN_DATA_DIR") or str(default_data_dir(name, "use --data-dir DIR"))
+    make_only_voter(name, path, yes)
+
+
+def make_only_voter(name: str, path: str, yes: bool, forgotten: str | None = None) -> None:
+    """Make the stopped node of this data directory the only voter, if the operator agrees. Raises CommandFailure.
+
+    With `forgotten`, only if that node is the only other member.
+    """
     # These imports are here because `--help` does not need them.
     from ..cluster.membership.force_boot import ForceBootError, outlook
     from ..cluster.membership.force_boot import force_boot as perform
     from ..store.data_dir.data_dir import DataDirError, claim
 
-    name = full_name(node or os.environ.get("WARREN_NODENAME") or Settings().node_name)
-    path = data_dir or os.environ.get("WARREN_DATA_DIR") or str(default_data_dir(name, "use --data-dir DIR"))
     if not os.path.isdir(path):
         raise CommandFailure(
             f"'{path}' does not exist; --data-dir names the data directory of the node", EX_UNAVAILABLE
@@ -45,6 +53,8 @@ def force_boot(node: str | None, data_dir: str | None, yes: bool) -> None:
         raise CommandFailure(str(error), EX_TEMPFAIL) from error
     try:
         seen = outlook(path)
+        if forgotten is not None:
+            _check_only_other(forgotten, seen.others)
         click.echo(f"Forcing node {seen.node} to boot without the other members of its cluster")
         click.echo(f"It has the metadata up to entry {seen.applied} of the log, and entries up to {seen.last}.")
         click.echo(f"These members are removed: {', '.join(seen.others) or '(none)'}")
@@ -61,3 +71,17 @@ def force_boot(node: str | None, data_dir: str | None, yes: bool) -> None:
     finally:
         held.release()
     click.echo(f"{seen.node} waits for nobody at its next start")
+
+
+def _check_only_other(forgotten: str, others: list[str]) -> None:
+    """Raise CommandFailure unless this node is the only other member: the rest might still decide by majority."""
+    if forgotten not in others:
+        raise CommandFailure("{:not_a_cluster_node, 'The node selected is not in the cluster.'}", EX_UNAVAILABLE)
+    rest = [name for name in others if name != forgotten]
+    if rest:
+        raise CommandFailure(
+            f"{', '.join(rest)} would remain besides this node, and no node may decide for the others alone. Start a"
+            f" majority of the members, and use `warren forget_cluster_node {forgotten}` there without --offline. If"
+            " the others are lost as well, use `warren force_boot`",
+            EX_UNAVAILABLE,
+        )

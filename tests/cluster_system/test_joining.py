@@ -140,8 +140,27 @@ def test_a_forced_reset_asks_nobody(nodes, command):
     first, second, _ = nodes
     assert command(second, "join_cluster", first.name).code == 0
     assert command(second, "start_app").code == 0
+    declared(first, "kept")
     command(second, "stop_app")
     ran = command(second, "force_reset")
     assert (ran.code, ran.out) == (0, f"Forcefully resetting node {second.name} ...\n"), ran.err
     assert status(command, second)["disk_nodes"] == [second.name]
     assert second.name in status(command, first)["disk_nodes"], "nobody has told the cluster"
+
+
+def test_of_two_nodes_the_one_that_is_left_goes_on_alone(nodes, command):
+    """CM-61: the other one has lost what it had in the test before."""
+    first, second, _ = nodes
+    nodes.kill(second.name)
+    runs = command(first, "forget_cluster_node", "--offline", "--accept-loss", second.name)
+    assert runs.code == 75
+    nodes.kill(first.name)
+    stranger = command(first, "forget_cluster_node", "--offline", "--accept-loss", "warren@stranger")
+    assert stranger.code == 69 and "not_a_cluster_node" in stranger.err
+    ran = command(first, "forget_cluster_node", "--offline", "--accept-loss", second.name)
+    assert ran.code == 0, ran.err
+    assert f"These members are removed: {second.name}" in ran.out
+    nodes.start_node(first.name)
+    first.wait_ready()
+    declared(first, "kept", passive=True)
+    await_members(command, first, first)

@@ -181,6 +181,10 @@ def test_the_last_node_goes_on_alone_if_an_operator_says_so(nodes):
     for node in (first, second):
         node.wipe()
 
+    command = [sys.executable, "-m", "warren", "--data-dir", str(third.data_dir), "forget_cluster_node", "--offline"]
+    offline = subprocess.run([*command, first.name], capture_output=True, text=True, cwd="/", timeout=60)
+    assert offline.returncode == 69 and f"{second.name} would remain besides this node" in offline.stderr
+
     refused = forced(third, "no\n")
     assert refused.returncode == 69
     assert "These members are removed: warren@n1, warren@n2" in refused.stdout

@@ -20,6 +20,19 @@ LINES = [
 ]
 
 
+#: A process that ends the nodes in the background when this one has ended, even if it was killed: the pipe to its
+#: standard input is closed then.
+WATCHER = """
+import json, os, pathlib, signal, sys
+sys.stdin.read()
+for path in pathlib.Path(sys.argv[1]).glob("*/control/node.json"):
+    try:
+        os.kill(json.loads(path.read_text())["pid"], signal.SIGKILL)
+    except (OSError, ValueError):
+        pass
+"""
+
+
 @pytest.mark.timeout(300)
 def test_every_command_line_of_the_page_runs(tmp_path, monkeypatch):
     """The nodes take free ports instead of those of the page, which others may have."""
@@ -41,6 +54,7 @@ def test_every_command_line_of_the_page_runs(tmp_path, monkeypatch):
         return subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=120, cwd=tmp_path)
 
     assert len(LINES) > 12
+    watcher = subprocess.Popen([sys.executable, "-c", WATCHER, str(tmp_path)], stdin=subprocess.PIPE)
     try:
         for line in LINES:
             result = run(line)
@@ -48,6 +62,9 @@ def test_every_command_line_of_the_page_runs(tmp_path, monkeypatch):
     finally:
         for number in (1, 2, 3):
             run(f"warren --data-dir warren{number} stop --idempotent")
+        assert watcher.stdin is not None
+        watcher.stdin.close()
+        watcher.wait(60)
 
 
 def test_the_file_for_three_machines_is_one(tmp_path):
