@@ -47,7 +47,11 @@ LANE_NAMES = (CONTROL, DATA, BULK)
 
 #: The kinds of process whose messages do not travel on `data`: by their names, and by their classes, because a process
 #: that has a name sends from the address that its system gave it.
-LANES = dict.fromkeys(("alarms", "Alarms", "consensus", "Consensus", "members", "Members"), CONTROL)
+LANES = {
+    **dict.fromkeys(("alarms", "Alarms", "consensus", "Consensus", "members", "Members"), CONTROL),
+    # Listings: the rows of 100,000 queues must not hold up what clients send.
+    **dict.fromkeys(("node", "NodeSupervisor", "ControlSession"), BULK),
+}
 
 #: Numbers below belong to messages of the runtime.
 FIRST_NUMBER = 10

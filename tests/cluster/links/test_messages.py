@@ -133,6 +133,22 @@ def arrive(sender, receiver, by, to, message):
     return decoded
 
 
+@pytest.mark.parametrize(
+    ("lane", "one", "other"),
+    [
+        ("control", "Members-3", "members"),
+        ("control", "ClusterMetadata-4", "consensus"),
+        ("data", "Channel-7", "q/ab12/0"),
+        ("bulk", "NodeSupervisor-1", "q/ab12/0"),
+        ("bulk", "NodeSupervisor-1", "node"),
+        ("bulk", "ControlSession-9", "q/ab12/0"),
+    ],
+)
+def test_the_lane_of_two_processes_is_the_same_both_ways(lane, one, other):
+    """CL-5: large listings hold up neither clients nor heartbeats."""
+    assert (MESSAGES.lane(one, other), MESSAGES.lane(other, one)) == (lane, lane)
+
+
 def test_all_messages_are_drawn():
     assert set(MESSAGES.by_name) == set(MESSAGE)
 
