@@ -55,12 +55,26 @@ def read_secret(path: str) -> bytes:
 
 def make_secret(path: str) -> bytes:
     """The secret in the file `path`; if there is no such file, a new secret in a new file. Raises SecretError."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
-    except FileExistsError:
-        return read_secret(path)
-    except OSError as error:
-        raise SecretError(f"the secret cannot be written to '{path}': {error.strerror}") from None
+    if not os.path.exists(path):
+        try:
+            _create(path)
+        except FileExistsError:
+            pass  # another node was quicker
+        except OSError as error:
+            raise SecretError(f"the secret cannot be written to '{path}': {error.strerror}") from None
+    return read_secret(path)
+
+
+def _create(path: str) -> None:
+    """Create the file in one step: nodes that start at once share it, and must not read half of it. Raises OSError."""
+    making = f"{path}.{secrets.token_hex(8)}"
+    descriptor = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(secrets.token_urlsafe(32) + "\n")
-    return read_secret(path)
+    if os.name == "nt":
+        os.rename(making, path)  # which replaces no file there
+        return
+    try:
+        os.link(making, path)
+    finally:
+        os.unlink(making)
