@@ -20,6 +20,8 @@ from .plan import ALL
 if TYPE_CHECKING:
     from .schedule import ClusterSchedule
 
+VHOST = "/"
+
 #: Virtual seconds that a node may take to stop before its process is killed.
 STOP_SECONDS = 61.0
 
@@ -264,13 +266,15 @@ class ClusterFaults:
     # -- rest ---
 
     def are_well(self) -> bool:
-        """Whether every node runs, serves clients, and knows all others as up."""
+        """Whether every node runs, serves clients, and knows all others as up and all queues as running."""
         if self._down or self._stopping or self._full:
             return False
         for node in self.nodes:
             routing = node.routing
             supervisor = node.supervisor
             if routing is None or supervisor is None or node.begins_anew or not node.listens:
+                return False
+            if any(row.state != "running" for row in routing.queues(VHOST)):
                 return False
             known = {record.name: record.incarnation for record in supervisor.context.definitions.nodes.values()}
             for other in self.nodes:
