@@ -33,8 +33,8 @@ async def look(operator: Operator) -> bool:
     return True
 
 
-def run(name, arguments, is_booting=False):
-    coroutine = perform(None, name, arguments, is_booting)
+def run(name, arguments, state="running"):
+    coroutine = perform(None, name, arguments, state)
     assert inspect.iscoroutine(coroutine)
     with pytest.raises(StopIteration) as stop:
         coroutine.send(None)
@@ -68,8 +68,9 @@ def test_a_request_that_does_not_fit_is_refused(name, arguments, kind, text):
     assert text in refusal.value.text
 
 
-def test_most_operations_wait_for_the_start():
-    assert run("look", {}, is_booting=True) is True
+@pytest.mark.parametrize("state", ["starting", "stopped"])
+def test_most_operations_wait_for_the_start(state):
+    assert run("look", {}, state) is True
     with pytest.raises(OperationError, match="app to be running") as refusal:
-        perform(None, "paint", {"name": "door"}, is_booting=True)
+        perform(None, "paint", {"name": "door"}, state)
     assert refusal.value.kind == "usage"
