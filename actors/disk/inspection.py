@@ -35,9 +35,11 @@ class JournalView:
         """The queues that append."""
         return self.journal._addresses.values()
 
-    def knows(self, number: int) -> bool:
-        """Whether the queue with this number has registered."""
-        return number in self.journal._addresses
+    def knows(self, number: int, address: Address[ToQueue]) -> bool:
+        """Whether the queue with this number has registered, and is this process: the journal may not have read yet
+        that the process before it has ended.
+        """
+        return self.journal._addresses.get(number) == address
 
     def waiting(self, number: int) -> int:
         """Messages of this queue that the journal has read and not committed."""
@@ -64,9 +66,11 @@ class MessageStoreView:
         """The queues that write and receive grants."""
         return self.store._addresses.values()
 
-    def knows(self, client: str) -> bool:
-        """Whether the queue with this client id has registered for grants."""
-        return client in self.store._addresses
+    def knows(self, client: str, address: Address[ToQueue]) -> bool:
+        """Whether the queue with this client id has registered for grants, and is this process: the store may not have
+        read yet that the process before it has ended.
+        """
+        return self.store._addresses.get(client) == address
 
     @property
     def is_settled(self) -> bool:

@@ -19,6 +19,7 @@ from .process import Queue
 if TYPE_CHECKING:
     from ...runtime.contract import Address
     from ..channel.contract import ToChannel
+    from .contract import ToQueue
 
 
 class ConsumerCounts(NamedTuple):
@@ -59,6 +60,10 @@ class QueueView:
     @property
     def queue_id(self) -> str:
         return self.queue.queue_id
+
+    @property
+    def address(self) -> Address[ToQueue]:
+        return self.queue.myAddress
 
     @property
     def is_routed(self) -> bool:

@@ -198,7 +198,7 @@ def _to_journal(cell: Cell, queue: QueueView, disk: DiskLinks) -> Iterator[Credi
     if receiver is None or receiver.actor is None:
         return
     journal = JournalView(receiver.actor)
-    if not journal.knows(number):
+    if not journal.knows(number, queue.address):
         return
     yield CreditPair(
         sender=f"queue '{queue.name}'",
@@ -219,7 +219,7 @@ def _to_stores(cell: Cell, queue: QueueView, disk: DiskLinks) -> Iterator[Credit
         if receiver is None or receiver.actor is None:
             continue
         store = MessageStoreView(receiver.actor)
-        if store.knows(disk.client):
+        if store.knows(disk.client, queue.address):
             yield CreditPair(
                 sender=f"queue '{queue.name}'",
                 sender_credit=queue.credit,
