@@ -129,18 +129,22 @@ class Recovery:
         supervisor: Address[ToQueueSupervisor],
         shown: Mapping[str, QueueRow],
         rows: Sequence[QueueRow],
+        is_revived: bool = False,
     ) -> None:
         """Show the queues that were recovered. `shown` has what the routing table showed of them before.
 
         If it shows something else by now, a report about the queue was quicker than the answer that has `rows`, and is
-        newer.
+        newer. `is_revived`: the virtual host was down, and the cluster may not have agreed yet that its queues have
+        stopped.
         """
         self._changing.supervisors[vhost] = supervisor
         for at in range(0, len(rows), ROWS_AT_A_TIME):
-            await self._show(vhost, shown, rows[at : at + ROWS_AT_A_TIME])
+            await self._show(vhost, shown, rows[at : at + ROWS_AT_A_TIME], is_revived)
             await self._process.next_turn()
 
-    async def _show(self, vhost: str, shown: Mapping[str, QueueRow], rows: Sequence[QueueRow]) -> None:
+    async def _show(
+        self, vhost: str, shown: Mapping[str, QueueRow], rows: Sequence[QueueRow], is_revived: bool
+    ) -> None:
         routing, state = self._routing, self._state
         states: list[tuple[str, str, QueueState]] = []
         news = []
@@ -152,7 +156,8 @@ class Recovery:
                 self._changing.forget_queue(vhost, queue_id)
             elif routing.queue(vhost, name) is shown.get(queue_id):
                 news.append(row)
-                if current.state != row.state:
+                # What was reported before may still be on its way to the log, and this comes behind it.
+                if is_revived or current.state != row.state:
                     states.append((name, queue_id, row.state))
             elif current.state == "stopped":
                 # It was restarted, which is reported with an address alone.
@@ -188,7 +193,7 @@ class Recovery:
             log.info("vhost '%s' is still down: %s", name, error)
             routing.recovering.discard(name)
             return
-        await self._started(name, supervisor, shown, rows)
+        await self._started(name, supervisor, shown, rows, is_revived=True)
         routing.set_down(name, False)
         self._finish(name)
         log.info("vhost '%s' is up again, with %d queues", name, len(rows))

@@ -43,3 +43,35 @@ def test_a_verdict_that_cannot_be_agreed_on_crashes_nobody(cluster, monkeypatch)
     cluster.perform(parse_cluster_plan(f"cluster nodes=3\n{lost.letter} kill for=1000").actions[0])
     cluster.finish()
     assert refused
+
+
+def test_queues_run_again_although_their_stop_was_agreed_on_late():
+    """The disk of a node is full when it starts, and it reports its queues as stopped while no majority runs.
+
+    When there was room again, the node had them run before the cluster had agreed that they had stopped. They counted
+    as stopped for ever, and clients got 404.
+    """
+    plan = """
+        cluster nodes=3 files=small credit=8,4
+        all kill
+        net wait for=1600
+        b kill then=400
+        a kill then=150
+        a disk for=1700 then=400
+        c stop for=1000
+        bob/3 declare then=400
+        alice/1 publish queue=c.orders count=1 size=20 then=400
+        carol/2 settle which=5 multiple=1 how=ack then=150
+        alice/1 publish queue=c.orders count=3 size=20 then=8
+        bob move then=60
+        bob/3 delete then=400
+        net slow from=c to=a delay=20 then=400
+        bob/1 publish queue=b.orders count=8 size=700 by=fanout then=150
+        carol/3 declare then=400
+        bob/1 publish queue=b.orders count=2 size=20 then=150
+        bob/1 publish queue=a.orders count=2 size=400 then=3
+        alice/1 publish queue=a.orders count=8 size=4200 then=3
+        b power-cut for=4500 after=6 then=400
+        carol/3 look then=400
+    """
+    ClusterSchedule(parse_cluster_plan(plan), seed=4).run()
