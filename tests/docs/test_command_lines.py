@@ -44,7 +44,13 @@ ELSEWHERE = {
 CLUSTER = "Cluster"
 
 #: Other numbers for command lines that would take long.
-SHORTER = {"--schedules 2000": "--schedules 5 --seed 1", "-z 5 ": "-z 1 ", "-z 30": "-z 1", "-C 20000": "-C 200"}
+SHORTER = {
+    "--schedules 2000": "--schedules 5 --seed 1",
+    "simulate --nodes 3": "simulate --nodes 3 --seed 1 --schedules 10",
+    "-z 5 ": "-z 1 ",
+    "-z 30": "-z 1",
+    "-C 20000": "-C 200",
+}
 
 #: Values of the arguments in the table of docs/cli.md. A command has its own where the common ones do not fit.
 VALUES = {

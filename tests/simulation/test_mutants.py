@@ -24,6 +24,7 @@ LONGER = {
     "body_misplaced_in_garbage_collection": 60,
     "bytes_miscounted": 40,
     "destinations_of_the_first": 60,
+    "double_delivery_after_channel_close": 40,
     "flushed_before_it_is_written": 40,
     "pattern_of_any_priority": 60,
     "priority_overlooked": 60,

@@ -448,7 +448,9 @@ class SimVhost:
 
     # -- what happens ----------------------------------------------------------------------------
 
-    def _put_off(self, cell: Any, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def _put_off(
+        self, cell: Any, ref: int, function: Callable[..., Any], args: tuple[Any, ...], is_brief: bool = False
+    ) -> None:
         self.calls.append(Call(cell, ref, function, args))
 
     def turn(self) -> None:

@@ -11,7 +11,7 @@ from warren import Broker
 from warren.actors.membership.lease import FOREVER
 from warren.amqp import methods as m
 from warren.tests.behaviour.inside import Inside
-from warren.tests.behaviour.wire import Client
+from warren.tests.behaviour.wire import Channel, Client
 
 #: Seconds in which a node with a lease answers many times.
 QUIET = 0.3
@@ -26,6 +26,13 @@ class Leased:
 
     def end(self) -> None:
         self._set(0.0)
+
+    def end_before(self, channel: Channel, body: str | bytes, queue: str) -> None:
+        """Have this message on its way to the queue when the lease ends. The queue takes it after that."""
+        with self._inside.paused(queue):
+            channel.publish(body, queue)
+            self.broker.wait_idle()
+            self.end()
 
     def renew(self) -> None:
         self._set(FOREVER)
@@ -67,8 +74,7 @@ def test_nothing_is_delivered(leased):
     channel = client.channel()
     channel.queue("q")
     channel.consume("q")
-    leased.end()
-    leased.broker.publish("a", "q")
+    leased.end_before(channel, "a", "q")
     assert not client.receive(QUIET)
     leased.renew()
     assert channel.delivery().body == b"a"
@@ -90,8 +96,7 @@ def test_the_end_of_a_connection_is_told(leased):
     channel = client.channel()
     channel.queue("q")
     channel.consume("q", no_ack=True)
-    leased.end()
-    leased.broker.publish("a", "q")
+    leased.end_before(channel, "a", "q")
     assert leased.broker.close_connections("paused") == 1
     close = client.wait(0, m.ConnectionClose).method
     assert (close.reply_code, close.reply_text) == (320, "CONNECTION_FORCED - paused")
@@ -108,8 +113,7 @@ def test_a_client_whose_node_has_no_lease_costs_nothing(leased):
     channel = client.channel()
     channel.queue("q")
     channel.consume("q")
-    leased.end()
-    leased.broker.publish(bytes(1_000_000), "q")
+    leased.end_before(channel, bytes(1_000_000), "q")
     channel.publish("a", "q")
     began = time.process_time()
     assert not client.receive(2 * QUIET)
