@@ -4,8 +4,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-#: Worker processes of a test run.
-JOBS   ?= 2
+#: Worker processes of a test run. They wait more than they compute, so four are right for two cores.
+JOBS   ?= 4
 #: More arguments for pytest: make test PYTEST_ARGS="-k pika"
 PYTEST_ARGS ?=
 #: Tests that take 61 s of CPU time together, 30 s on two cores. The rest of tests/store and the fuzzers take minutes.
