@@ -235,6 +235,9 @@ class LinkProxies:
 
         self._do(end)
         self._thread.join(COMMAND_SECONDS)
+        # Not in the thread: it may run `end` before this one has written to the pipe.
+        os.close(self._wake)
+        os.close(self._waker)
 
     def __enter__(self) -> LinkProxies:
         return self
@@ -287,8 +290,6 @@ class LinkProxies:
         for listener in self._listeners.values():
             listener.close()
         self._selector.close()
-        os.close(self._wake)
-        os.close(self._waker)
 
     def _until_due(self) -> float | None:
         due = [
