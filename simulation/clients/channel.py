@@ -221,6 +221,8 @@ class SimChannel:
         if is_certain:
             self.leave()
         else:
+            # Until an answer on this channel shows that the connection goes on.
+            self.may_be_closed = True
             self.consuming.connection_may_end()
 
     def waits_for(self) -> str:
