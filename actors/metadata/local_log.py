@@ -163,7 +163,8 @@ class LocalLog:
                     return
             applied = self._apply(command)
         except REFUSALS as error:
-            answer(Outcome(None, error))
+            # Without the frames of this call: `answer` keeps the outcome, and would keep itself and the log alive.
+            answer(Outcome(None, error.with_traceback(None)))
             return
         outcome = Outcome(applied)
         if until_durable and self._is_unwritten(command, applied):

@@ -239,7 +239,7 @@ class ConsensusLog:
         try:
             data = pack_command(command)
         except AmqpError as error:
-            answer(Outcome(None, error))
+            answer(Outcome(None, error.with_traceback(None)))
             return
         self._proposals.add(data, answer, self._deadline() if until_durable else None, not until_durable)
 
