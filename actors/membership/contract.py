@@ -94,7 +94,7 @@ class LaneRow(TypedDict):
     round_trip: float | None
     address: str
     incarnation: str
-    #: Asks across the link, in both directions, that are not answered, and monitors.
+    #: How many questions to either side wait for an answer, plus how many processes are watched across the link.
     open: int
     #: How often the link has been made since the node started.
     sessions: int
@@ -134,8 +134,11 @@ class ToMembership(Contract):
 
     @message
     def hand_over(self) -> bool:
-        """From the node, whose run ends in order and has no clients any more: if it leads, have another voter lead, and
-        have the leader declare this run down at once (CL-48). Answered True when that is done or given up.
+        """From the node, which stops in order and has closed its clients' connections already.
+
+        Membership hands leadership to another voter if this node leads, and asks the leader to declare this run down
+        at once (CL-48). Without that, clients of the other nodes would wait until these notice that it is silent.
+        Answered True when that is done or given up.
         """
 
     @message
@@ -194,7 +197,7 @@ class ToLinkSender(Contract):
 
     @message
     def link_free(self, node: str) -> None:
-        """From the link to another node: it has room again, or has ended."""
+        """From the link to another node: enough is written, or the link has ended. Send to that node again."""
 
 
 to_link_sender = ToLinkSender()

@@ -46,7 +46,7 @@ class Gate:
         return [one for listener in self.listeners for one in await ask(listener, to_listener.connections())]
 
     async def close(self, hold: Hold, text: str) -> None:
-        """Close the listeners, and unless `text` is empty the connections of all clients with it."""
+        """Close the listeners, then the connections of all clients with `text`; an empty text leaves them open."""
         self.holds.add(hold)
         for listener in self.listeners:
             await self._process.ask(listener, to_listener.stop_accepting())

@@ -219,7 +219,7 @@ class Gate(Protocol):
 
 
 class Limit(Protocol):
-    """Bounds what one consumer may hold without having acknowledged it (QP-115)."""
+    """A limit on the unacknowledged messages of one consumer: their count, bytes or span of time (QP-115)."""
 
     @property
     def looks_at_head(self) -> bool:

@@ -71,7 +71,7 @@ class LinkItems(TypedDict):
     incarnation: str
     #: Milliseconds from a ping to its answer; None before the first one.
     round_trip: float | None
-    #: Asks across the link, in both directions, that are not answered, and monitors.
+    #: How many questions to either side wait for an answer, plus how many processes are watched across the link.
     open: int
     #: How often the link has been made since the node started.
     sessions: int

@@ -126,7 +126,8 @@ class Members(Process):
         self.consensus: ConsensusStatus | None = None
         #: When the last beat was, and from when on this node judges others by what it has heard.
         self.beat_at = self.judges_from = self.now()
-        #: The nodes that this leader is having declared down, which get no lease any more.
+        #: The nodes that this leader has proposed to declare down. It grants them no lease from then on: a lease that
+        #: outlived the declaration would let such a node serve clients while others already act in its place.
         self.condemned: frozenset[str] = frozenset()
         self.has_been_up = False
         #: Whether an operator wants the app of this run to serve clients.

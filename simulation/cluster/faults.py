@@ -42,7 +42,7 @@ class ClusterFaults:
         #: The nodes that are down on purpose, and those whose process is to be killed if they do not stop before.
         self._down: set[str] = set()
         self._stopping: dict[str, float] = {}
-        #: For how long a node stays down whose machine loses power in the middle of writing, or which stops.
+        #: Milliseconds for which a node stays down after a power cut in the middle of a write, or after a stop.
         self._down_for: dict[str, int] = {}
         #: How often each machine was paused or its disk was filled: an earlier end does not end the later one.
         self._times: dict[tuple[str, str], int] = {}

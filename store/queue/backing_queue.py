@@ -143,7 +143,7 @@ class BackingQueue(ABC):
         """
 
     def fetch_dropped(self, count: int) -> list[Delivery]:
-        """`drop`, but the messages become pending and are returned."""
+        """Take the messages that `drop` would remove. They become pending, to be moved as dead letters."""
         return self.fetch(count, True)
 
     def droppable(self) -> bool:

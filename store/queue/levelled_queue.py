@@ -156,7 +156,10 @@ class LevelledQueue(BackingQueue):
         return purged
 
     def prepare_pending(self, tags: Sequence[int]) -> ReadAheadJob | None:
-        """The job of the first level that needs one. Call this again after the job until it returns None."""
+        """The job that reads pending bodies of one level from the disk; None if no level needs one.
+
+        The owner runs the job and calls this again, until every level has its bodies in memory.
+        """
         for _, level, inner in self._partition(tags):
             job = level.prepare_pending(inner)
             if job is not None:

@@ -55,7 +55,8 @@ def test_warren_alone_prints_help_to_a_person():
     with subprocess.Popen([WARREN], stdout=screen, stderr=subprocess.PIPE, cwd="/") as warren_alone:
         os.close(screen)
         shown = b""
-        # The help is longer than what a terminal holds that nobody reads. Its end is an error on Linux.
+        # A terminal holds less than the help, so warren would wait for ever if nobody read it. When warren has ended,
+        # Linux reports the end of the terminal as an error.
         with suppress(OSError):
             while read := os.read(terminal, 10_000):
                 shown += read

@@ -274,43 +274,47 @@ class WarrenNodes(Nodes):
 
 def warren_cluster(directory: Path, count: int, settings: str = "", fault: str = "") -> WarrenNodes:
     """Nodes that found a cluster by a list of their names when they are started. None of them runs yet."""
-    names = [f"warren@n{number + 1}" for number in range(count)]
-    ports = free_ports(2 * count)
+    names = _names(count)
     proxies = LinkProxies(names)
-    cluster_ports = dict(zip(names, ports[count:], strict=True))
-    cookie = secrets.token_hex(16)
-    nodes = []
-    for name, port in zip(names, ports[:count], strict=True):
-        addresses = {other: proxies.address(name, other) for other in names if other != name}
-        lines = [
-            settings,
-            f"cluster_port = {cluster_ports[name]}",
-            f"cluster_formation.nodes = {names!r}",
-            "[cluster_peer_addresses]",
-            *(f'"{other}" = "{host}:{proxy}"' for other, (host, proxy) in addresses.items()),
-            "",
-        ]
-        folder = directory / name.partition("@")[2]
-        nodes.append(warren_node(name, folder, port, "\n".join(lines), fault, WARREN_COOKIE=cookie))
+    nodes, cluster_ports = _members(directory, names, settings, fault, lambda ports: proxies.address)
     return WarrenNodes(nodes, proxies, cluster_ports)
 
 
 def linked_nodes(directory: Path, count: int, settings: str = "", fault: str = "") -> Nodes:
     """As `warren_cluster`, but with nothing between the nodes, so their links are as fast as they can be."""
-    names = [f"warren@n{number + 1}" for number in range(count)]
-    ports = free_ports(2 * count)
-    cluster_ports = dict(zip(names, ports[count:], strict=True))
+    nodes, _ = _members(
+        directory, _names(count), settings, fault, lambda ports: lambda _, other: ("127.0.0.1", ports[other])
+    )
+    return Nodes(nodes)
+
+
+def _names(count: int) -> list[str]:
+    return [f"warren@n{number + 1}" for number in range(count)]
+
+
+def _members(
+    directory: Path,
+    names: Sequence[str],
+    settings: str,
+    fault: str,
+    way: Callable[[Mapping[str, int]], Callable[[str, str], tuple[str, int]]],
+) -> tuple[list[Node], dict[str, int]]:
+    """The nodes, and their cluster ports. `way`, given these, tells where the first node reaches the second."""
+    ports = free_ports(2 * len(names))
+    cluster_ports = dict(zip(names, ports[len(names) :], strict=True))
+    reach = way(cluster_ports)
     cookie = secrets.token_hex(16)
     nodes = []
-    for name, port in zip(names, ports[:count], strict=True):
+    for name, port in zip(names, ports[: len(names)], strict=True):
+        addresses = {other: reach(name, other) for other in names if other != name}
         lines = [
             settings,
             f"cluster_port = {cluster_ports[name]}",
             f"cluster_formation.nodes = {names!r}",
             "[cluster_peer_addresses]",
-            *(f'"{other}" = "127.0.0.1:{cluster_ports[other]}"' for other in names if other != name),
+            *(f'"{other}" = "{host}:{reached}"' for other, (host, reached) in addresses.items()),
             "",
         ]
         folder = directory / name.partition("@")[2]
         nodes.append(warren_node(name, folder, port, "\n".join(lines), fault, WARREN_COOKIE=cookie))
-    return Nodes(nodes)
+    return nodes, cluster_ports

@@ -241,7 +241,7 @@ def test_a_command_names_the_node_that_answers(brokers, run):
 
 
 def test_commands_are_answered_before_the_node_knows_anything_of_itself(brokers, run, monkeypatch):
-    """The control socket is open before the disk is read."""
+    """A node opens its control socket before it reads its disk, so commands come while it knows nothing yet."""
     first = NAMES[0]
     may_read = Event()
 
