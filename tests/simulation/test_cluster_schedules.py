@@ -7,8 +7,6 @@ WARREN_CLUSTER_SCHEDULES sets how many; 300 take a minute of one core. A failure
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -16,6 +14,8 @@ from warren.runtime.sim.choosing import SeedChooser
 from warren.simulation.cluster.plan import draw_cluster_plan, parse_cluster_plan
 from warren.simulation.cluster.schedule import run
 from warren.simulation.shrinking import plainest, shrink
+
+from .processes import check_same_stories
 
 SCHEDULES = int(os.environ.get("WARREN_CLUSTER_SCHEDULES", "40"))
 BATCHES = 4
@@ -41,28 +41,9 @@ def test_the_plainest_plan_in_the_plainest_order_breaks_no_promise():
     assert "receives the confirm of message 1.1" in outcome.story
 
 
-STORIES = """
-import logging
-from warren.simulation.cluster.schedule import run
-logging.getLogger("warren").setLevel(logging.CRITICAL)
-for seed in range(4):
-    print(run(seed).story)
-"""
-
-
 def test_a_seed_is_the_same_schedule_in_every_process():
     """Nothing depends on the order of a set of texts, which Python decides anew in each process."""
-    stories = [
-        subprocess.run(
-            [sys.executable, "-c", STORIES],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            check=True,
-            cwd="/",
-        ).stdout
-        for hash_seed in ("1", "2")
-    ]
-    assert stories[0] and stories[0] == stories[1]
+    check_same_stories("warren.simulation.cluster.schedule", 4)
 
 
 @pytest.mark.parametrize("seed", range(20))

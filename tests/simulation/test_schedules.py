@@ -7,8 +7,6 @@ WARREN_SCHEDULES sets how many; 2,000 take a minute on two cores. A failure prin
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -16,6 +14,8 @@ from warren.runtime.sim.choosing import SeedChooser
 from warren.simulation.plan import draw_plan, parse_plan
 from warren.simulation.schedule import run
 from warren.simulation.shrinking import plainest, shrink
+
+from .processes import check_same_stories
 
 SCHEDULES = int(os.environ.get("WARREN_SCHEDULES", "2000"))
 BATCHES = 20
@@ -44,28 +44,9 @@ def test_schedules_take_200_steps_on_average():
     assert sum(run(seed).steps for seed in range(50)) / 50 >= 200
 
 
-STORIES = """
-import logging
-from warren.simulation.schedule import run
-logging.getLogger("warren").setLevel(logging.CRITICAL)
-for seed in range(100):
-    print(run(seed).story)
-"""
-
-
 def test_a_seed_is_the_same_schedule_in_every_process():
     """Nothing depends on the order of a set of texts, which Python decides anew in each process."""
-    stories = [
-        subprocess.run(
-            [sys.executable, "-c", STORIES],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            check=True,
-            cwd="/",
-        ).stdout
-        for hash_seed in ("1", "2")
-    ]
-    assert stories[0] and stories[0] == stories[1]
+    check_same_stories("warren.simulation.schedule", 100)
 
 
 @pytest.mark.parametrize("seed", range(20))
