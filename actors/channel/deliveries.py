@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from itertools import repeat
-from typing import Any
 
 from ...amqp import methods
 from ...amqp.errors import AmqpError
@@ -24,7 +23,7 @@ from .tracing import Tracer
 from .unacked import NO_QUEUE, DeliverySource, Unacked, UnackedRun
 
 #: What is left to await of an operation that takes several turns; None if it is done.
-Waiting = Coroutine[Any, Any, None] | None
+Waiting = Coroutine[object, None, None] | None
 
 
 class Deliveries:
@@ -277,7 +276,7 @@ class Deliveries:
         self._output.put_method(methods.BasicRecoverOk())
         return None
 
-    async def _answer_recover(self, waiting: Coroutine[Any, Any, None]) -> None:
+    async def _answer_recover(self, waiting: Coroutine[object, None, None]) -> None:
         await waiting
         self._output.put_method(methods.BasicRecoverOk())
 

@@ -112,7 +112,7 @@ class ControlSession(Process):
             else:
                 self._request(message)
 
-    def _check_proof(self, message: Mapping[str, Any]) -> None:
+    def _check_proof(self, message: Mapping[str, object]) -> None:
         secret, challenge, theirs = self.secret, self.challenge, message.get("challenge")
         assert secret is not None and challenge is not None
         if not isinstance(theirs, bytes) or len(theirs) != CHALLENGE_BYTES:
@@ -125,7 +125,7 @@ class ControlSession(Process):
         self.input.limit = FRAME_MAX
         self._put({"proof": proof(secret, "node", challenge, theirs)})
 
-    def _request(self, message: Mapping[str, Any]) -> None:
+    def _request(self, message: Mapping[str, object]) -> None:
         name, arguments = message.get("operation"), message.get("arguments", {})
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise FrameError("a request names an operation and has a map of arguments")
@@ -134,14 +134,14 @@ class ControlSession(Process):
 
     # -- operations ---
 
-    async def _answer_to(self, name: str, arguments: Mapping[str, Any]) -> None:
+    async def _answer_to(self, name: str, arguments: Mapping[str, object]) -> None:
         try:
             state = await self.ask(self.node, to_node.app_state())
             outcome = perform(self.operator, name, arguments, state)
             if isinstance(outcome, AsyncIterator):
                 async for rows in outcome:
                     await self._put_rows(rows)
-                answer: dict[str, Any] = {"result": None}
+                answer: dict[str, object] = {"result": None}
             else:
                 answer = {"result": await outcome}
                 if isinstance(answer["result"], list):
@@ -171,7 +171,7 @@ class ControlSession(Process):
 
     # -- output ---
 
-    def _put(self, message: Mapping[str, Any]) -> None:
+    def _put(self, message: Mapping[str, object]) -> None:
         try:
             data = frame(message)
         except (ValueError, OverflowError, TypeError) as error:
@@ -234,5 +234,5 @@ class ControlSession(Process):
             self.sock = None
 
 
-def _error(kind: str, text: str, details: tuple[str, ...] = ()) -> dict[str, Any]:
+def _error(kind: str, text: str, details: tuple[str, ...] = ()) -> dict[str, object]:
     return {"error": {"kind": kind, "text": text, "details": list(details)}}

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from ..channel.contract import ChannelConfig
     from .contract import Fields
@@ -25,7 +24,7 @@ _CONNECTION_FIELDS = (
 )
 
 
-def connection_created(node_name: str, items: Mapping[str, Any]) -> Fields:
+def connection_created(node_name: str, items: Mapping[str, object]) -> Fields:
     """`items` are the info items of the connection's listing."""
     return {
         "pid": f"<{node_name}.{items['pid']}>",
@@ -37,7 +36,7 @@ def connection_created(node_name: str, items: Mapping[str, Any]) -> Fields:
     }
 
 
-def connection_closed(node_name: str, items: Mapping[str, Any]) -> Fields:
+def connection_closed(node_name: str, items: Mapping[str, object]) -> Fields:
     """`items` are the info items of the connection's listing."""
     return {
         "pid": f"<{node_name}.{items['pid']}>",
@@ -47,7 +46,7 @@ def connection_closed(node_name: str, items: Mapping[str, Any]) -> Fields:
     }
 
 
-def login(user: str, refusal: str | None, items: Mapping[str, Any]) -> Fields:
+def login(user: str, refusal: str | None, items: Mapping[str, object]) -> Fields:
     """A login of `user`, and why it was refused; `items` are the info items of the connection's listing."""
     fields = {
         "name": user,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from ...runtime.contract import message
 from ..resources.contract import ToAlarmListener
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ...routing.table import RoutingTable
     from ...runtime.contract import Address
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .events import Events
 
 #: What an event says, by name: texts, numbers, booleans, None, tables of AMQP, lists of texts, and dicts of these.
-Fields = dict[str, Any]
+Fields: TypeAlias = "Mapping[str, object]"
 
 
 class ToEventHub(ToAlarmListener):
@@ -60,7 +60,7 @@ class ToEventHub(ToAlarmListener):
         """
 
     @message
-    def take(self, number: int) -> list[dict[str, Any]]:
+    def take(self, number: int) -> list[dict[str, object]]:
         """From operations: answered at once with what the subscription has gathered since the last `take`."""
 
 

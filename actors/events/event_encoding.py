@@ -11,7 +11,7 @@ from typing import Any
 from ...amqp.fields import Table, table_to_dict
 
 
-def as_table(fields: Mapping[str, Any]) -> Table:
+def as_table(fields: Mapping[str, object]) -> Table:
     """The headers of a message."""
     return Table([(name, *_typed(value)) for name, value in fields.items()])
 
@@ -32,6 +32,6 @@ def _typed(value: Any) -> tuple[str, Any]:
     return "S", ("" if value is None else str(value)).encode("utf-8", "surrogateescape")
 
 
-def as_plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+def as_plain(fields: Mapping[str, object]) -> dict[str, object]:
     """The fields for a command, which prints them as JSON."""
     return {name: table_to_dict(value) if isinstance(value, Table) else value for name, value in fields.items()}

@@ -17,7 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...amqp.fields import Table
 from ...amqp.frames import build_content
@@ -62,7 +62,7 @@ class _Subscription:
 
     pattern: TopicTrie
     is_log: bool
-    gathered: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    gathered: deque[dict[str, object]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
 
 
 class EventHub(Process):
@@ -186,7 +186,7 @@ class EventHub(Process):
         self._watch_log()
         return number
 
-    def on_take(self, sender: Sender, number: int) -> list[dict[str, Any]]:
+    def on_take(self, sender: Sender, number: int) -> list[dict[str, object]]:
         gathered = self.subscriptions[number].gathered
         taken = list(gathered)
         gathered.clear()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import proxy
 
 from ...amqp.constants import INTERNAL_ERROR
@@ -174,7 +174,7 @@ class Changing:
 
     # -- effects ---
 
-    def _perform(self, effect: Effect) -> Coroutine[Any, Any, None]:
+    def _perform(self, effect: Effect) -> Coroutine[object, None, None]:
         if isinstance(effect, StartQueue):
             if effect.row.node != self._node_name:
                 return self.elsewhere.home_started(effect.row)
@@ -183,7 +183,7 @@ class Changing:
             return self._end_queue(effect.vhost, effect.queue_id)
         return self._start_vhost(effect.name) if isinstance(effect, StartVhost) else self._stop_vhost(effect.name)
 
-    def _follow(self, effect: Effect) -> Coroutine[Any, Any, None]:
+    def _follow(self, effect: Effect) -> Coroutine[object, None, None]:
         """Perform an effect of a command that another node proposed."""
         return self._start_vhost_too(effect.name) if isinstance(effect, StartVhost) else self._perform(effect)
 

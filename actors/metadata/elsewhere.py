@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...amqp.errors import AmqpError
 from ...routing.changes import Change, QueuePut, QueueRemoved
@@ -55,7 +55,7 @@ class Elsewhere:
         state: State,
         peers: Peers,
         alarms: Address[ToAlarms],
-        perform: Callable[[Effect], Coroutine[Any, Any, None]],
+        perform: Callable[[Effect], Coroutine[object, None, None]],
         timeout: float,
     ) -> None:
         self._process = process

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...amqp.constants import CONNECTION_FORCED
 from ...amqp.errors import AmqpError
@@ -323,7 +323,9 @@ class Metadata(Process):
         address = sender.address if isinstance(sender, ReplyHandle) else sender
         await self.queues.leaves(vhost, name, queue_id, address)
 
-    def on_queue_killed(self, sender: Sender, vhost: str, name: str, queue_id: str) -> Coroutine[Any, Any, None] | None:
+    def on_queue_killed(
+        self, sender: Sender, vhost: str, name: str, queue_id: str
+    ) -> Coroutine[object, None, None] | None:
         return self.queues.was_killed(vhost, name, queue_id)
 
     async def on_queue_restarted(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...amqp.constants import NOT_IMPLEMENTED, PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
@@ -221,7 +221,7 @@ class Queues:
             self._changing.forget_queue(vhost, queue_id)
         await self._changing.note(SetQueueStates(vhost, ((name, queue_id, "crashed"),)))
 
-    def was_killed(self, vhost: str, name: str, queue_id: str) -> Coroutine[Any, Any, None] | None:
+    def was_killed(self, vhost: str, name: str, queue_id: str) -> Coroutine[object, None, None] | None:
         """The queue's process ended though nobody asked it to, or because the queue was deleted, and it is gone.
 
         The messages that a durable queue has on the disk stay there.
@@ -271,7 +271,7 @@ class _Deletion:
         self._ready = 0
         self._error: AmqpError | None = None
 
-    async def begin(self, ends: Mapping[str, Coroutine[Any, Any, tuple[int, bool]]]) -> None:
+    async def begin(self, ends: Mapping[str, Coroutine[object, None, tuple[int, bool]]]) -> None:
         """Run these ends, by queue, until each process waits or has ended. Raises AmqpError if one of them did."""
         self._running |= ends.keys()
         for name, end in ends.items():
@@ -284,7 +284,7 @@ class _Deletion:
             finally:
                 del error  # its traceback refers to this frame
 
-    async def _run(self, name: str, end: Coroutine[Any, Any, tuple[int, bool]]) -> None:
+    async def _run(self, name: str, end: Coroutine[object, None, tuple[int, bool]]) -> None:
         try:
             ready, _ = await end
             self._ready += ready

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, cast
+from typing import cast
 
 from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
@@ -65,7 +65,7 @@ from .state.state import State
 RowKey = tuple[str, tuple[str | bytes, ...]]
 
 #: Fields that a row has only if the value is another one.
-_USUAL: dict[str, Any] = {"durable": True, "exclusive_owner": None, "state": "running", "extra_queue": None}
+_USUAL: dict[str, object] = {"durable": True, "exclusive_owner": None, "state": "running", "extra_queue": None}
 _USUAL |= {"shards": 0, "shard_of": None, "generation": 0}
 
 
@@ -166,7 +166,7 @@ def _record_change(record: Record) -> Change:
     return Change(record.table, record.key, {each.name: getattr(record, each.name) for each in fields(record)})
 
 
-def _exchange_fields(row: ExchangeRow) -> dict[str, Any]:
+def _exchange_fields(row: ExchangeRow) -> dict[str, object]:
     stored = {
         "type": row.type,
         "auto_delete": row.auto_delete,
@@ -176,7 +176,7 @@ def _exchange_fields(row: ExchangeRow) -> dict[str, Any]:
     return stored if row.durable else {**stored, "durable": False}
 
 
-def _queue_fields(row: QueueRow) -> dict[str, Any]:
+def _queue_fields(row: QueueRow) -> dict[str, object]:
     stored = {
         "queue_id": row.queue_id,
         "auto_delete": row.auto_delete,

@@ -20,7 +20,7 @@ from ...runtime.signal import Signal
 
 #: What operations take turns on: `(vhost,)` or `(vhost, queue)`.
 TurnKey = tuple[str, ...]
-Operation = Callable[..., Coroutine[Any, Any, object]]
+Operation = Callable[..., Coroutine[object, None, object]]
 
 
 class Turns:

@@ -17,14 +17,13 @@ from ...runtime.credit import SHARE_SECONDS
 from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.process import Process
 from ..connection.contract import ToConnection, to_connection
+from ..metadata.info_items import InfoItems
 from .contract import ToFlowReporter, ToNode
 from .operations.bottlenecks import ADVICE
 from .operations.diagnosing import bottleneck
 from .operations.registry import ANSWER_SECONDS, Operator
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from ...runtime.contract import Sender
     from .context import NodeContext
 
@@ -65,7 +64,7 @@ class FlowReporter(Process):
     async def on_timer(self, payload: None) -> None:
         rows = await self._held_back()
         self.is_timing = False
-        by_cause: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        by_cause: dict[tuple[str, str], list[InfoItems]] = {}
         for row in rows:
             by_cause.setdefault((row["bottleneck"], row["subject"]), []).append(row)
         for cause, behind in by_cause.items():
@@ -77,7 +76,7 @@ class FlowReporter(Process):
         if self.connections:
             self._look_in(self.interval)
 
-    async def _held_back(self) -> list[dict[str, Any]]:
+    async def _held_back(self) -> list[InfoItems]:
         """A row for each connection that is held back, as `diagnose` answers it. Only these are looked at again."""
         asked, self.connections = self.connections, {}
         rows = []
@@ -92,7 +91,7 @@ class FlowReporter(Process):
                 self.connections[name] = address
         return rows
 
-    def _report(self, cause: tuple[str, str], behind: list[dict[str, Any]]) -> None:
+    def _report(self, cause: tuple[str, str], behind: list[InfoItems]) -> None:
         bottleneck_, subject = cause
         first = behind[0]
         others = f" and {len(behind) - 1} other connections" if len(behind) > 1 else ""
@@ -114,7 +113,7 @@ class FlowReporter(Process):
             }
         )
 
-    def _emit(self, fields: dict[str, Any]) -> None:
+    def _emit(self, fields: dict[str, object]) -> None:
         events = self.context.events
         if events.are_watched():
             events.emit(self, "connection.flow", {**fields, "node": self.context.node_name})

@@ -18,7 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...routing.phrases import queue_phrase
 from ...routing.rows import QueueRow
@@ -263,7 +263,7 @@ class QueueSupervisor(Process):
             log.warning("files of %s stay until the next start: %s", supervised.phrase, error)
         return True
 
-    def on_down(self, name: str, reason: ExitReason) -> Coroutine[Any, Any, None] | None:
+    def on_down(self, name: str, reason: ExitReason) -> Coroutine[object, None, None] | None:
         supervised = self.queues[name]
         row = supervised.row
         if supervised.is_starting:

@@ -413,7 +413,7 @@ class Queue(Process):
 
     # -- waiting in the place of the role -----------------------------------------------------------
 
-    def _go_through(self, steps: Steps[Result]) -> Result | Coroutine[Any, Any, Result]:
+    def _go_through(self, steps: Steps[Result]) -> Result | Coroutine[object, None, Result]:
         """Run an operation of the role. A coroutine goes on with it if it has to wait."""
         try:
             wait = next(steps)
@@ -600,7 +600,7 @@ class Queue(Process):
         priority: int,
         arguments: Table,
         user: str,
-    ) -> bool | Coroutine[Any, Any, bool]:
+    ) -> bool | Coroutine[object, None, bool]:
         self._check_not_ending()
         record = self._record(channel_id, address)
         record.is_limited = is_limited
@@ -615,7 +615,7 @@ class Queue(Process):
 
     def on_get(
         self, sender: Sender, channel_id: str, address: Address[ToChannel], no_ack: bool
-    ) -> tuple[Delivery | None, int] | Coroutine[Any, Any, tuple[Delivery | None, int]]:
+    ) -> tuple[Delivery | None, int] | Coroutine[object, None, tuple[Delivery | None, int]]:
         self._check_not_ending()
         return self._go_through(self.role.get(None if no_ack else self._record(channel_id, address)))
 
@@ -674,7 +674,7 @@ class Queue(Process):
         self.role.use()
         return self.role.counts()
 
-    def on_purge(self, sender: Sender) -> Slices[Coroutine[Any, Any, int]]:
+    def on_purge(self, sender: Sender) -> Slices[Coroutine[object, None, int]]:
         self._catch_up()
         count = yield from self._in_slices(self.role.purge())
         return self._purged(count)
@@ -694,7 +694,7 @@ class Queue(Process):
         # A stream has its messages in segments, and none of its own in memory.
         return storage_items((yield from residence(backing))) if not isinstance(backing, StreamBacking) else {}
 
-    def on_look_up(self, sender: Sender, numbers: list[int]) -> Coroutine[Any, Any, list[LookedUp]]:
+    def on_look_up(self, sender: Sender, numbers: list[int]) -> Coroutine[object, None, list[LookedUp]]:
         self._check_not_ending()
         return look_up(numbers, self.backing, self._disk.loader, self.channels, lambda: self.is_open)
 
@@ -714,7 +714,7 @@ class Queue(Process):
         if self.is_ending:
             raise no_queue(self.row.vhost, self.row.name)
 
-    def on_delete(self, sender: Sender, if_unused: bool, if_empty: bool) -> Coroutine[Any, Any, int] | None:
+    def on_delete(self, sender: Sender, if_unused: bool, if_empty: bool) -> Coroutine[object, None, int] | None:
         # A queue that ends anyway does not answer: at its end the asker gets ProcessDown.
         return None if self.is_ending else self._delete_if(if_unused, if_empty)
 

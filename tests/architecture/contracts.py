@@ -69,7 +69,7 @@ def _unlike(handler: Callable[..., Any], declared: Callable[..., Any]) -> Iterat
         yield f"takes {len(fields)} fields, the contract has {len(wanted)}"
     answer, promised = taken.return_annotation, listed.return_annotation
     answers_later = answer == "None" and not inspect.iscoroutinefunction(handler)
-    coroutine = f"Coroutine[Any, Any, {promised}]"
+    coroutine = f"Coroutine[object, None, {promised}]"
     slices = f"Slices[{promised}]"
     fitting = (
         *(promised, f"{promised} | None", coroutine, f"{coroutine} | None", f"{promised} | {coroutine}"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
 
 from ....definitions.errors import DefinitionError
 from ....routing.rows import QueueRow
@@ -11,6 +10,7 @@ from ....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ....store.data_dir import reset as data_reset
 from ...membership.contract import to_membership
 from ...metadata.contract import to_metadata
+from ...metadata.info_items import InfoItems
 from ...metadata.state.commands import RemoveNode
 from ..contract import to_node
 from .columns import LINKS
@@ -35,7 +35,7 @@ DOWN_SECONDS = 10.0
 
 
 @operation(while_booting=True)
-async def cluster_status(operator: Operator) -> dict[str, Any]:
+async def cluster_status(operator: Operator) -> dict[str, object]:
     """What the node knows of its cluster.
 
     `membership` is None on a node that is alone; `nodes` has the status of each node that answers, by name.
@@ -52,12 +52,12 @@ async def cluster_status(operator: Operator) -> dict[str, Any]:
     return {"membership": {**membership, "members": listed}, "nodes": nodes, "feature_flags": features}
 
 
-def _of_member(nodes: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
+def _of_member(nodes: Mapping[str, InfoItems], name: str) -> dict[str, object]:
     """What a member says of itself: how far it has applied the log, and for how long it may act.
 
     All values are None if it has not answered. `lag` is how many committed entries it has not applied.
     """
-    known: dict[str, Any] | None = nodes.get(name, {}).get("cluster")
+    known: InfoItems | None = nodes.get(name, {}).get("cluster")
     if known is None:
         return {"stage": None, "applied": None, "lag": None, "lease": None}
     committed = max(facts["cluster"]["committed"] for facts in nodes.values() if facts.get("cluster") is not None)
@@ -71,7 +71,7 @@ async def links(operator: Operator, *, columns: list[str] | None = None) -> Asyn
     chosen = LINKS.chosen(columns or [])
     members = operator.context.members
     if members is not None:
-        rows: Sequence[Mapping[str, Any]] = await operator.process.ask(members, to_membership.links())
+        rows: Sequence[Mapping[str, object]] = await operator.process.ask(members, to_membership.links())
         yield [{name: "" if row[name] is None else row[name] for name in chosen} for row in rows]
 
 

@@ -7,14 +7,16 @@ What a refusal of the disk interrupts stays as far as it came, and the same docu
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ....amqp.errors import AmqpError
 from ....amqp.fields import table_to_dict
 from ....definitions.records import VhostProperties
+from ....routing.rows import QueueRow
 from ....version import __version__
 from ...metadata.contract import to_metadata
+from ...metadata.info_items import InfoItems
 from ...metadata.state.commands import PutRecords
 from .changing import change, check_vhost
 from .definitions_document import Document
@@ -69,7 +71,7 @@ def _records(operator: Operator) -> Iterator[tuple[str, Any]]:
         )
     for name in routing.vhosts():
         found = definitions.vhosts.get((name,)) or VhostProperties(name)
-        metadata: dict[str, Any] = {"description": found.description, "tags": list(found.tags)}
+        metadata: dict[str, object] = {"description": found.description, "tags": list(found.tags)}
         if found.default_queue_type:
             metadata["default_queue_type"] = found.default_queue_type
         yield "vhosts", {"name": name, "metadata": metadata, "limits": []}
@@ -122,7 +124,7 @@ def _records(operator: Operator) -> Iterator[tuple[str, Any]]:
             yield "policies", {"vhost": policy.vhost, "name": policy.name, **rule}
 
 
-def _queue(row: Any) -> dict[str, Any]:
+def _queue(row: QueueRow) -> dict[str, object]:
     return {
         "name": row.name,
         "vhost": row.vhost,
@@ -133,7 +135,7 @@ def _queue(row: Any) -> dict[str, Any]:
     }
 
 
-def _exchange(items: Mapping[str, Any]) -> dict[str, Any] | None:
+def _exchange(items: InfoItems) -> dict[str, object] | None:
     """An exchange that a client declared; the predefined ones are in every virtual host."""
     if not items["name"] or items["name"].startswith("amq."):
         return None
@@ -141,7 +143,7 @@ def _exchange(items: Mapping[str, Any]) -> dict[str, Any] | None:
     return {**{name: items[name] for name in kept}, "arguments": table_to_dict(items["arguments"])}
 
 
-def _binding(items: Mapping[str, Any]) -> dict[str, Any] | None:
+def _binding(items: InfoItems) -> dict[str, object] | None:
     """A binding that a client made; those to the default exchange come with the queues."""
     if not items["source_name"]:
         return None
@@ -157,8 +159,8 @@ def _binding(items: Mapping[str, Any]) -> dict[str, Any] | None:
 
 @operation()
 async def import_definitions(
-    operator: Operator, *, document: dict[str, Any], vhost: str | None = None, only_check: bool = False
-) -> dict[str, Any]:
+    operator: Operator, *, document: InfoItems, vhost: str | None = None, only_check: bool = False
+) -> dict[str, object]:
     """Create what a document has and the node lacks; replace users, permissions, policies and the like.
 
     With `vhost` everything in the document that is in a virtual host belongs to this one. Returns how many things of

@@ -71,7 +71,7 @@ class Document:
         #: Kind, virtual host and name of what bindings may connect, beside what the node has.
         self._declared: set[tuple[str, str, str]] = set()
 
-    def read(self, document: Mapping[str, Any]) -> Iterator[None]:
+    def read(self, document: Mapping[str, object]) -> Iterator[None]:
         """Read the document in slices: the caller lets others have a turn at each step."""
         for section in self.sections:
             items = document.get(section) or []
@@ -244,7 +244,7 @@ class _Item:
     def __init__(self, values: Any) -> None:
         if not isinstance(values, dict):
             raise _WrongError("this must be an object")
-        self.values: dict[str, Any] = values
+        self.values: dict[str, object] = values
 
     def text(self, key: str, default: str | None = None) -> str:
         value = self.values.get(key, default)

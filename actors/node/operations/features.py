@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 from ....definitions.features import FEATURES
 from ...metadata.state.commands import EnableFeatures
@@ -20,7 +19,7 @@ async def list_feature_flags(operator: Operator, *, columns: list[str] | None = 
     yield [{name: row[name] for name in chosen} for row in feature_rows(operator.context)]
 
 
-def feature_rows(context: NodeContext) -> list[dict[str, Any]]:
+def feature_rows(context: NodeContext) -> list[dict[str, object]]:
     """The rows with all columns."""
     enabled = context.definitions.enabled_features()
     return [

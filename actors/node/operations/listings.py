@@ -312,7 +312,7 @@ async def _in_time(asked: Iterable[Awaitable[Answer] | None]) -> list[Answer | N
     return answers
 
 
-def _selected(items: InfoItems, chosen: tuple[str, ...]) -> dict[str, Any]:
+def _selected(items: InfoItems, chosen: tuple[str, ...]) -> dict[str, object]:
     """The chosen columns as plain values; a column that the thing does not have is empty (CM-29)."""
     return {name: _plain(items.get(name)) for name in chosen}
 

@@ -38,7 +38,7 @@ async def query_message(
     end: int | None = None,
     max_num: int = DEFAULT_MESSAGES,
     with_body: bool = True,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The messages with an id, or those of queues with a key that were stored in a time range, the newest first.
 
     Times are in ms since the epoch. A message that has left its queue is returned without content, with the reason.
@@ -97,7 +97,7 @@ async def _by_id(operator: Operator, vhost: str, text: str, most: int) -> tuple[
 
 async def _shown(
     operator: Operator, vhost: str, found: FoundMessages, wanted: bytes | None, with_body: bool
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     in_queues = await _look_up(operator, vhost, found)
     shown = []
     for hit in found.hits:
@@ -146,11 +146,11 @@ async def _look_up(operator: Operator, vhost: str, found: FoundMessages) -> dict
     return answers
 
 
-def _content(looked_up: LookedUp, keys: list[bytes], with_body: bool) -> dict[str, Any]:
+def _content(looked_up: LookedUp, keys: list[bytes], with_body: bool) -> dict[str, object]:
     message = looked_up.message
     assert message is not None
     content = message.content
-    row: dict[str, Any] = {
+    row: dict[str, object] = {
         "exchange": message.origin.exchange,
         "routing_key": message.origin.routing_keys[0] if message.origin.routing_keys else "",
         "redelivered": message.redelivered,
@@ -170,7 +170,7 @@ def _payload(body: bytes) -> dict[str, str]:
         return {"payload": base64.b64encode(body).decode("ascii"), "payload_encoding": "base64"}
 
 
-def _properties(properties: Properties) -> dict[str, Any]:
+def _properties(properties: Properties) -> dict[str, object]:
     """The properties that the message has."""
     found = {name: getattr(properties, name) for name in Properties.__slots__}
     shown = {name: value for name, value in found.items() if value is not None}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from ....definitions.json_text import json_text, parse_json
 from ....definitions.policies import Kind, VhostPolicies, queue_kind
@@ -46,7 +45,7 @@ async def set_pace(
         "pace-overflow": overflow,
     }
     other = _other_policy(operator, vhost, queue)
-    definition: dict[str, Any] = {} if other is None else parse_json(other.definition)
+    definition: dict[str, object] = {} if other is None else parse_json(other.definition)
     definition = {key: value for key, value in definition.items() if not key.startswith("pace-")}
     definition |= {key: value for key, value in given.items() if value is not None}
     with refusals():

@@ -82,7 +82,7 @@ class Operation:
     #: Whether the node performs it while it is still recovering its data directory.
     while_booting: bool
     #: The annotation of each keyword argument, and which of the arguments have a default.
-    hints: Mapping[str, Any]
+    hints: Mapping[str, object]
     optional: frozenset[str]
 
 
@@ -106,10 +106,10 @@ def operation(while_booting: bool = False) -> Callable[[Function], Function]:
 
 
 #: Names in annotations of operations that exist for the type checker only.
-_FORWARD: dict[str, Any] = {"Operator": Operator, "AsyncIterator": AsyncIterator, "Rows": Rows}
+_FORWARD: dict[str, object] = {"Operator": Operator, "AsyncIterator": AsyncIterator, "Rows": Rows}
 
 
-def perform(operator: Operator, name: str, arguments: Mapping[str, Any], state: AppState = "running") -> Any:
+def perform(operator: Operator, name: str, arguments: Mapping[str, object], state: AppState = "running") -> Any:
     """Begin an operation and return its coroutine, or its asynchronous iterator.
 
     Raises OperationError if there is no such operation, if its arguments do not fit, or if it needs the app to run and

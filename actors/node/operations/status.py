@@ -7,7 +7,7 @@ import platform
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ....version import __version__
 from ...connection.certificate_dates import ends_of
@@ -82,7 +82,7 @@ async def start_app(operator: Operator) -> bool:
 
 
 @operation(while_booting=True)
-async def status(operator: Operator) -> dict[str, Any]:
+async def status(operator: Operator) -> dict[str, object]:
     """What `warren status` shows, under RabbitMQ's keys (CM-71)."""
     process, context, settings = operator.process, operator.context, operator.context.settings
     node = await process.ask(operator.node, to_node.status())
@@ -163,7 +163,7 @@ def _ends_in(path: str) -> list[datetime]:
     return ends_of(Path(path).read_text("ascii", "replace"))
 
 
-def _cluster_listeners(node: str, cluster: MembershipStatus | None) -> list[dict[str, Any]]:
+def _cluster_listeners(node: str, cluster: MembershipStatus | None) -> list[dict[str, object]]:
     if cluster is None:
         return []
     purpose = "inter-node communication"
@@ -171,5 +171,5 @@ def _cluster_listeners(node: str, cluster: MembershipStatus | None) -> list[dict
     return [{"node": node, **where, "protocol": "clustering", "purpose": purpose}]
 
 
-def _watermark(setting: float | str) -> dict[str, Any]:
+def _watermark(setting: float | str) -> dict[str, object]:
     return {"relative": setting} if isinstance(setting, float) else {"absolute": setting}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import fields
-from typing import Any
 
 from ....runtime.log_file import reopen_log_files
 from ....settings import Settings
@@ -35,14 +34,14 @@ ROOT_LOGGER = "warren"
 
 
 @operation()
-async def set_vm_memory_high_watermark(operator: Operator, *, value: float | str) -> dict[str, Any]:
+async def set_vm_memory_high_watermark(operator: Operator, *, value: float | str) -> dict[str, object]:
     """Use another memory watermark until the node ends: a share of the memory, or a size as text (CM-180)."""
     wanted = value if isinstance(value, str) else float(value)
     return {**await operator.process.ask(operator.context.memory_monitor, to_memory_monitor.set_watermark(wanted))}
 
 
 @operation()
-async def set_disk_free_limit(operator: Operator, *, value: float | str) -> dict[str, Any]:
+async def set_disk_free_limit(operator: Operator, *, value: float | str) -> dict[str, object]:
     """Use another limit of free disk space until the node ends: a multiple of the memory, or a size (CM-182)."""
     wanted = value if isinstance(value, str) else float(value)
     return {**await operator.process.ask(operator.node, to_node.set_disk_free_limit(wanted))}
