@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...amqp import methods
 from ...amqp.method import Method
@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 NOWHERE = "nowhere"
 
 
-class TxPublish(NamedTuple):
-    """A publish in a transaction that is not committed yet.
-
-    routes    for each copy `delete_count` and `unbind_count` of its queue at the publish; None if the message may not
-              be routed to that queue at all
-    """
-
-    message: PublishedMessage
-    routes: list[tuple[int, int] | None]
-
-
 class PublishingSide:
     def __init__(self, channel: SimChannel) -> None:
         self.channel = channel
@@ -40,7 +29,8 @@ class PublishingSide:
         self._published = 0
         #: Mandatory messages that are certainly unroutable. The next answer must come after their return.
         self._unroutable: list[PublishedMessage] = []
-        self._tx_publishes: list[TxPublish] = []
+        #: Publishes in the transaction that is not committed yet.
+        self._tx_publishes: list[PublishedMessage] = []
 
     def do_publish(self, action: Action) -> None:
         for _ in range(action.number("count")):
@@ -58,20 +48,18 @@ class PublishingSide:
         message.is_mandatory = bool(action.number("mandatory"))
         by = action.text("by")
         by_exchange = message.by_exchange = by == "exchange" and schedule.has_exchange
-        targets: list[tuple[QueueModel, bool | None]] = [(queue, queue.exists)]
+        targets = [queue]
         if by_exchange:
-            targets = [(target, target.is_bound) for target in schedule.queues.values()]
+            targets = list(schedule.queues.values())
         elif by == NOWHERE:
             targets, message.is_unroutable = [], True
-        routes: list[tuple[int, int] | None] = []
-        for target, is_routed in targets:
+        for target in targets:
             # A copy even for a queue that is not bound: it may be when the broker routes the message.
-            target.on_publish(message, is_routed is True)
-            routes.append((target.delete_count, target.unbind_count) if is_routed is True else None)
+            target.on_publish(message, _is_routed(message, target))
         if channel.is_transactional:
             for copy in message.copies:
                 copy.state = State.FORBIDDEN  # until the commit
-            self._tx_publishes.append(TxPublish(message, routes))
+            self._tx_publishes.append(message)
         else:
             channel.sent(message.copies)
             if message.is_unroutable and message.is_mandatory:
@@ -161,25 +149,18 @@ class PublishingSide:
         publishes, self._tx_publishes = self._tx_publishes, []
         settlements = channel.consuming.take_tx_settlements()
         channel.tell(f"commits {len(publishes)} messages and {len(settlements)} acknowledgements")
-        for message, routes in publishes:
-            for copy, route in zip(message.copies, routes):
-                # The broker has routed the message at the publish. The copy is certain only if its queue and binding
-                # have existed since then.
-                queue = copy.queue
-                now = queue.delete_count, queue.unbind_count if message.by_exchange else route and route[1]
-                is_certain = queue.exists and route == now and not queue.may_lose
-                copy.state = State.SENT if is_certain else State.UNCERTAIN
-                copy.may_be_redelivered = copy.queue.has_unseen_deliveries
-                copy.queue.has_new_messages = True
+        for message in publishes:
+            for copy in message.copies:
+                copy.queue.on_commit(copy, _is_routed(message, copy.queue))  # the broker routes it at the commit
             channel.sent(message.copies)
         channel.consuming.settle_tx(settlements)
         may_be_refused = self.schedule.has_crashed or any(
-            copy.queue.kind.may_nack for message, _ in publishes for copy in message.copies
+            copy.queue.kind.may_nack for message in publishes for copy in message.copies
         )
 
         def on_commit_ok(method: Method, content: SimContent | None) -> None:
             channel.tell("receives commit-ok")
-            for message, _ in publishes:
+            for message in publishes:
                 self._check_returned(message)
                 mark_confirmed(message, self.schedule.world.time)
 
@@ -191,3 +172,8 @@ class PublishingSide:
         self.channel.request(
             methods.TxRollback(), methods.TxRollbackOk, lambda method, content: self.channel.consuming.on_rollback_ok()
         )
+
+
+def _is_routed(message: PublishedMessage, queue: QueueModel) -> bool:
+    """Whether the broker certainly routes the message to the queue if it does so now."""
+    return (queue.is_bound if message.by_exchange else queue.exists) is True

@@ -100,15 +100,21 @@ class QueueModel:
     # -- publishes and deliveries ---
 
     def on_publish(self, message: PublishedMessage, is_certain: bool) -> Copy:
-        """A client publishes a message; `is_certain` if it will certainly be routed here."""
-        copy = self.copies[message.number, ""] = Copy(
-            message, self, State.SENT if is_certain and not self.may_lose else State.UNCERTAIN
-        )
+        """A client publishes a message; `is_certain` as in `on_commit`."""
+        copy = self.copies[message.number, ""] = Copy(message, self)
+        message.copies.append(copy)
+        self.on_commit(copy, is_certain)
+        return copy
+
+    def on_commit(self, copy: Copy, is_certain: bool) -> None:
+        """The broker routes the copy from now on: its publish was sent, or the commit of its transaction.
+
+        `is_certain` if it will certainly be routed here.
+        """
+        copy.state = State.SENT if is_certain and not self.may_lose else State.UNCERTAIN
         copy.may_be_redelivered = self.has_unseen_deliveries
         copy.returns_most = UNKNOWN_RETURNS if self.has_unseen_deliveries else 0
-        message.copies.append(copy)
         self.has_new_messages = True
-        return copy
 
     @property
     def may_lose(self) -> bool:
@@ -359,9 +365,18 @@ class QueueModel:
         self.delete_count += 1
         self.exists = self.is_bound = None
         self.on_may_be_gone(self)
-        deleted = [copy for copy in self.copies.values() if copy.state not in (State.SENT, State.UNCERTAIN)]
+        deleted = self._arrived()
         self._make_all_uncertain()
         return deleted
+
+    def _arrived(self) -> list[Copy]:
+        """The copies that have certainly come in, so that no later queue of the same name can have them.
+
+        Others may be in flight: those whose publish nothing proves yet, and those of transactions that are not
+        committed, which are FORBIDDEN until then.
+        """
+        in_flight = (State.SENT, State.UNCERTAIN, State.FORBIDDEN)
+        return [copy for copy in self.copies.values() if copy.state not in in_flight]
 
     def on_delete_ok(self, deleted: list[Copy]) -> None:
         """A delete is answered. None of the copies `deleted` can be in a later queue of the same name."""
@@ -394,12 +409,12 @@ class QueueModel:
 
     def on_owner_leaving(self, is_certain: bool = True) -> None:
         """The connection that owns the queue is about to end, perhaps, or has ended without a close."""
-        self._copies_before_end = list(self.copies.values())
+        self._copies_before_end = self._arrived()
         self._may_end(is_certain)
 
     def on_owner_left(self) -> None:
         """The broker has closed the owner's connection in order, so the queue is gone."""
-        self._has_ended()
+        self._has_ended(self._copies_before_end)
 
     def _may_end(self, is_certain: bool = True) -> None:
         """From now on the queue may end by itself."""

@@ -406,3 +406,25 @@ def test_a_crash_may_refuse_a_commit_that_was_sent_before_it():
     The broker closes the channel, and its deliveries go to others before the client knows.
     """
     assert run(630010002599).failure is None
+
+
+@pytest.mark.parametrize("end", ["delete", "owner_leaves"])
+def test_what_is_committed_while_its_queue_ends_may_be_in_the_next_queue_and_what_had_arrived_may_not(channel, end):
+    queue = QueueModel(NAMES["private"], True, lambda: 0.0)
+    queue.on_declare()
+    queue.on_declare_ok(0, False, None)
+    arrived, in_transaction = (PublishedMessage(number, channel, number, True, 0, 20, 0.0) for number in (1, 2))
+    gone = queue.on_publish(arrived, True)
+    mark_arrived([gone])
+    copy = queue.on_publish(in_transaction, True)
+    copy.state = State.FORBIDDEN
+    if end == "delete":
+        deleted = queue.on_delete()
+    else:
+        queue.on_owner_leaving()
+    queue.on_commit(copy, False)
+    if end == "delete":
+        queue.on_delete_ok(deleted)
+    else:
+        queue.on_owner_left()
+    assert (gone.state, copy.state) == (State.FORBIDDEN, State.UNCERTAIN)
