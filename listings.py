@@ -50,7 +50,8 @@ class QueueInfo:
 
     `messages` is `messages_ready` + `messages_unacknowledged`, all counted at the same moment. `first_number` is the
     lowest sequence number in the queue (it may be lower than that if the head of the backlog is on disk) and
-    `next_number` the one that the next message gets; a queue with priorities has neither.
+    `next_number` the one that the next message gets; a queue with priorities has neither. `queue_id` is made anew when
+    the queue is declared again.
     """
 
     name: str
@@ -68,6 +69,7 @@ class QueueInfo:
     queue_mode: str | None
     first_number: int | None
     next_number: int | None
+    queue_id: str
 
 
 @dataclass(frozen=True, slots=True)

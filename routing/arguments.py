@@ -28,7 +28,20 @@ from .queue_types import (
     QueueType,
     queue_type,
 )
-from .range_read_arguments import ACK_TO, BOUNDS, READ_FROM, READ_TO, range_read_arguments
+from .range_read_arguments import (
+    ACK_TO,
+    BLOCK_BYTES_MAX,
+    BLOCK_BYTES_MIN,
+    BLOCKS,
+    BOUNDS,
+    HEADERS_ONLY,
+    LENIENT,
+    QUEUE_ID,
+    READ_FROM,
+    READ_TO,
+    misplaced_argument,
+    range_read_arguments,
+)
 from .rows import QueueRow
 from .stream_arguments import MAX_SEGMENT_BYTES, STREAM_OFFSET, check_max_age, check_stream_offset, max_age_seconds
 
@@ -330,6 +343,10 @@ def _check_bool(letter: str, value: Any, arguments: Table) -> Reason:
     return "" if letter == "t" else _unacceptable(letter)
 
 
+def _check_text(letter: str, value: Any, arguments: Table) -> Reason:
+    return "" if letter == "S" else _unacceptable(letter)
+
+
 def _check_queue_type(letter: str, value: Any, arguments: Table) -> Reason:
     if letter != "S":
         return _unacceptable(letter)
@@ -356,6 +373,13 @@ def _check_read_to(letter: str, value: Any, arguments: Table) -> Reason:
     if letter in INTEGER_LETTERS:
         return _check_not_negative(letter, value, arguments)
     return "" if value == b"last" else f"\"expected a number or 'last', got {_shown(letter, value)}\""
+
+
+def _check_blocks(letter: str, value: Any, arguments: Table) -> Reason:
+    if letter == "t" and value or letter in INTEGER_LETTERS and BLOCK_BYTES_MIN <= value <= BLOCK_BYTES_MAX:
+        return ""
+    shown = str(value) if letter in INTEGER_LETTERS else "false" if letter == "t" else _shown(letter, value)
+    return f'"expected true or a number of bytes from {BLOCK_BYTES_MIN} to {BLOCK_BYTES_MAX}, got {shown}"'
 
 
 def _shown(letter: str, value: Any) -> str:
@@ -521,6 +545,10 @@ _CONSUMER_CHECKS: tuple[tuple[str, Check], ...] = (
     (BOUNDS, _check_bool),
     (READ_FROM, _check_read_from),
     (READ_TO, _check_read_to),
+    (BLOCKS, _check_blocks),
+    (HEADERS_ONLY, _check_bool),
+    (LENIENT, _check_bool),
+    (QUEUE_ID, _check_text),
 )
 
 
@@ -544,6 +572,9 @@ def check_consumer_arguments(row: QueueRow, arguments: Table) -> None:
     for key in declared.foreign_consumer_arguments:
         if arguments.get(key) is not None:
             raise _foreign(key, phrase, declared)
+    misplaced = misplaced_argument(arguments)
+    if misplaced:
+        raise AmqpError(PRECONDITION_FAILED, f"invalid arguments of a consumer of {phrase}: {misplaced}")
 
 
 def consumer_priority(arguments: Table) -> int:

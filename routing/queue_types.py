@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..amqp.fields import Table
 from .phrases import value_text
-from .range_read_arguments import ACK_TO, BOUNDS, READ_FROM, READ_TO
+from .range_read_arguments import READER_ARGUMENTS
 from .stream_arguments import STREAM_OFFSET
 
 #: The argument of queues and of consumers: ms that a delivery may stay unacknowledged. Later versions of RabbitMQ than
@@ -87,7 +87,7 @@ STREAM = QueueType(
             "x-queue-leader-locator",
         }
     ),
-    ("x-priority", "x-cancel-on-ha-failover", MAX_UNACKED_BYTES, MAX_UNACKED_SPAN, ACK_TO, BOUNDS, READ_FROM, READ_TO),
+    ("x-priority", "x-cancel-on-ha-failover", MAX_UNACKED_BYTES, MAX_UNACKED_SPAN, *READER_ARGUMENTS),
 )
 
 QUEUE_TYPES = {queue_type.name: queue_type for queue_type in (CLASSIC, QUORUM, STREAM)}

@@ -4,6 +4,10 @@
     x-warren-bounds      true                           the first delivery states which numbers the queue holds
     x-warren-read-from   number, -n, 'first', 'next'    where the range begins; -n: the last n numbers; default 'first'
     x-warren-read-to     number, 'last'                 the last number of the range; by default it has no end
+    x-warren-blocks      bytes, true                    each delivery is a block of many messages (SP-10)
+    x-warren-headers-only  true                         the messages in blocks end behind their header frame (SP-14)
+    x-warren-lenient     true                           numbers that are gone at the low end are passed over (SP-14)
+    x-warren-queue-id    text                           nothing is done if the queue has another id (SP-23)
 
 All functions are pure. `check_consumer_arguments` has checked the types of the values before.
 """
@@ -16,13 +20,23 @@ from typing import Any
 from ..amqp.constants import PRECONDITION_FAILED
 from ..amqp.errors import AmqpError
 from ..amqp.fields import Table
+from .phrases import value_text
 
 ACK_TO, BOUNDS, READ_FROM, READ_TO = "x-warren-ack-to", "x-warren-bounds", "x-warren-read-from", "x-warren-read-to"
+BLOCKS, HEADERS_ONLY, LENIENT = "x-warren-blocks", "x-warren-headers-only", "x-warren-lenient"
+QUEUE_ID = "x-warren-queue-id"
+#: All of these arguments.
+READER_ARGUMENTS = (ACK_TO, BOUNDS, READ_FROM, READ_TO, BLOCKS, HEADERS_ONLY, LENIENT, QUEUE_ID)
+
+#: Bytes of a block: the fewest and the most that a reader may ask for, and what `true` means.
+BLOCK_BYTES_MIN, BLOCK_BYTES_MAX, BLOCK_BYTES = 65_536, 16_777_216, 1_048_576
 
 #: The header of a delivery with the sequence number of its message.
 NUMBER_HEADER = "x-warren-seq"
 #: The headers with the bounds: the first number that the queue holds, and the number of the next message.
 FIRST_HEADER, NEXT_HEADER = "x-warren-first", "x-warren-next"
+#: The content type of a block. Its headers are `NUMBER_HEADER`, the first number that it covers, and `NEXT_HEADER`.
+BLOCK_CONTENT_TYPE = "application/x-warren-block"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +47,12 @@ class RangeReadArguments:
     read_to: int | bytes | None
     ack_to: int | None
     includes_bounds: bool
+    #: Bytes of a block; 0: each message is a delivery.
+    block_size: int = 0
+    has_bodies: bool = True
+    is_lenient: bool = False
+    #: The id that the queue must have; empty: any.
+    queue_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +74,35 @@ def range_read_arguments(arguments: Table) -> RangeReadArguments | None:
     includes_bounds = bool(_value(arguments, BOUNDS))
     if read_from is None and read_to is None and ack_to is None and not includes_bounds:
         return None
-    return RangeReadArguments(read_from, read_to, ack_to, includes_bounds)
+    return RangeReadArguments(
+        read_from,
+        read_to,
+        ack_to,
+        includes_bounds,
+        block_size(arguments),
+        not _value(arguments, HEADERS_ONLY),
+        bool(_value(arguments, LENIENT)),
+        value_text(_value(arguments, QUEUE_ID) or b""),
+    )
+
+
+def block_size(arguments: Table) -> int:
+    """Bytes of the blocks that a consumer asks for; 0 if it asks for single messages."""
+    wanted = _value(arguments, BLOCKS)
+    return BLOCK_BYTES if wanted is True else wanted or 0
+
+
+def misplaced_argument(arguments: Table) -> str:
+    """Why an argument cannot stand beside the others; empty if all can."""
+    has_range = _value(arguments, READ_FROM) is not None or _value(arguments, READ_TO) is not None
+    for key in (BLOCKS, LENIENT):
+        if arguments.get(key) is not None and not has_range:
+            return f"'{key}' is only for a reader with '{READ_FROM}' or '{READ_TO}'"
+    if _value(arguments, HEADERS_ONLY) and not block_size(arguments):
+        return f"'{HEADERS_ONLY}' is only for a reader with '{BLOCKS}'"
+    if arguments.get(QUEUE_ID) is not None and range_read_arguments(arguments) is None:
+        return f"'{QUEUE_ID}' is only for a consumer with '{READ_FROM}', '{READ_TO}', '{ACK_TO}' or '{BOUNDS}'"
+    return ""
 
 
 def _value(arguments: Table, key: str) -> Any:
@@ -85,9 +133,10 @@ def resolve_range(requested: RangeReadArguments, numbers: range, queue: str) -> 
     else:
         first = numbers.stop if read_from == b"next" else numbers.start
     asked_first = first if isinstance(read_to, bytes) or read_to is None else min(first, read_to)
-    if asked_first < numbers.start:
+    if asked_first < numbers.start and not requested.is_lenient:
         raise range_gone(asked_first, last, numbers, queue)
-    return NumberRange(first, last, isinstance(read_from, int) and read_from >= 0 and isinstance(read_to, int))
+    is_exact = isinstance(read_from, int) and read_from >= 0 and isinstance(read_to, int)
+    return NumberRange(first, last, is_exact and not requested.is_lenient)
 
 
 def skip_gap(requested: RangeReadArguments, numbers: range, gap: range) -> RangeReadArguments:

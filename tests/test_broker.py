@@ -261,10 +261,12 @@ class TestControlsAndListings:
     def test_a_queue_in_full(self, broker):
         broker.declare_queue("q", durable=True, arguments={"x-max-length": 5})
         broker.publish(b"12345", "q")
-        assert broker.queue("q") == QueueInfo(
+        queue = broker.queue("q")
+        assert len(queue.queue_id) == 32
+        assert queue == QueueInfo(
             name="q", vhost="/", durable=True, exclusive=False, auto_delete=False, arguments={"x-max-length": 5},
             messages=1, messages_ready=1, messages_unacknowledged=0, message_bytes=5, consumers=0, state="running",
-            queue_mode="default", first_number=0, next_number=1,
+            queue_mode="default", first_number=0, next_number=1, queue_id=queue.queue_id,
         )  # fmt: skip
 
     def test_a_queue_that_does_not_run_has_a_state_and_no_counts(self):

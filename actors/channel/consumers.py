@@ -32,6 +32,7 @@ from ...amqp.method import Method
 from ...routing.arguments import cancels_on_failover, check_consumer_arguments, consumer_priority
 from ...routing.phrases import generated_name, queue_phrase
 from ...routing.queue_types import STREAM
+from ...routing.range_read_arguments import block_size
 from ...routing.rows import QueueRow
 from ...runtime.address import is_elsewhere
 from ...runtime.contract import Address, Message
@@ -202,7 +203,7 @@ class ChannelConsumers:
             method.exclusive,
             self.prefetch,
             method.arguments,
-            self._notice_step(row),
+            self._notice_step(row, method.arguments),
         )
         if shards:
             self._check_alone(consumer)
@@ -225,7 +226,9 @@ class ChannelConsumers:
             for arguments in early:
                 self.deliver(*arguments)
 
-    def _notice_step(self, row: QueueRow) -> int:
+    def _notice_step(self, row: QueueRow, arguments: Table) -> int:
+        if block_size(arguments):
+            return 1  # the queue keeps two blocks in flight, and goes on when one is written
         return NOTICE_STEP_ACROSS_LINKS if is_elsewhere(row.address, self._process.myAddress) else NOTICE_STEP
 
     async def _consume_from(self, consumer: ChannelConsumer, shards: Sequence[QueueRow]) -> None:
@@ -236,9 +239,8 @@ class ChannelConsumers:
             self._limiter.share(queue_ids, consumer.prefetch, self._deliveries.next_tag)
         try:
             for shard in shards:
-                part = replace(
-                    consumer, queue_id=shard.queue_id, row=shard, notice_step=self._notice_step(shard), parts=None
-                )
+                step = self._notice_step(shard, consumer.arguments)
+                part = replace(consumer, queue_id=shard.queue_id, row=shard, notice_step=step, parts=None)
                 parts[shard.queue_id] = part
                 await self._queues.ask(shard, self._consume_message(part), is_watched=True)
                 part.stage = "running"

@@ -43,6 +43,10 @@ CAPABILITIES = (
     "direct_reply_to",
 )
 
+#: What this version adds to reading by number, by the names in `warren_features` of connection.start. A client that
+#: knows such a name may use what it stands for, and needs no list of versions.
+WARREN_FEATURES = ("read-blocks", "queue-id")
+
 #: The two protocol headers that stand for AMQP 0-9-1 (AB-1).
 _ACCEPTED_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")
 
@@ -144,8 +148,13 @@ class Handshake:
             **self._settings.server_properties,
         }
         capabilities = Table((name, "t", True) for name in CAPABILITIES)
+        features = tuple(("S", name.encode()) for name in WARREN_FEATURES)
         return Table(
-            [("capabilities", "F", capabilities), *((name, "S", text.encode("utf-8")) for name, text in texts.items())]
+            [
+                ("capabilities", "F", capabilities),
+                ("warren_features", "A", features),
+                *((name, "S", text.encode("utf-8")) for name, text in texts.items()),
+            ]
         )
 
     # -- methods ---

@@ -68,6 +68,7 @@ def queue_items(row: QueueRow, definitions: Definitions) -> InfoItems:
         "queue_mode": None,
         "shards": row.shards,
         "shard_of": row.shard_of,
+        "queue_id": row.queue_id,
         **policy_items(definitions, queue_kind(row.type), row.vhost, row.shard_of or row.name),
         "state": row.state,
     }

@@ -22,7 +22,9 @@ def spans(tags: Sequence[int]) -> list[range]:
 
 
 def consecutive(ordered: Sequence[int]) -> list[range]:
-    """Ascending numbers, at least one, as ranges of step 1."""
+    """Ascending numbers as ranges of step 1."""
+    if not ordered:
+        return []
     found = []
     first = previous = ordered[0]
     for tag in ordered[1:]:

@@ -21,9 +21,11 @@ from .range_read import (
     RANGE_BATCH_BYTES,
     RANGE_BATCH_MESSAGES,
     RangeBatch,
+    RunBatch,
     SupportsRangeRead,
     count_to,
     take_range_batch,
+    take_run_batch,
 )
 from .rates import INFINITE, Rates
 
@@ -228,10 +230,10 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
     def kept_numbers(self) -> range:
         return self.numbers()
 
-    def prepare_range(self, first: int, last: int) -> None:
+    def prepare_range(self, first: int, last: int, window: int = RANGE_BATCH_MESSAGES) -> None:
         """None, as for `prepare`."""
 
-    def range_prepared(self, job: SegmentReadJob, first: int, last: int) -> None:
+    def range_prepared(self, job: SegmentReadJob, first: int, last: int, window: int = RANGE_BATCH_MESSAGES) -> None:
         """None, as for `prepare`."""
 
     def take_range(
@@ -240,6 +242,9 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         return take_range_batch(
             self._ready.runs.from_number(first), self._pending.runs, first, last + 1, 0, most, most_bytes
         )
+
+    def take_runs(self, first: int, last: int, window: int, most_bytes: int) -> RunBatch:
+        return take_run_batch(self._ready.runs.from_number(first), self._pending.runs, first, last + 1, 0, most_bytes)
 
     def drop_to(self, last: int, limit: int) -> int:
         return self.drop(count_to(self._ready.runs, last, limit))

@@ -13,8 +13,15 @@ from ..messages.message import QueuedMessage
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import ABSENT, IN_STORE, INDEXED, TO_STORE, Run
 from .placement import Placement
-from .range_read import RANGE_BATCH_MESSAGES, RangeBatch, take_range_batch
-from .sub_queues import DELTA_READ, SubQueues
+from .range_read import (
+    RANGE_BATCH_MESSAGES,
+    RangeBatch,
+    RunBatch,
+    take_range_batch,
+    take_run_batch,
+    window_from,
+)
+from .sub_queues import SubQueues
 
 
 class Peek:
@@ -60,24 +67,28 @@ class Peek:
         held = [number for number in (self._sub_queues.lowest, self._pending.lowest) if number is not None]
         return min(held, default=otherwise)
 
-    def prepare_range(self, first: int, last: int) -> SegmentReadJob | None:
+    def prepare_range(self, first: int, last: int, window: int) -> SegmentReadJob | None:
         """The job reads more than one batch needs; the next batches find the rest in memory unless another read
         replaces it.
         """
         sub, index = self._sub_queues, self._index
-        part = sub.on_disk(first, last, RANGE_BATCH_MESSAGES)
+        part = sub.on_disk(first, last, window)
         if not part or index.take_read(part.start, part.stop) is None:
             return None
-        whole = sub.on_disk(first, last, DELTA_READ)
+        whole = sub.on_disk(first, last, max(window, window_from(first)))
         return index.take_read(whole.start, whole.stop)
 
-    def range_prepared(self, job: SegmentReadJob, first: int, last: int) -> SegmentReadJob | None:
+    def range_prepared(self, job: SegmentReadJob, first: int, last: int, window: int) -> SegmentReadJob | None:
         self._index.loaded(job)
-        return self.prepare_range(first, last)
+        return self.prepare_range(first, last, window)
 
     def take_range(self, first: int, last: int, watermark: int, most: int, most_bytes: int) -> RangeBatch:
         ready, stop = self._sub_queues.ready_from(first, last, RANGE_BATCH_MESSAGES)
         return take_range_batch(ready, self._pending.runs, first, stop, watermark, most, most_bytes)
+
+    def take_runs(self, first: int, last: int, window: int, watermark: int, most_bytes: int) -> RunBatch:
+        ready, stop = self._sub_queues.ready_from(first, last, window)
+        return take_run_batch(ready, self._pending.runs, first, stop, watermark, most_bytes)
 
     def check(self) -> None:
         """Assert QS-1 to QS-10 and QS-12. Tests call it after each step."""

@@ -11,13 +11,18 @@ bodies of one are read.
     batch = queue.take_range(first, last, most, most_bytes)
     batch.complete(persistent, transient)                       # the bodies of batch.missing, read from the stores
     first = batch.next_number
+
+A reader of blocks takes whole runs instead, which cost it no work for each message: `prepare_range`, `range_prepared`
+and `take_runs`, all with `window_from(first)`, give a `RunBatch`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from heapq import merge
+from itertools import accumulate
 from operator import itemgetter
 
 from ..index.segment_jobs import SegmentReadJob
@@ -25,10 +30,24 @@ from ..messages.ascending_runs import AscendingRuns
 from ..messages.message import QueuedMessage
 from ..messages.records import stub_id
 from ..messages.run import ABSENT, Run
+from ..messages.spans import consecutive
 from .placement import BodyIds
 
 RANGE_BATCH_MESSAGES = 256
 RANGE_BATCH_BYTES = 1 << 20
+
+#: How many numbers one job reads from a segment, at most.
+RANGE_READ = 2048
+
+#: What a message counts in `RunBatch.size` beside its body: its frames, usual properties, and its share of the tables.
+MESSAGE_OVERHEAD = 64
+
+
+def window_from(first: int) -> int:
+    """How many numbers from `first` on one job reads. The windows of all readers end at the same numbers, so what one
+    of them has read is in memory for the others too.
+    """
+    return RANGE_READ - first % RANGE_READ
 
 
 class RangeBatch:
@@ -69,6 +88,45 @@ class RangeBatch:
         self._absent = []
 
 
+class RunBatch:
+    """The messages found, as runs in the order of their numbers. The next batch begins at `next_number`.
+
+    `missing` are the ids of the bodies that must be read from a store. A body that is gone by then leaves a hole.
+    `size` are the bytes of the bodies, with `MESSAGE_OVERHEAD` for each message.
+    """
+
+    __slots__ = ("runs", "next_number", "missing", "size", "_absent")
+
+    def __init__(self, next_number: int) -> None:
+        self.runs: list[Run] = []
+        self.next_number = next_number
+        self.missing = BodyIds([], [])
+        self.size = 0
+        self._absent: list[Run] = []
+
+    @property
+    def is_complete(self) -> bool:
+        return not self._absent
+
+    def add(self, run: Run) -> None:
+        """Add a run of its own, without holes."""
+        self.runs.append(run)
+        self.size += run.body_bytes + MESSAGE_OVERHEAD * len(run.contents)
+        if run.kind & ABSENT:
+            self._absent.append(run)
+            missing = self.missing.persistent if run.origin.persistent else self.missing.transient
+            missing += map(stub_id, run.contents)
+
+    def complete(self, persistent: Iterable[bytes | None], transient: Iterable[bytes | None]) -> None:
+        """Fill in the bodies of `missing`; a body is None if its message was acknowledged meanwhile."""
+        bodies = {True: iter(persistent), False: iter(transient)}
+        for run in self._absent:
+            read = bodies[run.origin.persistent]
+            run.contents = [next(read) for _ in run.contents]
+            run.live = len(run.contents) - run.contents.count(None)
+        self._absent = []
+
+
 class SupportsRangeRead(ABC):
     """A backing queue that numbers all its messages in one sequence and can be read by number."""
 
@@ -95,12 +153,16 @@ class SupportsRangeRead(ABC):
         """The part of `numbers` that no crash can make the queue give again. Readers are shown only these."""
 
     @abstractmethod
-    def prepare_range(self, first: int, last: int) -> SegmentReadJob | None:
-        """The job that reads an index segment for `take_range` of the same numbers; None if none must be read."""
+    def prepare_range(self, first: int, last: int, window: int = RANGE_BATCH_MESSAGES) -> SegmentReadJob | None:
+        """The job that reads an index segment for `take_range` of the same numbers, or for `take_runs` with the same
+        `window`; None if none must be read.
+        """
 
     @abstractmethod
-    def range_prepared(self, job: SegmentReadJob, first: int, last: int) -> SegmentReadJob | None:
-        """Take the result of a job. Returns the next one, or None if `take_range` can be called, in the same turn."""
+    def range_prepared(
+        self, job: SegmentReadJob, first: int, last: int, window: int = RANGE_BATCH_MESSAGES
+    ) -> SegmentReadJob | None:
+        """Take the result of a job. Returns the next one, or None if the messages can be taken, in the same turn."""
 
     @abstractmethod
     def take_range(
@@ -108,6 +170,14 @@ class SupportsRangeRead(ABC):
     ) -> RangeBatch:
         """The first messages with `first <= number <= last`: up to `most` of them, and up to `most_bytes` of bodies
         but at least one.
+
+        The batch may be empty although the range has more messages; the reader then continues at its `next_number`.
+        """
+
+    @abstractmethod
+    def take_runs(self, first: int, last: int, window: int, most_bytes: int) -> RunBatch:
+        """The first messages with `first <= number <= last`, as runs, up to a `size` of `most_bytes` but at least one
+        message. If they are on the disk, up to `window` numbers are looked at.
 
         The batch may be empty although the range has more messages; the reader then continues at its `next_number`.
         """
@@ -138,6 +208,72 @@ def take_range_batch(
         batch.add(number, run, index, is_pending or run.redelivered or number < watermark)
         size += run.size_at(index)
     return batch
+
+
+def take_run_batch(
+    ready: Iterable[Run], pending: AscendingRuns[Run], first: int, stop: int, watermark: int, most_bytes: int
+) -> RunBatch:
+    """The same as `take_range_batch`, as runs."""
+    batch = RunBatch(stop)
+    for number, run, start, end, redelivered in merge(
+        _ready_pieces(ready, first, stop, watermark),
+        _pending_pieces(pending.from_number(first), first, stop),
+        key=itemgetter(0),
+    ):
+        left = most_bytes - batch.size
+        if left <= 0:
+            batch.next_number = number
+            break
+        taken = _count_within(run, start, end, left)
+        piece = run.part(start, start + taken)
+        piece.redelivered = redelivered
+        batch.add(piece)
+        if taken < end - start:
+            batch.next_number = number + taken
+            break
+    return batch
+
+
+def _count_within(run: Run, start: int, end: int, size: int) -> int:
+    """How many messages from the slot `start` on reach this size; at least one."""
+    sizes, count = run.measured(), end - start
+    if isinstance(sizes, int):
+        return min(count, -(-size // (sizes + MESSAGE_OVERHEAD)))
+    # No more messages than this can fit, so a long run is not gone through for each batch.
+    end = min(end, start + size // MESSAGE_OVERHEAD + 1)
+    reached = list(accumulate(map(MESSAGE_OVERHEAD.__add__, sizes[start:end])))
+    return min(count, bisect_left(reached, size) + 1)
+
+
+#: Number, run, the slots from start to before end, whether they count as redelivered.
+_Piece = tuple[int, Run, int, int, bool]
+
+
+def _ready_pieces(runs: Iterable[Run], first: int, stop: int, watermark: int) -> Iterator[_Piece]:
+    """The pieces of ready runs, which have no holes, with numbers of `[first, stop)`."""
+    for run in runs:
+        if run.first >= stop:
+            return
+        start, end = max(0, first - run.first), min(len(run.contents), stop - run.first)
+        seen = end if run.redelivered else min(end, max(start, watermark - run.first))
+        if start < seen:
+            yield run.first + start, run, start, seen, True
+        if seen < end:
+            yield run.first + seen, run, seen, end, False
+
+
+def _pending_pieces(runs: Iterable[Run], first: int, stop: int) -> Iterator[_Piece]:
+    """The pieces between the holes of pending runs with numbers of `[first, stop)`."""
+    for run in runs:
+        if run.first >= stop:
+            return
+        contents = run.contents
+        start, end = max(0, first - run.first), min(len(contents), stop - run.first)
+        if run.live == len(contents):
+            yield run.first + start, run, start, end, True
+            continue
+        for piece in consecutive([index for index in range(start, end) if contents[index] is not None]):
+            yield run.first + piece.start, run, piece.start, piece.stop, True
 
 
 def count_to(runs: Iterable[Run], last: int, limit: int) -> int:

@@ -53,7 +53,7 @@ from .paging import IO_BATCH_SIZE, Paging
 from .peek import Peek
 from .placement import EMBED_BELOW, Bodies, Placement
 from .queue_recovery import QueueRecovery, RecoveredQueue, found_empty, persistent, recovery_terms
-from .range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, RangeBatch, SupportsRangeRead, count_to
+from .range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead, count_to
 from .rates import Rates
 from .read_ahead import ReadAhead, ReadAheadJob
 from .segment_writer import SegmentWriter
@@ -566,16 +566,21 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         numbers = self.numbers()
         return range(numbers.start, max(numbers.start, self._reserve.kept(numbers.stop)))
 
-    def prepare_range(self, first: int, last: int) -> SegmentReadJob | None:
-        return self._peek.prepare_range(first, last)
+    def prepare_range(self, first: int, last: int, window: int = RANGE_BATCH_MESSAGES) -> SegmentReadJob | None:
+        return self._peek.prepare_range(first, last, window)
 
-    def range_prepared(self, job: SegmentReadJob, first: int, last: int) -> SegmentReadJob | None:
-        return self._peek.range_prepared(job, first, last)
+    def range_prepared(
+        self, job: SegmentReadJob, first: int, last: int, window: int = RANGE_BATCH_MESSAGES
+    ) -> SegmentReadJob | None:
+        return self._peek.range_prepared(job, first, last, window)
 
     def take_range(
         self, first: int, last: int, most: int = RANGE_BATCH_MESSAGES, most_bytes: int = RANGE_BATCH_BYTES
     ) -> RangeBatch:
         return self._peek.take_range(first, last, self._watermark, most, most_bytes)
+
+    def take_runs(self, first: int, last: int, window: int, most_bytes: int) -> RunBatch:
+        return self._peek.take_runs(first, last, window, self._watermark, most_bytes)
 
     def drop_to(self, last: int, limit: int) -> int:
         sub = self.sub_queues

@@ -17,8 +17,8 @@ USER_PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs")
 SKIPPED = {".venv", "build", "dist", "node_modules", ".git", ".mypy_cache", ".ruff_cache", ".hypothesis"}
 SUFFIXES = {".py", ".md", ".txt", ".toml", ".cfg", ".c", ".js", ".ini"}
 
-CITED_ID = re.compile(r"(?<![\w-])(AB|FC|QS|CM|CL|QP|D|C)-(\d+)(?![\w-])")
-DEFINED_ID = re.compile(r"\*\*((?:AB|FC|QS|CM|CL|QP|D|C)-\d+)\*\*")
+CITED_ID = re.compile(r"(?<![\w-])(AB|FC|QS|CM|CL|QP|SP|D|C)-(\d+)(?![\w-])")
+DEFINED_ID = re.compile(r"\*\*((?:AB|FC|QS|CM|CL|QP|SP|D|C)-\d+)\*\*")
 HEADING = re.compile(r"^#+ (\d+(?:\.\d+)*)\.? ", re.MULTILINE)
 #: A list such as "sections 6.7, 6.9 and 11.4" cites each of its numbers.
 CITED_SECTION = re.compile(r"(?:(RFC \d+|\S+) )?(?:[Ss]ections?|§) ?(\d+(?:\.\d+)*(?:(?:, | and | to )\d+(?:\.\d+)*)*)")

@@ -51,7 +51,7 @@ QUEUES = Columns(
         *("leader", "members", "online"),
         # warren's own (CM-153)
         *("operator_policy", "effective_policy_definition", "queue_mode", "single_active_consumer_tag", "pace"),
-        *("lanes", "shards", "shard_of", "first_number", "next_number", "readers", "unsent", *FLOW),
+        *("lanes", "shards", "shard_of", "queue_id", "first_number", "next_number", "readers", "unsent", *FLOW),
         "blocked_seconds_by",
     ),
 )
@@ -59,7 +59,7 @@ QUEUES = Columns(
 QUEUE_ROW_COLUMNS = frozenset(
     ("name", "vhost", "durable", "auto_delete", "arguments", "type", "policy", "pid", "owner_pid", "exclusive")
     + ("slave_pids", "synchronised_slave_pids", "leader", "members", "online")
-    + ("operator_policy", "effective_policy_definition", "shards", "shard_of")
+    + ("operator_policy", "effective_policy_definition", "shards", "shard_of", "queue_id")
 )
 #: What a queue counts only if it is asked for it.
 QUEUE_STORAGE_COLUMNS = frozenset(

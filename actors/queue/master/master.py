@@ -448,6 +448,8 @@ class Master(Role):
     def sent(self, record: ChannelRecord, count: int) -> None:
         record.unsent -= count
         self.publish_delay.count_written(count)
+        if self.range_readers.readers:
+            self.range_readers.sent(record, count)
         if self.consumers.resume(record):
             self.dispatch.is_due = True
 

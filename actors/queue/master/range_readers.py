@@ -4,7 +4,8 @@ A **reader** stands beside the consumers of its queue. No count of consumers inc
 it, and its deliveries count towards its own prefetch alone. The messages of its range are read in batches
 (`store/queue/range_read.py`), one at a time and only while the reader can take messages; they wait in its buffer until
 it takes them. So a reader holds at most one batch, and when the disk is slow, only the reader waits. A reader that has
-read everything reads new messages at the end of the turn in which they came.
+read everything reads new messages at the end of the turn in which they came. `range_reader.py` has the two kinds of
+readers, those of messages and those of blocks.
 
 To acknowledge a range and to find its first message may take several turns or a read from the disk. So `begin` is a
 generator: it yields what it waits for (`Wait`), and the replica goes on with it when that has come.
@@ -18,9 +19,7 @@ consumer. If the range is exact and a message of it left the queue before it was
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -47,7 +46,7 @@ from ....routing.rows import QueueRow
 from ....store.index.segment_jobs import SegmentReadJob
 from ....store.messages.message import Origin
 from ....store.queue.backing_queue import BackingQueue
-from ....store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, SupportsRangeRead
+from ....store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead
 from ...channel.contract import to_channel
 from ..consumers import ChannelRecord, Consumer, Consumers
 from ..disk_loader import Bodies, BodyRead, SegmentRead
@@ -55,35 +54,13 @@ from ..effects import Effects
 from ..role import Steps, Wait
 from .dispatch import Dispatch
 from .queue_expiry import QueueExpiry
+from .range_reader import BlockReader, Buffered, MessageReader, RangeReader
 
 if TYPE_CHECKING:
     from ...metadata.info_items import InfoItems
 
-#: Batches read for one reader before other messages of the queue's mailbox get their turn. A batch may be empty, so
-#: that the reader's prefetch alone would not end the loop.
-BATCHES_PER_TURN = 16
-
 #: Ready messages acknowledged before other messages of the queue's mailbox get their turn.
 ACKS_PER_TURN = 4096
-
-#: A message in a reader's buffer: origin, redelivered, the content as it is delivered.
-_Buffered = tuple[Origin, bool, bytes]
-
-
-@dataclass(slots=True, eq=False)
-class RangeReader:
-    """One reader. Its `consumer` counts its deliveries, and is not among the queue's consumers."""
-
-    number: int
-    consumer: Consumer
-    #: Everything below this number is read.
-    position: int
-    #: The last number of the range; None: the range has no end.
-    last: int | None
-    #: Whether every number of the range must still be in the queue when it is read.
-    is_exact: bool
-    buffer: deque[_Buffered] = field(default_factory=deque)
-    is_loading: bool = False
 
 
 class RangeReaders:
@@ -143,6 +120,12 @@ class RangeReaders:
                 f"a consumer of {self._phrase} that reads by number cannot be exclusive: it takes nothing that others "
                 "could get",
             )
+        if wanted.queue_id not in ("", self._row.queue_id):
+            raise AmqpError(
+                PRECONDITION_FAILED,
+                f"{self._phrase} has id '{self._row.queue_id}', not '{wanted.queue_id}': it was deleted and declared "
+                "again",
+            )
         if wanted.ack_to is not None:
             if self._consumers.has_exclusive():
                 raise AmqpError(ACCESS_REFUSED, f"{self._phrase} in exclusive use")
@@ -154,19 +137,24 @@ class RangeReaders:
         numbers = backing.kept_numbers()
         wanted_range = resolve_range(skip_gap(wanted, numbers, backing.gap), numbers, self._phrase)
         if not consumer.channel.has_ended:
-            self._add(consumer, wanted_range, self._bounds(numbers) if wanted.includes_bounds else None)
+            self._add(consumer, wanted, wanted_range, self._bounds(numbers) if wanted.includes_bounds else None)
         return True
 
-    def _add(self, consumer: Consumer, wanted: NumberRange, bounds: _Buffered | None) -> None:
-        self._last_number += 1
-        reader = self.readers[self._last_number] = RangeReader(
-            self._last_number, consumer, wanted.first, wanted.last, wanted.is_exact
-        )
+    def _add(
+        self, consumer: Consumer, wanted: RangeReadArguments, numbers: NumberRange, bounds: Buffered | None
+    ) -> None:
+        self._last_number = number = self._last_number + 1
+        reader: RangeReader
+        if wanted.block_size:
+            reader = BlockReader(number, consumer, numbers, self._row.name, wanted.block_size, wanted.has_bodies)
+        else:
+            reader = MessageReader(number, consumer, numbers, self._numbering)
+        self.readers[number] = reader
         if bounds is not None:
             reader.buffer.append(bounds)
         self._queue_expiry.enter()
 
-    def _bounds(self, numbers: range) -> _Buffered:
+    def _bounds(self, numbers: range) -> Buffered:
         """A message of the queue's own, whose headers give the first and the next number of the queue."""
         headers = Table([(FIRST_HEADER, "l", numbers.start), (NEXT_HEADER, "l", numbers.stop)])
         props = encode_properties(Properties(headers=headers))
@@ -198,20 +186,28 @@ class RangeReaders:
             if reader.consumer.channel is record:
                 self._serve(reader)
 
+    def sent(self, record: ChannelRecord, count: int) -> None:
+        """The connection has written so many of this queue's deliveries to the channel."""
+        for reader in self.readers.values():
+            if reader.consumer.channel is record:
+                reader.count_sent(count)
+
     def _serve(self, reader: RangeReader) -> None:
         """Deliver what the reader can take, from its buffer and from what can be read without waiting."""
         backing, consumer = self._backing, reader.consumer
         assert backing is not None, "a queue with priorities refuses readers"
         numbers = backing.kept_numbers()
-        for _ in range(BATCHES_PER_TURN):
+        for _ in range(reader.batches_per_turn):
             if reader.buffer:
                 self._deliver_buffered(reader)
             if not reader.buffer and reader.last is not None and reader.position > reader.last:
+                if reader.complete_range():
+                    continue
                 self._end(reader, None)
                 return
             if not reader.buffer and (reader.is_loading or reader.position >= numbers.stop):
                 return
-            if consumer.capacity <= 0:
+            if reader.room <= 0:
                 if consumer.awaits_grant and not consumer.channel.is_grant_requested:
                     self._dispatch.grants.request(consumer.channel, len(reader.buffer) or RANGE_BATCH_MESSAGES)
                 return
@@ -222,10 +218,11 @@ class RangeReaders:
 
     def _deliver_buffered(self, reader: RangeReader) -> None:
         consumer, buffer = reader.consumer, reader.buffer
-        taken = [buffer.popleft() for _ in range(min(len(buffer), consumer.capacity))]
+        taken = [buffer.popleft() for _ in range(min(len(buffer), reader.room))]
         if not taken:
             return
         consumer.took(len(taken))
+        reader.delivered(len(taken))
         for _, run in groupby(taken, key=_run_key):
             messages = list(run)
             origin, redelivered, _ = messages[0]
@@ -251,11 +248,11 @@ class RangeReaders:
             if reader.is_exact:
                 self._end(reader, range_gone(reader.position, reader.last, numbers, self._phrase))
                 return
-            reader.position = numbers.start
+            reader.position = numbers.start if reader.last is None else min(numbers.start, reader.last + 1)
         last = numbers.stop - 1 if reader.last is None else min(reader.last, numbers.stop - 1)
         if reader.position > last:
             return
-        job = backing.prepare_range(reader.position, last)
+        job = backing.prepare_range(reader.position, last, reader.window)
         if job is not None:
             self._read_segments(reader, backing, last, job)
         else:
@@ -269,7 +266,7 @@ class RangeReaders:
     def _segments_read(self, reader: RangeReader, backing: SupportsRangeRead, last: int, job: SegmentReadJob) -> None:
         reader.is_loading = False
         if reader.number in self.readers:
-            more = backing.range_prepared(job, reader.position, last)
+            more = backing.range_prepared(job, reader.position, last, reader.window)
             if more is not None:
                 self._read_segments(reader, backing, last, more)
             else:
@@ -277,24 +274,29 @@ class RangeReaders:
 
     def _take(self, reader: RangeReader, backing: SupportsRangeRead, last: int) -> None:
         """Take a batch whose entries are in memory; get those of its bodies that are in the message stores."""
-        batch = backing.take_range(reader.position, last)
+        batch = reader.take(backing, last)
         if batch.is_complete:
-            self._fill_buffer(reader, batch)
+            self._fill_buffer(reader, backing, batch)
         else:
             reader.is_loading = True
-            self._effects.run(BodyRead(batch.missing, partial(self._bodies_read, reader, batch)))
+            self._effects.run(BodyRead(batch.missing, partial(self._bodies_read, reader, backing, batch)))
 
-    def _bodies_read(self, reader: RangeReader, batch: RangeBatch, persistent: Bodies, transient: Bodies) -> None:
+    def _bodies_read(
+        self,
+        reader: RangeReader,
+        backing: SupportsRangeRead,
+        batch: RangeBatch | RunBatch,
+        persistent: Bodies,
+        transient: Bodies,
+    ) -> None:
         batch.complete(persistent, transient)
         reader.is_loading = False
-        self._fill_buffer(reader, batch)
+        self._fill_buffer(reader, backing, batch)
 
-    def _fill_buffer(self, reader: RangeReader, batch: RangeBatch) -> None:
+    @staticmethod
+    def _fill_buffer(reader: RangeReader, backing: SupportsRangeRead, batch: RangeBatch | RunBatch) -> None:
         reader.position = batch.next_number
-        reader.buffer.extend(
-            (message.origin, message.redelivered, self._numbering.add(message.content, message.tag))
-            for message in batch.messages
-        )
+        reader.fill(batch, backing.kept_numbers().stop)
 
     def info(self) -> list[InfoItems]:
         """A row for each reader in the listing of consumers."""
@@ -327,6 +329,6 @@ class RangeReaders:
         self._queue_expiry.leave()
 
 
-def _run_key(message: _Buffered) -> tuple[int, bool]:
+def _run_key(message: Buffered) -> tuple[int, bool]:
     """Neighbours with the same key are delivered as one run."""
     return id(message[0]), message[1]

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from warren.actors.queue.master.range_readers import BATCHES_PER_TURN
+from warren.actors.queue.master.range_reader import RangeReader
 from warren.store.index.segment_jobs import SegmentReadJob
 from warren.store.journal.number_reserve import AHEAD
 from warren.store.queue.paging import IO_BATCH_SIZE
@@ -260,7 +260,7 @@ def test_a_wide_hole_on_disk_is_skipped_in_several_turns(stage):
     """Between an old message and a new one everything was acknowledged, which is more empty batches than one turn
     reads.
     """
-    count = 64 * (BATCHES_PER_TURN + 4)
+    count = 64 * (RangeReader.batches_per_turn + 4)
     queue, publisher = stage.declare(x_queue_mode="lazy"), Publisher(stage)
     bodies = publisher.publish(queue, count, 10)
     eater = consumer(stage, queue, acks=False)

@@ -15,6 +15,7 @@ from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.message import Origin
 from warren.store.queue.memory_queue import MemoryQueue
+from warren.store.queue.range_read import window_from
 from warren.store.queue.rates import INFINITE
 from warren.store.queue.variable_queue import VariableQueue
 
@@ -105,6 +106,36 @@ class RangeMachine(RuleBasedStateMachine):
             item for item in self.held.items() if first <= item[0] <= last
         )
         assert all(message.redelivered for message in found if message.tag in self.pending)
+
+    @rule(data=st.data(), most_bytes=st.sampled_from([1, 200, 10_000]))
+    def read_runs(self, data, most_bytes):
+        """What a reader of blocks takes: whole runs, with the same messages."""
+        first = data.draw(st.integers(0, self.next))
+        last = data.draw(st.integers(first, self.next + 5))
+        found, at = [], first
+        while at <= last:
+            window = window_from(at)
+            job = self.queue.prepare_range(at, last, window)
+            while job is not None:
+                job.run()
+                job = self.queue.range_prepared(job, at, last, window)
+            batch = self.queue.take_runs(at, last, window, most_bytes)
+            assert at < batch.next_number <= last + 1
+            count = sum(len(run.contents) for run in batch.runs)
+            assert batch.size == sum(run.body_bytes for run in batch.runs) + 64 * count
+            assert count <= 1 or batch.size < most_bytes + 40 + 64, (
+                "a batch ends with the message that reaches the size"
+            )
+            self.complete(batch)
+            assert all(run.live == len(run.contents) for run in batch.runs)
+            found += [(message, run.redelivered) for run in batch.runs for message in run.messages()]
+            at = batch.next_number
+        assert [(message.tag, message.content) for message, _ in found] == sorted(
+            item for item in self.held.items() if first <= item[0] <= last
+        )
+        assert [redelivered for _, redelivered in found] == [
+            message.redelivered for message in self.read_all(first, last)
+        ]
 
     @rule(data=st.data())
     def begin(self, data):

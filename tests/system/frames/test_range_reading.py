@@ -16,8 +16,11 @@ import pytest
 
 from warren import Broker
 from warren.amqp.fields import table_from
+from warren.amqp.frames import content_body
 from warren.amqp.methods import BasicCancel, BasicConsume, BasicConsumeOk, BasicDeliver, QueueDeclare, QueueDeclareOk
+from warren.amqp.properties import decode_properties
 from warren.tests.behaviour.inside import Inside
+from warren.tests.store.block_twin import read_block
 
 from ..oracle import ORACLE
 from ..wire import CAPABILITIES, Wire, publish_frames
@@ -165,6 +168,89 @@ def test_what_cannot_be_is_refused_on_the_channel(channel, arguments, text):
     channel.queue_declare("q", durable=True)
     publish(channel, numbered(0, 10))
     read(channel, ack_to=2)
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        channel.basic_consume("q", lambda *_: None, auto_ack=True, arguments=arguments)
+    assert (caught.value.reply_code, caught.value.reply_text) == (406, f"PRECONDITION_FAILED - {text}")
+
+
+def read_blocks(channel, queue="q", **arguments):
+    """The messages of a range that is read in blocks, and how many deliveries that took. The blocks adjoin."""
+    messages, blocks, at = [], 0, None
+    arguments = {f"x-warren-{key.replace('_', '-')}": value for key, value in {"blocks": 65_536, **arguments}.items()}
+    for _, properties, body in channel.consume(queue, auto_ack=True, arguments=arguments):
+        block = read_block(body)
+        assert (block.first, block.next) == (properties.headers["x-warren-seq"], properties.headers["x-warren-next"])
+        assert at in (None, block.first)
+        at = block.next
+        messages += block.messages
+        blocks += 1
+    return messages, blocks
+
+
+@pytest.mark.parametrize("mode", ["default", "lazy"])
+def test_blocks_have_what_single_deliveries_have(channel, local, mode):
+    """Bodies in the index, in the message stores and in several frames, with and without properties of their own, from
+    memory and from the disk.
+    """
+    assert set(channel.connection._impl.server_properties["warren_features"]) >= {"read-blocks", "queue-id"}
+    channel.queue_declare("q", durable=True, arguments={"x-queue-mode": mode})
+    bodies = [b"%d" % number * (1 + number % 400) for number in range(1500)]
+    bodies[100:1500:300] = [bytes(size) for size in (5_000, 200_000, 0, 4_096, 60_000)]
+    for number, body in enumerate(bodies):
+        id_ = f"id{number}" if 200 <= number < 700 else None
+        properties = pika.BasicProperties(delivery_mode=1 + number % 2, message_id=id_, priority=number // 500)
+        channel.basic_publish("", "q", body, properties)
+    channel.basic_get("q")
+    plain = [
+        (properties.headers["x-warren-seq"], method.redelivered, properties.message_id, body)
+        for method, properties, body in channel.consume(
+            "q", auto_ack=True, arguments={"x-warren-read-from": 0, "x-warren-read-to": "last"}
+        )
+    ]
+    assert [body for *_, body in plain] == bodies
+    messages, blocks = read_blocks(channel, read_from=0, read_to="last")
+    assert [
+        (
+            message.number,
+            message.redelivered,
+            decode_properties(message.properties).message_id,
+            content_body(message.content),
+        )
+        for message in messages
+    ] == plain
+    assert 5 < blocks < 300
+    assert {(message.exchange, message.routing_keys) for message in messages} == {("", ("q",))}
+    assert [message.persistent for message in messages] == [bool(number % 2) for number in range(1500)]
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (
+            {"x-warren-blocks": 100, "x-warren-read-from": 0},
+            (
+                "invalid arg 'x-warren-blocks' for queue 'q' in vhost '/': "
+                '"expected true or a number of bytes from 65536 to 16777216, got 100"'
+            ),
+        ),
+        (
+            {"x-warren-blocks": True},
+            (
+                "invalid arguments of a consumer of queue 'q' in vhost '/': "
+                "'x-warren-blocks' is only for a reader with 'x-warren-read-from' or 'x-warren-read-to'"
+            ),
+        ),
+        (
+            {"x-warren-headers-only": True, "x-warren-read-from": 0},
+            (
+                "invalid arguments of a consumer of queue 'q' in vhost '/': "
+                "'x-warren-headers-only' is only for a reader with 'x-warren-blocks'"
+            ),
+        ),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_refused(channel, arguments, text):
+    channel.queue_declare("q", durable=True)
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
         channel.basic_consume("q", lambda *_: None, auto_ack=True, arguments=arguments)
     assert (caught.value.reply_code, caught.value.reply_text) == (406, f"PRECONDITION_FAILED - {text}")
