@@ -14,7 +14,6 @@ from ....amqp.fields import Table
 from ....amqp.frames import build_content
 from ....amqp.properties import Properties, encode_properties
 from ....routing.range_read_arguments import BLOCK_CONTENT_TYPE, NEXT_HEADER, NUMBER_HEADER, NumberRange
-from ....seams import seam
 from ....store.block import BlockBuilder
 from ....store.messages.message import Origin
 from ....store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead, window_from
@@ -156,7 +155,6 @@ class BlockReader(RangeReader):
         if self._size >= self._wanted or self._builder.count and self.position >= stop:
             self._finish_block()
 
-    @seam("whether the last block of a range covers its end")
     def complete_range(self) -> bool:
         if self._builder.first >= self.position:
             return False
