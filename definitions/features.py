@@ -11,3 +11,6 @@ from __future__ import annotations
 FEATURES: dict[str, str] = {
     "metadata_log": "Nodes agree on the metadata by a log of commands of format 1, over links of version 1",
 }
+
+#: The feature without which no queue is mirrored: the nodes must know what the group of a queue is.
+MIRRORED_QUEUES = "mirrored_queues"

@@ -38,6 +38,8 @@ FOREIGN: dict[Kind, frozenset[str]] = {
         "ha-sync-batch-size",
         "ha-promote-on-shutdown",
         "ha-promote-on-failure",
+        "ha-min-in-sync",
+        "ha-ack-timeout",
     },
     "stream": _LEVEL_KEYS
     | frozenset(
@@ -70,6 +72,8 @@ FOREIGN: dict[Kind, frozenset[str]] = {
             "ha-sync-batch-size",
             "ha-promote-on-shutdown",
             "ha-promote-on-failure",
+            "ha-min-in-sync",
+            "ha-ack-timeout",
         }
     ),
 }

@@ -1,6 +1,7 @@
 """The keys of policy definitions and the check of each value (AB-160), with RabbitMQ's texts.
 
-Several keys are only kept and shown: those of queues with more than one replica, of which this broker has none yet.
+Several keys are only kept and shown: those of queues with more than one replica (`ha-…`), which this version of the
+broker does not make yet.
 """
 
 from __future__ import annotations
@@ -127,6 +128,16 @@ CHECKS: dict[str, Check] = {
         _WHEN_PROMOTED, 'ha-promote-on-shutdown must be "always" or "when-synced", got {}'
     ),
     "ha-promote-on-failure": _one_of(_WHEN_PROMOTED, 'ha-promote-on-failure must be "always" or "when-synced", got {}'),
+    "ha-min-in-sync": lambda value: (
+        ""
+        if type(value) is int and value > 0
+        else f"ha-min-in-sync takes an integer greater than 0, {erlang_term(value)} given"
+    ),
+    "ha-ack-timeout": lambda value: (
+        ""
+        if type(value) is int and 1_000 <= value <= 300_000
+        else f"ha-ack-timeout takes milliseconds from 1000 to 300000, {erlang_term(value)} given"
+    ),
 }
 
 #: The keys that an operator policy may have (AB-157).
@@ -192,13 +203,30 @@ def _mirroring_fault(given: Mapping[str, Any]) -> Reason:
     mode, params = given.get("ha-mode"), given.get("ha-params")
     shown = "none" if params is None else erlang_term(params)
     if mode is None:
-        needy = ("ha-params", "ha-sync-mode", "ha-promote-on-shutdown", "ha-promote-on-failure", "ha-sync-batch-size")
-        if any(key in given for key in needy):
+        if any(key.startswith("ha-") for key in given):
             return "ha-mode must be specified to specify ha-params, ha-sync-mode or ha-promote-on-shutdown"
     elif mode == "all" and params is not None:
         return 'ha-mode="all" does not take parameters'
     elif mode == "exactly" and not (type(params) is int and params > 0):
         return f'ha-mode="exactly" takes an integer, {shown} given'
-    elif mode == "nodes" and not (isinstance(params, list) and all(isinstance(each, str) for each in params)):
+    elif mode == "nodes":
+        return _nodes_fault(params, shown) or _floor_fault(given)
+    return _floor_fault(given)
+
+
+def _nodes_fault(params: Any, shown: str) -> Reason:
+    if not isinstance(params, list):
         return f'ha-mode="nodes" takes a list, {shown} given'
-    return ""
+    others = [each for each in params if not isinstance(each, str)]
+    if others:
+        return f'ha-mode="nodes" takes a list of strings, {erlang_term(others)} was not a string'
+    return "" if params else 'ha-mode="nodes" list must be non-empty'
+
+
+def _floor_fault(given: Mapping[str, Any]) -> Reason:
+    """Whether no ring could have as many members in sync as `ha-min-in-sync` asks for (CL-123)."""
+    floor, mode, params = given.get("ha-min-in-sync", 1), given.get("ha-mode"), given.get("ha-params")
+    most = params if mode == "exactly" else len(set(params)) if mode == "nodes" and params is not None else None
+    if most is None or floor <= most:
+        return ""
+    return f"ha-min-in-sync is {floor}, and a queue with this policy has at most {most} replicas"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..amqp.fields import Table
 from .destinations import Destination
@@ -25,6 +25,54 @@ class ExchangeRow:
     internal: bool = False
     arguments: Table = NO_ARGUMENTS
     alternate: str | None = None
+
+
+class Member(NamedTuple):
+    """One life of one replica of a mirrored queue. A replica or a node that starts again is another member."""
+
+    node: str
+    #: The run of the node in which the replica was made, as the node's record has it.
+    incarnation: str
+    #: Unique in the group for ever: the command that makes a member gives it the next one.
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorGroup:
+    """Who has the messages of a mirrored queue (CL-28). Only commands change it, so all nodes agree on it."""
+
+    #: The members that must have a message before it is confirmed, in order of admission, the master first; never
+    #: empty.
+    ring: tuple[Member, ...]
+    #: The members that do not have all messages yet, in order of arrival.
+    learners: tuple[Member, ...] = ()
+    #: Rises by one with every change of the ring.
+    epoch: int = 1
+    #: The epoch at which the present master became it.
+    reign: int = 1
+    #: The running nodes that shall have a member, by the policy of the queue; the one that shall have the master first.
+    wanted: tuple[str, ...] = ()
+    #: How many members there have been, which is the generation of the latest one.
+    members: int = 1
+    #: Nodes that left the ring while they had everything, and the epoch at which they left, the latest last.
+    was: tuple[tuple[str, int], ...] = ()
+    #: Nodes that were evicted and why, until they are in the ring again.
+    evicted: tuple[tuple[str, str], ...] = ()
+    #: Who has made a member the only one by force, and the epoch at which that was, the latest last.
+    forced: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def master(self) -> Member:
+        return self.ring[0]
+
+    @property
+    def everyone(self) -> tuple[Member, ...]:
+        """All members, the master first and the learners last."""
+        return self.ring + self.learners
+
+    def member_on(self, node: str) -> Member | None:
+        """The member on this node; None if there is none."""
+        return next((member for member in self.everyone if member.node == node), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +106,8 @@ class QueueRow:
     #: Counts the processes that the queue has had since its home started, so that nothing that was meant for an earlier
     #: one reaches a later one.
     generation: int = 0
+    #: The replicas of a mirrored queue; None for a queue without mirrors.
+    group: MirrorGroup | None = None
 
     def at(self, address: Any) -> QueueRow:
         """The same row with this address. Each declare needs one, and `dataclasses.replace` takes twice as long."""
@@ -78,6 +128,7 @@ class QueueRow:
             self.shards,
             self.shard_of,
             self.generation,
+            self.group,
         )
 
 

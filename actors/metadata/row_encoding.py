@@ -13,9 +13,10 @@ are all of the record's. A virtual host that was described has the fields of its
 Arguments are an encoded field table with its length, so that every value keeps its type letter (AB-47). Fields that
 follow from others are not stored: the alternate exchange is among the arguments, and a binding is durable if both ends
 are. Nor are the exchanges that every virtual host has (AB-64). A row that is not as nearly all rows are has more
-fields: `durable` if it is not, and a queue's `exclusive_owner`, `state`, `extra_queue`, `generation`, `shards` and
-`shard_of`. A node that is alone has only the last two on its disk, because a durable queue has no exclusive owner
-(AB-83), and it is not running and has no process when it is read; a copy of a whole state has the others too.
+fields: `durable` if it is not, and a queue's `exclusive_owner`, `state`, `extra_queue`, `generation`, `shards`,
+`shard_of` and `group`, which has the fields of `MirrorGroup` by name. A node that is alone has only `shards` and
+`shard_of` on its disk: a durable queue has no exclusive owner (AB-83), it is not running and has no process when it is
+read, and no other node has its messages. A copy of a whole state has the others too.
 Rows of older versions lack `node` and `replicas`.
 """
 
@@ -44,7 +45,7 @@ from ...definitions.records import (
 )
 from ...routing import changes
 from ...routing.arguments import alternate_exchange
-from ...routing.rows import Binding, ExchangeRow, QueueRow
+from ...routing.rows import Binding, ExchangeRow, Member, MirrorGroup, QueueRow
 from ...routing.vhost_rows import DEFAULT_EXCHANGES, DEFAULT_NAMES
 from ...store.data_dir.metadata_store import Change, Row
 from .state import effects
@@ -189,6 +190,8 @@ def _queue_fields(row: QueueRow) -> dict[str, object]:
         value = getattr(row, name)
         if value != usual:
             stored[name] = value
+    if row.group is not None:
+        stored["group"] = {each.name: getattr(row.group, each.name) for each in fields(row.group)}
     return stored
 
 
@@ -293,6 +296,10 @@ def _exchange_row(row: Row) -> ExchangeRow:
 
 def _queue_row(row: Row) -> QueueRow:
     (vhost, name), stored = row
+    group = stored.get("group")
+    if group is not None:
+        ring, learners = _members(group["ring"]), _members(group["learners"])
+        group = MirrorGroup(**{**group, "ring": ring, "learners": learners})
     return QueueRow(
         vhost,
         name,
@@ -303,8 +310,13 @@ def _queue_row(row: Row) -> QueueRow:
         type=stored["type"],
         node=stored.get("node", ""),
         replicas=stored.get("replicas", ()),
+        group=group,
         **{name: stored.get(name, usual) for name, usual in _USUAL.items()},
     )
+
+
+def _members(stored: Iterable[tuple[str, str, int]]) -> tuple[Member, ...]:
+    return tuple(Member(*each) for each in stored)
 
 
 def _encoded(arguments: Table) -> bytes:

@@ -4,8 +4,8 @@
     batch     msgpack [node, incarnation, serial of the first command, [command, ...]]
 
 Texts, whole numbers, booleans, None and bytes are msgpack's own, and tuples are its arrays. A row or a record is an
-extension type whose data is the msgpack array of its fields, without the address of a queue, and a table is one whose
-data is an encoded field table.
+extension type whose data is the msgpack array of its fields, without address and group of a queue, and a table is one
+whose data is an encoded field table.
 
 The bytes stay on disks and are read by other versions, so the meaning of a number never changes. A field may be added
 at the end: a command without it gets the default, and an older version ignores it.
@@ -28,7 +28,7 @@ from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import FieldError, Table, decode_table_at, encode_table
 from ...definitions import records
-from ...routing.rows import Binding, ExchangeRow, QueueRow
+from ...routing.rows import Binding, ExchangeRow, Member, QueueRow
 from .digest import CompareDigest
 
 #: The class of each number. 255 and above are free for extensions.
@@ -55,6 +55,14 @@ COMMANDS: dict[int, Any] = {
     20: CompareDigest,
     21: commands.EnableFeatures,
     22: commands.SetMaintenance,
+    23: commands.AddLearner,
+    24: commands.RemoveLearner,
+    25: commands.AdmitToRing,
+    26: commands.EvictFromRings,
+    27: commands.TransferRing,
+    28: commands.LoseMember,
+    29: commands.ForceRing,
+    30: commands.ReplaceMembers,
 }
 
 #: The extension type of a field table.
@@ -73,12 +81,16 @@ VALUES: dict[int, Any] = {
     10: records.Policy,
     11: records.Node,
     12: records.EnabledFeature,
+    13: Member,
 }
 
 _NUMBERS = {command: number for number, command in COMMANDS.items()}
 _CODES = {value: code for code, value in VALUES.items()}
-_FIELDS = {value: [each.name for each in fields(value)] for value in _CODES}
+_FIELDS = {value: [each.name for each in fields(value)] for value in _CODES if value is not Member}
+_FIELDS[Member] = list(Member._fields)
+# What a state finds out by itself when it applies a declare.
 _FIELDS[QueueRow].remove("address")
+_FIELDS[QueueRow].remove("group")
 
 
 class UnknownCommand(Exception):
@@ -140,9 +152,9 @@ def _extension(value: Any) -> Any:
             return msgpack.ExtType(TABLE, encode_table(value))
         except FieldError as error:
             raise AmqpError(PRECONDITION_FAILED, f"arguments cannot be stored: {error}") from None
-    if isinstance(value, tuple):
+    code = _CODES.get(type(value))
+    if code is None:
         return list(value)
-    code = _CODES[type(value)]
     return msgpack.ExtType(code, _pack([getattr(value, name) for name in _FIELDS[type(value)]]))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +41,8 @@ REFUSED = [
     ('{"ha-params":2}', "ha-mode must be specified to specify ha-params, ha-sync-mode or ha-promote-on-shutdown"),
     ('{"ha-mode":"all","ha-params":2}', 'ha-mode="all" does not take parameters'),
     ('{"ha-mode":"nodes","ha-params":2}', 'ha-mode="nodes" takes a list, 2 given'),
+    ('{"ha-mode":"nodes","ha-params":[]}', 'ha-mode="nodes" list must be non-empty'),
+    ('{"ha-mode":"nodes","ha-params":["a",1,2]}', 'ha-mode="nodes" takes a list of strings, [1,2] was not a string'),
     ('{"ha-mode":"all","ha-sync-mode":"x"}', 'ha-sync-mode must be "manual" or "automatic", got <<"x">>'),
     ('{"ha-mode":"all","ha-sync-batch-size":0}', "ha-sync-batch-size takes an integer greater than 0, 0 given"),
     (
@@ -50,8 +54,47 @@ REFUSED = [
 ]
 
 
+#: Keys that RabbitMQ does not have.
+OWN_REFUSED = [
+    ('{"ha-mode":"all","ha-min-in-sync":0}', "ha-min-in-sync takes an integer greater than 0, 0 given"),
+    ('{"ha-mode":"all","ha-min-in-sync":true}', "ha-min-in-sync takes an integer greater than 0, true given"),
+    (
+        '{"ha-mode":"exactly","ha-params":2,"ha-min-in-sync":3}',
+        "ha-min-in-sync is 3, and a queue with this policy has at most 2 replicas",
+    ),
+    (
+        '{"ha-mode":"nodes","ha-params":["a","b","a"],"ha-min-in-sync":3}',
+        "ha-min-in-sync is 3, and a queue with this policy has at most 2 replicas",
+    ),
+    ('{"ha-mode":"all","ha-ack-timeout":999}', "ha-ack-timeout takes milliseconds from 1000 to 300000, 999 given"),
+    (
+        '{"ha-ack-timeout":5000}',
+        "ha-mode must be specified to specify ha-params, ha-sync-mode or ha-promote-on-shutdown",
+    ),
+]
+
+
 def checked(definition, apply_to="all", is_operator=False, pattern="^a"):
     return checked_policy("/", "p", pattern, definition, apply_to, 0, is_operator)
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        '{"ha-mode":"all","ha-min-in-sync":9,"ha-ack-timeout":1000}',
+        '{"ha-mode":"exactly","ha-params":2,"ha-min-in-sync":2}',
+        '{"ha-mode":"nodes","ha-params":["a"],"ha-sync-mode":"automatic","ha-promote-on-failure":"when-synced"}',
+    ],
+)
+def test_policies_that_mirror_are_kept(definition):
+    assert json.loads(checked(definition).definition) == json.loads(definition)
+
+
+@pytest.mark.parametrize(("definition", "text"), OWN_REFUSED)
+def test_values_of_own_keys_are_checked(definition, text):
+    with pytest.raises(DefinitionError) as refusal:
+        checked(definition)
+    assert refusal.value.text == f"Validation failed\n\n{text}\n"
 
 
 @pytest.mark.parametrize(("definition", "text"), REFUSED)

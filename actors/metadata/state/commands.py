@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ....definitions.records import Node, Record, RecordKey
-from ....routing.rows import Binding, ExchangeRow, QueueRow, QueueState
+from ....routing.rows import Binding, ExchangeRow, Member, QueueRow, QueueState
 
 
 class CreateVhost(NamedTuple):
@@ -204,6 +204,99 @@ class ChangeNodes(NamedTuple):
     term: int = 0
 
 
+class AddLearner(NamedTuple):
+    """A node that shall have a replica of a mirrored queue makes one, which does not have its messages yet (CL-28).
+
+    This command and the others on a group change nothing if the group is not as their proposer believed: if it has
+    another epoch than the one that they name, or not the member. The proposer then finds the group as it is.
+    """
+
+    vhost: str
+    name: str
+    queue_id: str
+    node: str
+    #: The run of the node.
+    incarnation: str
+
+
+class RemoveLearner(NamedTuple):
+    """A learner leaves the group."""
+
+    vhost: str
+    name: str
+    queue_id: str
+    member: Member
+
+
+class AdmitToRing(NamedTuple):
+    """A learner that has everything becomes the last of the ring (CL-28)."""
+
+    vhost: str
+    name: str
+    queue_id: str
+    epoch: int
+    member: Member
+
+
+class EvictFromRings(NamedTuple):
+    """A node that holds up rings leaves them (CL-28). If it had the master, the next member is the master; the last
+    member of a ring stays.
+    """
+
+    #: Virtual host, name, id and epoch of each queue.
+    groups: tuple[tuple[str, str, str, int], ...]
+    node: str
+    #: What its replicas failed to do, for operators.
+    reason: str
+
+
+class TransferRing(NamedTuple):
+    """Another member of the ring becomes the master (CL-28)."""
+
+    vhost: str
+    name: str
+    queue_id: str
+    epoch: int
+    to: Member
+
+
+class LoseMember(NamedTuple):
+    """The process of a replica has ended, though its node runs.
+
+    It leaves the group. The only member of a ring is followed by another one on its node, which starts from the disk.
+    """
+
+    vhost: str
+    name: str
+    queue_id: str
+    member: Member
+
+
+class ForceRing(NamedTuple):
+    """An operator makes a member, or a node that left the ring, the only member, whatever is lost by that (CL-100)."""
+
+    vhost: str
+    name: str
+    queue_id: str
+    node: str
+    by: str = ""
+
+
+class ReplaceMembers(NamedTuple):
+    """Choose nodes for the replicas of a queue among all that run, because one of its nodes has not come back
+    (CL-92).
+    """
+
+    vhost: str
+    name: str
+    queue_id: str
+
+
+#: The commands on the groups of mirrored queues. They are never refused.
+GroupCommand = (
+    AddLearner | RemoveLearner | AdmitToRing | EvictFromRings | TransferRing | LoseMember | ForceRing | ReplaceMembers
+)
+
 #: The commands of operators on definitions. They are refused with DefinitionErrors.
 DefinitionCommand = PutRecords | ChangeUser | RemoveRecords | EnableFeatures
 
@@ -227,4 +320,5 @@ Command = (
     | EndConnection
     | DefinitionCommand
     | NodeCommand
+    | GroupCommand
 )

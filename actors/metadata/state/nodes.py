@@ -15,6 +15,7 @@ from ....routing.rows import QueueRow, QueueState
 from ....routing.vhost_rows import VhostRows
 from .commands import AddNode, ChangeNodes, EnableFeatures, RemoveNode, SetMaintenance
 from .effects import Change
+from .groups import node_removed, nodes_gone, nodes_up
 
 
 def add_node(definitions: Definitions, vhosts: Collection[VhostRows], command: AddNode) -> list[RecordPut]:
@@ -41,7 +42,7 @@ def add_node(definitions: Definitions, vhosts: Collection[VhostRows], command: A
 
 def _check_may_be_witness(definitions: Definitions, vhosts: Collection[VhostRows], name: str) -> None:
     """Raise DefinitionError if the node has queues, or if no other node may have any."""
-    at_home = (row for rows in vhosts for row in rows.queues.values() if row.node == name)
+    at_home = (row for rows in vhosts for row in rows.queues.values() if name in (row.node, *row.replicas))
     queues = [f"'{row.name}' in vhost '{row.vhost}'" for row in at_home]
     if queues:
         raise DefinitionError(
@@ -74,7 +75,7 @@ def enable_features(definitions: Definitions, command: EnableFeatures) -> list[R
 
 
 def remove_node(definitions: Definitions, vhosts: Collection[VhostRows], command: RemoveNode) -> list[Change]:
-    """Remove the node with all queues that are at home there, because nobody else has their messages."""
+    """Remove the node with all queues whose messages nobody else has."""
     found = definitions.node(command.name)
     if found is None:
         return []
@@ -89,8 +90,14 @@ def remove_node(definitions: Definitions, vhosts: Collection[VhostRows], command
     definitions.remove(found)
     changes: list[Change] = [RecordRemoved(found)]
     for rows in vhosts:
-        changes += _remove_queues(rows, [row for row in rows.queues.values() if row.node == command.name])
+        changes += node_removed(definitions, rows, command.name)
+        changes += _remove_queues(rows, [row for row in _plain(rows) if row.node == command.name])
     return changes
+
+
+def _plain(rows: VhostRows) -> list[QueueRow]:
+    """The queues that are not mirrored."""
+    return [row for row in rows.queues.values() if row.group is None]
 
 
 def set_maintenance(definitions: Definitions, command: SetMaintenance) -> list[Change]:
@@ -121,7 +128,7 @@ def change_nodes(definitions: Definitions, vhosts: Collection[VhostRows], comman
     for name in gone:
         changes += _put(definitions, name, incarnation="")
     for rows in vhosts:
-        changes += _nodes_gone(rows, gone)
+        changes += _nodes_gone(rows, gone) + nodes_gone(definitions, rows, gone)
     for name, node in started.items():
         changes += _put(
             definitions,
@@ -136,7 +143,7 @@ def change_nodes(definitions: Definitions, vhosts: Collection[VhostRows], comman
         for rows in vhosts:
             changes += rows.remove_transient()
     for rows in vhosts:
-        changes += _nodes_up(rows, started)
+        changes += _nodes_up(rows, started) + nodes_up(definitions, rows, started)
     return changes
 
 
@@ -152,13 +159,13 @@ def _put(definitions: Definitions, name: str, **values: object) -> list[Change]:
 
 def _nodes_gone(rows: VhostRows, gone: Collection[str]) -> list[RowChange]:
     """The transient queues of these nodes go; nobody can use their durable ones until the nodes are back."""
-    homeless = [row for row in rows.queues.values() if row.node in gone]
+    homeless = [row for row in _plain(rows) if row.node in gone]
     changes = _remove_queues(rows, [row for row in homeless if not row.durable])
     return changes + _set_states(rows, [row for row in homeless if row.durable], "down")
 
 
 def _nodes_up(rows: VhostRows, up: Collection[str]) -> list[RowChange]:
-    down = [row for row in rows.queues.values() if row.node in up and row.state != "running"]
+    down = [row for row in _plain(rows) if row.node in up and row.state != "running"]
     return _set_states(rows, down, "running")
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ....amqp.constants import PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
+from ....definitions.definitions import Definitions
 from ....routing.arguments import check_queue_declaration, check_server_named
 from ....routing.changes import Change, QueuePut
 from ....routing.equivalence import check_queue_equivalence
@@ -15,12 +16,15 @@ from ....routing.shards import check_not_shard, shard_name
 from ....routing.vhost_rows import VhostRows
 from .commands import DeclareQueue, DeleteQueue, RestartQueue, SetQueueStates
 from .effects import Applied, Effect, EndQueue
+from .groups import declared
 
 #: The longest name that a client can write into a method, in bytes.
 NAME_MAX = 255
 
 
-def new_queues(rows: VhostRows, command: DeclareQueue, max_queues: int | None) -> tuple[QueueRow, ...]:
+def new_queues(
+    rows: VhostRows, command: DeclareQueue, max_queues: int | None, definitions: Definitions
+) -> tuple[QueueRow, ...]:
     """The rows to add, those of shards before that of their logical queue, so that it never has a shard that does not
     run yet; none if an equivalent queue exists. Raises AmqpError.
     """
@@ -48,7 +52,7 @@ def new_queues(rows: VhostRows, command: DeclareQueue, max_queues: int | None) -
     check_queue_declaration(wanted)
     for shard in command.shards:
         _check_shard_name(rows, wanted, shard.name)
-    return *command.shards, wanted
+    return tuple(declared(definitions, row) for row in (*command.shards, wanted))
 
 
 def _check_shard_name(rows: VhostRows, wanted: QueueRow, name: str) -> None:

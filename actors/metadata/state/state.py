@@ -9,20 +9,24 @@ decides, and the order of the log decides who finds what.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ....amqp.constants import CONNECTION_FORCED
 from ....amqp.errors import AmqpError
-from ....definitions.changes import RecordPut
+from ....definitions.changes import RecordPut, RecordRemoved
 from ....definitions.definitions import Definitions
 from ....definitions.errors import DefinitionError
+from ....definitions.records import Policy
 from ....routing.changes import BindingAdded, ExchangePut, QueuePut, VhostAdded, VhostRemoved
+from ....routing.changes import Change as RowChange
 from ....routing.phrases import queue_phrase
 from ....routing.rows import QueueRow
 from ....routing.vhost_rows import VhostRows
 from .bindings import new_binding, unbind
 from .commands import (
+    AddLearner,
     AddNode,
+    AdmitToRing,
     Bind,
     ChangeNodes,
     ChangeUser,
@@ -35,12 +39,18 @@ from .commands import (
     DeleteVhost,
     EnableFeatures,
     EndConnection,
+    EvictFromRings,
+    ForceRing,
+    GroupCommand,
+    LoseMember,
     PutRecords,
+    RemoveLearner,
     RemoveNode,
     RemoveRecords,
     RestartQueue,
     SetMaintenance,
     SetQueueStates,
+    TransferRing,
     TrimBindings,
     TrimVhost,
     Unbind,
@@ -48,6 +58,17 @@ from .commands import (
 from .definitions import change_user, put_records, remove_all, remove_records
 from .effects import Applied, Change, Effect, StartQueue, StartVhost, StopVhost
 from .exchanges import delete_exchange, new_exchange
+from .groups import (
+    add_learner,
+    admit_to_ring,
+    evict_from_rings,
+    force_ring,
+    lose_member,
+    policies_changed,
+    remove_learner,
+    replace_members,
+    transfer,
+)
 from .nodes import add_node, change_nodes, enable_features, remove_node, set_maintenance
 from .queues import delete_queue, new_queues, restart_queue, set_queue_states
 
@@ -121,7 +142,8 @@ def apply(state: State, command: Command) -> Applied:
         rows = state.vhosts.get(command.vhost)
         return Applied([] if rows is None else restart_queue(rows, command), [])
     if isinstance(command, RemoveRecords):
-        return Applied(remove_records(state.definitions, command), [])
+        removed = remove_records(state.definitions, command)
+        return Applied([*removed, *_regrouped(state, removed)], [])
     if isinstance(command, RemoveNode):
         return Applied(remove_node(state.definitions, state.vhosts.values(), command), [])
     if isinstance(command, SetMaintenance):
@@ -130,17 +152,51 @@ def apply(state: State, command: Command) -> Applied:
         return Applied(change_nodes(state.definitions, state.vhosts.values(), command), [])
     if isinstance(command, EndConnection):
         return _end_connection(state, command)
-    return _delete_vhost(state, command)
+    if isinstance(command, DeleteVhost):
+        return _delete_vhost(state, command)
+    return Applied(_change_group(state, command), [])
+
+
+def _change_group(state: State, command: GroupCommand) -> list[RowChange]:
+    definitions = state.definitions
+    if isinstance(command, EvictFromRings):
+        return evict_from_rings(definitions, state.vhosts, command)
+    rows = state.vhosts.get(command.vhost)
+    if rows is None:
+        return []
+    if isinstance(command, AddLearner):
+        return add_learner(definitions, rows, command)
+    if isinstance(command, RemoveLearner):
+        return remove_learner(rows, command)
+    if isinstance(command, AdmitToRing):
+        return admit_to_ring(definitions, rows, command)
+    if isinstance(command, TransferRing):
+        return transfer(definitions, rows, command)
+    if isinstance(command, LoseMember):
+        return lose_member(definitions, rows, command)
+    if isinstance(command, ForceRing):
+        return force_ring(definitions, rows, command)
+    return replace_members(definitions, rows, command)
+
+
+def _regrouped(state: State, changes: Sequence[Change]) -> list[RowChange]:
+    """Have the queues of the virtual hosts whose policies these changes change be mirrored as their policies say."""
+    records = [change.record for change in changes if isinstance(change, (RecordPut, RecordRemoved))]
+    vhosts = dict.fromkeys(record.vhost for record in records if isinstance(record, Policy))
+    found = [state.vhosts[vhost] for vhost in vhosts if vhost in state.vhosts]
+    return [change for rows in found for change in policies_changed(state.definitions, rows)]
 
 
 def additions(state: State, command: Command) -> list[Change]:
     """The rows and records that the command would put now, none for most commands. Raises a `Refusal`.
 
-    The log asks this before it commits the command, because a durable row is on the disk before it is in the state.
+    The log of a node that is alone asks this before it commits the command, because a durable row is on the disk before
+    it is in the state. Such a node has no groups, so what a policy does to them is not here.
     """
     if isinstance(command, DeclareQueue):
         rows = _rows_for_queue(state, command)
-        queues = new_queues(rows, command, state.definitions.vhost_limit(rows.vhost, "max-queues"))
+        definitions = state.definitions
+        queues = new_queues(rows, command, definitions.vhost_limit(rows.vhost, "max-queues"), definitions)
         return [QueuePut(queue) for queue in queues]
     if isinstance(command, Bind):
         durable = new_binding(state.rows(command.vhost), command)
@@ -177,7 +233,7 @@ def _add(state: State, command: Command) -> Applied:
             effects.append(StartVhost(change.vhost))
         elif isinstance(change, RecordPut):
             state.definitions.put(change.record)
-    return Applied(changes, effects)
+    return Applied([*changes, *_regrouped(state, changes)], effects)
 
 
 def _rows_for_queue(state: State, command: DeclareQueue) -> VhostRows:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -42,13 +43,22 @@ from warren.definitions.records import (
     User,
     VhostProperties,
 )
-from warren.routing.rows import Binding, ExchangeRow, QueueRow
+from warren.routing.rows import Binding, ExchangeRow, Member, QueueRow
 
 LOGS = Path(__file__).parents[2] / "testdata" / "logs"
 RECORD = os.environ.get("WARREN_RECORD_LOG")
 
 A = Node("warren@a", "aa", address="a:25672", build="1", features=("metadata_log",), incarnation="a1")
 B = Node("warren@b", "bb", address="b:25672", build="1", features=("metadata_log",), incarnation="b1")
+
+
+C = replace(B, name="warren@c", node_id="cc", address="c:25672")
+
+
+def mirroring(node: Node, incarnation: str | None = None) -> Node:
+    """The node with a build that knows mirrored queues, and in another run if that is given."""
+    known = replace(node, features=("metadata_log", "mirrored_queues"))
+    return known if incarnation is None else replace(known, incarnation=incarnation)
 
 
 def queue(name: str, number: int, node: str = "warren@a", durable: bool = True, owner: str | None = None) -> QueueRow:
@@ -130,6 +140,36 @@ HISTORY = (
     c.TrimVhost("other", (), (), ("amq.direct",)),
     c.DeleteVhost("other"),
     c.DeleteVhost("never there", True),
+    # Mirrored queues.
+    c.ChangeNodes(up=(mirroring(A),), term=2),
+    c.AddNode(mirroring(B)),
+    c.AddNode(mirroring(C)),
+    c.EnableFeatures(("mirrored_queues",)),
+    c.PutRecords((Policy("/", "ha", "^m", '{"ha-mode":"all"}'),)),
+    c.DeclareQueue(queue("m", 10), False),
+    c.DeclareQueue(queue("mt", 11, durable=False), False),
+    c.ChangeNodes(up=(mirroring(B, "b2"), mirroring(C, "c2")), term=2),
+    c.AddLearner("/", "m", f"{10:032x}", "warren@b", "b2"),
+    c.AddLearner("/", "m", f"{10:032x}", "warren@b", "b2"),
+    c.AddLearner("/", "m", f"{10:032x}", "warren@c", "c2"),
+    c.AdmitToRing("/", "m", f"{10:032x}", 1, Member("warren@b", "b2", 2)),
+    c.AdmitToRing("/", "m", f"{10:032x}", 1, Member("warren@c", "c2", 3)),
+    c.AdmitToRing("/", "m", f"{10:032x}", 2, Member("warren@c", "c2", 3)),
+    c.TransferRing("/", "m", f"{10:032x}", 3, Member("warren@b", "b2", 2)),
+    c.EvictFromRings((("/", "m", f"{10:032x}", 4),), "warren@a", "no progress"),
+    c.LoseMember("/", "m", f"{10:032x}", Member("warren@b", "b2", 2)),
+    c.LoseMember("/", "m", f"{10:032x}", Member("warren@c", "c2", 3)),
+    c.AddLearner("/", "m", f"{10:032x}", "warren@a", "a1"),
+    c.RemoveLearner("/", "m", f"{10:032x}", Member("warren@a", "a1", 5)),
+    c.ForceRing("/", "m", f"{10:032x}", "warren@a", "anna"),
+    c.PutRecords((Policy("/", "ha", "^m", '{"ha-mode":"exactly","ha-params":2}'),)),
+    c.ReplaceMembers("/", "m", f"{10:032x}"),
+    c.PutRecords((Policy("/", "ha", "^m", '{"ha-mode":"nodes","ha-params":["warren@c","warren@b"]}'),)),
+    c.DeclareQueue(queue("m3", 12), False),
+    c.ChangeNodes(down=(("warren@b", "b2"), ("warren@c", "c2")), term=2),
+    c.ChangeNodes(up=(mirroring(C, "c3"),), term=2),
+    c.RemoveNode("warren@b"),
+    c.RemoveRecords((("policies", ("/", "user", "ha")),)),
 )
 
 
@@ -194,5 +234,6 @@ def test_the_recorded_logs_have_every_command_and_every_record():
         for each in unpack_batch(entry.data).commands
     ]
     assert {type(each) for each in found} == set(command_codec.COMMANDS.values())
+    assert {Member} <= {type(field) for each in found for field in each}
     put = {type(record) for each in found if isinstance(each, c.PutRecords) for record in each.records}
-    assert put | {Node, EnabledFeature, ExchangeRow, QueueRow, Binding} == set(command_codec.VALUES.values())
+    assert put | {Node, EnabledFeature, ExchangeRow, QueueRow, Binding, Member} == set(command_codec.VALUES.values())

@@ -1,0 +1,407 @@
+"""Groups: who has the messages of each mirrored queue, and what commands do to that (CL-28, CL-29, CL-42 to CL-44).
+
+A queue has a group if a policy mirrors it, it is not exclusive, and the nodes of the cluster have the feature for it.
+The ring of a group has the members that must have a message before it is confirmed, and its learners those that are on
+their way there. `declared` and `fitted` make groups and have them follow policies and nodes, and the functions
+below them change the ring. Each change of a ring raises its epoch by one. A member that leaves a ring never comes back:
+its node makes another one.
+
+A surplus member leaves when all wanted nodes that run are in the ring, so that there are never fewer replicas because
+there shall be others (CL-92). A master that shall be elsewhere is moved by a command of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from ....definitions.definitions import Definitions
+from ....definitions.features import MIRRORED_QUEUES
+from ....definitions.policies import queue_kind
+from ....routing.changes import Change, QueuePut
+from ....routing.rows import Member, MirrorGroup, QueueRow, QueueState
+from ....routing.vhost_rows import VhostRows
+from .commands import (
+    AddLearner,
+    AdmitToRing,
+    EvictFromRings,
+    ForceRing,
+    LoseMember,
+    RemoveLearner,
+    ReplaceMembers,
+    TransferRing,
+)
+from .placement import Mode, policy_mode, suggested
+
+#: How many nodes that left a ring are remembered, and how many times a ring was forced.
+REMEMBERED = 8
+
+
+# -- reading ---
+
+
+def may_mirror(definitions: Definitions) -> bool:
+    """Whether the nodes have groups at all: all of them must know what a group is."""
+    return (MIRRORED_QUEUES,) in definitions.features and bool(definitions.nodes)
+
+
+def mode_of(definitions: Definitions, row: QueueRow) -> Mode | None:
+    """How this queue shall be mirrored; None if it shall not."""
+    policies = definitions.policies_of(row.vhost)
+    if row.exclusive_owner is not None or policies is None:
+        return None
+    name = row.name if row.shard_of is None else row.shard_of
+    return policy_mode(policies.effective(queue_kind(row.type), name).definition)
+
+
+def promotes_always(definitions: Definitions, row: QueueRow) -> bool:
+    """Whether a learner becomes the master if nobody in the ring is left, though messages may be lost (CL-79)."""
+    policies = definitions.policies_of(row.vhost)
+    if policies is None:
+        return False
+    name = row.name if row.shard_of is None else row.shard_of
+    return policies.effective(queue_kind(row.type), name).definition.get("ha-promote-on-failure") == "always"
+
+
+def is_live(definitions: Definitions, member: Member) -> bool:
+    """Whether the run of the node in which the member was made goes on."""
+    node = definitions.node(member.node)
+    return node is not None and bool(node.incarnation) and node.incarnation == member.incarnation
+
+
+def has_live_ring(definitions: Definitions, group: MirrorGroup) -> bool:
+    """Whether a member with all messages runs."""
+    return any(is_live(definitions, member) for member in group.ring)
+
+
+def _running(definitions: Definitions) -> list[str]:
+    """The nodes that may have replicas now."""
+    return [node.name for node in definitions.nodes.values() if node.incarnation and node.role == "data"]
+
+
+def _incarnation(definitions: Definitions, name: str) -> str:
+    node = definitions.node(name)
+    return "" if node is None else node.incarnation
+
+
+# -- making a group, and having it follow policy and nodes ---
+
+
+def declared(definitions: Definitions, row: QueueRow) -> QueueRow:
+    """The row of a new queue, with a group if a policy mirrors it.
+
+    The queue is empty, so all its members are in sync at once (MQ-23), and the master is where the policy wants it.
+    """
+    mode = mode_of(definitions, row) if may_mirror(definitions) else None
+    running = _running(definitions)
+    if mode is None or not running:
+        return row
+    home = row.node if row.node in running else running[0]
+    nodes = suggested(mode, row.queue_id, home, (), (), running)
+    nodes = suggested(mode, row.queue_id, home, nodes[1:], nodes[1:], running)
+    ring = tuple(Member(node, _incarnation(definitions, node), number) for number, node in enumerate(nodes, 1))
+    return _with(row, MirrorGroup(ring, wanted=nodes, members=len(ring)))
+
+
+def fitted(definitions: Definitions, row: QueueRow, started: Collection[str] | None = None) -> QueueRow:
+    """The row with the group that policy and nodes ask for.
+
+    `started` has the nodes that run since a moment ago: no other one is chosen anew. None lets all be chosen.
+    """
+    mode = mode_of(definitions, row) if may_mirror(definitions) else None
+    group = row.group
+    if mode is None:
+        return row if group is None else _with(row, None)
+    if group is None:
+        if not _incarnation(definitions, row.node):
+            return row  # it gets one when its home runs again
+        group = MirrorGroup((Member(row.node, _incarnation(definitions, row.node), 1),), wanted=(row.node,))
+        started = None
+    if has_live_ring(definitions, group):
+        group = _rewanted(definitions, row, group, mode, started)
+    return _with(row, group)
+
+
+def _rewanted(
+    definitions: Definitions, row: QueueRow, group: MirrorGroup, mode: Mode, started: Collection[str] | None
+) -> MirrorGroup:
+    live = [member.node for member in group.everyone if is_live(definitions, member)]
+    running = _running(definitions)
+    if started is not None:
+        known = {*live, *group.wanted, *started}
+        running = [node for node in running if node in known]
+    master = group.master.node
+    mirrors = dict.fromkeys(node for node in (*live, *group.wanted) if node != master)
+    synced = [member.node for member in group.ring[1:] if is_live(definitions, member)]
+    nodes = suggested(mode, row.queue_id, master, tuple(mirrors), synced, [*running, master])
+    return _without_surplus(definitions, replace(group, wanted=nodes))
+
+
+def _without_surplus(definitions: Definitions, group: MirrorGroup) -> MirrorGroup:
+    """The group without the members that are not wanted, if the wanted ones that run have everything (CL-92)."""
+    surplus = [member for member in group.everyone if member.node not in group.wanted]
+    there = {member.node for member in group.ring}
+    missing = [node for node in group.wanted if node not in there and _incarnation(definitions, node)]
+    if not surplus or missing:
+        return group
+    gone = {member for member in surplus if member != group.master}
+    learners = [each for each in group.learners if each not in gone]
+    left = _with_ring(group, [each for each in group.ring if each not in gone], learners)
+    # They delete what they have, so no operator can go back to it.
+    return replace(left, was=tuple(each for each in left.was if each[0] in group.wanted))
+
+
+# -- changes of a ring ---
+
+
+def _with_ring(group: MirrorGroup, ring: Iterable[Member], learners: Iterable[Member] | None = None) -> MirrorGroup:
+    """The group with this ring, at the next epoch if that is another one."""
+    members = tuple(ring)
+    if learners is not None:
+        group = replace(group, learners=tuple(learners))
+    if members == group.ring:
+        return group
+    epoch = group.epoch + 1
+    there = {member.node for member in members}
+    left = tuple((member.node, epoch) for member in group.ring if member.node not in there)
+    names = {*there, *(node for node, _ in left)}
+    return replace(
+        group,
+        ring=members,
+        epoch=epoch,
+        reign=group.reign if members[0] == group.ring[0] else epoch,
+        was=(*(each for each in group.was if each[0] not in names), *left)[-REMEMBERED:],
+        evicted=tuple(each for each in group.evicted if each[0] not in there),
+    )
+
+
+def _with(row: QueueRow, group: MirrorGroup | None, state: QueueState | None = None) -> QueueRow:
+    """The row with this group, and with what follows from it. A new master's process has another address."""
+    if group is None:
+        return replace(row, group=None, replicas=(row.node,))
+    before = row.group
+    is_moved = before is not None and before.master != group.master
+    return replace(
+        row,
+        node=group.master.node,
+        replicas=tuple(dict.fromkeys(member.node for member in group.everyone)),
+        generation=row.generation + is_moved,
+        state=("running" if is_moved else row.state) if state is None else state,
+        group=group,
+    )
+
+
+def _made(definitions: Definitions, group: MirrorGroup, node: str) -> tuple[MirrorGroup, Member]:
+    """The next member of the group, on this node, and the group that has counted it."""
+    generation = group.members + 1
+    return replace(group, members=generation), Member(node, _incarnation(definitions, node), generation)
+
+
+def _without(definitions: Definitions, row: QueueRow, lost: Callable[[Member], bool]) -> QueueRow | None:
+    """The row after these members are lost; None if the queue goes with them.
+
+    A ring that has nobody left stays as it is: any of its nodes may bring the queue back from its disk. A queue that is
+    not durable is on no disk (CL-44).
+    """
+    group = row.group
+    assert group is not None
+    ring = [member for member in group.ring if not lost(member) and is_live(definitions, member)]
+    learners = [member for member in group.learners if not lost(member)]
+    if ring:
+        stays = [member for member in group.ring if not lost(member)]
+        return _with(row, _with_ring(group, stays, learners))
+    if learners and promotes_always(definitions, row):
+        return _with(row, _with_ring(group, learners[:1], learners[1:]))
+    if not row.durable:
+        return None
+    return _with(row, replace(group, learners=tuple(learners)), "down")
+
+
+# -- nodes ---
+
+
+def nodes_gone(definitions: Definitions, rows: VhostRows, gone: Collection[str]) -> list[Change]:
+    """The runs of these nodes have ended: their members leave the groups (CL-42)."""
+    changes: list[Change] = []
+    for row in [row for row in rows.queues.values() if row.group is not None]:
+        assert row.group is not None
+        if not any(member.node in gone for member in row.group.everyone):
+            continue
+        left = _without(definitions, row, lambda member: member.node in gone)
+        if left is None:
+            changes += rows.remove_queue(row.name)
+        else:
+            changes += _put(rows, row, left if left.state == "down" else fitted(definitions, left, ()))
+    return changes
+
+
+def nodes_up(definitions: Definitions, rows: VhostRows, started: Collection[str]) -> list[Change]:
+    """These nodes run: queues without a live member come back there, and get replicas there (CL-42, CL-44)."""
+    changes: list[Change] = []
+    for row in list(rows.queues.values()):
+        now = row if row.group is None else _resurrected(definitions, row, row.group)
+        changes += _put(rows, row, fitted(definitions, now, started))
+    return changes
+
+
+def _resurrected(definitions: Definitions, row: QueueRow, group: MirrorGroup) -> QueueRow:
+    """The row with the first member of its ring whose node runs again as the only one, if nobody in the ring lives."""
+    if has_live_ring(definitions, group):
+        return row
+    nodes = dict.fromkeys(member.node for member in group.ring)
+    node = next((node for node in nodes if _incarnation(definitions, node)), None)
+    if node is None:
+        return row
+    group, member = _made(definitions, group, node)
+    learners = [each for each in group.learners if each.node != node and is_live(definitions, each)]
+    return _with(row, _with_ring(group, [member], learners), "running")
+
+
+def node_removed(definitions: Definitions, rows: VhostRows, name: str) -> list[Change]:
+    """This node is no member of the cluster any more: what only its disk has is lost (CL-46)."""
+    changes: list[Change] = []
+    for row in [row for row in rows.queues.values() if row.group is not None]:
+        group = row.group
+        assert group is not None
+        if all(member.node == name for member in group.ring):
+            changes += rows.remove_queue(row.name)
+            continue
+        stays = [member for member in group.ring if member.node != name]
+        learners = [member for member in group.learners if member.node != name]
+        group = _with_ring(group, stays, learners)
+        group = replace(group, was=tuple(each for each in group.was if each[0] != name))
+        changes += _put(rows, row, fitted(definitions, _with(row, group, row.state), ()))
+    return changes
+
+
+def policies_changed(definitions: Definitions, rows: VhostRows) -> list[Change]:
+    """Policies of this virtual host have changed."""
+    changes: list[Change] = []
+    if may_mirror(definitions):
+        for row in list(rows.queues.values()):
+            changes += _put(rows, row, fitted(definitions, row))
+    return changes
+
+
+def _put(rows: VhostRows, before: QueueRow, row: QueueRow) -> list[Change]:
+    if row == before:
+        return []
+    rows.put_queue(row)
+    return [QueuePut(row)]
+
+
+# -- commands on groups ---
+
+
+def _found(rows: VhostRows | None, name: str, queue_id: str) -> tuple[QueueRow, MirrorGroup] | None:
+    row = None if rows is None else rows.queues.get(name)
+    if row is None or row.queue_id != queue_id or row.group is None:
+        return None
+    return row, row.group
+
+
+def add_learner(definitions: Definitions, rows: VhostRows, command: AddLearner) -> list[Change]:
+    found = _found(rows, command.name, command.queue_id)
+    if found is None:
+        return []
+    row, group = found
+    is_wanted = command.node in group.wanted and _incarnation(definitions, command.node) == command.incarnation
+    if not is_wanted or not command.incarnation or group.member_on(command.node) is not None:
+        return []
+    if not has_live_ring(definitions, group):
+        return []  # nobody could give it the messages, and without them it must not seem to be of use
+    group, member = _made(definitions, group, command.node)
+    return _put(rows, row, _with(row, replace(group, learners=(*group.learners, member))))
+
+
+def remove_learner(rows: VhostRows, command: RemoveLearner) -> list[Change]:
+    found = _found(rows, command.name, command.queue_id)
+    if found is None or command.member not in found[1].learners:
+        return []
+    row, group = found
+    learners = tuple(each for each in group.learners if each != command.member)
+    return _put(rows, row, _with(row, replace(group, learners=learners)))
+
+
+def admit_to_ring(definitions: Definitions, rows: VhostRows, command: AdmitToRing) -> list[Change]:
+    found = _found(rows, command.name, command.queue_id)
+    if found is None or command.epoch != found[1].epoch or command.member not in found[1].learners:
+        return []
+    row, group = found
+    learners = [each for each in group.learners if each != command.member]
+    admitted = _with(row, _with_ring(group, (*group.ring, command.member), learners))
+    return _put(rows, row, fitted(definitions, admitted, ()))
+
+
+def evict_from_rings(
+    definitions: Definitions, vhosts: Mapping[str, VhostRows], command: EvictFromRings
+) -> list[Change]:
+    changes: list[Change] = []
+    for vhost, name, queue_id, epoch in command.groups:
+        rows = vhosts.get(vhost)
+        found = _found(rows, name, queue_id)
+        if rows is not None and found is not None and found[1].epoch == epoch:
+            changes += _evict(definitions, rows, *found, command)
+    return changes
+
+
+def _evict(
+    definitions: Definitions, rows: VhostRows, row: QueueRow, group: MirrorGroup, command: EvictFromRings
+) -> list[Change]:
+    victim = next((member for member in group.ring if member.node == command.node), None)
+    stays = [member for member in group.ring if member != victim]
+    if victim is None or not any(is_live(definitions, member) for member in stays):
+        return []
+    changed = _with_ring(group, stays)
+    reasons = (*(each for each in group.evicted if each[0] != command.node), (command.node, command.reason))
+    changed = replace(changed, evicted=reasons)
+    return _put(rows, row, fitted(definitions, _with(row, changed), ()))
+
+
+def transfer(definitions: Definitions, rows: VhostRows, command: TransferRing) -> list[Change]:
+    found = _found(rows, command.name, command.queue_id)
+    if found is None or command.epoch != found[1].epoch or command.to not in found[1].ring[1:]:
+        return []
+    if not is_live(definitions, command.to):
+        return []
+    row, group = found
+    ring = (command.to, *(member for member in group.ring if member != command.to))
+    return _put(rows, row, fitted(definitions, _with(row, _with_ring(group, ring)), ()))
+
+
+def lose_member(definitions: Definitions, rows: VhostRows, command: LoseMember) -> list[Change]:
+    found = _found(rows, command.name, command.queue_id)
+    if found is None or command.member not in found[1].everyone:
+        return []
+    row, group = found
+    if command.member in group.learners:
+        return remove_learner(rows, RemoveLearner(*command))
+    if not any(is_live(definitions, member) for member in group.ring if member != command.member):
+        if not is_live(definitions, command.member):
+            return []
+        # Nobody else has everything, so the node starts the queue again from what it has.
+        group, member = _made(definitions, group, command.member.node)
+        return _put(rows, row, _with(row, _with_ring(group, [member])))
+    left = _without(definitions, row, lambda member: member == command.member)
+    assert left is not None
+    return _put(rows, row, fitted(definitions, left, ()))
+
+
+def force_ring(definitions: Definitions, rows: VhostRows, command: ForceRing) -> list[Change]:
+    found = _found(rows, command.name, command.queue_id)
+    if found is None:
+        return []
+    row, group = found
+    known = {*(member.node for member in group.everyone), *(node for node, _ in group.was)}
+    if command.node not in known or not _incarnation(definitions, command.node):
+        return []
+    group, member = _made(definitions, group, command.node)
+    learners = [each for each in group.learners if each.node != command.node and is_live(definitions, each)]
+    group = _with_ring(group, [member], learners)
+    group = replace(group, forced=(*group.forced, (command.by, group.epoch))[-REMEMBERED:])
+    return _put(rows, row, fitted(definitions, _with(row, group, "running"), ()))
+
+
+def replace_members(definitions: Definitions, rows: VhostRows, command: ReplaceMembers) -> list[Change]:
+    found = _found(rows, command.name, command.queue_id)
+    return [] if found is None else _put(rows, found[0], fitted(definitions, found[0]))
