@@ -44,18 +44,25 @@ PORTS = range(15_000, 32_000)
 class Cluster(Messaging):
     """Nodes `warren1@localhost`, `warren2@localhost` and so on, in background threads of this process.
 
-    `nodes` is their number. Keywords are settings of every node. With a `data_dir`, each node has a directory in it,
-    and what is durable survives the end of a node. Without one, a node that has ended comes back empty.
+    `nodes` is their number. There are `witnesses` nodes more, `witness1@localhost` and so on, which only vote: they
+    have neither queues nor clients. Keywords are settings of every node. With a `data_dir`, each node has a directory
+    in it, and what is durable survives the end of a node. Without one, a node that has ended comes back empty.
 
     Use it in a `with` or `async with` block, or call `start` and `stop`. A node is named by its index, from 0, or by
     its name. Methods such as `declare_queue`, `publish` and `set_policy` are those of `Broker`, on the first node that
     serves clients.
     """
 
-    def __init__(self, nodes: int = 3, **keywords: Unpack[NodeKeywords]) -> None:
+    def __init__(self, nodes: int = 3, *, witnesses: int = 0, **keywords: Unpack[NodeKeywords]) -> None:
         if nodes < 1:
             raise ValueError(f"nodes is {nodes}; a cluster has at least one node")
-        self.nodes = [f"warren{number + 1}@localhost" for number in range(nodes)]
+        if witnesses < 0:
+            raise ValueError(f"witnesses is {witnesses}; give 0 or more")
+        self.nodes = [f"warren{number}@localhost" for number in range(1, nodes + 1)]
+        self._witnesses = [f"witness{number}@localhost" for number in range(1, witnesses + 1)]
+        self.nodes += self._witnesses
+        #: How many nodes there have been that are no witness, so that no name is given twice.
+        self._named = nodes
         self._keywords = keywords
         self._cookie = secrets.token_hex(32)
         self._brokers: dict[str, Broker] = {}
@@ -71,7 +78,7 @@ class Cluster(Messaging):
     def start(self) -> Cluster:
         """Start all nodes that do not run; return once each accepts connections."""
         if not self._brokers:
-            self._brokers = self._new_brokers()
+            self._brokers = self._new_brokers(self.nodes)
         waiting = [broker for broker in self._brokers.values() if not broker.is_running]
         self._ended.clear()
         try:
@@ -94,13 +101,16 @@ class Cluster(Messaging):
                 for done in [pool.submit(call, broker) for broker in brokers]:
                     done.result()
 
-    def _new_brokers(self) -> dict[str, Broker]:
-        count = len(self.nodes)
+    def _new_brokers(self, names: list[str]) -> dict[str, Broker]:
+        """Nodes of these names, which find each other and the nodes that there are already."""
+        count = len(names)
         ports = free_ports(2 * count)
-        addresses = {name: f"127.0.0.1:{port}" for name, port in zip(self.nodes, ports[count:], strict=True)}
+        known = {name: broker.settings.cluster_port for name, broker in self._brokers.items()}
+        known |= dict(zip(names, ports[count:], strict=True))
+        addresses = {name: f"127.0.0.1:{port}" for name, port in known.items()}
         keywords: dict[str, Any] = dict(self._keywords)
         data_dir = keywords.pop("data_dir", None)
-        formation = {"nodes": self.nodes, "replace_lost": data_dir is None}
+        formation = {"nodes": [*known], "replace_lost": data_dir is None}
         return {
             name: Broker(
                 settings=Settings.of(
@@ -110,13 +120,14 @@ class Cluster(Messaging):
                         "port": port,
                         "node_name": name,
                         "data_dir": None if data_dir is None else os.path.join(data_dir, name),
-                        "cluster_port": cluster_port,
+                        "cluster_port": known[name],
+                        "cluster_role": "witness" if name in self._witnesses else "data",
                         "cluster_cookie": self._cookie,
                         "cluster_peer_addresses": {other: at for other, at in addresses.items() if other != name},
                     }
                 )
             )
-            for name, port, cluster_port in zip(self.nodes, ports[:count], ports[count:], strict=True)
+            for name, port in zip(names, ports[:count], strict=True)
         }
 
     def __enter__(self) -> Cluster:
@@ -143,8 +154,10 @@ class Cluster(Messaging):
 
     @property
     def urls(self) -> list[str]:
-        """The AMQP URLs of all nodes that run."""
-        return [broker.url for broker in self._running()]
+        """The AMQP URLs of all nodes that run and have clients."""
+        return [
+            broker.url for name, broker in self._brokers.items() if broker.is_running and name not in self._witnesses
+        ]
 
     def url_of(self, node: int | str, vhost: str | None = None) -> str:
         """The AMQP URL of a node, for the default virtual host or another one."""
@@ -159,6 +172,34 @@ class Cluster(Messaging):
         """
         known = [(status["term"], status["leader"]) for status in map(self._status, self.nodes) if status is not None]
         return max((each for each in known if each[1]), default=(0, None))[1]
+
+    def home(self, queue: str, vhost: str | None = None) -> str:
+        """The name of the node that has the queue's messages. Raises BrokerError 404 if there is no such queue."""
+        return self.queue(queue, vhost).node
+
+    # -- members ---
+
+    def add_node(self) -> str:
+        """Start one more node, which joins the cluster; returns its name, once it accepts connections."""
+        self._named += 1
+        name = f"warren{self._named}@localhost"
+        self._brokers |= self._new_brokers([name])
+        self.nodes.append(name)
+        self.start_node(name)
+        return name
+
+    def remove_node(self, node: int | str, *, accept_loss: bool = False) -> None:
+        """Stop the node, and have the others forget it. The indexes of the nodes behind it become lower by one.
+
+        Durable queues that are at home there are deleted with their messages, which must be accepted: without
+        `accept_loss` BrokerError names their number. The node is stopped then, and still a member.
+        """
+        name = self._name(node)
+        self.stop_node(name)
+        self._node.operate("forget_cluster_node", node=name, accept_loss=accept_loss)
+        self.nodes.remove(name)
+        self._ended.discard(name)
+        del self._brokers[name]
 
     # -- faults ---
 
@@ -279,7 +320,7 @@ class Cluster(Messaging):
     def _node(self) -> RunningNode:
         for name, broker in self._brokers.items():
             node = running_node(broker)
-            if node is not None and name not in self._paused:
+            if node is not None and name not in self._paused and name not in self._witnesses:
                 return node
         raise RuntimeError("no node of the cluster is running; call start(), or use it in a `with` block")
 

@@ -52,6 +52,8 @@ class QueueInfo:
     lowest sequence number in the queue (it may be lower than that if the head of the backlog is on disk) and
     `next_number` the one that the next message gets; a queue with priorities has neither. `queue_id` is made anew when
     the queue is declared again.
+
+    `node` is the name of the node at which the queue is at home: the only one that there is, or one of a cluster.
     """
 
     name: str
@@ -70,6 +72,7 @@ class QueueInfo:
     first_number: int | None
     next_number: int | None
     queue_id: str
+    node: str
 
 
 @dataclass(frozen=True, slots=True)

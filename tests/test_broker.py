@@ -267,13 +267,14 @@ class TestControlsAndListings:
             name="q", vhost="/", durable=True, exclusive=False, auto_delete=False, arguments={"x-max-length": 5},
             messages=1, messages_ready=1, messages_unacknowledged=0, message_bytes=5, consumers=0, state="running",
             queue_mode="default", first_number=0, next_number=1, queue_id=queue.queue_id,
+            node=broker.settings.node_name,
         )  # fmt: skip
 
     def test_a_queue_that_does_not_run_has_a_state_and_no_counts(self):
         """A count of 0 would look like an empty queue."""
         items = {
             "name": "q", "vhost": "/", "durable": True, "exclusive": False, "auto_delete": False, "arguments": Table(),
-            "queue_mode": None, "state": "stopped",
+            "queue_mode": None, "state": "stopped", "node": "warren@localhost",
         }  # fmt: skip
         queue = info(QueueInfo, items)
         assert queue.state == "stopped"

@@ -86,6 +86,41 @@ def test_a_paused_node_comes_back(warren_cluster):
     assert warren_cluster.publish(b"m", "q")
 
 
+def test_nodes_are_added_and_removed(tmp_path):
+    """CL-105: a node that is added has everything, and one with durable queues is removed only if that is accepted."""
+    with Cluster(2, data_dir=tmp_path) as cluster:
+        cluster.declare_queue("orders", durable=True)
+        assert cluster.home("orders") == "warren1@localhost"
+        added = cluster.add_node()
+        assert cluster.nodes[2] == added == "warren3@localhost"
+        cluster.wait_healthy(LONG)
+        assert cluster.broker(2).declare_queue("orders", passive=True) == "orders"
+        cluster.broker(2).declare_queue("of the third", durable=True)
+        assert cluster.home("of the third") == added
+
+        with pytest.raises(BrokerError, match="1 durable queues are at home on warren3@localhost"):
+            cluster.remove_node(added)
+        cluster.remove_node(added, accept_loss=True)
+        assert cluster.nodes == ["warren1@localhost", "warren2@localhost"]
+        with pytest.raises(BrokerError, match="404"):
+            cluster.home("of the third")
+        assert cluster.add_node() == "warren4@localhost"
+
+
+def test_a_witness_votes_and_has_no_clients():
+    """CL-105: two nodes and a witness survive the death of one node."""
+    with Cluster(2, witnesses=1) as cluster:
+        assert cluster.nodes == ["warren1@localhost", "warren2@localhost", "witness1@localhost"]
+        assert len(cluster.urls) == 2
+        cluster.kill(0)
+        cluster.declare_queue("afterwards")
+        assert cluster.home("afterwards") == "warren2@localhost"
+        cluster.start_node(0)
+        cluster.wait_healthy(LONG)
+    with pytest.raises(ValueError, match="witnesses is -1; give 0 or more"):
+        Cluster(1, witnesses=-1)
+
+
 def test_nothing_is_left_behind(tmp_path):
     """No thread and no descriptor, after nodes were killed and stopped."""
     with Broker():

@@ -65,6 +65,7 @@ def queue_items(row: QueueRow, definitions: Definitions) -> InfoItems:
         "exclusive": row.exclusive_owner is not None,
         "arguments": row.arguments,
         "type": row.type,
+        "node": row.node,
         "queue_mode": None,
         "shards": row.shards,
         "shard_of": row.shard_of,

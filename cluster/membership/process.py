@@ -118,8 +118,10 @@ class Members(Process):
         self.pause: Pause | None = None
         self.leader: str | None = None
         self.term = 0
-        #: Is woken when the leader or the term has changed.
+        #: Is woken when the leader or the term has changed, and when a link has ended.
         self.led = Signal(self)
+        #: Is woken when a link has come up, and when a node has told of its cluster while this one has none.
+        self.met = Signal(self)
         self.verdicts: Verdicts | None = None
         self.is_judging = False
         #: What Metadata has sent last.
@@ -267,6 +269,7 @@ class Members(Process):
         self.runs[node] = incarnation
         self.refusals.pop(node, None)
         self.detector.heard(node, self.now())
+        self.met.wake_all()
 
     def on_link_down(self, sender: Sender, node: str, reason: str) -> None:
         self.linked.pop(node, None)
@@ -276,6 +279,7 @@ class Members(Process):
             self.verdicts.gone(node)
         if self.founding is not None:
             self.founding.lost(node)
+        self.led.wake_all()
 
     def on_link_refused(self, sender: Sender, node: str, sentence: str, is_gone: bool) -> None:
         self.refusals[node] = sentence
@@ -342,6 +346,8 @@ class Members(Process):
         if self.founding is not None and self.founding.asked(asked):
             await self.write_identity(promised=self.founding.promised)
         if self.founding is not None:
+            if asked.cluster:
+                self.met.wake_all()
             answer = self.founding.report()
         else:
             identity = self.identity
@@ -425,10 +431,9 @@ class Members(Process):
             node = self.nodes.get(self.name)
             if not is_up and node is not None and node.incarnation == self.incarnation:
                 is_up = True
-                # Ask for the first lease now.
-                status = await self.ask(self.metadata, to_cluster_metadata.consensus_status())
-                self.consensus = status
-                self._beat(status)
+                await self._beat_now()  # which asks for the first lease
+            elif is_up and not self.has_vote:
+                await self._beat_now()
             self.waits_for = self._missing()
             self.check_wanted()
             self._check_not_removed()
@@ -449,6 +454,11 @@ class Members(Process):
         log.info("%s is a member of the cluster %s and up", self.name, self.identity.cluster)
         if self.identity.is_forced:
             await self._remove_others()
+
+    async def _beat_now(self) -> None:
+        """Have a beat before the next is due, with what is known of the consensus now: clients wait for the start."""
+        self.consensus = status = await self.ask(self.metadata, to_cluster_metadata.consensus_status())
+        self._beat(status)
 
     async def _remove_others(self) -> None:
         """An operator has made this node the only voter (CL-48): nobody else is a member of its cluster any more."""
@@ -676,11 +686,16 @@ class Members(Process):
         return True
 
     async def hand_over_leadership(self) -> None:
-        """If this node leads, have another voter lead, and return when it does or takes too long."""
+        """If this node leads, have another voter lead, and return when it does or takes too long.
+
+        A cluster whose nodes all stop at the same time has nobody left to lead: then the last link ends the wait.
+        """
         if self.leader == self.name and len(self.nodes) > 1:
             await self.ask(self.metadata, to_cluster_metadata.transfer_leadership(None))
             with suppress(ProcessTimeout):
-                await self.led.wait_for(lambda: self.leader not in (None, self.name), HAND_OVER_SECONDS)
+                await self.led.wait_for(
+                    lambda: not self.linked or self.leader not in (None, self.name), HAND_OVER_SECONDS
+                )
 
     async def on_yield_leadership(self, sender: Sender) -> bool:
         await self.hand_over_leadership()

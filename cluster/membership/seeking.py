@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...actors.membership.contract import MembershipError
@@ -75,7 +76,7 @@ class Seeking:
                 await process.write_identity(promised=founding.promised)
             match decision:
                 case Found():
-                    await self._found()
+                    await self._found(founding)
                     return
                 case Join(through, cluster):
                     if await self._join(through, cluster):
@@ -124,14 +125,22 @@ class Seeking:
                 founding.heard(Report(*answer))
         wait = ends - process.now()
         if wait > 0 and not isinstance(founding.decide(), (Found, Join)):
-            await process.sleep(wait)
+            # A node that was met meanwhile may have a cluster, or make a majority of the list.
+            with suppress(ProcessTimeout):
+                await process.met.wait(wait)
 
-    async def _found(self) -> None:
+    async def _found(self, founding: Founding) -> None:
         process = self._process
         cluster = process.random_bytes(ID_BYTES).hex()
         await process.write_identity(cluster=cluster, is_founder=True, promised=process.identity.node_id)
         await self._begin()
         log.info("%s has founded the cluster %s", process.name, cluster)
+        # The others would ask only in their next round.
+        question = to_members.question(tuple(founding.report()._replace(cluster=cluster)))  # type: ignore[arg-type]
+        for node in founding.others:
+            peer = process.peer(node)
+            if peer is not None:
+                process.send(peer, question)
 
     async def _begin(self) -> None:
         process = self._process

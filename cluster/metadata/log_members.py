@@ -29,13 +29,16 @@ class LogMembers:
         """The members that count as up."""
         return [node.name for node in self._definitions.nodes.values() if node.incarnation]
 
-    def follow_table(self) -> None:
-        """Make the next change, if this node leads and anything differs from the table."""
-        if self._raft.leading is not None and self._raft.leading.has_committed_in_term:
-            wanted = self._next()
-            if wanted is not None:
-                with suppress(Refused):  # another change is not committed yet
-                    self._raft.change_members(wanted)
+    def follow_table(self) -> bool:
+        """Make the next change, if this node leads and anything differs from the table; returns whether it does."""
+        if self._raft.leading is None or not self._raft.leading.has_committed_in_term:
+            return False
+        wanted = self._next()
+        if wanted is None:
+            return False
+        with suppress(Refused):  # another change is not committed yet
+            self._raft.change_members(wanted)
+        return True
 
     def _next(self) -> Members | None:
         """The members after one step towards the table; None if there is nothing to do."""

@@ -131,6 +131,8 @@ class Replication:
         self._compacted: Mark | None = None
         self._last_tick = self._last_beat = process.now()
         self._is_closed = False
+        #: Whether the members of the log differ from the table of nodes.
+        self._are_members_changing = False
         #: The nodes whose link broke.
         self._broken: set[str] = set()
         #: The barriers that somebody waits for: the index of each, None until the leader has answered.
@@ -258,7 +260,7 @@ class Replication:
     def _wind(self) -> None:
         """Start the timer for the next tick, or for the next few if nothing waits for a tick."""
         self._process.cancel_timer(self._timer)
-        is_restless = not self.has_leader or self._barriers or self._senders
+        is_restless = not self.has_leader or self._barriers or self._senders or self._are_members_changing
         ticks = 1 if is_restless else CALM_TICKS if self.leads else CALM_TICKS + LATE_TICKS
         self._timer = self._process.start_timer(ticks * TICK)
 
@@ -305,7 +307,7 @@ class Replication:
             self._committed_before.extend([self.raft.log.committed] * ticks)
             if self.is_failing and len(self.raft.log.members.voters) > 1:
                 self.transfer(None)
-        self._members.follow_table()
+        self._are_members_changing = self._members.follow_table()
         self._find_in_force()
         self._repeat_barriers(ticks)
         self._ticked()

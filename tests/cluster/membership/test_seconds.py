@@ -1,0 +1,32 @@
+"""How long a cluster takes to start and to stop when all its nodes do so at once, in simulated seconds (CL-105)."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.runtime.sim.world import SimWorld
+from warren.simulation.cluster.nodes import ClusterNodes
+
+
+@pytest.fixture
+def nodes():
+    nodes = ClusterNodes(SimWorld(1), "abc")
+    yield nodes
+    nodes.close()
+
+
+def test_three_nodes_start_and_stop_without_waiting_for_rounds(nodes):
+    world = nodes.world
+    began = world.time
+    for node in nodes:
+        node.boot()
+    assert world.run_until(nodes.are_up, 60)
+    # A round of questions takes 0.5 s, and the way to a vote three heartbeats of 0.25 s.
+    assert world.time - began < 1.5
+
+    # Each has nobody left to hand the leadership over to. A node waits 2 s for that at most.
+    began = world.time
+    for node in nodes:
+        node.begin_stop()
+    assert world.run_until(lambda: all(node.has_stopped for node in nodes), 60)
+    assert world.time - began < 1.0
