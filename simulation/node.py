@@ -96,6 +96,11 @@ class SimNode:
         self.starting.value()
         return True
 
+    @property
+    def begins_anew(self) -> bool:
+        """Whether the node asks to be stopped and started again. A node that is alone never does."""
+        return False
+
     # -- ending ---
 
     def kill(self) -> None:

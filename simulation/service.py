@@ -19,15 +19,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
-from ..actors.queue.process import Queue
 from ..amqp import methods
 from ..amqp.method import Method
 from ..amqp.properties import Properties
 from ..runtime.sim.choosing import Chooser
 from ..runtime.sim.client import SimStream
 from ..runtime.sim.world import Conditions, SimWorld
+from .brokers import MOST_NODES, cluster, single
 from .clients.peer import Peer, SimContent
-from .node import PORT, SimNode
+from .node import PORT
 
 #: Virtual seconds after which a program connects again.
 RESTART_SECONDS = 0.05
@@ -89,12 +89,21 @@ class _Connection(Peer):
 
 
 class Program:
-    """A program with one connection, which it makes again whenever it is lost, and one queue, which it declares."""
+    """A program with one connection and one queue, which it declares.
 
-    def __init__(self, sim: Sim, name: str, queue: str) -> None:
+    It connects again whenever it loses the connection, or the broker refuses something or cancels its consumer. In a
+    cluster it then connects to the next node, as a client library does that is given several addresses.
+
+    node   the index of the node to which it connects first
+    """
+
+    def __init__(self, sim: Sim, name: str, queue: str, node: int) -> None:
         self.sim = sim
         self.name = name
         self.queue = queue
+        self._at = node
+        #: What the broker has refused last, so that each try does not add the same line to the story.
+        self._refusal = ""
         self.connect()
 
     def tell(self, text: str) -> None:
@@ -103,7 +112,8 @@ class Program:
 
     def connect(self) -> None:
         self.connection = _Connection(self)
-        self.connection.stream = self.sim.world.connect(self.sim.node.name, PORT, self.connection)
+        machine = self.sim.brokers.node(self._at).name
+        self.connection.stream = self.sim.world.connect(machine, PORT, self.connection)
 
     def on_lost(self, connection: _Connection) -> None:
         if connection is self.connection:
@@ -111,13 +121,33 @@ class Program:
 
     def _reconnect(self, connection: _Connection) -> None:
         if connection is self.connection:
+            self._at = (self._at + 1) % len(self.sim.brokers.nodes)
             self.connect()
+
+    def is_at(self, node: int) -> bool:
+        """Whether it is connected, or connects, to that node."""
+        return self._at == node
+
+    def break_off(self) -> None:
+        """Lose the connection, and connect again a moment later."""
+        connection = self.connection
+        connection.stream.reset()
+        self.on_lost(connection)
 
     def on_method(self, connection: _Connection, method: Method, content: SimContent | None) -> None:
         if isinstance(method, methods.ChannelOpenOk):
             connection.send(1, methods.QueueDeclare(queue=self.queue, durable=True))
         elif isinstance(method, methods.QueueDeclareOk):
+            self._refusal = ""
             self.on_declared(connection)
+        elif isinstance(method, methods.ChannelClose):
+            if method.reply_text != self._refusal:
+                self._refusal = method.reply_text
+                self.tell(f"is refused: {method.reply_text}")
+            self.break_off()
+        elif isinstance(method, methods.BasicCancel):
+            self.tell("has its consumer cancelled by the broker")
+            self.break_off()
 
     def on_declared(self, connection: _Connection) -> None:
         """The channel is open and the queue declared."""
@@ -134,11 +164,12 @@ class Publisher(Program):
     A body may be published twice, as by any publisher that must not lose messages.
     """
 
-    def __init__(self, sim: Sim, name: str, queue: str, bodies: Iterable[bytes]) -> None:
+    def __init__(self, sim: Sim, name: str, queue: str, bodies: Iterable[bytes], node: int) -> None:
         #: By publish number on this connection.
         self._unconfirmed: dict[int, bytes] = {}
+        self._published = 0
         self._left = list(bodies)
-        super().__init__(sim, name, queue)
+        super().__init__(sim, name, queue, node)
 
     def on_declared(self, connection: _Connection) -> None:
         connection.send(1, methods.ConfirmSelect())
@@ -147,18 +178,33 @@ class Publisher(Program):
         super().on_method(connection, method, content)
         if isinstance(method, methods.ConfirmSelectOk):
             self._left = [*self._unconfirmed.values(), *self._left]
-            self._unconfirmed = dict(enumerate(self._left, 1))
-            for body in self._left:
-                self.tell(f"publishes {body[:40]!r} to {self.queue}")
-                connection.send(1, methods.BasicPublish(routing_key=self.queue), body, Properties(delivery_mode=2))
-            self._left = []
+            self._unconfirmed = {}
+            self._published = 0
+            self._publish(connection)
         elif isinstance(method, methods.BasicAck):
-            for number in [
-                number
-                for number in self._unconfirmed
-                if number == method.delivery_tag or method.multiple and number < method.delivery_tag
-            ]:
-                self.tell(f"receives the confirm of {self._unconfirmed.pop(number)[:40]!r}")
+            for body in self._answered(method.delivery_tag, method.multiple):
+                self.tell(f"receives the confirm of {body[:40]!r}")
+        elif isinstance(method, methods.BasicNack):
+            for body in self._answered(method.delivery_tag, method.multiple):
+                self.tell(f"receives the refusal of {body[:40]!r}")
+                self._left.append(body)
+            self.sim.world.at(self.sim.world.time + RESTART_SECONDS, self._publish, connection)
+
+    def _publish(self, connection: _Connection) -> None:
+        """Publish what is left, unless the connection is a past one, after which the next one publishes it."""
+        if connection is not self.connection:
+            return
+        bodies, self._left = self._left, []
+        for body in bodies:
+            self.tell(f"publishes {body[:40]!r} to {self.queue}")
+            self._published += 1
+            self._unconfirmed[self._published] = body
+            connection.send(1, methods.BasicPublish(routing_key=self.queue), body, Properties(delivery_mode=2))
+
+    def _answered(self, tag: int, multiple: bool) -> list[bytes]:
+        """Take the bodies that a confirm or a refusal is for."""
+        numbers = [number for number in self._unconfirmed if number == tag or multiple and number < tag]
+        return [self._unconfirmed.pop(number) for number in numbers]
 
     @property
     def is_done(self) -> bool:
@@ -171,13 +217,15 @@ class Service(Program):
     crash_one_in   one in so many yields of the handler ends the process; 0 for none
     """
 
-    def __init__(self, sim: Sim, name: str, queue: str, handler: Handler, prefetch: int, crash_one_in: int) -> None:
+    def __init__(
+        self, sim: Sim, name: str, queue: str, handler: Handler, prefetch: int, crash_one_in: int, node: int
+    ) -> None:
         self._handler = handler
         self._prefetch = prefetch
         self._crash_one_in = crash_one_in
         #: The handlers that have yielded and not ended.
         self._working: list[Generator[Any, None, None]] = []
-        super().__init__(sim, name, queue)
+        super().__init__(sim, name, queue, node)
 
     def on_declared(self, connection: _Connection) -> None:
         connection.send(1, methods.BasicQos(prefetch_count=self._prefetch))
@@ -211,10 +259,7 @@ class Service(Program):
     def crash(self) -> None:
         """End the process; another one is started."""
         self.tell("crashes")
-        self._working.clear()
-        connection = self.connection
-        connection.stream.reset()
-        self.on_lost(connection)
+        self.break_off()
 
     def on_lost(self, connection: _Connection) -> None:
         self._working.clear()
@@ -228,36 +273,55 @@ class Service(Program):
 class Sim:
     """One run: a simulated world with a broker in it. `seed` decides everything that `chooser` does not.
 
-    with_store   whether the broker keeps durable queues on a simulated disk; if not, they are lost when it ends
+    nodes        how many nodes the broker has; several are a cluster, and each has a simulated disk
+    with_store   whether a single node keeps durable queues on a simulated disk; if not, they are lost when it ends
     settings     of the broker, fields of `warren.settings.Settings`
     """
 
     def __init__(
-        self, seed: int = 0, chooser: Chooser | None = None, *, with_store: bool = True, **settings: Any
+        self, seed: int = 0, chooser: Chooser | None = None, *, nodes: int = 1, with_store: bool = True, **settings: Any
     ) -> None:
+        if not 1 <= nodes <= MOST_NODES:
+            raise ValueError(f"nodes is {nodes}; a simulated broker has 1 to {MOST_NODES} nodes")
+        if nodes > 1 and not with_store:
+            raise ValueError("the nodes of a simulated cluster have disks: leave out with_store=False, or nodes")
         self.seed = seed
         self.world = SimWorld(seed, chooser, conditions=CONDITIONS)
         #: The lines of the story: time, who, text.
         self.told: list[tuple[float, str, str]] = []
-        self.node = SimNode(self.world, "broker", with_store=with_store, **settings)
+        self.brokers = (
+            single(self.world, self.tell, with_store, **settings)
+            if nodes == 1
+            else cluster(self.world, self.tell, nodes, **settings)
+        )
+        self.world.after_step = self.brokers.after_step
         self._programs: list[Program] = []
-        self.node.start()
+        self.brokers.start_all()
 
     def tell(self, who: str, text: str) -> None:
         """Add a line to the story."""
         self.told.append((self.world.time, who, text))
 
-    def publish(self, queue: str, bodies: Iterable[bytes], name: str = "publisher") -> Publisher:
-        """Start a program that publishes persistent messages to a durable queue until each is confirmed."""
-        publisher = Publisher(self, name, queue, bodies)
+    # -- programs ---
+
+    def publish(self, queue: str, bodies: Iterable[bytes], name: str = "publisher", *, node: int = 0) -> Publisher:
+        """Start a program that publishes persistent messages to a durable queue until each is confirmed.
+
+        `node` is the index of the node to which it connects first.
+        """
+        publisher = Publisher(self, name, queue, bodies, node)
         self._programs.append(publisher)
         return publisher
 
-    def service(self, name: str, queue: str, handler: Handler, *, prefetch: int = 1, crash_one_in: int = 8) -> Service:
+    def service(
+        self, name: str, queue: str, handler: Handler, *, prefetch: int = 1, crash_one_in: int = 8, node: int = 0
+    ) -> Service:
         """Start a program that consumes from a durable queue; one in `crash_one_in` yields ends its process."""
-        service = Service(self, name, queue, handler, prefetch, crash_one_in)
+        service = Service(self, name, queue, handler, prefetch, crash_one_in, node)
         self._programs.append(service)
         return service
+
+    # -- time ---
 
     def run(self, seconds: float) -> None:
         """Let that many virtual seconds pass."""
@@ -268,7 +332,7 @@ class Sim:
         return self.world.run_until(condition, seconds)
 
     def until_done(self, seconds: float = 600.0) -> bool:
-        """Run until everything published is confirmed, handled and settled.
+        """Run until everything published is confirmed, handled and settled, with all nodes running.
 
         False if it is not after that many virtual seconds.
         """
@@ -277,34 +341,84 @@ class Sim:
     def _is_done(self) -> bool:
         return (
             all(program.is_done for program in self._programs)
-            and self.node.is_up
-            and all(queue.is_open and not queue.backing.depth() for queue in self._queues())
+            and self.brokers.are_up
+            and all(queue.is_open and not queue.backing.depth() for queue in self.brokers.queues)
         )
 
-    def _queues(self) -> list[Queue]:
-        return self.node.processes("Queue")
+    # -- what goes wrong ---
 
-    def kill(self) -> None:
-        """Kill the broker's process, and start it again."""
-        self.tell("broker", "is killed and starts again")
-        self.node.kill()
-        self.node.boot()
+    def kill(self, node: int | None = None) -> None:
+        """Kill the process of a node, which stays down until `start` or `heal`.
 
-    def lose_power(self) -> None:
-        """Cut the power of the broker's machine, and start it again.
-
-        The connections are reset at once, since a program would otherwise not notice for a long time.
+        Without `node`, kill that of a broker with one node, and start it again.
         """
-        self.tell("broker", "loses power and starts again")
-        self.node.lose_power()
-        self.node.boot()
+        self._end(node, self.brokers.kill)
+
+    def lose_power(self, node: int | None = None) -> None:
+        """Cut the power of a node's machine, which stays down until `start` or `heal`.
+
+        Without `node`, cut that of a broker with one node, and start it again. Connections to the node are reset at
+        once, since a program would otherwise not notice for a long time.
+        """
+        self._end(node, self.brokers.lose_power)
         for program in self._programs:
-            program.connection.stream.reset()
-            program.on_lost(program.connection)
+            if program.is_at(node or 0):
+                program.break_off()
+
+    def _end(self, node: int | None, end: Callable[[int], None]) -> None:
+        if node is not None:
+            end(node)
+        elif len(self.brokers.nodes) > 1:
+            raise ValueError(f"which of the {len(self.brokers.nodes)} nodes? Give its index, from 0")
+        else:
+            end(0)
+            self.brokers.start(0)
+
+    def start(self, node: int) -> None:
+        """Start a node that was killed or has lost power."""
+        self.brokers.start(node)
+
+    def pause(self, node: int) -> None:
+        """Let a node's machine stand still until `resume` or `heal`."""
+        self.brokers.pause(node)
+
+    def resume(self, node: int) -> None:
+        """Let a machine go on that stands still."""
+        self.brokers.resume(node)
+
+    def partition(self, a: int, b: int, *, oneway: bool = False) -> None:
+        """Let nothing pass between two nodes until `heal`; with `oneway`, only what `a` sends is lost."""
+        self.brokers.partition(a, b, oneway)
+
+    def heal(self) -> None:
+        """Start and resume every node, and let everything pass again."""
+        self.brokers.heal()
+
+    def disturb(self, seconds: float = 3.0) -> None:
+        """Have one failure that the seed chooses, and heal it after at most so many virtual seconds.
+
+        A node is killed, loses power or stands still, or is cut off from all others.
+        """
+        node = self.world.below(len(self.brokers.nodes))
+        others = [other for other in range(len(self.brokers.nodes)) if other != node]
+        match self.world.below(4 if others else 3):
+            case 0:
+                self.kill(node)
+            case 1:
+                self.lose_power(node)
+            case 2:
+                self.pause(node)
+            case _:
+                for other in others:
+                    self.partition(node, other)
+        self.run(self.world.delay(seconds))
+        self.heal()
+
+    # -- the end ---
 
     def close(self) -> None:
-        """Remove the files of the broker's machine."""
-        self.node.close()
+        """Remove the files of the broker's machines."""
+        self.brokers.close()
 
     def story(self) -> str:
         """What the programs and the broker did and received, in order."""

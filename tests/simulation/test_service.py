@@ -87,3 +87,75 @@ def test_a_failure_has_a_story_and_the_same_seed_has_the_same_story():
     found = attempt(hasty, seed)
     assert found is not None and found.story in text
     assert "something is missing" in text and "taker      crashes" in text
+
+
+def test_a_cluster_loses_nothing_whatever_fails():
+    """CL-107: programs of one's own with three nodes, of which one fails after the other."""
+
+    def scenario(sim):
+        rows = []
+
+        def handle(message):
+            yield
+            rows.append(message.body)
+            yield
+            message.ack()
+
+        sim.publish("q", BODIES, node=1)
+        sim.service("taker", "q", handle, prefetch=3, node=2)
+        for _ in range(2):
+            sim.run(0.005 * sim.world.below(8))
+            sim.disturb()
+        assert sim.until_done()
+        assert set(rows) == set(BODIES)
+
+    check(scenario, 6, nodes=3)
+
+
+def test_nodes_that_a_test_ends_cuts_off_and_pauses():
+    """CL-107: each does what it says, and the story has it."""
+    sim = Sim(nodes=3)
+    try:
+        sim.partition(0, 2)
+        sim.partition(1, 2, oneway=True)
+        sim.pause(1)
+        sim.kill(0)
+        assert not sim.brokers.are_up
+        sim.resume(1)
+        sim.start(0)
+        sim.lose_power(2)
+        sim.heal()
+        publisher = sim.publish("q", BODIES, node=2)
+        assert sim.run_until(lambda: sim.brokers.are_up and publisher.is_done)
+        told = [f"{who} {text}" for _, who, text in sim.told if who.startswith("warren@")]
+        assert told[:8] == [
+            "warren@a and warren@c are cut off",
+            "warren@b is not heard by warren@c",
+            "warren@b stands still",
+            "warren@a is killed",
+            "warren@b goes on",
+            "warren@a starts",
+            "warren@c loses power",
+            "warren@c starts",
+        ]
+        with pytest.raises(ValueError, match="there is no node 3; the simulated broker has 3"):
+            sim.kill(3)
+        with pytest.raises(ValueError, match="which of the 3 nodes"):
+            sim.kill()
+    finally:
+        sim.close()
+
+
+@pytest.mark.parametrize("wrong, complaint", [({"nodes": 9}, "1 to 5"), ({"nodes": 3, "with_store": False}, "disks")])
+def test_a_cluster_that_cannot_be_simulated_is_refused(wrong, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Sim(**wrong)
+
+
+def test_a_network_of_one_node_cannot_be_cut():
+    sim = Sim()
+    try:
+        with pytest.raises(ValueError, match="between two nodes"):
+            sim.partition(0, 0)
+    finally:
+        sim.close()
