@@ -1,0 +1,45 @@
+"""`Retained`: the instructions of a stream that a member has received and that somebody may need from it."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+
+from .frames import Instruction
+
+
+class Retained:
+    """Instructions with the positions `base + 1` to `last`."""
+
+    __slots__ = ("_instructions", "base", "size")
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        #: Bytes of all instructions.
+        self.size = 0
+        self._instructions: deque[Instruction] = deque()
+
+    @property
+    def last(self) -> int:
+        return self.base + len(self._instructions)
+
+    def add(self, instructions: list[Instruction]) -> None:
+        self._instructions += instructions
+        self.size += sum([len(body) for _, body in instructions])
+
+    def between(self, position: int, last: int) -> list[Instruction]:
+        """What is behind `position`, which is not before `base`, up to `last`."""
+        if position >= last:
+            return []
+        # Nearly always the last few are wanted, so the way to them is from the end.
+        behind = self.last - last
+        found = list(islice(reversed(self._instructions), behind, behind + last - position))
+        found.reverse()
+        return found
+
+    def cut(self, position: int) -> None:
+        """Forget everything up to `position`."""
+        instructions = self._instructions
+        for _ in range(min(position - self.base, len(instructions))):
+            self.size -= len(instructions.popleft()[1])
+            self.base += 1
