@@ -257,7 +257,12 @@ class Members(Process):
             facts={
                 "address": own_address(self.settings, self.name, self.port),
                 "build": __version__,
-                SETTINGS: {"net_ticktime": self.settings.net_ticktime},
+                SETTINGS: {
+                    "net_ticktime": self.settings.net_ticktime,
+                    # A channel and a queue of two nodes count by the same pair: the one that gives less, and later,
+                    # would leave the other without credit for ever.
+                    "credit_flow_default_credit": ", ".join(map(str, self.settings.credit_flow_default_credit)),
+                },
             },
         )
         self.send(self.links, to_links.set_membership(membership))
