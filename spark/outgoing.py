@@ -1,0 +1,204 @@
+"""Rows as frames: what the sink sends to a broker for the rows of a record batch.
+
+Method frames and encoded properties are made once for each distinct value, so a row costs little beside its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from ..amqp.constants import CLASS_BASIC, FRAME_BODY, FRAME_HEADER, FRAME_OVERHEAD
+from ..amqp.fields import FieldError, Table, table_from
+from ..amqp.frames import CONTENT_HEAD, END, HEAD, method_frame
+from ..amqp.methods import BasicPublish
+from ..amqp.properties import Properties, encode_properties
+from .errors import wrong_options
+from .wire import CHANNEL
+
+#: Columns that become properties, with their types in Spark's DDL.
+PROPERTY_COLUMNS = {
+    "content_type": "string",
+    "content_encoding": "string",
+    "correlation_id": "string",
+    "reply_to": "string",
+    "expiration": "string",
+    "message_id": "string",
+    "type": "string",
+    "user_id": "string",
+    "app_id": "string",
+    "cluster_id": "string",
+    "priority": "int",
+    "timestamp": "timestamp",
+}
+#: All columns that the sink takes.
+TAKEN = {"body", "exchange", "routing_key", "headers", "persistent", "properties", *PROPERTY_COLUMNS}
+
+
+class Outgoing(NamedTuple):
+    """A message as it is sent. `row` counts from 0 in the task."""
+
+    row: int
+    exchange: str
+    routing_key: str
+    body: bytes
+    frames: bytes
+
+
+class RowEncoder:
+    """Makes frames of record batches with these columns.
+
+    id_of    makes the message's id of the value in the column that `messageId` names; None without that option
+    """
+
+    def __init__(
+        self,
+        exchange: str,
+        routing_key: str,
+        is_mandatory: bool,
+        frame_max: int,
+        id_column: str | None = None,
+        id_of: Callable[[Any], str] | None = None,
+    ) -> None:
+        self._exchange = exchange
+        self._routing_key = routing_key
+        self._is_mandatory = is_mandatory
+        self._step = frame_max - FRAME_OVERHEAD if frame_max else 1 << 62
+        self._id_column = id_column
+        self._id_of = id_of
+        self._row = 0
+        self._method = lru_cache(maxsize=4096)(self._method_frame)
+
+    def messages(self, batch: Any) -> Iterator[Outgoing]:
+        """The messages of a record batch, row by row."""
+        columns = {name: batch.column(place).to_pylist() for place, name in enumerate(batch.schema.names)}
+        count = batch.num_rows
+        exchanges = columns.get("exchange") or [None] * count
+        keys = columns.get("routing_key") or [None] * count
+        named = [name for name in columns if name in PROPERTY_COLUMNS or name in ("headers", "persistent")]
+        encoded = columns.get("properties") or [None] * count
+        ids = columns.get(self._id_column or "") or [None] * count
+        bodies = columns["body"]
+        known: dict[tuple[Any, ...], bytes] = {}
+        for at in range(count):
+            body = bodies[at]
+            body = b"" if body is None else body.encode() if isinstance(body, str) else body
+            exchange = self._exchange if exchanges[at] is None else exchanges[at]
+            key = self._routing_key if keys[at] is None else keys[at]
+            props = encoded[at]
+            if props is None:
+                values = tuple(_hashable(columns[name][at]) for name in named)
+                props = known.get(values)
+                if props is None:
+                    props = known[values] = properties_of({name: columns[name][at] for name in named})
+            if self._id_of is not None:
+                props = with_id(props, self._id_of(ids[at]))
+            frames = self._method(exchange, key) + self._content(props, body)
+            yield Outgoing(self._row, exchange, key, body, frames)
+            self._row += 1
+
+    def _method_frame(self, exchange: str, key: str) -> bytes:
+        return method_frame(CHANNEL, BasicPublish(exchange=exchange, routing_key=key, mandatory=self._is_mandatory))
+
+    def _content(self, props: bytes, body: bytes) -> bytes:
+        size = len(body)
+        head = CONTENT_HEAD.pack(FRAME_HEADER, CHANNEL, 12 + len(props), CLASS_BASIC, 0, size)
+        if not size:
+            return b"".join((head, props, END))
+        if size <= self._step:
+            return b"".join((head, props, END, HEAD.pack(FRAME_BODY, CHANNEL, size), body, END))
+        parts = [head, props, END]
+        for start in range(0, size, self._step):
+            piece = body[start : start + self._step]
+            parts += (HEAD.pack(FRAME_BODY, CHANNEL, len(piece)), piece, END)
+        return b"".join(parts)
+
+
+def properties_of(row: Mapping[str, Any]) -> bytes:
+    """The encoded properties that the columns of a row stand for. Raises SparkSourceError E4."""
+    found = Properties()
+    for name in PROPERTY_COLUMNS:
+        value = row.get(name)
+        if value is not None:
+            setattr(found, name, int(value.timestamp()) if name == "timestamp" else value)
+    found.delivery_mode = 2 if row.get("persistent") in (None, True) else 1
+    headers = row.get("headers")
+    try:
+        if headers is not None:
+            found.headers = _table(headers)
+        return encode_properties(found)
+    except FieldError as error:
+        raise wrong_options(f"a row cannot be a message: {error}") from None
+
+
+def _table(headers: Any) -> Table:
+    """A table of a map of strings, which Arrow gives as pairs, or of a struct, whose fields keep their types."""
+    if isinstance(headers, list):
+        return table_from(dict(headers))
+    return table_from({name: value for name, value in headers.items() if value is not None})
+
+
+def _hashable(value: Any) -> Any:
+    """A value of a column as the key of a dict."""
+    if isinstance(value, list):
+        return tuple(_hashable(each) for each in value)
+    if isinstance(value, dict):
+        return tuple((name, _hashable(each)) for name, each in value.items())
+    return value
+
+
+@lru_cache(maxsize=4096)
+def _split(props: bytes) -> tuple[bytes, bytes, bool]:
+    """Properties cut at the place of the message id, with its flag set, and whether there was one."""
+    from ..amqp.properties import FLAG_MESSAGE_ID, PROPERTY_KINDS, decode_properties, property_flags
+
+    found = decode_properties(props)
+    had_one = found.message_id is not None
+    before, after = Properties(), Properties()
+    is_behind = False
+    for flag, name, _ in PROPERTY_KINDS:
+        if flag == FLAG_MESSAGE_ID:
+            is_behind = True
+        elif getattr(found, name) is not None:
+            setattr(after if is_behind else before, name, getattr(found, name))
+    flags = (property_flags(props) | FLAG_MESSAGE_ID).to_bytes(2, "big")
+    return flags + encode_properties(before)[2:], encode_properties(after)[2:], had_one
+
+
+def with_id(props: bytes, message_id: str) -> bytes:
+    """The properties with an id by which the broker knows a message that is published again.
+
+    It is the property message-id, or the header `x-warren-dedup` if the row has a message id of its own.
+    """
+    before, after, had_one = _split(props)
+    encoded = message_id.encode()
+    if not had_one:
+        if len(encoded) > 255:
+            raise wrong_options(f"option 'messageId' of format 'warren': '{message_id[:80]}…' is longer than 255 bytes")
+        return b"".join((before, bytes((len(encoded),)), encoded, after))
+    from ..amqp.properties import decode_properties
+
+    found = decode_properties(props)
+    found.headers = (found.headers or Table()).replaced("x-warren-dedup", "S", encoded)
+    return encode_properties(found)
+
+
+def check_columns(declared: Sequence[tuple[str, str]], ignored: bool, id_column: str | None) -> None:
+    """Raise SparkSourceError E4 for a column that the sink does not take, or one of a wrong type."""
+    types = dict(declared)
+    if types.get("body") not in ("binary", "string"):
+        raise wrong_options("the sink 'warren' needs a column 'body' of type binary or string")
+    for name, type in types.items():
+        wanted = {"exchange": "string", "routing_key": "string", "persistent": "boolean", "properties": "binary"}.get(
+            name, PROPERTY_COLUMNS.get(name)
+        )
+        if name == "headers" and not (type == "map<string,string>" or type.startswith("struct<")):
+            raise wrong_options(f"column 'headers' is of type {type}: the sink takes map<string,string> or a struct")
+        if wanted is not None and type != wanted:
+            raise wrong_options(f"column '{name}' is of type {type}: the sink 'warren' takes {wanted}")
+        if name not in TAKEN and name != id_column and not ignored:
+            raise wrong_options(
+                f"the sink 'warren' has no column '{name}'. Drop it, or set ignoreColumns=true; it takes "
+                f"{', '.join(sorted(TAKEN))}"
+            )

@@ -1,0 +1,214 @@
+"""The sink: a task publishes its rows with confirms, and succeeds when the broker has confirmed each of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from ..amqp import methods
+from ..amqp.frames import content_body
+from .errors import broker_away, not_deduplicated, not_routed, refused
+from .options import SinkOptions
+from .outgoing import Outgoing, RowEncoder
+from .reading import task_name
+from .wire import Away, Connection, Delivery, Refused
+
+log = logging.getLogger("warren.spark")
+
+#: Bytes that are sent at once, and bytes that may be unconfirmed.
+SEND_BYTES, WINDOW_BYTES = 256 << 10, 8 << 20
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task has published: rows, bytes of bodies, and seconds spent waiting for the broker."""
+
+    rows: int
+    body_bytes: int
+    waited: float
+
+
+class Publisher:
+    """Publishes the rows of one task. Raises SparkSourceError E5, E12 and E13."""
+
+    def __init__(self, options: SinkOptions, partition: int, tasks: int, scope: str) -> None:
+        self._options = options
+        self._partition = partition
+        self._connection = self._connect()
+        self._encoder = RowEncoder(
+            options.exchange,
+            options.routing_key,
+            options.mandatory,
+            self._connection.frame_max,
+            options.message_id,
+            None if options.message_id is None else lambda value: f"{scope}/{value}",
+        )
+        self._interval = tasks / options.rate if options.rate else 0.0
+        #: Messages that are not confirmed, by their publish number.
+        self._unconfirmed: dict[int, Outgoing] = {}
+        self._unconfirmed_bytes = 0
+        self._number = 0
+        self._confirmed_at = time.monotonic()
+        self._result = Written(0, 0, 0.0)
+
+    def _connect(self) -> Connection:
+        options = self._options
+        try:
+            connection = Connection(options, task_name())
+            if options.delivery_guarantee == "exactly-once" and "deduplicate" not in connection.features:
+                raise not_deduplicated(f"the broker {connection.where} drops no message that is published twice")
+            connection.socket.settimeout(options.confirm_timeout)
+            connection.call(methods.ConfirmSelect(), methods.ConfirmSelectOk)
+            return connection
+        except Away as away:
+            raise broker_away(options.exchange, str(away), options.connect_timeout, None) from away
+        except Refused as refusal:
+            raise refused(options.exchange, str(refusal)) from refusal
+
+    def publish(self, batches: Iterator[Any]) -> Written:
+        """Publish all rows, and wait until each is confirmed."""
+        try:
+            started = time.monotonic()
+            waiting: list[bytes] = []
+            size = 0
+            for batch in batches:
+                for message in self._encoder.messages(batch):
+                    self._number += 1
+                    self._unconfirmed[self._number] = message
+                    self._unconfirmed_bytes += len(message.body)
+                    self._result.rows += 1
+                    self._result.body_bytes += len(message.body)
+                    waiting.append(message.frames)
+                    size += len(message.frames)
+                    is_full = self._is_full()
+                    if size >= SEND_BYTES or is_full or self._interval:
+                        self._connection.send_bytes(b"".join(waiting))
+                        waiting, size = [], 0
+                        self._take_confirms(wait=is_full)
+                    if self._interval:
+                        self._pace(started)
+            if waiting:
+                self._connection.send_bytes(b"".join(waiting))
+            while self._unconfirmed:
+                self._wait()
+            self._connection.close()
+            return self._result
+        except Away as away:
+            raise broker_away(self._options.exchange, str(away), self._options.confirm_timeout, None) from away
+        except Refused as refusal:
+            raise refused(self._options.exchange, str(refusal)) from refusal
+        finally:
+            self._connection.abort()
+
+    def _pace(self, started: float) -> None:
+        """Wait until the next message of an even flow is due."""
+        due = started + self._result.rows * self._interval
+        while (left := due - time.monotonic()) > 0:
+            if self._connection.has_input(left):
+                self._take_confirms(wait=False)
+
+    def _is_full(self) -> bool:
+        return len(self._unconfirmed) >= self._options.confirm_window or self._unconfirmed_bytes >= WINDOW_BYTES
+
+    def _take_confirms(self, wait: bool) -> None:
+        while self._unconfirmed and (self._connection.has_input() or wait and self._is_full()):
+            self._wait()
+
+    def _wait(self) -> None:
+        began = time.monotonic()
+        found = self._connection.receive()
+        self._result.waited += time.monotonic() - began
+        if isinstance(found, methods.BasicAck):
+            self._confirm(found.delivery_tag, found.multiple)
+        elif isinstance(found, methods.BasicNack):
+            message = self._unconfirmed[found.delivery_tag if not found.multiple else next(iter(self._unconfirmed))]
+            raise not_routed(
+                self._partition, message.row, message.exchange, message.routing_key, "was refused", message.body
+            )
+        elif isinstance(found, Delivery) and isinstance(found.method, methods.BasicReturn):
+            self._returned(found)
+
+    def _confirm(self, number: int, is_multiple: bool) -> None:
+        if not is_multiple:
+            self._unconfirmed_bytes -= len(self._unconfirmed.pop(number).body)
+            return
+        for each in list(self._unconfirmed):
+            if each > number:
+                break
+            self._unconfirmed_bytes -= len(self._unconfirmed.pop(each).body)
+
+    def _returned(self, found: Delivery) -> None:
+        method, body = found.method, content_body(found.content)
+        assert isinstance(method, methods.BasicReturn)
+        row = next((each.row for each in self._unconfirmed.values() if each.body == body), -1)
+        raise not_routed(self._partition, row, method.exchange, method.routing_key, "reaches no queue", body)
+
+
+class _Sink:
+    """What both writers share: they are made anew for each call of Spark, in processes of their own."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def _write(self, iterator: Iterator[Any]) -> Written:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
+        # Spark does not tell a task how many of its stage run side by side; at most so many do.
+        tasks = self._options.parallel_tasks
+        scope = query or self._options.job or "batch"
+        return Publisher(self._options, partition, tasks, scope).publish(iterator)
+
+    def _committed(self, messages: Sequence[Any]) -> None:
+        done = [message for message in messages if message is not None]
+        log.info(
+            "published %d rows, %d bytes; waited %.1f s for the broker",
+            sum(each.rows for each in done),
+            sum(each.body_bytes for each in done),
+            sum(each.waited for each in done),
+        )
+
+    def _aborted(self, messages: Sequence[Any]) -> None:
+        done = [message for message in messages if message is not None]
+        log.warning(
+            "a write failed: %d rows of %d finished tasks are published, and come again when it is repeated",
+            sum(each.rows for each in done),
+            len(done),
+        )
+
+
+class BatchWriter(_Sink, DataSourceArrowWriter):
+    """`rows.write.format("warren")`."""
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        return self._write(iterator)
+
+    def commit(self, messages: list[Any]) -> None:
+        self._committed(messages)
+
+    def abort(self, messages: list[Any]) -> None:
+        self._aborted(messages)
+
+
+class StreamWriter(_Sink, DataSourceStreamArrowWriter):
+    """`rows.writeStream.format("warren")`."""
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        return self._write(iterator)
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        self._committed(messages)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:
+        self._aborted(messages)
