@@ -7,6 +7,7 @@ lines.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -21,6 +22,14 @@ from warren import Settings
 from warren.cli.main import root
 from warren.cli.node_command import GENERAL_NAMES, GENERAL_OPTIONS, NodeCommand, arguments
 from warren.runtime.contract import Contract
+from warren.spark.options import (
+    AnyOptions,
+    BatchOptions,
+    ConnectionOptions,
+    DirectoryOptions,
+    SinkOptions,
+    StreamOptions,
+)
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -118,11 +127,41 @@ def commands() -> list[str]:
     return ["| command | meaning |", "|---|---|", *rows]
 
 
+def spark_options(kind: type[AnyOptions], without: type[AnyOptions] | None = None) -> list[str]:
+    """One row for each option of the format `warren` that `kind` has, and `without` lacks or has otherwise."""
+    left = {} if without is None else {name: field.metadata for name, field in without.names().items()}
+    rows = []
+    for name, field in kind.names().items():
+        if left.get(name) != field.metadata:
+            default = field.metadata["default"]
+            rows.append(_row(f"`{name}`", "" if default in (None, "") else f"`{default}`", field.metadata["text"]))
+    return ["| option | default | meaning |", "|---|---|---|", *rows]
+
+
+def spark_columns() -> list[str]:
+    """One row for each column of the format `warren`, whose table stands in the module that makes the columns."""
+    # Read from the source, because the module imports Arrow, which is not installed everywhere.
+    text = (ROOT / "spark" / "columns.py").read_text("utf-8")
+    found = re.findall(
+        r'^    "(\w+)": Column\((f?)"([^"]+)"(, True)?\),$', text.partition("ON_DEMAND")[0], re.MULTILINE
+    )
+    death = re.findall(r'^DEATH = "(.*)"$', text, re.MULTILINE)[0]
+    rows = [
+        _row(f"`{name}`", f"`{type.replace('{DEATH}', death)}`", "yes" if core else "") for name, _, type, core in found
+    ]
+    return ["| column | type | core |", "|---|---|---|", *rows]
+
+
 TABLES: list[tuple[str, str, Callable[[], list[str]]]] = [
     ("cli.md", "## General options", general_options),
     ("cli.md", "## Commands", commands),
     ("embedding.md", "## Settings", settings),
     ("internals/architecture.md", "### Messages", messages),
+    ("spark.md", "## Columns", spark_columns),
+    ("spark.md", "## Options for reading a queue", functools.partial(spark_options, BatchOptions)),
+    ("spark.md", "## More options for streams", functools.partial(spark_options, StreamOptions, BatchOptions)),
+    ("spark.md", "## Options for data directories", functools.partial(spark_options, DirectoryOptions)),
+    ("spark.md", "## Options for publishing", functools.partial(spark_options, SinkOptions, ConnectionOptions)),
 ]
 
 

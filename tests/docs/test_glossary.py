@@ -17,7 +17,7 @@ REPLACED = [
     ("octets?", "byte", {"amqp/"}),  # the wire's own word
     ("portions?", "batch", set()),
     ("looking", "peek", set()),
-    # The lease on a message store's files, and a node's lease to act as part of its cluster.
+    # The lease on a message store's files, a node's lease to act as part of its cluster, and a query's on its queues.
     (
         "leases?",
         "queue expiry",
@@ -37,6 +37,7 @@ REPLACED = [
             "docs/internals/c",
             "docs/internals/simulation.md",
             "simulation/cluster/",
+            "spark/planner.py",
         },
     ),
     ("on[ _]their[ _]way", "in flight", set()),

@@ -18,6 +18,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
+#: The section about Spark has a test of its own (tests/spark), because its packages take long to install.
+_BEFORE, _, _SPARK = README.partition("\n## Five minutes with Spark\n")
+README = _BEFORE + "\n## " + _SPARK.partition("\n## ")[2]
 
 # The README creates an environment and installs packages from PyPI.
 pytestmark = pytest.mark.timeout(300)
