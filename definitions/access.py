@@ -40,6 +40,11 @@ class Access:
         self._version = -1
         self._allowed: set[tuple[str, ...]] = set()
 
+    @property
+    def user(self) -> str:
+        """The name of the user; empty for the broker itself."""
+        return self._user or ""
+
     def check(self, right: Right, kind: Kind, name: str) -> None:
         """Raise AmqpError 403 unless the user has this right on an exchange or a queue."""
         request = right, kind, name

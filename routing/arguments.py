@@ -16,10 +16,12 @@ from ..amqp.constants import PRECONDITION_FAILED
 from ..amqp.errors import AmqpError
 from ..amqp.fields import TYPE_NAMES, Table
 from ..seams import seam
+from .group_arguments import MEMBERS, PATTERN, check_has_members, check_members, check_schedule, check_weights
 from .phrases import exchange_phrase, queue_phrase, value_text
 from .queue_types import (
     CLASSIC,
     CONSUMER_TIMEOUT,
+    GROUP,
     MAX_UNACKED_BYTES,
     MAX_UNACKED_SPAN,
     QUEUE_TYPES,
@@ -255,8 +257,9 @@ def check_queue_declaration(row: QueueRow) -> None:
     for key, _, _ in arguments:
         if key in _TYPED_ARGUMENTS and key not in declared.arguments:
             raise _foreign(key, phrase, declared)
-    if declared is not CLASSIC:
+    if declared in (QUORUM, STREAM):
         _check_replicated_flags(row, phrase)
+    check_has_members(row)
     segment_bytes = arguments.get("x-stream-max-segment-size-bytes")
     if segment_bytes is not None and segment_bytes[1] > MAX_SEGMENT_BYTES:
         raise AmqpError(PRECONDITION_FAILED, "Exceeded max value for x-stream-max-segment-size-bytes")
@@ -355,10 +358,6 @@ def _check_queue_type(letter: str, value: Any, arguments: Table) -> Reason:
 
 def _check_consumer_priority(letter: str, value: Any, arguments: Table) -> Reason:
     return _integer(letter, value)
-
-
-def _check_consumer_group(letter: str, value: Any, arguments: Table) -> Reason:
-    return "" if letter == "S" else _unacceptable(letter)
 
 
 def _check_read_from(letter: str, value: Any, arguments: Table) -> Reason:
@@ -525,10 +524,17 @@ QUEUE_CHECKS: tuple[tuple[str, Check], ...] = (
     *[(key, _check_shards) for key in SHARD_COUNTS],
     (SHARD_POLICY, _check_shard_policy),
     (SHARD_ORDER, _check_shard_order),
+    (MEMBERS, check_members),
+    (PATTERN, _check_text),
+    ("x-group-schedule", check_schedule),
+    ("x-group-batch", _check_positive),
+    ("x-group-weights", check_weights),
+    ("x-group-starve-after-ms", _check_not_negative),
+    ("x-group-source-header", _check_bool),
 )
 
 #: The arguments that some type accepts, so that the others must refuse them (AB-90).
-_TYPED_ARGUMENTS = CLASSIC.arguments | QUORUM.arguments | STREAM.arguments
+_TYPED_ARGUMENTS = CLASSIC.arguments | QUORUM.arguments | STREAM.arguments | GROUP.arguments
 
 
 # -- consumers ---
@@ -536,7 +542,7 @@ _TYPED_ARGUMENTS = CLASSIC.arguments | QUORUM.arguments | STREAM.arguments
 _CONSUMER_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-priority", _check_consumer_priority),
     ("x-cancel-on-ha-failover", _check_bool),
-    ("x-consumer-group", _check_consumer_group),
+    ("x-consumer-group", _check_text),
     (CONSUMER_TIMEOUT, _check_not_negative),
     (MAX_UNACKED_BYTES, _check_not_negative),
     (MAX_UNACKED_SPAN, _check_not_negative),

@@ -1,4 +1,4 @@
-"""The queue types: classic and quorum queues, and streams (AB-89 to AB-91).
+"""The queue types: classic and quorum queues, streams (AB-89 to AB-91), and groups (QP-75).
 
 A type decides which arguments a declaration and a consumer may have.
 """
@@ -90,7 +90,29 @@ STREAM = QueueType(
     ("x-priority", "x-cancel-on-ha-failover", MAX_UNACKED_BYTES, MAX_UNACKED_SPAN, *READER_ARGUMENTS),
 )
 
-QUEUE_TYPES = {queue_type.name: queue_type for queue_type in (CLASSIC, QUORUM, STREAM)}
+#: A view of several queues, which are its members.
+GROUP = QueueType(
+    "group",
+    "warren_group_queue",
+    frozenset(
+        {
+            "x-queue-type",
+            "x-expires",
+            "x-single-active-consumer",
+            CONSUMER_TIMEOUT,
+            "x-group-members",
+            "x-group-pattern",
+            "x-group-schedule",
+            "x-group-batch",
+            "x-group-weights",
+            "x-group-starve-after-ms",
+            "x-group-source-header",
+        }
+    ),
+    (STREAM_OFFSET, MAX_UNACKED_BYTES, MAX_UNACKED_SPAN, *READER_ARGUMENTS),
+)
+
+QUEUE_TYPES = {queue_type.name: queue_type for queue_type in (CLASSIC, QUORUM, STREAM, GROUP)}
 
 
 def queue_type(arguments: Table) -> str:

@@ -17,7 +17,7 @@ alternate exchange (AB-76).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from .changes import (
 from .decorators import ExchangeDecorator, notify, notify_of
 from .destinations import Destination, DestinationSet
 from .exchange_types import EXCHANGE_TYPES, Router, TopicRouter, UnavailableRouter
+from .queue_types import GROUP
 from .rows import Binding, ExchangeRow, QueueRow
 from .vhost_rows import VhostRows
 
@@ -46,14 +47,17 @@ WIDE = 256
 class _Vhost:
     """The rows and routers of one virtual host."""
 
-    __slots__ = ("exchanges", "routers", "queues", "shards", "onward")
+    __slots__ = ("exchanges", "groups", "routers", "queues", "shards", "onward", "unbound")
 
     def __init__(self) -> None:
         self.exchanges: dict[str, ExchangeRow] = {}
         self.routers: dict[str, Router] = {}
         self.queues: dict[str, QueueRow] = {}
-        # The names of the queues that are shards. The default exchange has no bindings to them (FC-88).
+        # The names of the queues that are shards, and of those that are groups. The default exchange has no bindings to
+        # them (FC-88, QP-76), so `unbound` has them all.
         self.shards: set[str] = set()
+        self.groups: set[str] = set()
+        self.unbound: set[str] = set()
         # Source -> exchanges among its destinations. An exchange without an entry needs no walk.
         self.onward: dict[str, DestinationSet] = {}
 
@@ -71,12 +75,15 @@ class RoutingTable:
         "recovering",
         "_decorators",
         "_last_wide",
+        "_queue_watch",
         "_vhosts",
         "_reply_channels",
     )
 
     def __init__(self, decorators: tuple[ExchangeDecorator, ...] = ()) -> None:
         self._decorators = decorators
+        #: Called with the virtual host and the name of each queue that comes, goes or changes beside groups.
+        self._queue_watch: Callable[[str, str], None] = _watch_nothing
         self.version = 0
         #: Virtual hosts whose messages are traced (AB-81).
         self.traced: frozenset[str] = frozenset()
@@ -112,7 +119,7 @@ class RoutingTable:
             return ()
         keys = routing_keys if isinstance(routing_keys, tuple) else tuple(routing_keys)
         if exchange == "":
-            names: Iterable[str] = [key for key in keys if key not in host.shards] if host.shards else keys
+            names: Iterable[str] = [key for key in keys if key not in host.unbound] if host.unbound else keys
         elif not self._decorators and exchange not in host.onward and host.exchanges[exchange].alternate is None:
             destinations = host.routers[exchange].route(keys, headers)
             if len(destinations) > WIDE:
@@ -152,6 +159,18 @@ class RoutingTable:
         found = self._vhosts.get(vhost)
         return found is not None and bool(found.shards)
 
+    def has_unbound(self, vhost: str) -> bool:
+        """Whether the virtual host has any queue that the default exchange is not bound to."""
+        found = self._vhosts.get(vhost)
+        return found is not None and bool(found.unbound)
+
+    def groups(self, vhost: str) -> tuple[QueueRow, ...]:
+        """The groups of the virtual host (QP-75)."""
+        found = self._vhosts.get(vhost)
+        if found is None or not found.groups:
+            return ()
+        return tuple([found.queues[name] for name in found.groups if name in found.queues])
+
     def has_vhost(self, vhost: str) -> bool:
         return vhost in self._vhosts
 
@@ -167,6 +186,10 @@ class RoutingTable:
         return () if found is None else tuple(found.exchanges.values())
 
     # -- writing, by Metadata only ---
+
+    def watch_queues(self, watch: Callable[[str, str], None]) -> None:
+        """Call `watch(vhost, name)` behind each change of a queue in a virtual host that has groups."""
+        self._queue_watch = watch
 
     def add_vhost(self, vhost: str, rows: VhostRows | None = None) -> None:
         """Add a virtual host with these exchanges and bindings, without `rows` those of a new one (AB-64).
@@ -202,6 +225,9 @@ class RoutingTable:
         """
         shown = [change for change in changes if self._show(change)]
         self.version += 1
+        for change in shown:
+            if isinstance(change, (QueuePut, QueueRemoved)) and self.groups(change.row.vhost):
+                self._queue_watch(change.row.vhost, change.row.name)
         for decorator in self._decorators:
             for change in shown:
                 notify_of(decorator, change)
@@ -231,7 +257,13 @@ class RoutingTable:
         host.queues[row.name] = row
         if row.shard_of is not None:
             host.shards.add(row.name)
+            host.unbound.add(row.name)
+        elif row.type == GROUP.name:
+            host.groups.add(row.name)
+            host.unbound.add(row.name)
         self.version += 1
+        if host.groups:
+            self._queue_watch(row.vhost, row.name)
 
     def hide_exchange(self, vhost: str, name: str) -> None:
         """Take an exchange out of the table at once, before the changes that remove its bindings and then its row."""
@@ -277,6 +309,10 @@ class RoutingTable:
             self.version += 1
 
 
+def _watch_nothing(vhost: str, name: str) -> None:
+    """Stands for the watch until Metadata has started."""
+
+
 # -- following bindings between exchanges ---
 
 
@@ -291,7 +327,7 @@ def _walk(
         name = waiting.pop()
         if name == "":
             # The default exchange is reached only as an alternate exchange. Its bindings are implicit.
-            found.update(dict.fromkeys(key for key in keys if key in host.queues and key not in host.shards))
+            found.update(dict.fromkeys(key for key in keys if key in host.queues and key not in host.unbound))
             continue
         destinations = host.routers[name].route(keys, headers)
         alternate = host.exchanges[name].alternate
@@ -365,7 +401,10 @@ def _replace_queue(host: _Vhost, row: QueueRow) -> None:
 
 def _remove_queue(host: _Vhost, row: QueueRow) -> None:
     host.queues.pop(row.name, None)
-    host.shards.discard(row.name)
+    if row.name in host.unbound:
+        host.unbound.discard(row.name)
+        host.shards.discard(row.name)
+        host.groups.discard(row.name)
 
 
 def _add_binding(host: _Vhost, binding: Binding) -> None:

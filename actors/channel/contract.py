@@ -122,7 +122,34 @@ class ToDirectClient(ToChannelOwner):
         """From the node: the virtual host is deleted; refuse its requests and end its channel (AB-170)."""
 
 
-class ToChannel(ToLinkSender):
+class ToQueueUser(ToLinkSender):
+    """What every process receives that consumes from queues: a channel, or a group of queues."""
+
+    @message
+    def deliver(self, queue_id: str, consumer_tag: str, runs: list[DeliveryRun]) -> None:
+        """From queues: messages for one consumer."""
+
+    @message
+    def reading_ended(self, queue_id: str, consumer_tag: str, error: AmqpError | None) -> None:
+        """From queues: a consumer that reads a range has all of it, or cannot have it because of `error`."""
+
+    @message
+    def limiter_request(self, queue_id: str, wanted: int) -> None:
+        """From queues: the queue needs the limiter's grant before it delivers up to `wanted` messages (AB-127)."""
+
+    @message
+    def limiter_request_now(self, queue_id: str, wanted: int) -> None:
+        """From queues: as `limiter_request`, but the grant comes at once, and is 0 if the limit leaves nothing.
+
+        The queue has messages that it drops if no consumer can take them now.
+        """
+
+    @message
+    def limiter_return(self, queue_id: str, count: int) -> None:
+        """From queues: `count` granted deliveries are not used."""
+
+
+class ToChannel(ToQueueUser):
     """What `Channel` (`actors/channel/process.py`) receives."""
 
     @message
@@ -146,35 +173,12 @@ class ToChannel(ToLinkSender):
         """From queues: these publishes were not taken (x-overflow reject-publish)."""
 
     @message
-    def deliver(self, queue_id: str, consumer_tag: str, runs: list[DeliveryRun]) -> None:
-        """From queues: messages for one consumer."""
-
-    @message
-    def reading_ended(self, queue_id: str, consumer_tag: str, error: AmqpError | None) -> None:
-        """From queues: a consumer that reads a range has all of it, or cannot have it because of `error`."""
-
-    @message
     def reply_to(self, key: str, exchange: str, routing_key: str, contents: list[bytes]) -> None:
         """From publishing channels: direct replies for the consumer with this key (AB-142)."""
 
     @message
     def has_reply_key(self, key: str) -> bool:
         """From declaring channels: whether a consumer of direct replies with this key is here (AB-143)."""
-
-    @message
-    def limiter_request(self, queue_id: str, wanted: int) -> None:
-        """From queues: the queue needs the limiter's grant before it delivers up to `wanted` messages (AB-127)."""
-
-    @message
-    def limiter_request_now(self, queue_id: str, wanted: int) -> None:
-        """From queues: as `limiter_request`, but the grant comes at once, and is 0 if the limit leaves nothing.
-
-        The queue has messages that it drops if no consumer can take them now.
-        """
-
-    @message
-    def limiter_return(self, queue_id: str, count: int) -> None:
-        """From queues: `count` granted deliveries are not used."""
 
     @message
     def bump(self, peer: str, amount: int) -> None:

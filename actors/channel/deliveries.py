@@ -7,12 +7,14 @@ from itertools import repeat
 
 from ...amqp import methods
 from ...amqp.errors import AmqpError
+from ...routing.queue_types import GROUP
 from ...routing.rows import QueueRow
 from ...runtime.process import Process
 from ...runtime.turn_work import TurnWork
 from ...store.messages.message import Delivery, any_of
 from ..node.context import NodeContext
 from ..queue.contract import to_queue
+from ..queue.group.contract import to_group
 from .ack_timeouts import AckTimeouts
 from .client_output import ClientOutput
 from .contract import ChannelConfig, Outcome
@@ -94,6 +96,8 @@ class Deliveries:
         name = self._queues.name_or_last_declared(method.queue)
         self._config.access.check("read", "queue", self._queues.read_name(name))
         row = self._queues.row(name)
+        if row.type == GROUP.name and self._config.access.user:
+            await self._queues.ask(row, to_group.check_reader(self._config.access.user))
         if row.shards:
             row, delivery, messages_left = await self._get_from_shards(row, method.no_ack)
         else:

@@ -22,6 +22,7 @@ from ...amqp.frames import content_properties, rechannel_run, with_properties
 from ...amqp.parser.skimmer import SPECIAL, has_headers, is_special
 from ...amqp.properties import Properties, decode_properties, encode_properties
 from ...routing.arguments import MAX_EXPIRY
+from ...routing.group_arguments import check_not_group
 from ...routing.phrases import no_exchange
 from ...routing.rows import QueueRow
 from ...routing.sender_selected_keys import sender_selected_keys
@@ -434,8 +435,10 @@ class Publisher:
         reply_keys = () if exchange_name else tuple([key for key in keys if key.startswith(REPLY_TO_PREFIX)])
         is_by_headers = has_headers(key) and routing.depends_on_headers(vhost, exchange_name)
         rows = () if is_by_headers else routing.route(vhost, exchange_name, keys, fate.headers)
-        if not exchange_name and routing.has_shards(vhost):
-            check_not_shard(routing.queue(vhost, routing_key))
+        if not exchange_name and routing.has_unbound(vhost):
+            row = routing.queue(vhost, routing_key)
+            check_not_shard(row)
+            check_not_group(row)
         rows, down = _reachable(rows)
         origin = Origin(exchange_name, keys, fate.is_persistent, fate.priority, fate.expiration)
         publication = Publication(

@@ -26,6 +26,7 @@ from ...runtime.process import Process
 from ..metadata.contract import to_metadata
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue
+from ..queue.group.contract import ToGroup
 from .contract import ChannelConfig, Outcome
 
 if TYPE_CHECKING:
@@ -190,7 +191,9 @@ class QueueLinks:
             for outcome, pieces in outcomes:
                 process.send(row.address, to_queue.settle(channel_id, outcome, pieces))
 
-    async def ask(self, row: QueueRow, message: Message[ToQueue, Answer], is_watched: bool = False) -> Answer:
+    async def ask(
+        self, row: QueueRow, message: Message[ToQueue, Answer] | Message[ToGroup, Answer], is_watched: bool = False
+    ) -> Answer:
         """Ask a queue, behind everything gathered for it; a queue that has crashed is asked again when it runs again.
 
         With `is_watched` the channel watches the queue from then on. Raise AmqpError 404 if the queue is gone or stays

@@ -13,10 +13,11 @@ from ...routing.rows import Binding, ExchangeRow, QueueRow
 InfoItems = dict[str, Any]
 
 #: The items of a logical queue that are the sums of those of its shards.
-_SUMS = (
-    *("messages_ready", "messages_unacknowledged", "messages", "unsent"),
-    *("message_bytes_ready", "message_bytes_unacknowledged", "message_bytes", "disk_reads", "disk_writes"),
+_MESSAGES = (
+    *("messages_ready", "messages_unacknowledged", "messages"),
+    *("message_bytes_ready", "message_bytes_unacknowledged", "message_bytes"),
 )
+_SUMS = (*_MESSAGES, "unsent", "disk_reads", "disk_writes")
 
 
 def policy_items(definitions: Definitions, kind: Kind, vhost: str, name: str) -> InfoItems:
@@ -83,6 +84,12 @@ def with_shard_items(items: InfoItems, of_shards: Iterable[InfoItems]) -> InfoIt
     numbers = dict.fromkeys(("first_number", "next_number"))
     is_in_flow = any([each["state"] == "flow" for each in found])
     return {**items, **sums, **numbers, "state": "flow" if is_in_flow else items["state"]}
+
+
+def with_member_items(items: InfoItems, of_members: Iterable[InfoItems]) -> InfoItems:
+    """What a group answered, with the messages that its members have (QP-76)."""
+    found = list(of_members)
+    return {**items, **{name: sum([each[name] for each in found]) for name in _MESSAGES}}
 
 
 #: Virtual host, logical queue, channel and tag of consumers.

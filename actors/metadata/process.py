@@ -48,6 +48,7 @@ from ..node.peers import CHANNELS, METADATA_NAME, QUEUES, short_name
 from .changing import Changing
 from .contract import ToMetadata
 from .exchanges import Exchanges
+from .group_watch import GroupWatch
 from .homes import Homes
 from .info_items import InfoItems, binding_items, exchange_items, queue_items
 from .live_policies import LivePolicies
@@ -111,6 +112,7 @@ class Metadata(Process):
         self.sessions, self.events = context.sessions, context.events
         routing, state, name, data_dir = context.routing, self.state, context.node_name, context.settings.data_dir
         self.routing = routing
+        routing.watch_queues(GroupWatch(self, name, routing).queue_changed)
         self.homes = Homes(name, context.settings.queue_master_locator, state, self.random_bytes)
         self.policies = LivePolicies(self, name, routing, state.definitions)
         self.changing = Changing(self, node, routing, state, self.log, self.policies, context)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...routing.phrases import queue_phrase
+from ...routing.queue_types import GROUP
 from ...routing.rows import QueueRow
 from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessDown
@@ -32,6 +33,7 @@ from ..disk.contract import FoundJournal, to_journal, to_message_store
 from ..disk.disk_retry import FIRST_WAIT, Backoff
 from ..metadata.contract import to_metadata
 from ..queue.contract import QueueRecovery, VhostStorage, to_queue
+from ..queue.group.process import GroupQueue
 from ..queue.process import Queue
 from .context import NodeContext
 from .contract import ToQueueSupervisor
@@ -42,6 +44,10 @@ if TYPE_CHECKING:
     from ..queue.contract import NeededBodies, Terms, ToQueue
 
 log = logging.getLogger("warren.queue")
+
+
+def _process_class(row: QueueRow) -> type[Queue]:
+    return GroupQueue if row.type == GROUP.name else Queue
 
 
 @dataclass(slots=True)
@@ -125,7 +131,7 @@ class QueueSupervisor(Process):
             if recovery.numberings is not None and may_any and may_be_dormant(row, self.context.definitions):
                 supervised.numberings = recovery.numberings
                 start = to_queue.start(self.context, row, self.storage, recovery)
-                address = self.create_dormant(Queue, start, row.queue_id)
+                address = self.create_dormant(_process_class(row), start, row.queue_id)
                 supervised.row = row.at(address)
                 dormant[queue_number(row.queue_id)] = address
                 needed[row.queue_id] = {}
@@ -319,7 +325,7 @@ class QueueSupervisor(Process):
         return not self.is_ending and self.queues.get(supervised.row.queue_id) is supervised
 
     def _create(self, supervised: _Supervised) -> Address[ToQueue]:
-        address: Address[ToQueue] = self.createActor(Queue)
+        address: Address[ToQueue] = self.createActor(_process_class(supervised.row))
         supervised.row = supervised.row.at(address)
         supervised.is_starting, supervised.ended = True, None
         self.monitor(address, supervised.row.queue_id)

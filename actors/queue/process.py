@@ -3,7 +3,7 @@
 There is one for each queue and node. It has what a process must have, whatever part its node plays for the queue:
 address, mailbox and timers, the monitors and the credit of channels, and the conversation with journal, message stores
 and other threads (`Durability`). What the messages mean is the matter of its `Role` (`role.py`). There are two
-roles, the `Master` and the `Stream`.
+roles, the `Master` and the `Stream`; a group is a process of its own, which derives from this one (`group/`).
 
 A role is pure. Handlers pass it what came in, and it writes what is to be done into `Effects`. `after_batch` ends the
 turn: the role does what the turn has made due, and then the replica does what the effects say, and sends confirms.
@@ -187,7 +187,7 @@ class Queue(Process):
             self.random_bytes,
             self.durability.transit if self.durability is not None else None,
         )
-        self.role = (Stream if self.row.type == STREAM.name else Master)(self.state, self.settings)
+        self.role = self.new_role()
         self._apply()
         self.is_open = True
         if self.row.vhost not in self.context.routing.recovering:
@@ -195,6 +195,10 @@ class Queue(Process):
         self.decorators = self.context.extensions.queue_decorators
         for decorator in self.decorators:
             notify(decorator.started, self.row)
+
+    def new_role(self) -> Role:
+        """The role with which the queue opens."""
+        return (Stream if self.row.type == STREAM.name else Master)(self.state, self.settings)
 
     def on_recovered(self, sender: Sender) -> None:
         if self.is_open:
@@ -539,7 +543,7 @@ class Queue(Process):
         self._do_effects()
         return True
 
-    def on_down(self, name: str, reason: ExitReason) -> Slices[None]:
+    def on_down(self, name: str, reason: ExitReason) -> Slices[None] | None:
         """A channel has ended without `channel_closing`; `name` is its id."""
         return self.forget_channel(name)
 
@@ -669,7 +673,7 @@ class Queue(Process):
 
     # -- the queue as a whole -----------------------------------------------------------------------
 
-    def on_counts(self, sender: Sender) -> tuple[int, int]:
+    def on_counts(self, sender: Sender) -> tuple[int, int] | Coroutine[object, None, tuple[int, int]]:
         self._take_delayed()
         self.role.use()
         return self.role.counts()
@@ -685,7 +689,7 @@ class Queue(Process):
             await self.durability.synced()
         return count
 
-    def on_info(self, sender: Sender) -> InfoItems:
+    def on_info(self, sender: Sender) -> InfoItems | Coroutine[object, None, InfoItems]:
         disk = NO_DISK if self.durability is None else self.durability.items()
         return {**self.role.info(), **disk}
 

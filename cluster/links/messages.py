@@ -7,6 +7,7 @@ from ...actors.connection.contract import to_connection
 from ...actors.metadata.contract import to_metadata
 from ...actors.node.contract import to_node
 from ...actors.queue.contract import to_queue
+from ...actors.queue.group.contract import to_group
 from ...actors.resources.contract import to_alarm_listener, to_alarms
 from ...routing.arguments import QUEUE_MODES
 from ..membership.contract import to_members
@@ -63,6 +64,7 @@ TO_QUEUES = (
     Crossing(314, to_queue.storage_info, answer=INFO),
     Crossing(315, to_queue.consumers_info, answer=Each(INFO)),
     Crossing(316, to_queue.set_queue_mode, OneOf(*QUEUE_MODES)),
+    Crossing(317, to_group.check_reader, TEXT, answer=BOOLEAN),
 )
 
 TO_CHANNELS = (

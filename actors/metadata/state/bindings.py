@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ....routing.changes import Change
 from ....routing.exchange_types import check_binding
+from ....routing.group_arguments import check_not_group
 from ....routing.phrases import check_not_default_exchange, no_exchange, no_queue
 from ....routing.rows import Binding
 from ....routing.shards import check_not_shard
@@ -32,6 +33,7 @@ def new_binding(rows: VhostRows, command: Bind) -> bool | None:
         check_binding(source.type, binding.arguments)
         check_owner(queue, command.connection_id)
         check_not_shard(queue)
+        check_not_group(queue)
         durable = source.durable and queue.durable
     return durable if rows.binding(binding) is None else None
 

@@ -6,11 +6,14 @@ from dataclasses import replace
 
 from ....amqp.constants import PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
+from ....definitions import patterns
 from ....definitions.definitions import Definitions
 from ....routing.arguments import check_queue_declaration, check_server_named
 from ....routing.changes import Change, QueuePut
 from ....routing.equivalence import check_queue_equivalence
-from ....routing.phrases import check_not_reserved, queue_locked, queue_phrase, queue_unavailable
+from ....routing.group_arguments import PATTERN
+from ....routing.phrases import check_not_reserved, queue_locked, queue_phrase, queue_unavailable, value_text
+from ....routing.queue_types import GROUP
 from ....routing.rows import QueueRow
 from ....routing.shards import check_not_shard, shard_name
 from ....routing.vhost_rows import VhostRows
@@ -50,9 +53,21 @@ def new_queues(
             f"cannot declare queue '{name}': queue limit in vhost '{vhost}' ({max_queues}) is reached",
         )
     check_queue_declaration(wanted)
+    _check_group_pattern(wanted)
     for shard in command.shards:
         _check_shard_name(rows, wanted, shard.name)
     return tuple(declared(definitions, row) for row in (*command.shards, wanted))
+
+
+def _check_group_pattern(wanted: QueueRow) -> None:
+    """Raise AmqpError 406 if the members of a group are to match what is no regular expression (QP-75)."""
+    found = wanted.arguments.get(PATTERN) if wanted.type == GROUP.name else None
+    fault = "" if found is None else patterns.fault(value_text(found[1]))
+    if fault:
+        phrase = queue_phrase(wanted.vhost, wanted.name)
+        raise AmqpError(
+            PRECONDITION_FAILED, f"invalid arg '{PATTERN}' for {phrase}: it is not a regular expression: {fault}"
+        )
 
 
 def _check_shard_name(rows: VhostRows, wanted: QueueRow, name: str) -> None:

@@ -27,6 +27,7 @@ from ....amqp.constants import ACCESS_REFUSED, NOT_IMPLEMENTED, RESOURCE_LOCKED
 from ....amqp.dead_letter_headers import DELIVERY_LIMIT
 from ....amqp.errors import AmqpError
 from ....routing.arguments import QueueSettings
+from ....routing.group_arguments import GROUP_ARGUMENT
 from ....routing.phrases import queue_phrase
 from ....routing.range_read_arguments import range_read_arguments
 from ....seams import seam
@@ -316,7 +317,7 @@ class Master(Role):
         wanted_range = range_read_arguments(consumer.arguments) if consumer.arguments else None
         consumers = self.consumers
         is_quorum = self.settings.is_quorum
-        if is_quorum and consumer.channel.is_limited:
+        if is_quorum and consumer.channel.is_limited and not _is_group(consumer):
             raise AmqpError(NOT_IMPLEMENTED, f"{self._phrase} does not support global qos")
         if wanted_range is not None:
             return (yield from self.range_readers.begin(consumer, wanted_range))
@@ -551,3 +552,8 @@ class Master(Role):
     def consumers_info(self) -> list[InfoItems]:
         row = self.state.row
         return self.consumers.info(row.name, row.vhost) + self.range_readers.info()
+
+
+def _is_group(consumer: Consumer) -> bool:
+    """Whether the consumer is a group, which grants its members each delivery (QP-79)."""
+    return bool(consumer.arguments) and consumer.arguments.get(GROUP_ARGUMENT) is not None

@@ -87,6 +87,7 @@ MESSAGE = {
     "sent": ((TEXT, NUMBER), None),
     "channel_closing": ((TEXT,), FLAG),
     "counts": ((), st.tuples(NUMBER, NUMBER)),
+    "check_reader": ((TEXT,), FLAG),
     "purge": ((), NUMBER),
     "delete": ((FLAG, FLAG), NUMBER),
     "info": ((), INFO),

@@ -1,0 +1,110 @@
+"""`Member`: a queue whose messages a group delivers, and `Holdings`: which message of which member has which ack tag.
+
+A group is to its members what a channel with a channel-wide prefetch is to its queues: a member that has messages asks
+for a grant (`limiter_request`), which is its offer, and delivers or returns what the group grants. For each message
+that it grants the group has a place at a consumer already, so a message never waits in the group.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ....routing.rows import QueueRow
+    from ....runtime.contract import Address
+    from ..consumers import Consumer
+    from ..contract import ToQueue
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One member, as long as its process lives at one address."""
+
+    row: QueueRow
+    weight: int = 1
+    #: The group is one of its consumers.
+    is_joined: bool = False
+    #: Questions that it has not answered yet. When it has, its offer is here if it has any.
+    questions: int = 0
+    #: Its process has ended: nothing is to be sent there.
+    is_gone: bool = False
+    #: How many messages it offers. It makes no other offer before this one is granted.
+    offered: int = 0
+    #: Seconds of a monotonic clock: since when its offer stands.
+    offered_since: float = 0.0
+    #: Messages that were granted and neither delivered nor returned.
+    granted: int = 0
+    #: The consumers that have a place for each of these, in order.
+    places: deque[tuple[Consumer, int]] = field(default_factory=deque)
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def address(self) -> Address[ToQueue]:
+        return self.row.address
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it may have messages of which the group does not know yet."""
+        return self.is_joined and (self.granted > 0 or self.questions > 0)
+
+    def take_places(self, count: int) -> list[tuple[Consumer, int]]:
+        """Take the consumers of the next `count` messages that were granted."""
+        places, found = self.places, []
+        while count > 0 and places:
+            consumer, room = places.popleft()
+            if room > count:
+                places.appendleft((consumer, room - count))
+                room = count
+            found.append((consumer, room))
+            count -= room
+        return found
+
+    def give_up_places(self, count: int) -> list[tuple[Consumer, int]]:
+        """Take the consumers of the last `count` messages that were granted, which do not come."""
+        places, found = self.places, []
+        while count > 0 and places:
+            consumer, room = places.pop()
+            if room > count:
+                places.append((consumer, room - count))
+                room = count
+            found.append((consumer, room))
+            count -= room
+        return found
+
+
+class Holdings:
+    """The messages of members that consumers of the group have, by the ack tags that the group gives."""
+
+    __slots__ = ("_held", "_next")
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[Member, int]] = {}
+        self._next = 0
+
+    def add(self, member: Member, tags: Sequence[int]) -> range:
+        """Give ack tags to messages of a member that have these tags there."""
+        first, self._next = self._next, self._next + len(tags)
+        own = range(first, self._next)
+        self._held.update(zip(own, zip(repeat(member), tags)))
+        return own
+
+    def take(self, tags: Sequence[int]) -> dict[Member, list[int]]:
+        """Forget messages, and return their tags by member. Those of a member that has ended are left out."""
+        found: dict[Member, list[int]] = {}
+        for held in map(self._held.pop, tags, repeat(None)):
+            if held is None or held[0].is_gone:
+                continue
+            member, tag = held
+            of_member = found.get(member)
+            if of_member is None:
+                found[member] = [tag]
+            else:
+                of_member.append(tag)
+        return found
