@@ -8,7 +8,7 @@ this node is the matter of `Elsewhere`.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -70,6 +70,10 @@ class Changing:
         self._state = state
         self._log = log
         self._policies = policies
+        #: Is told of each queue at home here whose process runs, with the address in the row.
+        self.on_own: Callable[[QueueRow], None] = lambda row: None
+        #: Is told of each virtual host that another node has created when it runs here.
+        self.on_vhost: Callable[[str], None] = lambda vhost: None
         #: The queue supervisor of each virtual host that runs. A virtual host that is down has none.
         self.supervisors: dict[str, Address[ToQueueSupervisor]] = {}
         self._node_name = context.node_name
@@ -108,6 +112,8 @@ class Changing:
         if applied is not None:
             for effect in applied.effects:
                 await self._perform(effect)
+                if isinstance(effect, StartQueue) and effect.row.group is not None:
+                    await self.elsewhere.replicas_started(effect.row)
         error = outcome.error
         if error is not None:
             # The error refers to this frame by its traceback, so the frame must not refer to the error: the process
@@ -216,6 +222,7 @@ class Changing:
         """Show a queue that is at home here, with the address of its process."""
         self._routing.put_queue(row)
         self.elsewhere.own_started(row)
+        self.on_own(row)
 
     async def _end_queue(self, vhost: str, queue_id: str) -> None:
         """Have the queue's supervisor end it, not restart it (AB-63), and remove its files, which must come last
@@ -254,6 +261,7 @@ class Changing:
             self._routing.set_down(name)
             raise
         self._policies.recovered(name)
+        self.on_vhost(name)
 
     async def _stop_vhost(self, name: str) -> None:
         self.supervisors.pop(name, None)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..node.contract import ToNode
     from ..queue.contract import ToQueue
     from .info_items import InfoItems
-    from .state.commands import DefinitionCommand, NodeCommand
+    from .state.commands import DefinitionCommand, GroupCommand, NodeCommand
 
 
 class ToMetadata(Contract):
@@ -41,10 +41,11 @@ class ToMetadata(Contract):
         """From the node: answered True when nothing of the virtual host is left, False if there is none (AB-170)."""
 
     @message
-    def change_definitions(self, command: DefinitionCommand | NodeCommand) -> int:
-        """From operations, and from whoever decides about members of the cluster: apply this command.
+    def change_definitions(self, command: DefinitionCommand | NodeCommand | GroupCommand) -> int:
+        """From operations, from whoever decides about members of the cluster, and from replicas: apply this command.
 
-        Answered with how many records changed. Raises DefinitionError.
+        Answered with how many rows and records changed, when this node has applied it: a command on groups that changes
+        nothing was refused. Raises DefinitionError, and AmqpError 541 if nobody knows what became of the command.
         """
 
     @message
@@ -177,6 +178,16 @@ class ToMetadata(Contract):
         """From channels that found the queue dead at `address`: answered with its row once it runs at another address.
 
         Raises AmqpError 404 once the queue is gone or cannot be used.
+        """
+
+    @message
+    def replica_ended(self, vhost: str, name: str, queue_id: str, generation: int) -> None:
+        """From queue supervisors: the process of the member with this generation has ended by itself."""
+
+    @message
+    def await_replica(self, queue_id: str) -> bool:
+        """From the Metadata of another node, which has declared a mirrored queue: answered True when this node has
+        started its replica of it, or could not.
         """
 
     @message

@@ -26,7 +26,7 @@ from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.process import Process
 from ..node.peers import Peers
 from ..resources.contract import to_alarms
-from .contract import to_metadata
+from .contract import ToMetadata, to_metadata
 from .state.effects import Effect, EndQueue, StartQueue, StartVhost
 from .state.state import State
 
@@ -163,6 +163,14 @@ class Elsewhere:
         except (ProcessDown, ProcessTimeout):
             raise queue_unavailable(row.vhost, row.name, "down", row.node) from None
 
+    async def replicas_started(self, row: QueueRow) -> None:
+        """Return when the nodes of a new mirrored queue have started their replicas, as far as they can be reached."""
+        question = to_metadata.await_replica(row.queue_id)
+        nodes = [node for node in row.replicas if node != self._here]
+        me: Address[ToMetadata] = self._process.myAddress
+        asked = [(me, question), *((self._peers.metadata(node), question) for node in nodes)]
+        await self._process.ask_each(asked, self._timeout)
+
     # -- the routing table ---
 
     def show(self, changes: Sequence[Change]) -> None:
@@ -170,6 +178,8 @@ class Elsewhere:
         for change in changes:
             if isinstance(change, QueuePut):
                 if change.row.node != self._here and self._routing.has_vhost(change.row.vhost):
+                    # What is meant for a master that was here must not reach the mirror that it may be now.
+                    self._own.pop(change.row.queue_id, None)
                     self.show_queue(change.row)
                 elif change.row.queue_id in self._own:
                     self._keep(change.row)

@@ -20,6 +20,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+from weakref import proxy
 
 from ...amqp.constants import CONNECTION_FORCED
 from ...amqp.errors import AmqpError
@@ -44,7 +45,7 @@ from ...store.data_dir.data_dir import DataDir
 from ..connection.contract import to_connection
 from ..events.events import watching_exchanges
 from ..node.context import NodeContext
-from ..node.peers import CHANNELS, METADATA_NAME, QUEUES, short_name
+from ..node.peers import CHANNELS, METADATA_NAME, QUEUES, REPLICAS, short_name
 from .changing import Changing
 from .contract import ToMetadata
 from .exchanges import Exchanges
@@ -57,6 +58,7 @@ from .log import Log, Outcome
 from .owner_waiters import OwnerWaiters
 from .queues import Queues
 from .recovery import Recovery
+from .replicas import Replicas
 from .state.commands import (
     Bind,
     Command,
@@ -65,6 +67,7 @@ from .state.commands import (
     DefinitionCommand,
     DeleteExchange,
     EndConnection,
+    GroupCommand,
     NodeCommand,
     Unbind,
 )
@@ -98,6 +101,7 @@ class Metadata(Process):
     exchanges: Exchanges
     homes: Homes
     owner_waiters: OwnerWaiters
+    replicas: Replicas
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,6 +123,11 @@ class Metadata(Process):
         self.exchanges = Exchanges(self, self.log, self.changing, self._answer_with)
         self.queues = Queues(self, routing, state, self.changing, self.policies, self.homes, name, data_dir is not None)
         self.owner_waiters = OwnerWaiters(self, routing)
+        self.replicas = Replicas(self, name, routing, state, self.changing, self.queues.restart_waiters)
+        # The parts of a process must not refer to each other in a circle.
+        replicas = proxy(self.replicas)
+        self.changing.on_own = lambda row: replicas.own_runs(row)
+        self.changing.on_vhost = lambda vhost: replicas.vhost_started(vhost)
         self.vhosts = VirtualHosts(
             routing, self.changing, self.queues, self.turns, watching_exchanges(context.settings)
         )
@@ -126,6 +135,7 @@ class Metadata(Process):
         context.peers.own = short_name(system_of(self.myAddress))
         self.register(METADATA_NAME)
         self.register_family(QUEUES, self.changing.elsewhere.find)
+        self.register_family(REPLICAS, self.replicas.find)
         self.register_family(CHANNELS, routing.reply_channel)
         await self.recovery.recover(None if data_dir is None else DataDir(data_dir), self.log)
 
@@ -158,6 +168,7 @@ class Metadata(Process):
         self.routing.publish(rows)
         self.changing.elsewhere.show(rows)
         self.policies.exchanges_added(change for change in rows if isinstance(change, ExchangePut))
+        self.replicas.published(rows)
         self.queues.published(rows)
         if len(rows) < len(applied.changes):
             self._definitions_changed(applied)
@@ -200,12 +211,13 @@ class Metadata(Process):
     async def on_vhost_down(self, sender: Sender, name: str) -> None:
         self.events.emit_vhost_down(self, name)
         await self.vhosts.went_down(name)
+        await self.replicas.vhost_down(name)
 
     async def on_trace(self, sender: Sender, vhost: str, on: bool) -> None:
         self.state.rows(vhost)
         self.routing.set_traced(vhost, on)
 
-    def on_change_definitions(self, sender: Sender, command: DefinitionCommand | NodeCommand) -> None:
+    def on_change_definitions(self, sender: Sender, command: DefinitionCommand | NodeCommand | GroupCommand) -> None:
         self.log.propose(command, partial(self._answer_with_count, sender))
 
     def _answer_with_count(self, sender: Sender, outcome: Outcome) -> None:
@@ -345,6 +357,12 @@ class Metadata(Process):
 
     def on_await_queue(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
         self.changing.elsewhere.await_queue(sender, vhost, name, queue_id)
+
+    async def on_replica_ended(self, sender: Sender, vhost: str, name: str, queue_id: str, generation: int) -> None:
+        await self.replicas.ended(vhost, name, queue_id, generation)
+
+    def on_await_replica(self, sender: Sender, queue_id: str) -> None:
+        self.replicas.await_started(sender, queue_id)
 
     async def on_queue_crashed(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
         await self.queues.crashed(vhost, name, queue_id)

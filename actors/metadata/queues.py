@@ -240,7 +240,8 @@ class Queues:
         rows = self._state.vhosts.get(vhost)
         if rows is not None:
             state: QueueState = "stopped"
-            own = [row for row in rows.queues.values() if row.node == self._here]
+            # Of a mirrored queue another member may go on.
+            own = [row for row in rows.queues.values() if row.node == self._here and len(row.replicas) == 1]
             states = tuple((row.name, row.queue_id, state) for row in own)
             await self._changing.note(SetQueueStates(vhost, states))
 

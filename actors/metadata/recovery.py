@@ -178,6 +178,7 @@ class Recovery:
         supervisor = self._changing.supervisors.get(vhost)
         if supervisor is not None:
             self._process.send(supervisor, to_queue_supervisor.recovered())
+            self._changing.on_vhost(vhost)
 
     async def revive(self, name: str) -> None:
         """Try once more to start a virtual host that could not be started."""

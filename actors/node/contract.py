@@ -299,6 +299,27 @@ class ToQueueSupervisor(Contract):
         """From Metadata: start a new queue. Answered with the row, which has the queue's address now."""
 
     @message
+    def start_replica(self, row: QueueRow, from_disk: bool) -> QueueRow:
+        """From Metadata: start the process of this node's member of a mirrored queue, with what the disk has of the
+        queue, or with nothing. Answered with the row, which has the address of the process.
+
+        Raises ProcessDown if it cannot be started.
+        """
+
+    @message
+    def mirror_queue(self, row: QueueRow) -> None:
+        """From Metadata: the queue that runs at home here is mirrored from now on, or no longer. If its process
+        crashes, that is handled as this row asks for.
+        """
+
+    @message
+    def end_replica(self, queue_id: str, keeps_files: bool) -> bool:
+        """From Metadata: end the process of a replica that has left the group of its queue.
+
+        Answered True when it has ended.
+        """
+
+    @message
     def forget_queue(self, queue_id: str) -> bool:
         """From Metadata: end this queue if it runs, do not restart it, and remove its files. Answered True."""
 

@@ -1,8 +1,8 @@
 """`Peers`: the other nodes of the cluster, and the addresses of the processes on them that have names.
 
 A process that others reach from another node has a name there: `q/<queue id>/<generation>` is that of a queue's
-process, `c/<channel id>` that of a channel that receives direct replies, Metadata is `meta`, the node's supervisor
-`node`, and `Alarms` is `alarms`. Its address is
+process, `gm/<queue id>/<generation>` that of one replica of a mirrored queue, `c/<channel id>` that of a channel that
+receives direct replies, Metadata is `meta`, the node's supervisor `node`, and `Alarms` is `alarms`. Its address is
 
     <node>-<incarnation>/<name>
 
@@ -20,7 +20,7 @@ from ...runtime.address import LoopAddress
 from ...runtime.contract import Address
 
 if TYPE_CHECKING:
-    from ...routing.rows import QueueRow
+    from ...routing.rows import Member, QueueRow
     from ..channel.contract import ToChannel
     from ..metadata.contract import ToMetadata
     from ..queue.contract import ToQueue
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 #: The names under which Metadata, the node's supervisor and its alarms are reached from other nodes.
 METADATA_NAME, NODE_NAME, ALARMS_NAME = "meta", "node", "alarms"
 
-#: The families of names of queues and of channels that receive direct replies.
-QUEUES, CHANNELS = "q", "c"
+#: The families of names of queues, of their replicas, and of channels that receive direct replies.
+QUEUES, REPLICAS, CHANNELS = "q", "gm", "c"
 
 
 def short_name(system: str) -> str:
@@ -69,6 +69,11 @@ class Peers:
     def queue(self, row: QueueRow) -> Address[ToQueue]:
         """The address of a queue on another node."""
         return self._named(row.node, f"{QUEUES}/{row.queue_id}/{row.generation}")
+
+    def replica(self, queue_id: str, member: Member) -> Address[ToQueue]:
+        """The address of the process of this member of a mirrored queue."""
+        found: Any = LoopAddress(f"{member.node}-{member.incarnation}/{REPLICAS}/{queue_id}/{member.generation}")
+        return found
 
     def metadata(self, node: str) -> Address[ToMetadata]:
         """The address of the Metadata of another node."""

@@ -48,7 +48,12 @@ def queue_recoveries(
 
 
 def may_be_dormant(row: QueueRow, definitions: Definitions) -> bool:
-    """Whether the queue may stay without a process while nobody needs it. A queue that expires needs its timer."""
+    """Whether the queue may stay without a process while nobody needs it.
+
+    A queue that expires needs its timer, and a mirrored one has other replicas that need it.
+    """
+    if row.group is not None:
+        return False
     if not row.arguments and definitions.policies_of(row.vhost) is None:
         return True
     return policed_settings(row, definitions).expires is None

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -231,12 +232,13 @@ class QueueSupervisor(Process):
             self.send(self.context.metadata, to_metadata.queue_recovered(row.vhost, row.name, row.queue_id, address))
             self._started(supervised)
 
-    async def _start_from_disk(self, supervised: _Supervised) -> None:
+    async def _start_from_disk(self, supervised: _Supervised, has_files: bool = True) -> None:
         """Have the queue's new process start from what is on the disk. Raises ProcessDown if it cannot."""
         row = supervised.row
         if self.storage is not None:
             await self._forget_transients(queue_number(row.queue_id))
-        recovery = None if self.storage is None or not row.durable else QueueRecovery(None, True)
+        is_empty = self.storage is None or not row.durable or not has_files
+        recovery = None if is_empty else QueueRecovery(None, True)
         needed = await self.ask(row.address, to_queue.start(self.context, row, self.storage, recovery))
         if needed is not True:
             await self.ask(row.address, to_queue.open(needed))
@@ -250,6 +252,56 @@ class QueueSupervisor(Process):
         self._started(supervised)
         return supervised.row
 
+    async def on_start_replica(self, sender: Sender, row: QueueRow, from_disk: bool) -> QueueRow:
+        supervised = _Supervised(row)
+        found = self.queues.get(row.queue_id)
+        if found is not None:
+            await self._end_process(found)
+        if self.storage is not None and row.durable and not from_disk:
+            await self._remove_files(row)
+        self.queues[row.queue_id] = supervised
+        self._create(supervised)
+        try:
+            await self._start_from_disk(supervised, has_files=from_disk)
+        except ProcessDown:
+            if self.queues.get(row.queue_id) is supervised:
+                del self.queues[row.queue_id]
+            raise
+        self._started(supervised)
+        return supervised.row
+
+    def on_mirror_queue(self, sender: Sender, row: QueueRow) -> None:
+        supervised = self.queues.get(row.queue_id)
+        if supervised is not None:
+            supervised.row = replace(supervised.row, group=row.group)
+
+    async def on_end_replica(self, sender: Sender, queue_id: str, keeps_files: bool) -> bool:
+        supervised = self.queues.pop(queue_id, None)
+        if supervised is not None:
+            await self._end_process(supervised)
+            if not keeps_files and self.storage is not None and supervised.row.durable:
+                await self._remove_files(supervised.row)
+        return True
+
+    async def _end_process(self, supervised: _Supervised) -> None:
+        """Return when the process of this replica has ended. Whoever asks it something then learns that."""
+        self.demonitor(supervised.row.queue_id)
+        if supervised.row.address is not None:
+            self.request_exit(supervised.row.address)
+            with suppress(ProcessDown):
+                await self.ask(supervised.row.address, to_queue.counts())
+
+    async def _remove_files(self, row: QueueRow) -> None:
+        assert self.storage is not None
+        number = queue_number(row.queue_id)
+        # Bodies in the message store that only this queue refers to stay until the next start counts the references.
+        self.send(self.storage.journal, to_journal.forget(number))
+        try:
+            await self.run_blocking(remove_queue, self.storage.disk, number)
+        except OSError as error:
+            phrase = queue_phrase(row.vhost, row.name)
+            log.warning("files of %s stay until the next start: %s", phrase, error)
+
     async def on_forget_queue(self, sender: Sender, queue_id: str) -> bool:
         supervised = self.queues.pop(queue_id, None)
         if supervised is None:
@@ -258,15 +310,8 @@ class QueueSupervisor(Process):
             self.request_exit(supervised.row.address)
         # Afterwards, because the request wakes a dormant queue, which is monitored from then on.
         self.demonitor(queue_id)
-        if self.storage is None or not supervised.row.durable:
-            return True
-        number = queue_number(queue_id)
-        # Bodies in the message store that only this queue refers to stay until the next start counts the references.
-        self.send(self.storage.journal, to_journal.forget(number))
-        try:
-            await self.run_blocking(remove_queue, self.storage.disk, number)
-        except OSError as error:
-            log.warning("files of %s stay until the next start: %s", supervised.phrase, error)
+        if self.storage is not None and supervised.row.durable:
+            await self._remove_files(supervised.row)
         return True
 
     def on_down(self, name: str, reason: ExitReason) -> Coroutine[object, None, None] | None:
@@ -274,6 +319,14 @@ class QueueSupervisor(Process):
         row = supervised.row
         if supervised.is_starting:
             supervised.ended = reason
+            return None
+        group = row.group
+        mine = None if group is None else group.member_on(self.context.node_name)
+        if mine is not None:
+            # A replica that starts again is another member of its group, so Metadata decides about it.
+            del self.queues[name]
+            ended = to_metadata.replica_ended(row.vhost, row.name, row.queue_id, mine.generation)
+            self.send(self.context.metadata, ended)
             return None
         if not reason.is_fault:
             del self.queues[name]

@@ -129,6 +129,12 @@ class ToQueue(ToMemoryUser, ToLinkSender):
         """
 
     @message
+    def group_changed(self, row: QueueRow) -> None:
+        """From Metadata of the same node, in the turn in which the row changes: this is the queue's row now, which says
+        who has its messages. It has no address.
+        """
+
+    @message
     def set_queue_mode(self, mode: QueueMode) -> None:
         """From any node: use this mode until the process ends or its settings change."""
 

@@ -92,6 +92,7 @@ class Queue(Process):
         "is_held",
         "is_open",
         "is_released",
+        "member",
         "queue_id",
         "role",
         "row",
@@ -143,6 +144,8 @@ class Queue(Process):
         self.context = context
         self.work = TurnWork(context.settings.turn_messages)
         self.row = row
+        #: Which member of the group of a mirrored queue this replica is.
+        self.member = None if row.group is None else row.group.member_on(context.node_name)
         self.queue_id = row.queue_id
         self.settings: QueueSettings = policed_settings(row, context.definitions)
         self.credit = CreditFlow(
@@ -246,6 +249,15 @@ class Queue(Process):
                 self.role.release()
             self.head_read.prepare()
         return True
+
+    def on_group_changed(self, sender: Sender, row: QueueRow) -> None:
+        member = None if row.group is None else row.group.member_on(self.context.node_name)
+        has_left = self.member is not None and member != self.member
+        if has_left and (row.group is not None or row.node != self.context.node_name):
+            # A fault, as when its node stops: at an orderly end channels would confirm what nobody has taken.
+            self.stop(ExitReason(ExitKind.EXIT, "its replica has left the group of the queue"))
+            return
+        self.row, self.member = row, member
 
     def on_set_queue_mode(self, sender: Sender, mode: QueueMode) -> None:
         self.on_apply_settings(sender, replace(policed_settings(self.row, self.context.definitions), queue_mode=mode))

@@ -87,6 +87,7 @@ TO_NODES = (
     Crossing(503, to_connection.force_close, INTEGER, TEXT),
     Crossing(504, to_alarms.register, ADDRESS, BOOLEAN),
     Crossing(506, to_metadata.await_vhost, TEXT, answer=BOOLEAN),
+    Crossing(507, to_metadata.await_replica, TEXT, answer=BOOLEAN),
     Crossing(505, to_alarm_listener.alarms, Each(TEXT, tuple)),
 )
 

@@ -56,6 +56,8 @@ WITHIN_A_NODE = {
     *(("ToConnection", name) for name in ("start", "close_if_on")),
     # From Metadata at the home of the queue, and for hits of the index of that node.
     ("ToQueue", "apply_settings"),
+    # From Metadata of the node of each replica.
+    ("ToQueue", "group_changed"),
     ("ToQueue", "look_up"),
 }
 

@@ -114,6 +114,7 @@ MESSAGE = {
     "consensus": ((TEXT, st.binary(max_size=9)), None),
     "await_queue": ((TEXT, TEXT, TEXT), FLAG),
     "await_vhost": ((TEXT,), FLAG),
+    "await_replica": ((TEXT,), FLAG),
     "connections": ((), st.lists(ADDRESS, max_size=3)),
     "channels_info": ((), st.lists(INFO, max_size=2)),
     "register": ((ADDRESS, FLAG), None),

@@ -1,0 +1,99 @@
+"""The processes of replicas on a disk: what one finds that starts, and what is left of one that has left its group."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from warren.routing.rows import Member, MirrorGroup, QueueRow
+from warren.runtime.errors import ProcessDown
+
+from ..disk_stage import Publisher
+from ..stage import Queue_
+from .durable import got, mixed
+
+
+def replica_row(stage, generation: int = 1, master: str | None = None) -> QueueRow:
+    """The row of a queue whose replica on this node is the master, or that of another node is."""
+    here = stage.context.node_name
+    nodes = [here] if master is None else [master, here]
+    ring = tuple(Member(node, "1", generation + at) for at, node in enumerate(nodes))
+    group = MirrorGroup(ring, epoch=generation, reign=generation, wanted=tuple(nodes), members=generation + 1)
+    return QueueRow("/", "q", None, "ab" * 16, True, node=nodes[0], replicas=tuple(nodes), group=group)
+
+
+def start(stage, row: QueueRow, from_disk: bool) -> Queue_:
+    started = stage.ask(stage.supervisor, "start_replica", row, from_disk).answer()
+    stage.routing.put_queue(started)
+    return Queue_(stage, started)
+
+
+def end(stage, queue: Queue_, keeps_files: bool) -> None:
+    assert stage.ask(stage.supervisor, "end_replica", queue.id, keeps_files).answer() is True
+    assert not stage.is_alive(queue.address)
+    stage.quiet()
+
+
+def test_a_replica_starts_with_what_the_disk_has_or_with_nothing(stage):
+    queue = start(stage, replica_row(stage), from_disk=False)
+    assert queue.actor.member == queue.row.group.master
+    wanted = mixed(stage, queue, Publisher(stage))
+    end(stage, queue, keeps_files=True)
+    again = start(stage, replica_row(stage, 2), from_disk=True)
+    assert stage.ask(again.address, "counts").answer() == (len(wanted), 0)
+    assert got(stage, again, 3) == wanted[:3]
+    stage.ask(again.address, "flush_synced").answer()
+    end(stage, again, keeps_files=True)
+    assert stage.files_of(again)
+    empty = start(stage, replica_row(stage, 3), from_disk=False)
+    assert stage.ask(empty.address, "counts").answer() == (0, 0)
+    publisher = Publisher(stage)
+    bodies = publisher.publish(empty, 5)
+    publisher.await_confirms()
+    end(stage, empty, keeps_files=True)
+    assert got(stage, start(stage, replica_row(stage, 4), from_disk=True), 6) == [*bodies, None], (
+        "what an earlier life had does not come back"
+    )
+
+
+def test_nothing_is_left_of_a_replica_that_is_not_wanted(stage):
+    queue = start(stage, replica_row(stage), from_disk=False)
+    mixed(stage, queue, Publisher(stage))
+    stage.ask(queue.address, "flush_synced").answer()
+    end(stage, queue, keeps_files=False)
+    assert not stage.files_of(queue)
+    assert stage.ask(stage.supervisor, "end_replica", queue.id, False).answer() is True
+
+
+def test_a_replica_that_leaves_its_group_ends_by_a_fault(stage):
+    """At an orderly end its channels would confirm publishes that no other member has (AB-86)."""
+    queue = start(stage, replica_row(stage), from_disk=False)
+    asked = stage.ask(queue.address, "flush_synced")
+    left = replace(queue.row, group=replace(queue.row.group, ring=(Member("other", "1", 9),)), node="other")
+    stage.tell(stage.metadata, queue.address, "group_changed", left)
+    stage.until(lambda: not stage.is_alive(queue.address))
+    outcome = stage.actor(asked._asker).outcome
+    stage.until(lambda: bool(outcome))
+    assert outcome[0] is True or isinstance(outcome[0], ProcessDown) and outcome[0].reason.is_fault
+    stage.settle()
+    assert stage.actor(stage.metadata).take("replica_ended") == [("/", "q", queue.id, 1)]
+
+
+def test_a_replica_that_crashes_is_reported_and_not_restarted(stage):
+    queue = start(stage, replica_row(stage, master="other"), from_disk=False)
+    stage.crash(queue.address)
+    stage.until(lambda: not stage.is_alive(queue.address))
+    stage.settle()
+    metadata = stage.actor(stage.metadata)
+    assert metadata.take("replica_ended") == [("/", "q", queue.id, 2)]
+    assert not metadata.take("queue_restarted")
+
+
+def test_a_plain_queue_is_restarted_unless_it_is_mirrored_since(stage):
+    queue = stage.declare("q")
+    mirrored = replace(replica_row(stage), queue_id=queue.id)
+    stage.tell(stage.metadata, stage.supervisor, "mirror_queue", mirrored)
+    stage.crash(queue.address)
+    stage.until(lambda: not stage.is_alive(queue.address))
+    stage.settle()
+    metadata = stage.actor(stage.metadata)
+    assert metadata.take("replica_ended") == [("/", "q", queue.id, 1)] and not metadata.take("queue_restarted")

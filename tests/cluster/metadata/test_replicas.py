@@ -1,0 +1,371 @@
+"""Which replicas of mirrored queues run on which node: what the rows say, whatever happens to nodes and processes
+(CL-28, CL-44, CL-92). The queues and their supervisors are stubs that note what they are told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from warren.actors.metadata.contract import to_metadata
+from warren.actors.metadata.state.commands import (
+    AdmitToRing,
+    ChangeNodes,
+    EnableFeatures,
+    EvictFromRings,
+    PutRecords,
+    RemoveRecords,
+)
+from warren.definitions.features import FEATURES, MIRRORED_QUEUES
+from warren.definitions.records import Policy
+from warren.runtime.errors import ProcessDown
+from warren.runtime.exit_reason import ExitKind, ExitReason
+from warren.runtime.process import Process
+
+from . import group as stubs
+from .group import Group, Member, V
+
+ALL = '{"ha-mode":"all"}'
+
+
+class Replica(Process):
+    """Notes what it is told of its group."""
+
+    def __init__(self):
+        super().__init__()
+        self.told: list[Any] = []
+
+    def on_begin(self, sender, row):
+        self.told.append(row)
+        return True
+
+    def on_group_changed(self, sender, row):
+        self.told.append(row)
+
+    def on_apply_settings(self, sender, settings):
+        return True
+
+    def on_delete(self, sender, if_unused, if_empty):
+        self.stop()
+        return 0
+
+
+class Supervisor(Process):
+    """Starts and ends stubs of replicas; `fails` has the queues whose replicas cannot be started."""
+
+    def on_begin(self, sender):
+        self.queues: dict[str, Any] = {}
+        self.calls: list[Any] = []
+        self.fails: set[str] = set()
+        return True
+
+    async def _begun(self, row):
+        self.queues[row.queue_id] = self.createActor(Replica)
+        await self.ask(self.queues[row.queue_id], ("begin", row))
+        return row.at(self.queues[row.queue_id])
+
+    async def on_start_queue(self, sender, row):
+        return await self._begun(row)
+
+    async def on_start_replica(self, sender, row, from_disk):
+        self.calls.append(("start", row.name, from_disk))
+        if row.name in self.fails:
+            raise ProcessDown(ExitReason(ExitKind.CRASH, "its disk is full"))
+        return await self._begun(row)
+
+    def on_end_replica(self, sender, queue_id, keeps_files):
+        self.calls.append(("end", queue_id, keeps_files))
+        self.queues.pop(queue_id, None)
+        return True
+
+    def on_mirror_queue(self, sender, row):
+        self.calls.append(("mirror", row.name, row.group is not None))
+
+    def on_forget_queue(self, sender, queue_id):
+        self.calls.append(("forget", queue_id))
+        self.queues.pop(queue_id, None)
+        return True
+
+    def on_recovered(self, sender):
+        """All rows of the virtual host are there."""
+
+
+class Mirrored:
+    """Nodes a, b, c with a policy that mirrors queues."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        runs = tuple(replace(member.run_of(), features=(MIRRORED_QUEUES,)) for member in group.members)
+        for command in (ChangeNodes(up=runs), EnableFeatures((MIRRORED_QUEUES,))):
+            group.members[0].ask(to_metadata.change_definitions(command))
+
+    def policy(self, definition: str) -> None:
+        self.group.wait_for_leader().ask(
+            to_metadata.change_definitions(PutRecords((Policy(V, "ha", "^q", definition),)))
+        )
+
+    def cell(self, member: Member, address: Any) -> Any:
+        return member.machine.base.cells[address.actorAddressString].actor
+
+    def supervisor(self, member: Member) -> Supervisor:
+        return self.cell(member, member.process.changing.supervisors[V])
+
+    def replica(self, member: Member, name: str = "q") -> Replica | None:
+        """The process of the replica on this node; None if it has none."""
+        queue_id = self.row(member, name).queue_id
+        address = self.supervisor(member).queues.get(queue_id)
+        return None if address is None else self.cell(member, address)
+
+    def row(self, member: Member, name: str = "q") -> Any:
+        return member.process.state.queue(V, name)
+
+    def names(self, members: Any) -> list[str]:
+        return [each.node for each in members]
+
+    def ring(self, name: str = "q") -> list[str]:
+        return self.names(self.row(self.group.running()[0], name).group.ring)
+
+    def learners(self, name: str = "q") -> list[str]:
+        return self.names(self.row(self.group.running()[0], name).group.learners)
+
+    def member(self, node: str) -> Member:
+        return next(each for each in self.group.members if each.name == node)
+
+    def are_settled(self) -> bool:
+        """Every node runs the replica that its state has for it, and that one knows the latest row."""
+        for member in self.group.running():
+            row = self.row(member)
+            if row is None:
+                return False
+            mine = row.group.member_on(member.name)
+            if mine is None and member.name in row.group.wanted:
+                return False
+            replica = self.replica(member)
+            if (mine is None) != (replica is None) or replica is not None and replica.told[-1:] != [row]:
+                return False
+        return self.group.are_level()
+
+    def settle(self) -> None:
+        self.group.until(self.are_settled)
+        self.check_addresses()
+
+    def check_addresses(self) -> None:
+        """All nodes show the queue with the address of the process of its master."""
+        running = self.group.running()
+        row = self.row(running[0])
+        for each in row.group.everyone:
+            node = self.member(each.node)
+            address = self.supervisor(node).queues[row.queue_id]
+            assert node.process.replicas.find(f"{row.queue_id}/{each.generation}") == address
+            assert node.process.replicas.find(f"{row.queue_id}/{each.generation + 1}") is None
+        master = self.member(row.node)
+        own = self.supervisor(master).queues[row.queue_id]
+        for member in running:
+            shown = member.routing.queue(V, "q")
+            if member is master:
+                assert shown.address == own
+                assert member.process.changing.elsewhere.find(f"{row.queue_id}/{row.generation}") == own
+            else:
+                assert shown.address.actorAddressString.endswith(f"/q/{row.queue_id}/{row.generation}")
+                assert shown.address.actorAddressString.startswith(f"{master.name}-{master.incarnation}/")
+                assert member.process.changing.elsewhere.find(f"{row.queue_id}/{row.generation}") is None
+
+    def admit(self, *members: Member) -> None:
+        for member in members:
+            row = self.row(member)
+            command = AdmitToRing(V, "q", row.queue_id, row.group.epoch, row.group.member_on(member.name))
+            assert member.ask(to_metadata.change_definitions(command)) == 1
+            assert self.row(member).group.epoch == row.group.epoch + 1
+            self.group.wait_until_level()
+
+    def take_down(self, member: Member) -> None:
+        incarnation = member.incarnation
+        member.kill()
+        leader = self.group.wait_for_leader()
+        leader.ask(to_metadata.change_definitions(ChangeNodes(down=((member.name, incarnation),))))
+
+
+@pytest.fixture
+def mirrored(monkeypatch):
+    monkeypatch.setattr(stubs, "StubSupervisor", Supervisor)
+    monkeypatch.setitem(FEATURES, MIRRORED_QUEUES, "")
+    with Group() as group:
+        yield Mirrored(group)
+
+
+@pytest.fixture
+def declared(mirrored):
+    """A queue in whose ring all nodes are, with its master on a."""
+    mirrored.policy(ALL)
+    first = mirrored.group.members[0]
+    first.ask(first.declare("q"))
+    # The declare is answered when all replicas run.
+    assert all(mirrored.replica(member) is not None for member in mirrored.group.members)
+    mirrored.settle()
+    return mirrored
+
+
+def test_a_declare_is_answered_when_all_replicas_run(declared):
+    first, *others = declared.group.members
+    assert declared.row(first).node == first.name and len(declared.ring()) == 3
+    for other in others:
+        assert declared.supervisor(other).calls == [("start", "q", False)]
+    assert declared.supervisor(first).calls == []
+
+
+def test_the_row_of_a_queue_that_is_declared_through_a_mirrors_node(mirrored):
+    mirrored.policy('{"ha-mode":"nodes","ha-params":["warren@b","warren@c"]}')
+    first = mirrored.group.members[0]
+    row, _ = first.ask(first.declare("q"))
+    assert row.node == "warren@b" and mirrored.ring() == ["warren@b", "warren@c"]
+    mirrored.settle()
+
+
+def test_a_policy_that_comes_later_makes_learners_and_one_that_goes_ends_them(mirrored):
+    first, second, third = mirrored.group.members
+    first.ask(first.declare("q"))
+    own = mirrored.replica(first)
+    mirrored.policy(ALL)
+    mirrored.settle()
+    assert mirrored.ring() == [first.name] and sorted(mirrored.learners()) == [second.name, third.name]
+    assert mirrored.replica(first) is own, "the process of the queue goes on as its master"
+    assert mirrored.supervisor(first).calls == [("mirror", "q", True)]
+    mirrored.admit(second, third)
+    mirrored.settle()
+    assert sorted(mirrored.ring()) == [first.name, second.name, third.name]
+    first.ask(to_metadata.change_definitions(RemoveRecords((("policies", (V, "user", "ha")),))))
+    mirrored.group.until(lambda: mirrored.replica(second) is mirrored.replica(third) is None)
+    assert own.told[-1].group is None and mirrored.supervisor(first).calls[-1] == ("mirror", "q", False)
+    assert mirrored.supervisor(second).calls[-1][0] == "forget", "what it had is deleted"
+    assert first.routing.queue(V, "q").group is None
+
+
+def test_the_death_of_the_masters_node_makes_the_next_one_the_master_in_its_process(declared):
+    first, *_ = declared.group.members
+    second = declared.member(declared.ring()[1])
+    replica = declared.replica(second)
+    declared.take_down(first)
+    declared.settle()
+    assert declared.ring()[0] == second.name and declared.replica(second) is replica
+    assert replica.told[-1].generation == 1
+    declared.group.restart(first)
+    declared.settle()
+    assert declared.learners() == [first.name]
+    assert declared.supervisor(first).calls == [("start", "q", False)]
+    declared.admit(first)
+    declared.settle()
+    assert declared.ring()[-1] == first.name and declared.row(first).group.reign == 2
+    declared.group.check_equal()
+
+
+def test_channels_that_wait_for_another_master_get_its_row(declared):
+    first, *others = declared.group.members
+    second = declared.member(declared.ring()[1])
+    waits = [each.begin(to_metadata.await_restart(V, "q", each.routing.queue(V, "q").address)) for each in others]
+    declared.take_down(first)
+    declared.group.until(lambda: all(each.is_here for each in waits))
+    for member, answer in zip(others, waits):
+        row = answer.value()
+        assert row.node == second.name and row.address == member.routing.queue(V, "q").address
+
+
+def test_a_replica_that_crashes_comes_back_as_another_member(declared):
+    first, second, third = declared.group.members
+    row = declared.row(first)
+    before = row.group.member_on(second.name)
+    declared.supervisor(second).queues.clear()
+    second.port.tell(second.metadata, to_metadata.replica_ended(V, "q", row.queue_id, before.generation))
+    declared.group.until(lambda: declared.learners() == [second.name])
+    declared.settle()
+    assert declared.row(first).group.member_on(second.name).generation == 4
+    assert sorted(declared.ring()) == [first.name, third.name]
+    second.port.tell(second.metadata, to_metadata.replica_ended(V, "q", row.queue_id, before.generation))
+    declared.settle()
+    assert declared.learners() == [second.name], "the report about an earlier process changes nothing"
+
+
+def test_a_master_that_crashes_is_followed_by_the_next_of_the_ring(declared):
+    first = declared.group.members[0]
+    row = declared.row(first)
+    declared.supervisor(first).queues.clear()
+    first.port.tell(first.metadata, to_metadata.replica_ended(V, "q", row.queue_id, 1))
+    declared.group.until(lambda: declared.learners() == [first.name])
+    declared.settle()
+    assert declared.ring()[0] != first.name and declared.row(first).generation == 1
+
+
+def test_the_last_replica_starts_again_from_the_disk_until_it_has_crashed_too_often(mirrored):
+    mirrored.policy('{"ha-mode":"exactly","ha-params":1}')
+    first = mirrored.group.members[0]
+    row, _ = first.ask(first.declare("q"))
+    for generation in range(2, 7):
+        address = first.routing.queue(V, "q").address
+        waiting = first.begin(to_metadata.await_restart(V, "q", address))
+        first.port.tell(first.metadata, to_metadata.replica_ended(V, "q", row.queue_id, generation - 1))
+        mirrored.group.until(lambda waiting=waiting: waiting.is_here)
+        assert waiting.value().address != address
+        assert mirrored.row(first).group.ring[0].generation == generation
+        mirrored.settle()
+    assert mirrored.supervisor(first).calls == [("start", "q", True)] * 5
+    first.port.tell(first.metadata, to_metadata.replica_ended(V, "q", row.queue_id, 6))
+    mirrored.group.until(lambda: mirrored.row(first).state == "crashed")
+    assert len(mirrored.supervisor(first).calls) == 5
+
+
+def test_an_evicted_replica_keeps_what_it_has_and_is_a_learner(declared):
+    first, second, third = declared.group.members
+    row = declared.row(first)
+    command = EvictFromRings(((V, "q", row.queue_id, 1),), third.name, "no progress")
+    assert first.ask(to_metadata.change_definitions(command)) == 1
+    assert first.ask(to_metadata.change_definitions(command)) == 0, "the epoch has moved"
+    declared.settle()
+    assert declared.learners() == [third.name] and third.name not in declared.ring()
+    assert ("end", row.queue_id, True) in declared.supervisor(third).calls
+
+
+def test_a_node_that_is_not_wanted_any_more_deletes_what_it_has(declared):
+    first = declared.group.members[0]
+    row = declared.row(first)
+    declared.policy('{"ha-mode":"exactly","ha-params":2}')
+    declared.group.until(lambda: len(declared.ring()) == 2)
+    declared.settle()
+    (gone,) = [each for each in declared.group.members if each.name not in declared.ring()]
+    declared.group.until(lambda: ("end", row.queue_id, False) in declared.supervisor(gone).calls)
+
+
+def test_a_master_moves_to_where_the_policy_wants_it(declared):
+    first, second, third = declared.group.members
+    declared.policy('{"ha-mode":"nodes","ha-params":["warren@c","warren@b"]}')
+    declared.group.until(lambda: sorted(declared.ring()) == ["warren@b", "warren@c"])
+    declared.settle()
+    assert declared.ring()[0] == "warren@c" and declared.replica(first) is None
+
+
+def test_a_deleted_queue_has_no_replicas(declared):
+    first, *others = declared.group.members
+    queue_id = declared.row(first).queue_id
+    first.ask(to_metadata.delete_queue(V, "q", False, False, "c"))
+    declared.group.until(lambda: not any(declared.supervisor(each).queues for each in others))
+    declared.group.until(lambda: all(("forget", queue_id) in declared.supervisor(each).calls for each in others))
+    assert all(each.routing.queue(V, "q") is None for each in declared.group.members)
+
+
+def test_a_replica_that_cannot_start_leaves_and_tries_again(mirrored):
+    first, second, third = mirrored.group.members
+    mirrored.policy(ALL)
+    mirrored.supervisor(second).fails.add("q")
+    first.ask(first.declare("q"))
+    mirrored.group.until(lambda: second.name not in mirrored.ring())
+    assert sorted(mirrored.ring()) == [first.name, third.name], "the queue runs without it"
+    mirrored.supervisor(second).fails.clear()
+    mirrored.group.until(lambda: mirrored.learners() == [second.name])
+    mirrored.settle()
+
+
+def test_a_node_whose_virtual_host_is_down_leaves_the_rings(declared):
+    first, *_ = declared.group.members
+    first.port.tell(first.metadata, to_metadata.vhost_down(V))
+    declared.group.until(lambda: first.name not in declared.ring())
+    assert len(declared.ring()) == 2 and declared.row(first).state == "running"
