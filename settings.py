@@ -150,6 +150,13 @@ class Settings:
     default_vhost: str = setting("/", "name of the virtual host that exists from the start")
     # AB-16
     loopback_users: tuple[str, ...] = setting(("guest",), "users that may log in from this machine only")
+    load_definitions: str | None = setting(
+        None,
+        "file with definitions in RabbitMQ's JSON, or directory of such files, that the node imports at each start,"
+        " before clients can connect; a new node then has no user but those in the files",
+        path=True,
+        optional=True,
+    )
     event_exchange_vhost: str | None = setting(
         None,
         "virtual host of the exchange `amq.rabbitmq.event`, which publishes what happens in the node; None is no such"
@@ -507,6 +514,7 @@ class NodeKeywords(TypedDict, total=False):
     credential_validator_regexp: str
     default_vhost: str
     loopback_users: tuple[str, ...]
+    load_definitions: str | None
     event_exchange_vhost: str | None
     log_exchange_vhost: str | None
     log_exchange_level: str

@@ -264,8 +264,19 @@ def check_if_node_is_mirror_sync_critical(call: Call) -> None:
     _only_one(call)
 
 
+@node_command(SECTION, "Checking health of node {node} ...", timeout=70.0)
+def node_health_check(call: Call) -> None:
+    """Deprecated: check that the node runs and has no alarm. Use check_running and check_local_alarms."""
+    click.echo("This command is DEPRECATED. Use check_running, check_local_alarms and other checks instead.", err=True)
+    facts = running_status(call)
+    if facts["alarms"]:
+        raise CheckFailed("\n".join(alarm_lines(facts)))
+    call.checked("Health check passed")
+
+
 COMMANDS = (
     check_running,
+    node_health_check,
     is_running,
     is_booting,
     check_local_alarms,

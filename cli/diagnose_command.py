@@ -44,3 +44,28 @@ def diagnose(call: Call) -> None:
         evidence = cell(held_back[0]["evidence"])
         text = f"It holds back {one} {', '.join(names[:NAMED])}{others}: {evidence}. {held_back[0]['advice']}"
         click.echo(textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))
+
+
+@node_command("Monitoring, observability and health checks", timeout=120.0)
+@click.option("--connection", metavar="NAME", help="Only the connection with this name or pid.")
+def flow_chain(call: Call, connection: str | None) -> None:
+    """Show for each connection the stages from its client to the disk: what blocks each one, and for how long.
+
+    The stage that holds all others back is marked.
+    """
+    rows = list(call.node.rows("flow_chain", connection=connection))
+    if call.is_machine:
+        columns = ("connection", "stage", "name", "state", "blocked_share", "blocked_by", "bottleneck")
+        call.list(columns, rows)
+        return
+    if not rows:
+        click.echo(f"Node {call.node_name} has no connections.")
+    for row in rows:
+        what = f"connection {row['name']}" if row["stage"] == "connection" else f"  {row['stage']} {row['name']}"
+        by = (
+            f", blocked for {row['blocked_share']:.0%} of 5 s by {', '.join(row['blocked_by'])}"
+            if row["blocked_by"]
+            else ""
+        )
+        mark = "  <- the bottleneck" if row["bottleneck"] else ""
+        click.secho(cell(f"{what}: {row['state']}{by}{mark}"), bold=row["bottleneck"])

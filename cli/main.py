@@ -29,7 +29,7 @@ from . import (
     tuning_commands,
     vhost_commands,
 )
-from .diagnose_command import diagnose
+from .diagnose_command import diagnose, flow_chain
 from .failure import EX_USAGE, CommandFailure
 from .force_boot_command import force_boot
 from .node_command import GENERAL_OPTIONS, NodeCommand
@@ -51,6 +51,9 @@ class Root(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             name = args[0]
+            reason = NOT_OFFERED.get(name.replace("-", "_"))
+            if reason is not None:
+                raise CommandFailure(f"warren has no command '{name}': {reason}", EX_USAGE)
             near = difflib.get_close_matches(name.replace("-", "_"), self.commands, n=1, cutoff=SIMILAR)
             names = textwrap.wrap(", ".join(sorted(self.commands)), WIDTH, break_on_hyphens=False)
             hint = f"Did you mean '{near[0]}'?" if near else "\n".join(["These are the commands:", *names])
@@ -129,6 +132,7 @@ COMMANDS = (
     *maintenance_commands.COMMANDS,
     *listing_commands.COMMANDS,
     diagnose,
+    flow_chain,
     *check_commands.COMMANDS,
     *log_commands.COMMANDS,
     report,
@@ -144,6 +148,22 @@ COMMANDS = (
 for each in (force_boot, perf_test, simulate, start, store, *COMMANDS):
     root.add_command(each)
 
+
+_NO_CODE = (
+    "a broker runs no code for whoever reaches it. 'warren status', 'warren report', the list commands and "
+    "'warren diagnose' show what a node does; 'from warren import Broker' embeds one in a program."
+)
+_NO_SECRETS = (
+    "its settings have no encrypted values. Put secrets into files that only the node's user may read "
+    "(default_pass_file, control_cookie_file, cluster_cookie_file)."
+)
+#: Commands of RabbitMQ that warren does not offer, and what to use instead (CM-150, CM-187, CM-189).
+NOT_OFFERED = {
+    **dict.fromkeys(("eval", "eval_file", "exec"), _NO_CODE),
+    "hipe_compile": "there is nothing to compile.",
+    **dict.fromkeys(("encode", "decode", "list_ciphers", "list_hashes"), _NO_SECRETS),
+    "autocomplete": 'the shell asks warren itself: eval "$(_WARREN_COMPLETE=bash_source warren)" in ~/.bashrc.',
+}
 
 #: Characters in a line of the list of all commands.
 WIDTH = 100

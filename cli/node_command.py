@@ -114,6 +114,12 @@ class Call:
         """Have the node perform an operation."""
         return self.node.call(operation, **arguments)
 
+    def connect_again(self) -> None:
+        """Open the connection, whatever became of an earlier attempt. Raises Unreachable if nobody answers."""
+        self.close()
+        self._unreached = None
+        self._client = NodeClient(self.target, self.timeout)
+
     def await_next_run(self) -> None:
         """Return when this run of the node has ended, and the next one answers. Raises Unreachable if none comes."""
         self.node.await_end()

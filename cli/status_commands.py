@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
 from .check_commands import alarm_lines, listener_line
-from .node_command import Call, node_command
+from .failure import EX_TEMPFAIL, EX_UNAVAILABLE, CommandFailure
+from .node_command import BadArguments, Call, node_command
 
 SECTION = "Nodes"
 
@@ -121,6 +123,65 @@ def _amount(size: int | None, unit: str) -> str:
 def await_startup(call: Call) -> None:
     """Return when the node has started, which may take long after a crash; exit 70 if that takes too long."""
     call.ask("await_startup", timeout=call.timeout)
+
+
+@node_command(SECTION, timeout=10.0)
+@click.argument("pidfile", required=False)
+@click.option("-P", "--pid", type=int, help="The number of the node's process, instead of a file that has it.")
+def wait(call: Call, pidfile: str | None, pid: int | None) -> None:
+    """Return when a node that was just started serves clients; exit 69 if its process ends before.
+
+    PIDFILE has the number of the node's process; the command waits for the file, too.
+    """
+    if pidfile is None and pid is None:
+        raise BadArguments("No pid or pidfile specified")
+    if pidfile is not None and pid is not None:
+        raise BadArguments("Cannot specify both pid and pidfile")
+    ends = time.monotonic() + _seconds_of(call)
+    if pid is None:
+        assert pidfile is not None
+        call.banner(f"Waiting for pid file '{pidfile}' to appear")
+        pid = _pid_in(call, Path(pidfile), ends)
+        call.banner(f"pid is {pid}")
+    call.banner(f"Waiting for node '{call.asked_name}' to answer while OS process '{pid}' is running")
+    while not _answers(call):
+        if not _runs(pid):
+            raise CommandFailure("process_not_running", EX_UNAVAILABLE)
+        _pause(call, ends)
+    call.banner(f"Waiting for the app to start on node '{call.node_name}'")
+    call.ask("await_startup", timeout=max(0.0, ends - time.monotonic()))
+    call.banner(f"The app is running on node '{call.node_name}'")
+
+
+def _seconds_of(call: Call) -> float:
+    assert call.timeout is not None, "this command has a default"
+    return call.timeout
+
+
+def _pid_in(call: Call, pidfile: Path, ends: float) -> int:
+    """The number in this file, when it is there."""
+    while True:
+        with suppress(OSError, ValueError):
+            return int(pidfile.read_text("ascii"))
+        _pause(call, ends)
+
+
+def _answers(call: Call) -> bool:
+    from .node_client import Unreachable
+
+    try:
+        call.connect_again()
+    except Unreachable:
+        return False
+    return True
+
+
+def _pause(call: Call, ends: float) -> None:
+    """Wait before the next look. Raises CommandFailure if that would be too late."""
+    if time.monotonic() + PROCESS_CHECK > ends:
+        used = f"Timeout value used: {_seconds_of(call) * 1000:.0f}"
+        raise CommandFailure(f"operation wait on node {call.asked_name} timed out. {used}", EX_TEMPFAIL)
+    time.sleep(PROCESS_CHECK)
 
 
 @node_command(SECTION, "Stopping rabbit application on node {node} ...", timeout=300.0)
@@ -239,6 +300,24 @@ def runtime_thread_stats(call: Call, sample_interval: float) -> None:
     )
 
 
+@node_command(SECTION, "Will collect garbage on node {node} and give free memory back to the system", timeout=60.0)
+def force_gc(call: Call) -> None:
+    """Collect garbage and give free memory back to the system. The node does both by itself when memory runs low."""
+    freed = call.ask("force_gc")
+    call.say(f"{freed} bytes were freed")
+
+
+@node_command(MONITORING, 'Listing authentication attempts for node "{node}" ...', timeout=60.0)
+@click.option("--by-source", is_flag=True, help="A row for each address and user, of those that came last.")
+def list_node_auth_attempt_stats(call: Call, by_source: bool) -> None:
+    """List how many logins the node has accepted and refused since its start."""
+    columns = ("protocol", "auth_attempts", "auth_attempts_failed", "auth_attempts_succeeded")
+    call.list(
+        ("remote_address", "username", *columns) if by_source else columns,
+        call.node.rows("list_node_auth_attempt_stats", by_source=by_source),
+    )
+
+
 def _runs(pid: int) -> bool:
     """Whether the process has not ended. One that ended, and whose parent has not noticed yet, has."""
     try:
@@ -260,6 +339,7 @@ COMMANDS = (
     ping,
     status,
     await_startup,
+    wait,
     start_app,
     stop_app,
     stop,
@@ -269,4 +349,6 @@ COMMANDS = (
     os_env,
     command_line_arguments,
     runtime_thread_stats,
+    force_gc,
+    list_node_auth_attempt_stats,
 )

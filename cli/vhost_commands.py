@@ -63,4 +63,16 @@ def trace_off(call: Call) -> None:
     call.say(f"Trace disabled for vhost {call.vhost}")
 
 
-COMMANDS = (add_vhost, delete_vhost, list_vhosts, set_vhost_tags, trace_on, trace_off)
+@node_command(SECTION, "Trying to restart vhost '{vhost}' on node '{node}' ...", timeout=300.0)
+def restart_vhost(call: Call) -> None:
+    """Start a virtual host that is down because one of its processes failed."""
+    is_started = call.ask("restart_vhost", name=call.vhost)
+    where = f"on node '{call.node_name}'"
+    call.say(
+        f"Successfully restarted vhost '{call.vhost}' {where}"
+        if is_started
+        else f"Vhost '{call.vhost}' is already running {where}"
+    )
+
+
+COMMANDS = (add_vhost, delete_vhost, list_vhosts, restart_vhost, set_vhost_tags, trace_on, trace_off)

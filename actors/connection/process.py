@@ -521,6 +521,7 @@ class Connection(Process):
     # -- login ---
 
     def _report_login(self, user: str, refusal: str | None) -> None:
+        self.context.login_counts.count(str(self.peer[0]), user, refusal is None)
         events = self.context.events
         if events.are_watched():
             name = f"user.authentication.{'success' if refusal is None else 'failure'}"

@@ -19,6 +19,7 @@ from ..membership.lease import Lease
 from ..message_index.places import IndexPlaces
 from ..resources.received_bytes import ReceivedBytes
 from .extensions import NO_EXTENSIONS, Extensions
+from .login_counts import LoginCounts
 from .peers import Peers
 from .sessions import Sessions
 
@@ -52,6 +53,8 @@ class NodeContext:
     definitions: Definitions = field(default_factory=Definitions)
     #: The open connections. Each enters and leaves by itself.
     sessions: Sessions = field(default_factory=Sessions)
+    #: How many logins were accepted and refused.
+    login_counts: LoginCounts = field(default_factory=LoginCounts)
     #: How processes report what happens, for consumers of `amq.rabbitmq.event` and for commands that watch.
     events: Events = field(default_factory=Events)
     #: Where the message index of each virtual host is. The virtual hosts enter it.

@@ -28,7 +28,7 @@ from ...amqp.errors import AmqpError
 from ...definitions.features import FEATURES
 from ...definitions.json_text import json_text
 from ...definitions.passwords import SALT_BYTES
-from ...definitions.records import GlobalParameter, Permission, Record
+from ...definitions.records import GlobalParameter, Permission, Record, User
 from ...limits import LimitError
 from ...routing.arguments import QUEUE_MODES
 from ...routing.phrases import no_queue
@@ -85,7 +85,8 @@ from .first_user import first_user
 from .flow_reporter import FlowReporter
 from .gate import Gate, Hold
 from .operations.catalogue import perform
-from .operations.registry import Operator
+from .operations.definitions import load_definitions
+from .operations.registry import OperationError, Operator
 from .peers import ALARMS_NAME, NODE_NAME
 from .vhost_supervisor import VhostSupervisor
 
@@ -201,6 +202,11 @@ class NodeSupervisor(Process):
             await self.app.until_wanted()
         await self.ask(self.metadata, to_metadata.start(self.context, self.myAddress))
         await self._create_defaults()
+        if settings.load_definitions is not None:
+            try:
+                await load_definitions(self.operator, settings.load_definitions)
+            except OperationError as error:
+                raise NodeError(str(error)) from None
         self.direct: Address[ToDirectClient] = self._create(DirectClient)
         self.send(self.direct, to_direct_client.start(self.context))
         own = self.context.definitions.node(settings.node_name)
@@ -250,7 +256,8 @@ class NodeSupervisor(Process):
         if definitions.record("global_parameters", ("internal_cluster_id",)) is None:
             cluster_id = f"warren-cluster-id-{self.random_bytes(16).hex()}"
             records.append(GlobalParameter("internal_cluster_id", json_text(cluster_id)))
-            if definitions.user(settings.default_user) is None:
+            # As in RabbitMQ, a node that loads definitions has the users that these define, and no others.
+            if definitions.user(settings.default_user) is None and settings.load_definitions is None:
                 try:
                     records.append(first_user(settings, self.random_bytes(SALT_BYTES)))
                 except SettingsError as error:
@@ -258,7 +265,7 @@ class NodeSupervisor(Process):
             vhosts = list(self.routing.vhosts())
             features = EnableFeatures(tuple(FEATURES))
             await self.ask(self.metadata, to_metadata.change_definitions(features))
-        if records or definitions.user(settings.default_user) is not None:
+        if any(isinstance(each, User) for each in records) or definitions.user(settings.default_user) is not None:
             records += [Permission(settings.default_user, vhost, ".*", ".*", ".*") for vhost in vhosts]
         if records:
             await self.ask(self.metadata, to_metadata.change_definitions(PutRecords(tuple(records))))

@@ -118,6 +118,12 @@ class ToMemoryMonitor(ToAlarmListener):
         """
 
     @message
+    def collect(self) -> int:
+        """From the node, for an operator: collect garbage, give free heap back, and answer with the bytes that this
+        has freed.
+        """
+
+    @message
     def look(self) -> None:
         """From the connection with whose bytes `ReceivedBytes` has reached its bound: look at the memory in use."""
 

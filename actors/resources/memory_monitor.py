@@ -89,6 +89,15 @@ class MemoryMonitor(Process):
         await self._sample()
         return self._status()
 
+    async def on_collect(self, sender: Sender) -> int:
+        before = 0 if self.memory is None else self.memory.anonymous()
+        if self.collect is not None:
+            self.collect()
+            self.collected_at = self.now()
+        if self.trim is not None:
+            await self.run_blocking(self.trim)
+        return 0 if self.memory is None else max(0, before - self.memory.anonymous())
+
     def on_status(self, sender: Sender) -> MemoryStatus:
         return self._status()
 

@@ -105,6 +105,40 @@ def verdict(
     )
 
 
+def chain(
+    connection: Items, channels: Sequence[Items], queues: Sequence[Items], found: Verdict | None
+) -> list[dict[str, Any]]:
+    """A row for each stage between the client and the disk: which stages block it, for which share of the last seconds,
+    and whether it is the bottleneck.
+
+    queues   those that block any of the channels
+    found    the verdict about the connection
+    """
+    slow = "" if found is None else found.bottleneck
+
+    def row(stage: str, name: str, items: Items, is_slow: bool) -> dict[str, Any]:
+        return {
+            "connection": connection["name"],
+            "stage": stage,
+            "name": name,
+            "state": items["state"],
+            "blocked_share": items["blocked_share"],
+            "blocked_by": [_stage(peer) if stage == "queue" else peer for peer in items["blocked_by"]],
+            "bottleneck": is_slow,
+        }
+
+    rows = [row("connection", connection["name"], connection, slow in ("client", "resource alarm"))]
+    for channel in channels:
+        is_blocking = f"channel {channel['number']}" in connection["blocked_by"]
+        rows.append(row("channel", str(channel["number"]), channel, slow == "channel" and is_blocking))
+    for queue in queues:
+        rows.append(row("queue", queue["name"], queue, slow == "queue"))
+    for name in sorted({_stage(peer) for queue in queues for peer in queue["blocked_by"]}):
+        disk = {"state": "running", "blocked_share": 0.0, "blocked_by": ()}
+        rows.append(row("disk", name, disk, slow == "message store"))
+    return rows
+
+
 def _holding_back(share: float, stage: Sequence[Items]) -> list[Items]:
     """Those of the next stage that were blocked for a considerable part of the blocked share of the stage before."""
     return [items for items in stage if items["blocked_by"] and items["blocked_share"] >= PASSED_ON * share]

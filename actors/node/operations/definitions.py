@@ -7,7 +7,9 @@ What a refusal of the disk interrupts stays as far as it came, and the same docu
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 from ....amqp.errors import AmqpError
@@ -22,6 +24,8 @@ from .changing import change, check_vhost
 from .definitions_document import Document
 from .listings import SLICE
 from .registry import OperationError, Operator, Rows, operation
+
+log = logging.getLogger("warren.node")
 
 
 @operation()
@@ -168,7 +172,7 @@ async def import_definitions(
     """
     if vhost is not None:
         check_vhost(operator, vhost)
-    read = Document(operator.context, vhost)
+    read = Document(operator.context, vhost, operator.process.random_bytes)
     for _ in read.read(document):
         await operator.process.next_turn()
     if read.errors:
@@ -177,6 +181,35 @@ async def import_definitions(
         await _apply(operator, read)
     counts = {section: len(document.get(section) or ()) for section in read.sections if section in document}
     return {**counts, "left_out": read.left_out}
+
+
+async def load_definitions(operator: Operator, path: str) -> None:
+    """Import the definitions in this file, or in each file of this directory whose name ends in `.json`, by name
+    (CM-220). Raises OperationError, and then nothing of the file that is wrong is in force.
+    """
+    for name, text in await operator.process.run_blocking(_read_files, path):
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise OperationError("data", f"setting 'load_definitions': {name} is not JSON: {error}") from None
+        if not isinstance(document, dict):
+            raise OperationError("data", f"setting 'load_definitions': {name} has no JSON object")
+        try:
+            await import_definitions(operator, document=document)
+        except OperationError as error:
+            raise OperationError(
+                error.kind, f"setting 'load_definitions': {name}: {error.text}", error.details
+            ) from None
+        log.info("the definitions in %s are loaded", name)
+
+
+def _read_files(path: str) -> list[tuple[str, bytes]]:
+    """The names and contents of the files. Raises OperationError if one cannot be read."""
+    try:
+        found = sorted(Path(path).glob("*.json")) if Path(path).is_dir() else [Path(path)]
+        return [(str(each), each.read_bytes()) for each in found]
+    except OSError as error:
+        raise OperationError("unavailable", f"setting 'load_definitions': {error}") from None
 
 
 async def _apply(operator: Operator, read: Document) -> None:

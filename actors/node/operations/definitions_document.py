@@ -11,7 +11,8 @@ from ....definitions import patterns
 from ....definitions.errors import DefinitionError
 from ....definitions.json_text import json_text, parse_json
 from ....definitions.limits import VHOST_LIMITS, user_limits, vhost_limits
-from ....definitions.passwords import SHA256, check_hash
+from ....definitions.password_rules import check_password
+from ....definitions.passwords import SALT_BYTES, SHA256, check_hash, hashed, is_password
 from ....definitions.policy_keys import checked_policy
 from ....definitions.records import (
     GlobalParameter,
@@ -56,7 +57,8 @@ class Document:
         "bindings",
     )
 
-    def __init__(self, context: NodeContext, vhost: str | None) -> None:
+    def __init__(self, context: NodeContext, vhost: str | None, random_bytes: Callable[[int], bytes]) -> None:
+        self._random_bytes = random_bytes
         self.errors: list[str] = []
         #: Bindings whose source or destination neither the document nor the node has, with the reason. RabbitMQ exports
         #: the bindings of exclusive queues and internal exchanges, but not these themselves, and imports such a file.
@@ -122,11 +124,23 @@ class Document:
     def _take_users(self, item: _Item) -> None:
         name = item.name()
         password_hash, algorithm = item.text("password_hash", ""), item.text("hashing_algorithm", SHA256)
-        if password_hash:
+        if item.values.get("password") is not None:
+            if item.values.get("password_hash") is not None:
+                raise _WrongError("a user has either 'password' or 'password_hash'")
+            password_hash, algorithm = self._hash_of(name, item.text("password"))
+        elif password_hash:
             check_hash(password_hash, algorithm)
         limits = user_limits(json_text(item.values.get("limits") or {}))
         self._known_users.add(name)
         self.records.append(User(name, password_hash, algorithm, item.texts("tags"), tuple(sorted(limits.items()))))
+
+    def _hash_of(self, user: str, password: str) -> tuple[str, str]:
+        """The hash of a password, and its algorithm: those that the user has if the password is his already."""
+        settings, known = self._context.settings, self._context.definitions.user(user)
+        if known is not None and is_password(password, known.password_hash, known.hashing_algorithm):
+            return known.password_hash, known.hashing_algorithm
+        check_password(password, settings.credential_validator_min_length, settings.credential_validator_regexp)
+        return hashed(password, self._random_bytes(SALT_BYTES)), SHA256
 
     def _take_permissions(self, item: _Item) -> None:
         given = item.patterns("configure", "write", "read")

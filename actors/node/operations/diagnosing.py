@@ -1,4 +1,4 @@
-"""`bottleneck`: asks a connection, its channels and their queues what holds the connection back."""
+"""`bottleneck` and `flow_chain` ask a connection, its channels and their queues what holds the connection back."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from ....runtime.errors import ProcessDown, ProcessTimeout
 from ...connection.contract import ToConnection, to_connection
 from ...metadata.info_items import InfoItems
 from ...queue.contract import to_queue
-from .bottlenecks import Verdict, verdict
-from .registry import ANSWER_SECONDS, Operator
+from .bottlenecks import Verdict, chain, verdict
+from .registry import ANSWER_SECONDS, Operator, Rows
 
 
 async def bottleneck(operator: Operator, address: Address[ToConnection], items: InfoItems) -> Verdict | None:
@@ -20,11 +20,18 @@ async def bottleneck(operator: Operator, address: Address[ToConnection], items: 
     queues: dict[str, InfoItems] = {}
     if items["state"] == "flow":
         channels = await _channels(operator, address)
-        for name in {name for channel in channels for name in channel["blocked_by"]}:
-            queue = await _queue(operator, items["vhost"], name)
-            if queue is not None:
-                queues[name] = queue
+        queues = await _queues(operator, items["vhost"], channels)
     return verdict(items, channels, queues.get, operator.context.node_name)
+
+
+async def flow_chain(operator: Operator, address: Address[ToConnection], items: InfoItems) -> Rows:
+    """The stages from the client of this connection to the disk, a row for each, as far as they block one another
+    (CM-206).
+    """
+    channels = await _channels(operator, address)
+    queues = await _queues(operator, items["vhost"], channels)
+    found = verdict(items, channels, queues.get, operator.context.node_name)
+    return chain(items, channels, list(queues.values()), found)
 
 
 async def _channels(operator: Operator, address: Address[ToConnection]) -> list[InfoItems]:
@@ -32,6 +39,16 @@ async def _channels(operator: Operator, address: Address[ToConnection]) -> list[
         return await operator.process.ask(address, to_connection.channels_info(), timeout=ANSWER_SECONDS)
     except (ProcessDown, ProcessTimeout):
         return []
+
+
+async def _queues(operator: Operator, vhost: str, channels: list[InfoItems]) -> dict[str, InfoItems]:
+    """By name: the queues that block any of these channels."""
+    found = {}
+    for name in sorted({name for channel in channels for name in channel["blocked_by"]}):
+        queue = await _queue(operator, vhost, name)
+        if queue is not None:
+            found[name] = queue
+    return found
 
 
 async def _queue(operator: Operator, vhost: str, name: str) -> InfoItems | None:

@@ -22,6 +22,7 @@ from ...metadata.contract import to_metadata
 from ...metadata.info_items import ConsumerNames, InfoItems, logical_consumers, queue_items, with_shard_items
 from ...queue.contract import ToQueue, to_queue
 from ..contract import to_node
+from . import diagnosing
 from .columns import (
     BINDINGS,
     CHANNELS,
@@ -33,7 +34,6 @@ from .columns import (
     QUEUES,
     UNRESPONSIVE_QUEUES,
 )
-from .diagnosing import bottleneck
 from .registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
 
 log = logging.getLogger("warren.node")
@@ -167,7 +167,7 @@ async def list_connections(operator: Operator, *, columns: list[str] | None = No
     chosen = CONNECTIONS.chosen(columns or [])
     if "bottleneck" in chosen:
         async for address, items in connections(operator):
-            found = await bottleneck(operator, address, items)
+            found = await diagnosing.bottleneck(operator, address, items)
             yield [_selected({**items, "bottleneck": found and found.bottleneck}, chosen)]
         return
     async for node, answers in _of_connections(operator, to_connection.info):
@@ -178,9 +178,27 @@ async def list_connections(operator: Operator, *, columns: list[str] | None = No
 async def diagnose(operator: Operator) -> AsyncIterator[Rows]:
     """A row for each connection that something holds back: what it is, how that shows, and what to do."""
     async for address, items in connections(operator):
-        found = await bottleneck(operator, address, items)
+        found = await diagnosing.bottleneck(operator, address, items)
         if found is not None:
             yield [found.row(items)]
+
+
+@operation()
+async def flow_chain(operator: Operator, *, connection: str | None = None) -> AsyncIterator[Rows]:
+    """The stages between client and disk of each connection, or of the one with this name or pid."""
+    is_found = False
+    async for address, items in connections(operator):
+        if connection is None or connection in (items["name"], pid(operator.context.node_name, items["pid"])):
+            is_found = True
+            yield await diagnosing.flow_chain(operator, address, items)
+    if connection is not None and not is_found:
+        raise OperationError("data", f"there is no connection '{connection}' on this node")
+
+
+@operation()
+async def list_node_auth_attempt_stats(operator: Operator, *, by_source: bool = False) -> Rows:
+    """How many logins this node has accepted and refused since its start (CM-149)."""
+    return operator.context.login_counts.rows(by_source)
 
 
 @operation()

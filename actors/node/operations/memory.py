@@ -78,3 +78,9 @@ def _category(path: str) -> str:
     if name in ("data.mdb", "lock.mdb"):
         return "msg_index" if os.path.basename(os.path.dirname(path)) == INDEX else "mnesia"
     return "code"
+
+
+@operation()
+async def force_gc(operator: Operator) -> int:
+    """Collect garbage and give free heap back to the system. Returns how many bytes that has freed (CM-56)."""
+    return await operator.process.ask(operator.context.memory_monitor, to_memory_monitor.collect())

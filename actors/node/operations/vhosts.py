@@ -85,6 +85,24 @@ async def list_vhosts(operator: Operator) -> Rows:
 
 
 @operation()
+async def restart_vhost(operator: Operator, *, name: str) -> bool:
+    """Start a virtual host that is down (CM-109). Returns False if it runs already."""
+    routing = operator.context.routing
+    if not routing.has_vhost(name):
+        raise OperationError("software", f"Failed to start vhost '{name}'. Reason: {{:no_such_vhost, \"{name}\"}}")
+    if name not in routing.down:
+        return False
+    await operator.process.ask(operator.context.metadata, to_metadata.revive_vhost(name))
+    if name in routing.down:
+        raise OperationError(
+            "software",
+            f"Failed to start vhost '{name}'. The log says why; the node tries again by itself, after longer and "
+            "longer waits",
+        )
+    return True
+
+
+@operation()
 async def delete_vhost(operator: Operator, *, name: str) -> None:
     """Delete a virtual host with all that is in it, and close its connections."""
     if not await operator.process.ask(operator.context.metadata, to_metadata.delete_vhost(name)):
