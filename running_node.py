@@ -393,8 +393,9 @@ def clustering_of(settings: Settings, is_founder: bool = False) -> Clustering | 
     # Here, because a node that is alone needs none of these modules.
     from .cluster.membership.process import Members
     from .cluster.metadata.process import ClusterMetadata
+    from .mirror.replication import NodeMirroring
 
-    return Clustering(Members, ClusterMetadata, is_founder)
+    return Clustering(Members, ClusterMetadata, is_founder, NodeMirroring())
 
 
 def wait_until_idle(busy_with: Callable[[], str], timeout: float) -> None:

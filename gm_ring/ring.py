@@ -127,6 +127,8 @@ class RingMember:
         #: The left neighbour to which this member has attached. The number of the attachment rises each time.
         self._left: Member | None = None
         self._attachment = 0
+        #: The left neighbour has said something on the present attachment.
+        self._is_answered = True
         #: Another member has a view without this one: say nothing more before a view with this epoch is here.
         self._fenced = 0
         self._frames: list[tuple[Member, Frame]] = []
@@ -162,6 +164,11 @@ class RingMember:
     def left(self) -> Member | None:
         """The member that this one is attached to."""
         return self._left
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Nothing has come from the left neighbour since this member has attached: it may not run yet (`retry`)."""
+        return self.has_part and not self._is_answered
 
     @property
     def retained_bytes(self) -> int:
@@ -252,11 +259,17 @@ class RingMember:
     def _attach(self) -> None:
         self._left = self.view.left_of(self.me)
         self._attachment += 1
+        self._is_answered = self._left is None
         for state in self._streams.values():
             state.told = state.home = (0, 0)
         if self._left is not None:
             positions = [(stream, state.retained.last, state.safe) for stream, state in self._streams.items()]
             self._say(self._left, Attach(self._attachment, self.view.epoch, positions))
+
+    def retry(self) -> None:
+        """Attach once more if the left neighbour has not answered."""
+        if self.is_unanswered:
+            self._attach()
 
     def tell_done(self) -> None:
         """Tell the others what they may forget, though nothing else is to be said."""
@@ -284,6 +297,7 @@ class RingMember:
         elif isinstance(frame, Progress):
             self._on_progress(sender, frame)
         elif sender == self._left and frame.attachment == self._attachment:
+            self._is_answered = True
             if isinstance(frame, Pubs):
                 self._on_pubs(frame)
             elif isinstance(frame, Numbers):
@@ -434,8 +448,10 @@ class RingMember:
             speaks = self.speaks(stream)
             numbers = (state.retained.last, 0) if speaks else self._numbers(stream, state)
             if self.view.speakers[stream] != name and (
+                # The receiver is to know that it has been heard.
+                stream not in down.done
                 # Not what the left neighbour may lack. So nobody is ever ahead of those before it.
-                down.sent[stream] < max(numbers[0], state.retained.base)
+                or down.sent[stream] < max(numbers[0], state.retained.base)
                 or (not speaks and down.done.get(stream, 0) < state.done)
             ):
                 self._send_pubs(name, down, stream, state, numbers[0])

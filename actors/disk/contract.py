@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address
     from ...store.journal.log_writer import QueueRecords
     from ...store.journal.replay import Replayed
-    from ...store.messages.lives import Numbering
     from ...store.messages.message_ids import StoredSpan
     from ..queue.contract import ToQueue
     from .settings import JournalSettings, StoreSettings
@@ -30,7 +29,7 @@ class FoundJournal(NamedTuple):
     """
 
     levels: set[int]
-    numberings: dict[int, dict[int, Numbering]]
+    numberings: dict[int, dict[int, range]]
     occupied: set[int]
 
 

@@ -223,7 +223,7 @@ class Journal(Process):
         files = self.files
         messages = self._waiting[queue].messages if queue in self._waiting else 0
         for part in gathered:
-            files.append(part.queue, part.parts, part.records, part.next_number, part.sizes, part.is_joined, part.lives)
+            files.append(part.queue, part.parts, part.records, part.next_number, part.sizes, part.is_joined)
             messages += part.messages
             for taken in part.taken:
                 files.in_transit.take(taken)

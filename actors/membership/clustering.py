@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ...runtime.process import Process
+    from ..queue.mirroring import Mirroring
 
 
 class Clustering(NamedTuple):
@@ -22,3 +23,5 @@ class Clustering(NamedTuple):
     metadata: type[Process]
     #: Whether an operator has decided that this node founds a cluster if it has none (`warren start --found`).
     is_founder: bool = False
+    #: Makes replicas of mirrored queues.
+    mirroring: Mirroring | None = None

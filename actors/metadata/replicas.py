@@ -305,6 +305,11 @@ class Replicas:
             command = TransferRing(row.vhost, row.name, row.queue_id, group.epoch, to)
             self._process.spawn(self._changing.note(command))
 
+    def node_met(self, node: str) -> None:
+        """There is a connection to this node, perhaps again: replicas go on where it was lost."""
+        for life in self._lives.values():
+            self._process.send(life.address, to_queue.node_met(node))
+
     # -- for others ---
 
     def find(self, name: str) -> Address[ToQueue] | None:

@@ -26,6 +26,7 @@ from .sessions import Sessions
 if TYPE_CHECKING:
     from ..membership.contract import ToMembership
     from ..metadata.contract import ToMetadata
+    from ..queue.mirroring import Mirroring
     from ..resources.contract import ToAlarms, ToMemoryMonitor
     from .contract import ToFlowReporter
 
@@ -63,6 +64,8 @@ class NodeContext:
     peers: Peers = field(default_factory=Peers)
     #: Until when the node may act as a part of the majority of its cluster.
     lease: Lease = field(default_factory=Lease)
+    #: Makes replicas of mirrored queues; None on a node that can have none.
+    mirroring: Mirroring | None = None
     #: What clients have sent since memory was looked at. Connections add to it; MemoryMonitor sets when that is due.
     received_bytes: ReceivedBytes = field(default_factory=ReceivedBytes)
     #: The process that reports what holds connections back; None if the settings ask for no reports.

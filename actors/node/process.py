@@ -166,6 +166,7 @@ class NodeSupervisor(Process):
             limits,
             flow_reporter=reporter,
             members=self.members,
+            mirroring=None if clustering is None else clustering.mirroring,
         )
         if reporter is not None:
             self.send(reporter, to_flow_reporter.start(self.context, self.myAddress))

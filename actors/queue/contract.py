@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ...routing.rows import QueueRow
     from ...runtime.contract import Address
     from ...store.disk.disk import Disk
-    from ...store.messages.lives import Numbering
     from ...store.messages.message import Delivery, Origin, Origins, QueuedMessage
     from ...store.messages.message_ids import StoredSpan
     from ..channel.contract import Outcome, ToChannel
@@ -92,7 +91,7 @@ class QueueRecovery:
     on_disk: frozenset[int] | None = None
     #: None, or the queue has nothing to recover but the numbering of each of its priorities, by priority. It is open
     #: at once then, and is sent no `open`.
-    numberings: dict[int, Numbering] | None = None
+    numberings: dict[int, range] | None = None
 
 
 class ToQueue(ToMemoryUser, ToLinkSender):
@@ -134,6 +133,14 @@ class ToQueue(ToMemoryUser, ToLinkSender):
         """From Metadata of the same node, in the turn in which the row changes: this is the queue's row now, which says
         who has its messages. It has no address.
         """
+
+    @message
+    def node_met(self, node: str) -> None:
+        """From Metadata of the same node: there is a connection to the node again, or the first one."""
+
+    @message
+    def ring(self, generation: int, integers: list[int], kinds: bytes, contents: list[bytes]) -> None:
+        """From the replica with this generation on another node: a frame of the ring of a mirrored queue."""
 
     @message
     def set_queue_mode(self, mode: QueueMode) -> None:
@@ -266,12 +273,6 @@ class ToQueue(ToMemoryUser, ToLinkSender):
     @message
     def info(self) -> InfoItems:
         """From the node, for listings: the info items of the queue."""
-
-    @message
-    def reading_info(self) -> InfoItems:
-        """From channels, for the catalogue: what whoever reads by number needs to know of the queue. It is no use of
-        the queue, and reads nothing from the disk.
-        """
 
     @message
     def storage_info(self) -> InfoItems:

@@ -51,9 +51,10 @@ from .effects import Effects
 from .head_read import HeadRead
 from .indexing import Indexing
 from .levels import levelled_queue
-from .listing import NO_DISK, reading_items, storage_items
+from .listing import NO_DISK, storage_items
 from .look_up import look_up
 from .master.master import Master
+from .mirroring import RING_TIMERS, Replication
 from .policed_settings import policed_settings
 from .publisher_confirms import PublisherConfirms
 from .removal import Removal
@@ -94,6 +95,7 @@ class Queue(Process):
         "is_released",
         "member",
         "queue_id",
+        "replication",
         "role",
         "row",
         "settings",
@@ -114,6 +116,8 @@ class Queue(Process):
         self.decorators: tuple[QueueDecorator, ...] = ()
         #: None on a node that keeps everything in memory.
         self.durability: Durability | None = None
+        #: None if the queue is not mirrored.
+        self.replication: Replication | None = None
         #: None if the queue is not indexed.
         self.indexing: Indexing | None = None
         #: From the end of the recovery to the beginning of the deletion.
@@ -190,7 +194,11 @@ class Queue(Process):
             self.random_bytes,
             self.durability.transit if self.durability is not None else None,
         )
-        self.role = self.new_role()
+        if self.member is not None and self.context.mirroring is not None:
+            self.replication = self.context.mirroring.replication(self)
+            self.state.backing = self.replication.backing
+        follow = None if self.replication is None else self.replication.role()
+        self.role = self.new_role() if follow is None else follow(self.state, self.settings)
         self._apply()
         self.is_open = True
         if self.row.vhost not in self.context.routing.recovering:
@@ -258,6 +266,37 @@ class Queue(Process):
             self.stop(ExitReason(ExitKind.EXIT, "its replica has left the group of the queue"))
             return
         self.row, self.member = row, member
+        if self.is_open and self.context.mirroring is not None:
+            self.state.row = row
+            if member is None:
+                if self.replication is not None:
+                    self._use(self.backing)
+                    self.replication = None
+            elif self.replication is None:
+                self.replication = self.context.mirroring.replication(self)
+                self._use(self.replication.backing)
+            else:
+                self.replication.change_row()
+
+    def _use(self, backing: BackingQueue) -> None:
+        self._take_delayed()
+        self.state.backing = backing
+        self.role.use_backing(backing)
+
+    def become_master(self) -> None:
+        """This replica of a mirrored queue serves clients from now on."""
+        self.settings = policed_settings(self.row, self.context.definitions)
+        self.take_role(Master)
+
+    def on_ring(
+        self, sender: Sender, generation: int, integers: list[int], kinds: bytes, contents: list[bytes]
+    ) -> None:
+        if self.replication is not None:
+            self.replication.receive(sender, generation, integers, kinds, contents)
+
+    def on_node_met(self, sender: Sender, node: str) -> None:
+        if self.replication is not None:
+            self.replication.node_met(node)
 
     def on_set_queue_mode(self, sender: Sender, mode: QueueMode) -> None:
         self.on_apply_settings(sender, replace(policed_settings(self.row, self.context.definitions), queue_mode=mode))
@@ -325,8 +364,10 @@ class Queue(Process):
         work.left = work.most
         is_held, durability = self.is_held, self.durability
         self.role.end_turn(is_held)
+        if self.replication is not None:
+            self.replication.end_turn()
         if not is_held:
-            safe, confirms = self.backing.drain_confirmed(), self.confirms
+            safe, confirms = self.state.backing.drain_confirmed(), self.confirms
             if safe or confirms.recent or confirms.refused:
                 confirms.collect(safe)
         if effects.outbox.channels or effects.endings or effects.messages or effects.grants or effects.has_requests:
@@ -422,6 +463,10 @@ class Queue(Process):
     def on_timer(self, payload: str) -> None:
         if payload == "report":
             self._disk.report()
+            return
+        if payload in RING_TIMERS:
+            if self.replication is not None:
+                self.replication.timer_fired(payload)
             return
         self._timers.pop(payload, None)
         if self.is_open:
@@ -704,11 +749,6 @@ class Queue(Process):
     def on_info(self, sender: Sender) -> InfoItems | Coroutine[object, None, InfoItems]:
         disk = NO_DISK if self.durability is None else self.durability.items()
         return {**self.role.info(), **disk}
-
-    def on_reading_info(self, sender: Sender) -> InfoItems:
-        self._check_not_ending()
-        unacked = sum(len(record.pending) for record in self.channels.values())
-        return reading_items(self.backing, unacked, self.role.counts()[1])
 
     def on_storage_info(self, sender: Sender) -> Slices[InfoItems]:
         backing = self.backing

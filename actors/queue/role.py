@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ...routing.arguments import QueueSettings
     from ...runtime.coroutines import Slices
     from ...store.messages.message import Delivery
+    from ...store.queue.backing_queue import BackingQueue
     from ..channel.contract import Outcome
     from ..metadata.info_items import InfoItems
     from .consumers import ChannelRecord, Consumer
@@ -61,6 +62,12 @@ class Role(Protocol):
         """Messages may leave from now on: whatever may receive their dead letters is recovered. Called after each
         change of the settings as well, since they may make messages leave.
         """
+
+    def use_backing(self, backing: BackingQueue) -> None:
+        """The messages are here from now on: the queue has become a mirrored one, or is none any more. Both have the
+        same messages under the same numbers.
+        """
+        raise AssertionError("queues with this role are not mirrored")
 
     def leave(self) -> None:
         """The replica gets another role: give everything back to the backing queue."""

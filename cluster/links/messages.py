@@ -12,7 +12,7 @@ from ...actors.resources.contract import to_alarm_listener, to_alarms
 from ...routing.arguments import QUEUE_MODES
 from ..membership.contract import to_members
 from ..metadata.contract import to_cluster_metadata
-from .codecs import ADDRESS, BOOLEAN, BYTES, FLOAT, INTEGER, TEXT, Each, Optional, Parts
+from .codecs import ADDRESS, BOOLEAN, BYTES, FLOAT, INTEGER, RAW_LIST, TEXT, Each, Optional, Parts
 from .content_codecs import (
     AT_MOST_ONCE_ENTRY,
     CONTENTS,
@@ -46,6 +46,9 @@ TO_MEMBERS = (
 #: What consensus says is in bytes of its own (`cluster/metadata/wire`).
 TO_CONSENSUS = (Crossing(150, to_cluster_metadata.consensus, TEXT, BYTES),)
 
+#: What the replicas of a mirrored queue say to each other. `gm_ring/wire` has the forms of a frame.
+TO_REPLICAS = (Crossing(200, to_queue.ring, INTEGER, Each(INTEGER), BYTES, RAW_LIST, is_credited=True),)
+
 TO_QUEUES = (
     Crossing(300, to_queue.publish, TEXT, Each(PUBLISH_ENTRY), is_credited=True),
     Crossing(301, to_queue.publish_at_most_once, Each(AT_MOST_ONCE_ENTRY), is_credited=True),
@@ -65,7 +68,6 @@ TO_QUEUES = (
     Crossing(315, to_queue.consumers_info, answer=Each(INFO)),
     Crossing(316, to_queue.set_queue_mode, OneOf(*QUEUE_MODES)),
     Crossing(317, to_group.check_reader, TEXT, answer=BOOLEAN),
-    Crossing(330, to_queue.reading_info, answer=INFO),
 )
 
 TO_CHANNELS = (
@@ -93,4 +95,4 @@ TO_NODES = (
 )
 
 #: All messages that cross between nodes.
-MESSAGES = Registry([*TO_MEMBERS, *TO_CONSENSUS, *TO_QUEUES, *TO_CHANNELS, *TO_NODES])
+MESSAGES = Registry([*TO_MEMBERS, *TO_CONSENSUS, *TO_REPLICAS, *TO_QUEUES, *TO_CHANNELS, *TO_NODES])

@@ -140,6 +140,7 @@ class ClusterMetadata(Metadata):
     async def on_link_up(self, sender: Sender, node: str, incarnation: str, node_id: str, facts: Facts) -> None:
         self.agreed.link_up(node)
         await self.changing.elsewhere.node_met(node, f"{node}-{incarnation}")
+        self.replicas.node_met(node)
 
     async def on_link_down(self, sender: Sender, node: str, reason: str) -> None:
         self.agreed.link_down(node)

@@ -11,6 +11,7 @@ from ...actors.node.contract import to_node
 from ...actors.node.process import NodeSupervisor
 from ...cluster.membership.process import Members
 from ...cluster.metadata.process import ClusterMetadata
+from ...mirror.replication import NodeMirroring
 from ...routing.table import RoutingTable
 from ...runtime.sim.network import Link
 from ...runtime.sim.port import SimAnswer
@@ -43,7 +44,7 @@ class ClusterNode(SimNode):
             name,
             with_store=True,
             limits=limits,
-            clustering=Clustering(Members, ClusterMetadata),
+            clustering=Clustering(Members, ClusterMetadata, mirroring=NodeMirroring()),
             node_name=name,
             host=name,
             cluster_port=CLUSTER_PORT,

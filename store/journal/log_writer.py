@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...seams import seam
-from ..messages.lives import Lives, encode_lives
 from ..messages.records import Type, encode_returns, encode_run, encode_sizes, encode_spans, record
 from ..messages.run import Run
 from .in_transit import HandedOver, Taken, encode_handed_over, encode_taken
@@ -27,7 +26,6 @@ class QueueRecords(NamedTuple):
     is_joined     they are in one frame with those before them, so that a recovery finds both or neither
     handed_over   the dead letters that the queue has handed over, recorded or not
     taken         the dead letters that it has taken
-    lives         the lives of the queue if the records have them
     """
 
     queue: int
@@ -39,7 +37,6 @@ class QueueRecords(NamedTuple):
     is_joined: bool = False
     handed_over: Sequence[HandedOver] = ()
     taken: Sequence[Taken] = ()
-    lives: Lives | None = None
 
 
 class LogWriter:
@@ -55,7 +52,6 @@ class LogWriter:
         "_frames",
         "_gathered",
         "_handed_over",
-        "_lives",
         "_messages",
         "_next",
         "_sizes",
@@ -74,7 +70,6 @@ class LogWriter:
         self._messages: dict[int, int] = {}
         self._next: dict[int, int | None] = {}
         self._sizes: dict[int, dict[int, int]] = {}
-        self._lives: dict[int, Lives] = {}
         self._handed_over: dict[int, list[HandedOver]] = {}
         self._taken: dict[int, list[Taken]] = {}
         #: What was gathered before the last `cut`.
@@ -85,7 +80,7 @@ class LogWriter:
 
         The contents are stubs if the bodies are in the message store (`is_stored`).
         """
-        self._advance(queue, run.end)
+        self._next[queue] = run.end
         self._messages[queue] = self._messages.get(queue, 0) + len(run.contents)
         return self._add(queue, record(Type.PUBLISH, queue, encode_run(run, is_stored)))
 
@@ -110,18 +105,12 @@ class LogWriter:
 
         The journal learns where the numbering stands from the queue's next record.
         """
-        self._advance(queue, next_number)
+        self._next[queue] = next_number
 
     def reserve(self, queue: int, number: int) -> int:
         """Record that the numbering continues at `number` or above after an unclean end; returns the position."""
-        self._advance(queue, number)
+        self._next[queue] = number
         return self._add(queue, record(Type.STATE, queue, [number.to_bytes(8, "big")]))
-
-    @seam("which lives of a queue survive a crash")
-    def lives(self, queue: int, lives: Lives) -> int:
-        """Record the lives of the queue; returns the position."""
-        self._lives[queue] = lives
-        return self._add(queue, record(Type.LIVES, queue, [encode_lives(lives)]))
 
     def sizes(self, queue: int, sizes: dict[int, int]) -> int:
         """Record the sizes of segments, so that a start notices a segment that was shortened; returns the position.
@@ -163,11 +152,6 @@ class LogWriter:
         if self._gathered:
             self._frames += self._take_frame()
 
-    def _advance(self, queue: int, number: int) -> None:
-        """The numbering stands at `number`, or higher if more numbers are reserved."""
-        before = self._next.get(queue)
-        self._next[queue] = number if before is None else max(before, number)
-
     def _add(self, queue: int, parts: list[bytes]) -> int:
         self.has_gathered = True
         self._gathered.setdefault(queue, []).append(parts)
@@ -189,7 +173,6 @@ class LogWriter:
         sizes, self._sizes = self._sizes, {}
         handed_over, self._handed_over = self._handed_over, {}
         taken, self._taken = self._taken, {}
-        lives, self._lives = self._lives, {}
         return [
             QueueRecords(
                 queue,
@@ -201,7 +184,6 @@ class LogWriter:
                 at > 0,
                 handed_over.get(queue, ()),
                 taken.get(queue, ()),
-                lives.get(queue),
             )
             for at, (queue, records) in enumerate(gathered.items())
         ]

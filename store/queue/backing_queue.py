@@ -66,6 +66,11 @@ class BackingQueue(ABC):
     A new backing queue is empty. Only a `DiskQueue` can be recovered.
     """
 
+    @property
+    def bare(self) -> BackingQueue:
+        """This queue, or the one inside it, if it only passes messages on."""
+        return self
+
     @abstractmethod
     def delete_and_terminate(self) -> None:
         """End and remove all content, pending acks included. `dispose` then frees it, until it returns False."""
@@ -246,6 +251,10 @@ class BackingQueue(ABC):
     @abstractmethod
     def pending_messages(self, tags: Sequence[int]) -> list[QueuedMessage]:
         """The pending messages with these tags, which stay pending. Unknown tags are skipped."""
+
+    @abstractmethod
+    def pending_numbers(self) -> list[int]:
+        """The numbers of all pending messages, ascending, level by level."""
 
     # -- memory and mode
 

@@ -199,6 +199,9 @@ class LevelledQueue(BackingQueue):
             for message in outer_messages(number, level.pending_messages(inner))
         ]
 
+    def pending_numbers(self) -> list[int]:
+        return [(number << LEVEL_SHIFT) + tag for number, level in self._levels for tag in level.pending_numbers()]
+
     # -- memory and mode
 
     def set_queue_mode(self, mode: str) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from ...seams import seam
 from ..index.segment_jobs import SegmentReadJob
 from ..messages.ascending_runs import AscendingRuns
-from ..messages.lives import FIRST_LIFE
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
 from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
@@ -216,6 +215,9 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
     def pending_messages(self, tags: Sequence[int]) -> list[QueuedMessage]:
         return [run.message(index) for run, index in self._pending.find(tags)]
 
+    def pending_numbers(self) -> list[int]:
+        return self._pending.numbers_in(range(self._next))
+
     # -- by number
 
     def record_returns(self, numbers: Iterable[int]) -> None:
@@ -227,7 +229,6 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         return range(min(lowest, ready.head.first) if ready else lowest, self._next)
 
     gap = range(0)
-    lives = FIRST_LIFE
 
     def kept_numbers(self) -> range:
         return self.numbers()

@@ -58,6 +58,7 @@ WITHIN_A_NODE = {
     ("ToQueue", "apply_settings"),
     # From Metadata of the node of each replica.
     ("ToQueue", "group_changed"),
+    ("ToQueue", "node_met"),
     ("ToQueue", "look_up"),
 }
 

@@ -36,6 +36,8 @@ REPLACED = [
             "docs/cluster.md",
             "docs/internals/c",
             "docs/internals/simulation.md",
+            "mirror/",
+            "actors/queue/mirroring.py",
             "simulation/cluster/",
             "spark/planner.py",
         },

@@ -63,7 +63,7 @@ class DeadLetterer:
     ) -> None:
         self._routing = routing
         self._row = row
-        self._backing = backing
+        self.backing = backing
         self._transit = transit
         self._effects = effects
         self._wall_clock = wall_clock
@@ -107,7 +107,7 @@ class DeadLetterer:
 
     def remove(self, reason: str, messages: Sequence[QueuedMessage]) -> None:
         """Remove dead messages, which are pending, and have their dead letters go where they belong, in order."""
-        transit, backing = self._transit, self._backing
+        transit, backing = self._transit, self.backing
         self.report_gone(reason, [message.tag for message in messages])
         if transit is None:
             self.publish(reason, messages)
@@ -224,17 +224,17 @@ class Rejections:
     Without one they are dropped.
     """
 
-    __slots__ = ("_backing", "_dead_letterer", "_effects", "reads")
+    __slots__ = ("backing", "_dead_letterer", "_effects", "reads")
 
     def __init__(self, backing: BackingQueue, dead_letterer: DeadLetterer, effects: Effects) -> None:
-        self._backing = backing
+        self.backing = backing
         self._dead_letterer = dead_letterer
         self._effects = effects
         #: Rejections whose bodies are being read from the disk.
         self.reads = 0
 
     def reject(self, tags: Sequence[int], reason: str = REJECTED) -> None:
-        if self._dead_letterer.is_enabled and self._backing.prepare_pending(tags) is not None:
+        if self._dead_letterer.is_enabled and self.backing.prepare_pending(tags) is not None:
             self.reads += 1
             self._effects.run(PendingRead(tags, partial(self._bodies_read, reason)))
         else:
@@ -246,13 +246,13 @@ class Rejections:
 
     def _drop(self, reason: str, tags: Sequence[int]) -> None:
         if self._dead_letterer.is_enabled:
-            messages = self._backing.pending_messages(tags)
+            messages = self.backing.pending_messages(tags)
             self._dead_letterer.remove(reason, messages)
             if len(messages) < len(tags):
                 # The bodies of these were lost on the disk.
                 found = {message.tag for message in messages}
-                self._backing.ack([tag for tag in tags if tag not in found])
+                self.backing.ack([tag for tag in tags if tag not in found])
         else:
             self._dead_letterer.count(reason, len(tags))
             self._dead_letterer.report_gone(reason, tags)
-            self._backing.ack(tags)
+            self.backing.ack(tags)

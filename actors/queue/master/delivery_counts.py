@@ -25,10 +25,10 @@ PRUNED_AFTER = 1024
 class DeliveryCounts:
     """The counts of one quorum queue, for messages that were returned at least once."""
 
-    __slots__ = ("_backing", "_header", "_pruned_after", "limit")
+    __slots__ = ("backing", "_header", "_pruned_after", "limit")
 
     def __init__(self, backing: SupportsRangeRead) -> None:
-        self._backing = backing
+        self.backing = backing
         self._header = HeaderAdder(HEADER)
         self._pruned_after = PRUNED_AFTER
         #: How often a message may be returned; None: any number of times.
@@ -38,7 +38,7 @@ class DeliveryCounts:
     def returned(self, tags: Sequence[int]) -> tuple[Sequence[int], list[int]]:
         """Count a return of these messages: those that may be delivered again, and those that exceed the limit."""
         # By ack tag, which is the number of the message.
-        counts, limit = self._backing.returns, self.limit
+        counts, limit = self.backing.returns, self.limit
         exceeding: list[int] = []
         for tag in tags:
             count = counts[tag] = counts.get(tag, 0) + 1
@@ -51,19 +51,19 @@ class DeliveryCounts:
             gone = set(exceeding)
             tags = [tag for tag in tags if tag not in gone]
         if tags:
-            self._backing.record_returns(tags)
+            self.backing.record_returns(tags)
         return tags, exceeding
 
     def left(self, tags: Iterable[int]) -> None:
         """Forget messages that have left the queue."""
-        counts = self._backing.returns
+        counts = self.backing.returns
         if counts:
             for tag in tags:
                 counts.pop(tag, None)
 
     def _prune(self) -> None:
         """Forget messages that have left from the head, because they expired or a limit or a purge dropped them."""
-        counts, lowest = self._backing.returns, self._backing.numbers().start
+        counts, lowest = self.backing.returns, self.backing.numbers().start
         for tag in [tag for tag in counts if tag < lowest]:
             del counts[tag]
         self._pruned_after = max(PRUNED_AFTER, 2 * len(counts))
@@ -73,9 +73,9 @@ class DeliveryCounts:
 
         A message is redelivered without a count if its channel was lost in a crash of the broker or of the queue.
         """
-        counts, add = self._backing.returns, self._header.add
+        counts, add = self.backing.returns, self._header.add
         return [add(content, counts[tag]) if tag in counts else content for tag, content in zip(tags, contents)]
 
     def with_count(self, tag: int, content: bytes) -> bytes:
         """The content as basic.get returns it, which in RabbitMQ has the header even if the count is 0."""
-        return self._header.add(content, self._backing.returns.get(tag, 0))
+        return self._header.add(content, self.backing.returns.get(tag, 0))

@@ -25,7 +25,7 @@ class Dispatch:
     """The consuming side of the queue `queue_id`."""
 
     __slots__ = (
-        "_backing",
+        "backing",
         "_consumers",
         "_counts",
         "_effects",
@@ -53,7 +53,7 @@ class Dispatch:
         utilisation: Utilisation,
     ) -> None:
         """`counts` are those of a quorum queue."""
-        self._backing = backing
+        self.backing = backing
         self._consumers = consumers
         self._expiry = expiry
         self._head_read = head_read
@@ -76,7 +76,7 @@ class Dispatch:
 
     def deliver(self) -> None:
         """Give messages out from the head while a consumer can take one."""
-        backing, consumers, expiry, pacing = self._backing, self._consumers, self._expiry, self.pacing
+        backing, consumers, expiry, pacing = self.backing, self._consumers, self._expiry, self.pacing
         self.is_due = False
         self.awaits_write = False
         if self.utilisation.is_held_back and consumers.can_any_take():
@@ -188,7 +188,7 @@ class Dispatch:
 
     def _request_grants(self) -> None:
         for record in self._consumers.channels_without_grant():
-            self.grants.request(record, len(self._backing))
+            self.grants.request(record, len(self.backing))
 
     def forget_channel(self, record: ChannelRecord) -> None:
         self.outbox.forget_channel(record)

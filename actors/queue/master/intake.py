@@ -52,10 +52,10 @@ class PublishDelay:
     *stalled*, and publishes do not wait again until a delivery is written.
     """
 
-    __slots__ = ("_backing", "_dispatch", "_effects", "allowance", "delayed", "is_stalled", "is_timing")
+    __slots__ = ("backing", "_dispatch", "_effects", "allowance", "delayed", "is_stalled", "is_timing")
 
     def __init__(self, backing: BackingQueue, dispatch: Dispatch, effects: Effects) -> None:
-        self._backing = backing
+        self.backing = backing
         self._dispatch = dispatch
         self._effects = effects
         self.delayed: deque[Publish] = deque()
@@ -77,7 +77,7 @@ class PublishDelay:
 
     def count_written(self, count: int) -> None:
         """`count` deliveries were written to a socket."""
-        self.allowance = min(self.allowance + count // 2, MAX_ALLOWANCE) if len(self._backing) else 0
+        self.allowance = min(self.allowance + count // 2, MAX_ALLOWANCE) if len(self.backing) else 0
         self.is_stalled = False
 
     def timer_fired(self) -> None:
@@ -99,7 +99,7 @@ class Intake(Arrivals):
     """Decides what becomes of each run that is published to a queue."""
 
     __slots__ = (
-        "_backing",
+        "backing",
         "_asked",
         "_confirms",
         "_consumers",
@@ -126,7 +126,7 @@ class Intake(Arrivals):
         effects: Effects,
     ) -> None:
         super().__init__(persistence, transit)
-        self._backing = backing
+        self.backing = backing
         self._fair = backing if isinstance(backing, FairQueue) else None
         self._consumers = consumers
         self._dispatch = dispatch
@@ -187,7 +187,7 @@ class Intake(Arrivals):
 
     def _accept(self, arrival: Arrival) -> bool:
         """Decide what becomes of the messages. False: they must wait until the limiters of some channels answer."""
-        limit, backing, consumers = self._length_limit, self._backing, self._consumers
+        limit, backing, consumers = self._length_limit, self.backing, self._consumers
         count = len(arrival.contents)
         origin = arrival.origin
         if self._persistence is not None and origin.persistent is not self._persistence:
@@ -256,7 +256,7 @@ class Intake(Arrivals):
         if self._persistence is not None:
             arrival.origins = self.as_stored(arrival.origins)
         if pacing.overflow == "nack":
-            self._backing.discard(arrival.origins, len(arrival.contents), False, arrival.parts)
+            self.backing.discard(arrival.origins, len(arrival.contents), False, arrival.parts)
             self._confirms.refused += arrival.parts
             return False
         is_recorded = False
@@ -300,7 +300,7 @@ class Intake(Arrivals):
         """Overflow `reject-publish`: the messages get numbers, but nobody waits until these are safe (AB-101)."""
         if arrival.handed is not None:
             self.take_over(arrival, is_kept=False)
-        self._backing.discard(arrival.origins, len(arrival.contents), False, arrival.parts)
+        self.backing.discard(arrival.origins, len(arrival.contents), False, arrival.parts)
         if self._length_limit.dead_letters_refused:
             self._dead_letterer.publish("maxlen", arrival.messages(None))
             if self._transit is not None:
@@ -315,7 +315,7 @@ class Intake(Arrivals):
         if arrival.handed is not None:
             self.take_over(arrival, is_kept=False)
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
-        numbers = self._backing.discard(arrival.origins, len(arrival.contents), awaits_confirm, parts, is_recorded)
+        numbers = self.backing.discard(arrival.origins, len(arrival.contents), awaits_confirm, parts, is_recorded)
         if awaits_confirm:
             self._confirms.recent.append((numbers.start, numbers.stop - 1, parts))
         if self._effects.index is not None:
@@ -338,7 +338,7 @@ class Intake(Arrivals):
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
         if handed is not None:
             self.take_over(arrival)
-        tags = self._backing.publish_delivered(
+        tags = self.backing.publish_delivered(
             origins, contents, arrival.body_bytes, expiry, awaits_confirm, parts, arrival.shared, handed
         )
         if awaits_confirm:

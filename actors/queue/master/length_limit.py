@@ -24,7 +24,7 @@ class LengthLimit:
     """The limits of one queue."""
 
     __slots__ = (
-        "_backing",
+        "backing",
         "_dead_letterer",
         "_effects",
         "_head_read",
@@ -46,7 +46,7 @@ class LengthLimit:
         effects: Effects,
         work: TurnWork,
     ) -> None:
-        self._backing = backing
+        self.backing = backing
         self._work = work
         self._effects = effects
         self._dead_letterer = dead_letterer
@@ -75,7 +75,7 @@ class LengthLimit:
 
     def is_exceeded_by(self, count: int, body_bytes: int) -> bool:
         """Whether `count` more ready messages with `body_bytes` in all would exceed a limit of the whole queue."""
-        backing = self._backing
+        backing = self.backing
         return (
             self._max_length is not None
             and len(backing) + count > self._max_length
@@ -87,14 +87,14 @@ class LengthLimit:
         """Whether `count` messages of the arrival, with `body_bytes` in all, would exceed a limit."""
         if self.is_exceeded_by(count, body_bytes):
             return True
-        backing, limit = self._backing, self._lane_limit
+        backing, limit = self.backing, self._lane_limit
         if limit is None or not isinstance(backing, FairQueue):
             return False
         return backing.lane_length(arrival.origins, arrival.contents) + count > limit
 
     def _excess(self) -> int:
         """How many messages must be dropped at least; 0 if all limits are kept."""
-        backing = self._backing
+        backing = self.backing
         excess = 0 if self._lane_limit is None else backing.overflow()
         if self.is_exceeded_by(0, 0):
             excess = max(excess, 1, 0 if self._max_length is None else len(backing) - self._max_length)
@@ -107,7 +107,7 @@ class LengthLimit:
         in steps: `is_behind` is then set, and the role calls this again in other turns, and delivers nothing before the
         last step.
         """
-        backing, dead_letterer, effects = self._backing, self._dead_letterer, self._effects
+        backing, dead_letterer, effects = self.backing, self._dead_letterer, self._effects
         used, self.is_behind = 0, False
         while len(backing) and (excess := self._excess()):
             if used >= self._work.most:

@@ -52,6 +52,7 @@ from .utilisation import Utilisation
 if TYPE_CHECKING:
     from ....runtime.coroutines import Slices
     from ....store.messages.message import Delivery
+    from ....store.queue.backing_queue import BackingQueue
     from ...channel.contract import Outcome
     from ...metadata.info_items import InfoItems
     from ..contract import AtMostOnceEntry, HandedEntry, PublishEntry
@@ -144,7 +145,7 @@ class Master(Role):
     def apply(self, settings: QueueSettings) -> None:
         self.settings = settings
         self.dead_letterer.apply(settings)
-        apply_level_settings(self.backing, settings)
+        apply_level_settings(self.backing.bare, settings)
         self.length_limit.apply(settings)
         self.message_expiry.apply(settings)
         self.queue_expiry.apply(settings)
@@ -190,6 +191,26 @@ class Master(Role):
 
         consumers.set_limits(limit_of)
         self.dispatch.is_due = True
+
+    def use_backing(self, backing: BackingQueue) -> None:
+        self.backing = backing
+        by_number = backing if isinstance(backing, SupportsRangeRead) else None
+        for part in (
+            self.dead_letterer,
+            self.length_limit,
+            self.message_expiry,
+            self.dispatch,
+            self.intake,
+            self.publish_delay,
+            self.rejections,
+            self.pacing,
+        ):
+            if part is not None:
+                part.backing = backing
+        self.range_readers.backing = by_number
+        if self.delivery_counts is not None:
+            assert by_number is not None
+            self.delivery_counts.backing = by_number
 
     def release(self) -> None:
         if not self.backing.is_empty():

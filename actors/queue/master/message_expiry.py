@@ -27,7 +27,7 @@ class MessageExpiry:
     """
 
     __slots__ = (
-        "_backing",
+        "backing",
         "_dead_letterer",
         "_effects",
         "_has_settings",
@@ -47,7 +47,7 @@ class MessageExpiry:
         effects: Effects,
         wall_clock: Callable[[], float],
     ) -> None:
-        self._backing = backing
+        self.backing = backing
         self._dead_letterer = dead_letterer
         self._head_read = head_read
         self._effects = effects
@@ -92,7 +92,7 @@ class MessageExpiry:
         """
         now = self.now()
         total = 0
-        while (head := self._backing.head_expiry()) is not None and head <= now:
+        while (head := self.backing.head_expiry()) is not None and head <= now:
             count = self._expire_available(now)
             if not count:
                 self._head_read.prepare()  # the head is on the disk
@@ -107,16 +107,16 @@ class MessageExpiry:
         """Remove expired messages that are in memory, at most a step. Behind them there may be more on the disk."""
 
         if not self._dead_letterer.needs_messages:
-            count = self._backing.drop_expired(now, EXPIRY_STEP)
+            count = self.backing.drop_expired(now, EXPIRY_STEP)
             self._dead_letterer.count("expired", count)
             return count
-        messages = self._backing.fetch_expired(now, EXPIRY_STEP)
+        messages = self.backing.fetch_expired(now, EXPIRY_STEP)
         self._dead_letterer.remove("expired", messages)
         return len(messages)
 
     def set_timer(self) -> None:
         """Set the timer to the expiry of the present head."""
-        backing = self._backing
+        backing = self.backing
         head = backing.head_expiry()
         if head is None and not backing.is_empty() and not backing.available(1):
             self._head_read.prepare()  # the expiry of a head on the disk is unknown until it is read
@@ -136,7 +136,7 @@ class MessageExpiry:
         """Whether the head expires without a timer: in the next turn, or when the disk has read it. A timer would fire
         each millisecond until then.
         """
-        return self._effects.needs_turn or self._head_read.is_running and not self._backing.available(1)
+        return self._effects.needs_turn or self._head_read.is_running and not self.backing.available(1)
 
     def timer_fired(self) -> None:
         self._timer_at = None

@@ -73,7 +73,7 @@ class Pacing:
 
     __slots__ = (
         "_admission",
-        "_backing",
+        "backing",
         "_delivery",
         "_effects",
         "_has_settings",
@@ -87,7 +87,7 @@ class Pacing:
     )
 
     def __init__(self, backing: BackingQueue, effects: Effects, now: Callable[[], float]) -> None:
-        self._backing = backing
+        self.backing = backing
         self._effects = effects
         self._now = now
         self._delivery = PaceClock(self.now())
@@ -112,7 +112,7 @@ class Pacing:
         self.overflow = settings.pace_overflow
         if not self._has_settings:
             # Those that wait already come first.
-            self._admission.latest += len(self._backing) * self._admission.unit
+            self._admission.latest += len(self.backing) * self._admission.unit
             self._has_settings = True
         self.timer_fired()
 
@@ -155,7 +155,7 @@ class Pacing:
         """What listings show of it (QP-108)."""
         now = self.now()
         next_slot = max(now, self._delivery.next_slot(now))
-        waiting = len(self._backing)
+        waiting = len(self.backing)
         return {
             "rate": self._rate,
             "period_ms": self._period,

@@ -44,7 +44,6 @@ from ....routing.range_read_arguments import (
 )
 from ....routing.rows import QueueRow
 from ....store.index.segment_jobs import SegmentReadJob
-from ....store.messages.lives import Lives
 from ....store.messages.message import Origin
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead
@@ -68,7 +67,7 @@ class RangeReaders:
     """The readers of the queue `row`."""
 
     __slots__ = (
-        "_backing",
+        "backing",
         "_consumers",
         "_dispatch",
         "_effects",
@@ -93,7 +92,7 @@ class RangeReaders:
         self._row = row
         self._phrase = queue_phrase(row.vhost, row.name)
         #: None if the queue has priorities: then each level numbers its messages by itself.
-        self._backing = backing if isinstance(backing, SupportsRangeRead) else None
+        self.backing: SupportsRangeRead | None = backing if isinstance(backing, SupportsRangeRead) else None
         #: The same queue, for what every backing queue can do.
         self._queue = backing
         self._consumers = consumers
@@ -108,7 +107,7 @@ class RangeReaders:
 
     def begin(self, consumer: Consumer, wanted: RangeReadArguments) -> Steps[bool]:
         """Acknowledge the messages that `wanted` names, and register the reader. True is the answer to `consume`."""
-        backing = self._backing
+        backing = self.backing
         if backing is None:
             raise AmqpError(
                 PRECONDITION_FAILED,
@@ -195,7 +194,7 @@ class RangeReaders:
 
     def _serve(self, reader: RangeReader) -> None:
         """Deliver what the reader can take, from its buffer and from what can be read without waiting."""
-        backing, consumer = self._backing, reader.consumer
+        backing, consumer = self.backing, reader.consumer
         assert backing is not None, "a queue with priorities refuses readers"
         numbers = backing.kept_numbers()
         for _ in range(reader.batches_per_turn):
@@ -239,13 +238,9 @@ class RangeReaders:
 
     # -- reading ------------------------------------------------------------------------------------
 
-    def lives(self) -> Lives | None:
-        """The lives of the queue, and the gaps in its numbers; None if each priority has numbers of its own."""
-        return None if self._backing is None else self._backing.lives
-
     def numbers(self) -> range | None:
         """From the lowest number in the queue to the next one; None if each priority has numbers of its own."""
-        return None if self._backing is None else self._backing.numbers()
+        return None if self.backing is None else self.backing.numbers()
 
     def _read(self, reader: RangeReader, backing: SupportsRangeRead, numbers: range) -> None:
         """Read a batch into the empty buffer. If the disk or a message store has to be asked, only start that."""

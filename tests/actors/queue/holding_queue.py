@@ -51,7 +51,7 @@ def _passed_on(name: str) -> Callable[..., Any]:
     return lambda self, *fields: getattr(self.inner, name)(*fields)
 
 
-for _name in [*BackingQueue.__abstractmethods__, "droppable", "fetch_dropped", "overflow"]:
+for _name in [*BackingQueue.__abstractmethods__, "bare", "droppable", "fetch_dropped", "overflow"]:
     if isinstance(vars(BackingQueue)[_name], property):
         setattr(HoldingQueue, _name, property(attrgetter(f"inner.{_name}")))
     elif _name not in vars(HoldingQueue):

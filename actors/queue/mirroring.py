@@ -1,0 +1,86 @@
+"""How the process of a queue becomes a replica of a mirrored queue, without knowing how replicas work together.
+
+`Mirroring` comes with the node's context. It makes one `Replication` for each replica, and that talks to the other
+replicas, decides what the messages of the ring mean, and when the replica is the master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...routing.rows import Member, QueueRow
+
+if TYPE_CHECKING:
+    from ...routing.arguments import QueueSettings
+    from ...runtime.contract import Address, Sender
+    from ...runtime.exit_reason import ExitReason
+    from ...store.queue.backing_queue import BackingQueue
+    from ..node.context import NodeContext
+    from .replica_state import ReplicaState
+    from .role import Role
+
+
+#: The payloads of the timers of a replication: the others have to be told something; a member has not answered; the
+#: lease of the node has ended.
+DONE_TIMER, RETRY_TIMER, LEASE_TIMER = RING_TIMERS = ("ring done", "ring retry", "ring lease")
+
+
+class Replica(Protocol):
+    """The process of a replica, as its replication sees it."""
+
+    context: NodeContext
+    row: QueueRow
+    member: Member | None
+    state: ReplicaState
+    backing: BackingQueue
+
+    def send(self, address: Address[Any], message: Any) -> None: ...
+
+    def ask(self, address: Address[Any], message: Any) -> Any: ...
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None: ...
+
+    def start_timer(self, seconds: float, payload: Any = None) -> int: ...
+
+    def now(self) -> float: ...
+
+    def stop(self, reason: ExitReason) -> None: ...
+
+    def become_master(self) -> None:
+        """Serve the clients of the queue from now on."""
+
+
+class Replication(Protocol):
+    """What makes a process a replica of a mirrored queue."""
+
+    @property
+    def backing(self) -> BackingQueue:
+        """The backing queue that the role uses, around that of the process."""
+
+    def role(self) -> Callable[[ReplicaState, QueueSettings], Role] | None:
+        """The role of a replica that is not the master; None for the master."""
+
+    def change_row(self) -> None:
+        """The row of the queue has changed, and this replica is still a member of its group."""
+
+    def receive(
+        self, sender: Sender, generation: int, integers: list[int], kinds: bytes, contents: list[bytes]
+    ) -> None:
+        """A frame of the ring has come from the member with this generation."""
+
+    def node_met(self, node: str) -> None:
+        """There is a connection to the node again."""
+
+    def timer_fired(self, payload: str) -> None:
+        """One of the `RING_TIMERS` of the process, which the replication has started, is due."""
+
+    def end_turn(self) -> None:
+        """The role has done what is due: tell the other replicas, and find out what may be confirmed."""
+
+
+class Mirroring(Protocol):
+    """Makes the replications of a node."""
+
+    def replication(self, replica: Replica) -> Replication:
+        """The replication of a process whose row has a group with its `member`."""

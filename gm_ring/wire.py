@@ -1,0 +1,55 @@
+"""Frames as plain values, which any module that carries messages between nodes can write: integers and bytes.
+
+A frame is its kind with its integers, the kinds of its instructions as bytes, and their contents. All members have one
+stream; rings with several are not carried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .frames import Attach, Fenced, Frame, Numbers, Progress, Pubs, Seed
+
+#: The stream of a ring in which the first member speaks.
+ONLY = ""
+
+_PUBS, _NUMBERS, _PROGRESS, _ATTACH, _SEED, _FENCED = range(1, 7)
+
+#: Integers, kinds of instructions, contents of instructions.
+Packed = tuple[list[int], bytes, list[bytes]]
+
+
+def packed(frame: Frame) -> Packed:
+    """The frame as plain values."""
+    if isinstance(frame, Pubs):
+        kinds = bytes([kind for kind, _ in frame.instructions])
+        contents = [content for _, content in frame.instructions]
+        return [_PUBS, frame.attachment, frame.epoch, frame.first, frame.done], kinds, contents
+    if isinstance(frame, Numbers | Progress):
+        kind = _NUMBERS if isinstance(frame, Numbers) else _PROGRESS
+        return [kind, frame.attachment, frame.epoch, frame.received, frame.stored], b"", []
+    if isinstance(frame, Fenced):
+        return [_FENCED, frame.epoch], b"", []
+    positions = frame.positions if isinstance(frame, Attach) else frame.starts
+    kind = _ATTACH if isinstance(frame, Attach) else _SEED
+    return [kind, frame.attachment, frame.epoch, *[number for item in positions for number in item[1:]]], b"", []
+
+
+def unpacked(integers: Sequence[int], kinds: bytes, contents: Sequence[bytes]) -> Frame | None:
+    """The frame; None if these values are none."""
+    match list(integers):
+        case [1, attachment, epoch, first, done] if len(kinds) == len(contents):
+            return Pubs(attachment, epoch, ONLY, first, done, list(zip(kinds, contents)))
+        case [2, attachment, epoch, received, stored]:
+            return Numbers(attachment, epoch, ONLY, received, stored)
+        case [3, attachment, epoch, received, stored]:
+            return Progress(attachment, epoch, ONLY, received, stored)
+        case [4, attachment, epoch]:
+            return Attach(attachment, epoch, [])
+        case [4, attachment, epoch, received, stored]:
+            return Attach(attachment, epoch, [(ONLY, received, stored)])
+        case [5, attachment, epoch, base, start]:
+            return Seed(attachment, epoch, [(ONLY, base, start)])
+        case [6, epoch]:
+            return Fenced(epoch)
+    return None

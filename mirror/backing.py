@@ -1,0 +1,430 @@
+"""`MirroredQueue`: the backing queue of a replica of a mirrored queue, around the one that has its messages.
+
+**At the master** it passes every call on, and writes down as instructions what the mirrors must know: what was
+published, under which numbers, and what has left. The replica (`replication`) hands them to the ring at the end of the
+turn. `drain_confirmed` reports what is safe here and has gone round.
+
+**At a mirror** `take` and `remove` follow the instructions. A mirror has no consumers, so what the queue has is ready;
+but a message that has left may stand behind others that have not. Then the mirror takes those from the head, as a
+consumer would, and they are pending until they leave as well. `promote` puts them back.
+
+While the master has neither mirrors nor learners it makes no instructions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from ..gm_ring.frames import Instruction
+from ..store.index.segment_jobs import SegmentReadJob
+from ..store.messages.message import Delivery, Origin, Origins, QueuedMessage, any_of, slice_of
+from ..store.messages.parts import Part
+from ..store.messages.run import Run
+from ..store.queue.backing_queue import UNLIMITED, BackingQueue, Handed
+from ..store.queue.levelled_queue import LEVEL_SHIFT
+from ..store.queue.range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead
+from ..store.queue.read_ahead import ReadAheadJob
+from . import instructions
+from .confirming import Confirming
+
+#: How many numbers a new master skips, because the old one may have given them to messages that nobody else knows.
+SKIPPED = 1 << 20
+
+#: After so many numbers of messages that no mirror has, the master tells the mirrors how far it is.
+UNTOLD_MOST = SKIPPED // 2
+
+#: How many messages a mirror takes from its head in one step.
+PULLED_AT_ONCE = 4096
+
+
+class MirroredQueue(BackingQueue):
+    """See the module. `is_durable`: the queue survives its node, and so do its persistent messages."""
+
+    def __init__(self, inner: BackingQueue, is_durable: bool) -> None:
+        self.inner = inner
+        self._is_durable = is_durable
+        #: Somebody gets the instructions.
+        self.is_followed = False
+        #: The instructions of this turn, and the position of the last one before them.
+        self.out: list[Instruction] = []
+        self.position = 0
+        self.confirming = Confirming()
+        #: The node may act for its cluster; if not, nothing is confirmed.
+        self.may_confirm = True
+        self._is_purging = False
+        #: By level: numbers below this were given before this replica became the master, so they may have been
+        #: delivered already. And numbers below this were given by the present master.
+        self._redelivered: dict[int, int] = {}
+        self._reserved = 0
+        self._told = 0
+        #: What is to leave a mirror (`remove`), or is to be taken from its head because it stays (`keep_only`), and has
+        #: not yet, because it stands behind messages that must be read from the disk first.
+        self._leaving: deque[tuple[range, bool]] = deque()
+        self._kept: frozenset[int] = frozenset()
+        #: The levels that a mirror has messages of.
+        self._levels: set[int] = set()
+
+    @property
+    def bare(self) -> BackingQueue:
+        return self.inner
+
+    def took(self, count: int) -> None:
+        """The ring has taken the instructions of this turn, and numbered them up to `count`."""
+        self.out = []
+        self.position = count
+
+    # -- the mirror
+
+    def take(self, run: Run) -> range:
+        """Append a run that the master has numbered. Numbers between it and the last one belong to nobody."""
+        level = run.first >> LEVEL_SHIFT
+        self._levels.add(level)
+        number = self.next_number(run.origin)
+        if number < run.first:
+            self.inner.discard(run.origin, run.first - number, False)
+        elif number > run.first:
+            raise ValueError(f"a mirror that would give the number {number} next was told of {run.first}")
+        if level == 0:
+            self._reserved = max(self._reserved, run.end)
+        is_kept = self.is_kept(run.origins)
+        return self.inner.publish(run.origins, run.contents, run.body_bytes, run.expiry, is_kept)
+
+    def is_kept(self, origins: Origins) -> bool:
+        """Whether messages of this fate have to be on the disk."""
+        return self._is_durable and any_of(origins).persistent
+
+    def next_number(self, origin: Origin) -> int:
+        """The number that the next message of this fate gets."""
+        return self.inner.discard(origin, 0, False).start
+
+    def reserve(self, number: int) -> None:
+        """The master may have given all numbers below this one."""
+        self._reserved = max(self._reserved, number)
+
+    def remove(self, leaving: Iterable[range]) -> None:
+        """Messages leave a mirror, wherever they are."""
+        self._leaving += [(span, False) for span in leaving]
+        self.remove_more()
+
+    def keep_only(self, kept: Sequence[range]) -> None:
+        """All messages leave a mirror but these."""
+        # What is kept is taken from the head first, and the rest purged.
+        self._leaving += [(span, True) for span in kept]
+        self._leaving.append((range(0), True))
+        self._kept = frozenset(number for span in kept for number in span)
+        self.remove_more()
+
+    @property
+    def is_behind(self) -> bool:
+        """Some messages that are to leave stand behind others that must be read from the disk first."""
+        return bool(self._leaving)
+
+    def remove_more(self) -> None:
+        """Go on with what is to leave. More of the head may be in memory now."""
+        inner, leaving = self.inner, self._leaving
+        while leaving:
+            span, is_kept = leaving[0]
+            if not span:
+                while inner.purge(UNLIMITED):
+                    pass
+                inner.ack([number for number in inner.pending_numbers() if number not in self._kept])
+            elif (is_kept or inner.ack(span) < len(span)) and not self._pull(span, is_kept):
+                return
+            leaving.popleft()
+
+    def _pull(self, span: range, is_kept: bool) -> bool:
+        """Take messages from the head, as a consumer would, until none of the span is ready, and let those of the span
+        leave; False if the disk must be read first.
+        """
+        inner = self.inner
+        level = span[0] >> LEVEL_SHIFT
+        while (head := inner.head()) is not None:
+            above = (head.tag >> LEVEL_SHIFT) - level
+            if above < 0 or (above == 0 and head.tag > span[-1]):
+                return True
+            count = inner.available(PULLED_AT_ONCE if above else min(PULLED_AT_ONCE, span[-1] + 1 - head.tag))
+            if not count:
+                return False
+            inner.fetch(count, True)
+            if not is_kept:
+                inner.ack(span)
+        return inner.is_empty()
+
+    def promote(self) -> None:
+        """The mirror becomes the master: all its messages are ready again, and may have been delivered before."""
+        inner = self.inner
+        inner.requeue(inner.pending_numbers())
+        levels = self._levels | {0}
+        for level in sorted(levels):
+            origin = Origin("", ("",), False, level)
+            number = self.next_number(origin)
+            skipped = max(self._reserved - number, 0) if level == 0 else 0
+            self._redelivered[level] = inner.discard(origin, skipped + SKIPPED, False).stop
+        self.confirming.clear()
+
+    # -- the master
+
+    def publish(
+        self,
+        origins: Origins,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        expiry: int | None,
+        confirm: bool,
+        parts: Sequence[Part] = (),
+        shared: int = 0,
+        handed: Handed | None = None,
+    ) -> range:
+        numbers = self.inner.publish(origins, contents, body_bytes, expiry, confirm, parts, shared, handed)
+        self._published(numbers, origins, contents, body_bytes, expiry, confirm, parts)
+        return numbers
+
+    def publish_delivered(
+        self,
+        origins: Origins,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        expiry: int | None,
+        confirm: bool,
+        parts: Sequence[Part] = (),
+        shared: int = 0,
+        handed: Handed | None = None,
+    ) -> range:
+        numbers = self.inner.publish_delivered(origins, contents, body_bytes, expiry, confirm, parts, shared, handed)
+        self._published(numbers, origins, contents, body_bytes, expiry, confirm, parts)
+        return numbers
+
+    def _published(
+        self,
+        numbers: range,
+        origins: Origins,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        expiry: int | None,
+        confirm: bool,
+        parts: Sequence[Part],
+    ) -> None:
+        position = 0
+        if self.is_followed:
+            instruction = instructions.publish(numbers.start, origins, contents, body_bytes, expiry, parts)
+            self.out.append(instruction)
+            self._told = numbers.stop
+            position = self.position + len(self.out)
+        if confirm:
+            self.confirming.published(position, numbers.start, numbers.stop - 1, self.is_kept(origins))
+
+    def discard(
+        self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = (), is_recorded: bool = False
+    ) -> range:
+        numbers = self.inner.discard(origins, count, confirm, parts, is_recorded)
+        if confirm:
+            self.confirming.needs_no_mirror(numbers.start, numbers.stop - 1)
+        if self.is_followed and numbers.stop - self._told > UNTOLD_MOST and not numbers.stop >> LEVEL_SHIFT:
+            self.out.append(instructions.reserve(numbers.stop))
+            self._told = numbers.stop
+        return numbers
+
+    def drain_confirmed(self) -> list[tuple[int, int]]:
+        safe = self.inner.drain_confirmed()
+        return self.confirming.drain(safe, self.may_confirm)
+
+    def _left(self, tags: Sequence[int]) -> None:
+        """Messages have left the master."""
+        if self.is_followed and len(tags):
+            self.out.append(instructions.remove(tags))
+
+    def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
+        deliveries = self.inner.fetch(count, ack_required)
+        if not ack_required:
+            for delivery in deliveries:
+                self._left(delivery.tags)
+        return self._marked(deliveries) if self._redelivered else deliveries
+
+    def _marked(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """The deliveries, with those marked that the master before may have delivered."""
+        found = []
+        for delivery in deliveries:
+            limit = self._redelivered.get(delivery.tags[0] >> LEVEL_SHIFT, 0)
+            if delivery.redelivered or delivery.tags[0] >= limit:
+                found.append(delivery)
+            elif delivery.tags[-1] < limit:
+                found.append(delivery._replace(redelivered=True))
+            else:
+                at = next(index for index, tag in enumerate(delivery.tags) if tag >= limit)
+                found += [_part(delivery, slice(0, at), True), _part(delivery, slice(at, None), False)]
+        return found
+
+    def drop(self, count: int) -> int:
+        # The mirrors must know which messages these are.
+        return self._gone(self.inner.fetch_dropped(count))
+
+    def _gone(self, deliveries: Sequence[Delivery]) -> int:
+        dropped = 0
+        for delivery in deliveries:
+            dropped += self.inner.ack(delivery.tags)
+            self._left(delivery.tags)
+        return dropped
+
+    def fetch_dropped(self, count: int) -> list[Delivery]:
+        return self.inner.fetch_dropped(count)
+
+    def droppable(self) -> bool:
+        return self.inner.droppable()
+
+    def overflow(self) -> int:
+        return self.inner.overflow()
+
+    def drop_expired(self, now: int, limit: int) -> int:
+        tags = [message.tag for message in self.inner.fetch_expired(now, limit)]
+        self.inner.ack(tags)
+        self._left(tags)
+        return len(tags)
+
+    def fetch_expired(self, now: int, limit: int) -> list[QueuedMessage]:
+        return self.inner.fetch_expired(now, limit)
+
+    def ack(self, tags: Sequence[int]) -> int:
+        known = self.inner.ack(tags)
+        if known:
+            self._left(tags)
+        return known
+
+    def move(self, tags: Sequence[int]) -> int:
+        known = self.inner.move(tags)
+        if known:
+            self._left(tags)
+        return known
+
+    def requeue(self, tags: Sequence[int]) -> int:
+        return self.inner.requeue(tags)
+
+    def purge(self, limit: int = UNLIMITED) -> int:
+        # A purge goes on until nothing is left, and nothing comes in between.
+        count = self.inner.purge(limit)
+        if count and not self._is_purging and self.is_followed:
+            self.out.append(instructions.purge(self.inner.pending_numbers()))
+        self._is_purging = count > 0
+        return count
+
+    # -- passed on
+
+    def delete_and_terminate(self) -> None:
+        self.inner.delete_and_terminate()
+
+    def dispose(self, limit: int) -> bool:
+        return self.inner.dispose(limit)
+
+    def available(self, limit: int) -> int:
+        return self.inner.available(limit)
+
+    def prepare(self) -> ReadAheadJob | None:
+        return self.inner.prepare()
+
+    def prepare_pending(self, tags: Sequence[int]) -> ReadAheadJob | None:
+        return self.inner.prepare_pending(tags)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def depth(self) -> int:
+        return self.inner.depth()
+
+    def is_empty(self) -> bool:
+        return self.inner.is_empty()
+
+    @property
+    def ready_bytes(self) -> int:
+        return self.inner.ready_bytes
+
+    @property
+    def unacked_bytes(self) -> int:
+        return self.inner.unacked_bytes
+
+    def head(self) -> QueuedMessage | None:
+        return self.inner.head()
+
+    def oldest_pending(self) -> int | None:
+        return self.inner.oldest_pending()
+
+    def head_expiry(self) -> int | None:
+        return self.inner.head_expiry()
+
+    def pending_messages(self, tags: Sequence[int]) -> list[QueuedMessage]:
+        return self.inner.pending_messages(tags)
+
+    def pending_numbers(self) -> list[int]:
+        return self.inner.pending_numbers()
+
+    def set_queue_mode(self, mode: str) -> None:
+        self.inner.set_queue_mode(mode)
+
+    def set_ram_duration_target(self, seconds: float) -> None:
+        self.inner.set_ram_duration_target(seconds)
+
+    def ram_duration(self) -> float:
+        return self.inner.ram_duration()
+
+    def resume(self) -> None:
+        self.inner.resume()
+
+    def continue_paging(self) -> None:
+        self.inner.continue_paging()
+
+
+def _part(delivery: Delivery, piece: slice, redelivered: bool) -> Delivery:
+    return Delivery(slice_of(delivery.origins, piece), redelivered, delivery.tags[piece], delivery.contents[piece])
+
+
+class MirroredRangeQueue(MirroredQueue, SupportsRangeRead):
+    """A `MirroredQueue` around a queue that can be read by number."""
+
+    def __init__(self, inner: BackingQueue, is_durable: bool) -> None:
+        super().__init__(inner, is_durable)
+        assert isinstance(inner, SupportsRangeRead)
+        self._by_number: SupportsRangeRead = inner
+        self.returns = inner.returns
+
+    @property
+    def gap(self) -> range:  # type: ignore[override]  # the queue inside sets it
+        return self._by_number.gap
+
+    def record_returns(self, numbers: Iterable[int]) -> None:
+        self._by_number.record_returns(numbers)
+
+    def numbers(self) -> range:
+        return self._by_number.numbers()
+
+    def kept_numbers(self) -> range:
+        return self._by_number.kept_numbers()
+
+    def prepare_range(self, first: int, last: int, window: int = RANGE_BATCH_MESSAGES) -> SegmentReadJob | None:
+        return self._by_number.prepare_range(first, last, window)
+
+    def range_prepared(
+        self, job: SegmentReadJob, first: int, last: int, window: int = RANGE_BATCH_MESSAGES
+    ) -> SegmentReadJob | None:
+        return self._by_number.range_prepared(job, first, last, window)
+
+    def take_range(
+        self, first: int, last: int, most: int = RANGE_BATCH_MESSAGES, most_bytes: int = RANGE_BATCH_BYTES
+    ) -> RangeBatch:
+        return self._by_number.take_range(first, last, most, most_bytes)
+
+    def take_runs(self, first: int, last: int, window: int, most_bytes: int) -> RunBatch:
+        return self._by_number.take_runs(first, last, window, most_bytes)
+
+    def drop_to(self, last: int, limit: int) -> int:
+        dropped = 0
+        while dropped < limit and (head := self.inner.head()) is not None and head.tag <= last:
+            count = self._gone(self.inner.fetch(min(limit - dropped, last + 1 - head.tag), True))
+            if not count:
+                break
+            dropped += count
+        return dropped
+
+
+def mirrored(inner: BackingQueue, is_durable: bool) -> MirroredQueue:
+    """The backing queue of a replica, around the one that has its messages."""
+    kind = MirroredRangeQueue if isinstance(inner, SupportsRangeRead) else MirroredQueue
+    return kind(inner, is_durable)

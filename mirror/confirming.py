@@ -1,0 +1,120 @@
+"""`Confirming`: which messages the whole ring has, and so may be confirmed (CL-74)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+#: Closed ranges of numbers, ascending and disjoint.
+Ranges = list[tuple[int, int]]
+
+
+class Confirming:
+    """Two things must be true of a message before its publisher is told that it is safe: it is safe at the master, and
+    every mirror has it, on its disk if the message has to survive. They become true in any order.
+    """
+
+    __slots__ = (
+        "_durable",
+        "_ringed",
+        "_safe",
+        "_transient",
+        "highest_received",
+        "highest_stored",
+        "received",
+        "stored",
+    )
+
+    def __init__(self) -> None:
+        #: Publishes that wait for the ring: the position of their instruction, first number, last number.
+        self._durable: deque[tuple[int, int, int]] = deque()
+        self._transient: deque[tuple[int, int, int]] = deque()
+        #: Numbers that are safe at the master and wait for the ring, and the other way round.
+        self._safe: Ranges = []
+        self._ringed: Ranges = []
+        #: What all members that count have received, and what all have stored.
+        self.received = self.stored = 0
+        #: No confirm has relied on a higher position than these, of those that needed it received, and stored.
+        self.highest_received = self.highest_stored = 0
+
+    def published(self, position: int, first: int, last: int, is_durable: bool) -> None:
+        """Messages with these numbers are in the instruction at this position, and a publisher awaits a confirm."""
+        (self._durable if is_durable else self._transient).append((position, first, last))
+
+    def needs_no_mirror(self, first: int, last: int) -> None:
+        """No instruction has these messages, since nobody keeps them."""
+        _add(self._ringed, first, last)
+
+    def reached(self, received: int, stored: int) -> None:
+        """All members that count have the stream up to here. A newcomer may have less than those before it."""
+        self.received, self.stored = received, stored
+
+    def drain(self, safe: Ranges, may_confirm: bool) -> Ranges:
+        """The numbers that are confirmed now; `safe` are those that have become safe at the master."""
+        for first, last in safe:
+            _add(self._safe, first, last)
+        if not may_confirm:
+            return []
+        self.highest_stored = max(self.highest_stored, self._reach(self._durable, self.stored))
+        self.highest_received = max(self.highest_received, self._reach(self._transient, self.received))
+        if not self._safe or not self._ringed:
+            return []
+        if self._safe == self._ringed:
+            found, self._safe, self._ringed = self._safe, [], []
+            return found
+        found = _common(self._safe, self._ringed)
+        self._safe, self._ringed = _without(self._safe, found), _without(self._ringed, found)
+        return found
+
+    def _reach(self, waiting: deque[tuple[int, int, int]], reached: int) -> int:
+        """Take out what need not wait any longer; returns the highest position."""
+        position = 0
+        while waiting and waiting[0][0] <= reached:
+            position, first, last = waiting.popleft()
+            _add(self._ringed, first, last)
+        return position
+
+    def clear(self) -> None:
+        """The replica is no master any more; nobody awaits its confirms."""
+        self._durable.clear()
+        self._transient.clear()
+        self._safe, self._ringed = [], []
+        self.received = self.stored = 0
+
+
+def _add(ranges: Ranges, first: int, last: int) -> None:
+    """Add numbers, nearly always behind all others."""
+    if ranges and ranges[-1][1] == first - 1:
+        ranges[-1] = (ranges[-1][0], last)
+    elif not ranges or ranges[-1][1] < first:
+        ranges.append((first, last))
+    else:
+        ranges.append((first, last))
+        ranges.sort()
+
+
+def _common(one: Ranges, other: Ranges) -> Ranges:
+    found: Ranges = []
+    at = 0
+    for first, last in one:
+        while at < len(other) and other[at][1] < first:
+            at += 1
+        place = at
+        while place < len(other) and other[place][0] <= last:
+            found.append((max(first, other[place][0]), min(last, other[place][1])))
+            place += 1
+    return found
+
+
+def _without(ranges: Ranges, gone: Ranges) -> Ranges:
+    """The ranges without those of `gone`, all of which are in them."""
+    found: Ranges = []
+    at = 0
+    for first, last in ranges:
+        while at < len(gone) and gone[at][0] <= last:
+            if gone[at][0] > first:
+                found.append((first, gone[at][0] - 1))
+            first = gone[at][1] + 1
+            at += 1
+        if first <= last:
+            found.append((first, last))
+    return found

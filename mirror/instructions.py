@@ -1,0 +1,79 @@
+"""What the master of a mirrored queue tells its mirrors, as instructions of a ring (CL-62).
+
+| kind | content | a mirror |
+|---|---|---|
+| PUBLISH | who published, in msgpack behind its size (u32), and a run (`records.encode_run`) | takes the run |
+| REMOVE | spans of numbers | forgets these messages; a number that it does not know has gone before |
+| PURGE | spans of numbers | forgets all messages but these |
+| RESERVE | u64 | gives no number below this one if it becomes the master |
+
+Mirrors have the same numbers as the master. So a message is named by its number, and mirrors need not know about
+consumers: what the master has delivered and what waits is all the same to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+
+import msgpack  # type: ignore[import-untyped]
+
+from ..gm_ring.frames import Instruction
+from ..store.messages.message import Origins
+from ..store.messages.parts import Part
+from ..store.messages.records import decode_runs, decode_spans, encode_run, encode_spans
+from ..store.messages.run import Run
+from ..store.messages.spans import spans
+
+PUBLISH, REMOVE, PURGE, RESERVE = 1, 2, 3, 4
+
+_SIZE = Struct(">I")
+_NUMBER = Struct(">Q")
+
+
+def publish(
+    first: int,
+    origins: Origins,
+    contents: Sequence[bytes],
+    body_bytes: int,
+    expiry: int | None,
+    parts: Sequence[Part],
+    redelivered: bool = False,
+) -> Instruction:
+    """A run that was published, under the number of its first message."""
+    packed: bytes = msgpack.packb([part for part in parts if part[0]])
+    run = Run(first, list(contents), origins, expiry, redelivered, body_bytes)
+    return PUBLISH, b"".join([_SIZE.pack(len(packed)), packed, *encode_run(run, False)])
+
+
+def published(content: bytes) -> tuple[list[Part], Run]:
+    """Who published a run, and the run."""
+    start = _SIZE.size + _SIZE.unpack_from(content)[0]
+    parts = [tuple(part) for part in msgpack.unpackb(content[_SIZE.size : start])]
+    run, _ = next(decode_runs(content[start:]))
+    return parts, run
+
+
+def remove(tags: Sequence[int]) -> Instruction:
+    """Messages that have left the queue."""
+    return REMOVE, encode_spans(spans(tags))
+
+
+def removed(content: bytes) -> Iterator[range]:
+    """The numbers of messages that have left."""
+    return iter(decode_spans(content))
+
+
+def purge(kept: Sequence[int]) -> Instruction:
+    """All messages have left but these."""
+    return PURGE, encode_spans(spans(kept))
+
+
+def reserve(number: int) -> Instruction:
+    """The master may have given all numbers below this one."""
+    return RESERVE, _NUMBER.pack(number)
+
+
+def reserved(content: bytes) -> int:
+    found: int = _NUMBER.unpack(content)[0]
+    return found

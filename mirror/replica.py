@@ -1,0 +1,107 @@
+"""`Mirror`: the role of a replica that follows the master of its queue.
+
+It has no clients. Channels reach the master by the queue's row; what reaches a mirror all the same was sent to one that
+is not the master any more, or is not yet. It is dropped, as if the process that it was for had ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from ..actors.queue.listing import replica_items
+from ..actors.queue.role import Role, Steps
+from ..routing.phrases import no_queue
+
+if TYPE_CHECKING:
+    from ..actors.channel.contract import Outcome
+    from ..actors.metadata.info_items import InfoItems
+    from ..actors.queue.consumers import ChannelRecord, Consumer
+    from ..actors.queue.contract import AtMostOnceEntry, HandedEntry, PublishEntry
+    from ..actors.queue.replica_state import ReplicaState
+    from ..routing.arguments import QueueSettings
+    from ..runtime.coroutines import Slices
+    from ..store.messages.message import Delivery
+    from .backing import MirroredQueue
+
+
+class Mirror(Role):
+    """See the module."""
+
+    __slots__ = ("_backing", "_state")
+
+    def __init__(self, state: ReplicaState, settings: QueueSettings, backing: MirroredQueue) -> None:
+        self._state = state
+        self._backing = backing
+
+    def apply(self, settings: QueueSettings) -> None:
+        """Limits, expiry and dead letters are the master's affair."""
+
+    def release(self) -> None:
+        """Nothing leaves a mirror by itself."""
+
+    def leave(self) -> None:
+        """Nobody has anything of a mirror."""
+
+    @property
+    def is_quiet(self) -> bool:
+        return True
+
+    def end_turn(self, is_held: bool) -> None:
+        """What the ring has brought is handled by the replication."""
+
+    def timer_fired(self, name: str) -> None: ...
+
+    def head_loaded(self) -> None:
+        self._backing.remove_more()
+
+    def publish(self, record: ChannelRecord, entries: list[PublishEntry]) -> None: ...
+
+    def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None: ...
+
+    def take_handed_over(self, entries: list[HandedEntry]) -> None: ...
+
+    def take_delayed(self) -> None: ...
+
+    def deliver_due(self) -> None: ...
+
+    def consume(self, consumer: Consumer) -> Steps[bool]:
+        self._refuse()
+
+    def cancel(self, channel_id: str, tag: str) -> None: ...
+
+    def get(self, record: ChannelRecord | None) -> Steps[tuple[Delivery | None, int]]:
+        self._refuse()
+
+    def settle(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> None: ...
+
+    def settle_in_slices(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> Slices[None]:
+        yield from ()
+
+    def sent(self, record: ChannelRecord, count: int) -> None: ...
+
+    def limiter_changed(self, record: ChannelRecord, is_limited: bool) -> None: ...
+
+    def limiter_grant(self, record: ChannelRecord, count: int) -> None: ...
+
+    def forget_channel(self, record: ChannelRecord) -> Slices[None]:
+        yield from ()
+
+    def use(self) -> None: ...
+
+    def counts(self) -> tuple[int, int]:
+        return self._backing.depth(), 0
+
+    def purge(self) -> Slices[int]:
+        self._refuse()
+
+    def info(self) -> InfoItems:
+        state = self._state
+        return {**replica_items(state.row, self._backing, (), state.credit), "consumers": 0}
+
+    def consumers_info(self) -> list[InfoItems]:
+        return []
+
+    def _refuse(self) -> NoReturn:
+        row = self._state.row
+        raise no_queue(row.vhost, row.name)

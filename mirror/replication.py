@@ -1,0 +1,343 @@
+"""`MirrorReplication`: what a replica of a mirrored queue does with its ring, its row and the confirms.
+
+The replica's process hands it each frame of the ring and each change of the row, and calls `end_turn` at the end of
+every turn, behind the role. Then
+
+- the master hands the ring what its backing queue has written down, and learns up to where all others have it;
+- a mirror follows the instructions that have come, and tells the ring up to where they are safe on its disk.
+
+**The rule of confirms (CL-74).** A publish is confirmed when the master has it safe, all other members of the ring have
+received it, and, if it has to survive, have stored it. The master counts a learner from before it proposes that it
+join, until it knows the outcome; a member that the log has removed counts no longer (CL-75).
+
+**Promotion.** The row says who the master is. A mirror that finds itself first in it takes nothing more from its left
+neighbour (the ring sees to that), lets go of what had left the old master, and serves clients from then on. All its
+messages may have been delivered before. No confirm is lost by that: whoever was first behind the old master has
+received whatever any other member has.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..actors.metadata.contract import to_metadata
+from ..actors.metadata.state.commands import AdmitToRing
+from ..actors.queue.contract import to_queue
+from ..actors.queue.mirroring import DONE_TIMER, LEASE_TIMER, RETRY_TIMER
+from ..amqp.errors import AmqpError
+from ..gm_ring.frames import Frame, Instruction
+from ..gm_ring.ring import Completed, RingMember
+from ..gm_ring.view import View
+from ..gm_ring.wire import ONLY, packed, unpacked
+from ..routing.phrases import queue_phrase
+from ..routing.rows import Member
+from ..runtime.address import node_of, system_of
+from ..runtime.exit_reason import ExitKind, ExitReason
+from . import instructions
+from .backing import MirroredQueue, mirrored
+from .replica import Mirror
+
+if TYPE_CHECKING:
+    from ..actors.queue.mirroring import Replica
+    from ..actors.queue.replica_state import ReplicaState
+    from ..actors.queue.role import Role
+    from ..routing.arguments import QueueSettings
+    from ..runtime.contract import Sender
+
+log = logging.getLogger("warren.mirror")
+
+#: Seconds after which the others are told what they may forget, if nothing else is said.
+DONE_SECONDS = 0.025
+
+#: Seconds after which a member attaches once more to a neighbour that has not answered, because it may not run yet.
+RETRY_SECONDS = 0.25
+
+#: Seconds between two looks at a lease that has ended.
+LEASE_SECONDS = 0.1
+
+#: A master stops its publishers while it keeps more bytes or more instructions than these, which others lack.
+WINDOW_BYTES = 8 << 20
+
+#: The name under which the ring blocks a queue's credit.
+RING = "ring"
+
+
+class Safety:
+    """Up to which position of the stream everything is safe on the disk of a mirror."""
+
+    __slots__ = ("_safe", "_waiting", "position")
+
+    def __init__(self) -> None:
+        self.position = 0
+        #: Runs that wait for the disk: the position of their instruction, first and last number.
+        self._waiting: deque[tuple[int, int, int]] = deque()
+        #: Numbers that became safe before earlier ones.
+        self._safe: set[tuple[int, int]] = set()
+
+    def took(self, position: int, first: int, last: int) -> None:
+        """A run has to be on the disk before this position counts as safe."""
+        self._waiting.append((position, first, last))
+
+    def reached(self, last: int, safe: list[tuple[int, int]]) -> int:
+        """These numbers are safe. Returns the position up to which all instructions are, at most `last`."""
+        waiting = self._waiting
+        for low, high in safe:
+            while waiting and low <= waiting[0][1] and waiting[0][2] <= high:
+                waiting.popleft()
+            if waiting and low <= high:
+                self._shrink(low, high)
+        self.position = waiting[0][0] - 1 if waiting else last
+        return self.position
+
+    def _shrink(self, low: int, high: int) -> None:
+        """Numbers that are not the first that wait: levels, and parts of runs."""
+        rest: deque[tuple[int, int, int]] = deque()
+        for position, first, last in self._waiting:
+            if low <= first <= high:
+                first = high + 1
+            elif low <= last <= high:
+                last = low - 1
+            if first <= last:
+                rest.append((position, first, last))
+        self._waiting = rest
+
+
+class MirrorReplication:
+    """See the module."""
+
+    def __init__(self, replica: Replica) -> None:
+        assert replica.member is not None
+        self._replica = replica
+        self._member: Member = replica.member
+        self._mirrored = mirrored(replica.backing, replica.row.durable)
+        self._ring = RingMember(self._member, self._view())
+        self._safety = Safety()
+        self._timers: set[str] = set()
+        #: Learners that have everything, and wait to be admitted; and the one that was proposed.
+        self._following: dict[int, None] = {}
+        self._proposed: Member | None = None
+        self._is_promoting = False
+        self._follow()
+
+    # -- what the process hands over
+
+    @property
+    def backing(self) -> MirroredQueue:
+        return self._mirrored
+
+    def role(self) -> Callable[[ReplicaState, QueueSettings], Role] | None:
+        if self._is_master:
+            return None
+        return lambda state, settings: Mirror(state, settings, self._mirrored)
+
+    @property
+    def _is_master(self) -> bool:
+        group = self._replica.row.group
+        return group is not None and group.master == self._member
+
+    def _view(self, counted: frozenset[Member] = frozenset(), serial: int = 0) -> View:
+        group = self._replica.row.group
+        assert group is not None
+        return View(group.epoch, group.ring, {ONLY: group.master}, group.learners, frozenset(counted), serial)
+
+    def change_row(self) -> None:
+        was_master = self._ring.speaks(ONLY)
+        group = self._replica.row.group
+        assert group is not None
+        old = self._ring.view
+        proposed = self._proposed
+        if proposed is not None and proposed not in group.learners:
+            proposed = self._proposed = None
+        counted = frozenset() if proposed is None else frozenset([proposed])
+        self._ring.change_view(self._view(counted, old.serial + 1))
+        if was_master and not self._is_master:
+            # A fault, as when its node stops: it comes back as a learner, without what only this member had.
+            self._leave("it is not the master of its queue any more")
+        elif self._is_master and not was_master:
+            self._is_promoting = True
+        self._follow()
+
+    def _follow(self) -> None:
+        """Whether anybody gets what the master says."""
+        view = self._ring.view
+        is_followed = self._is_master and (len(view.members) > 1 or bool(view.learners))
+        self._mirrored.is_followed = is_followed
+
+    def receive(
+        self, sender: Sender, generation: int, integers: list[int], kinds: bytes, contents: list[bytes]
+    ) -> None:
+        frame = unpacked(integers, kinds, contents)
+        system = system_of(sender)
+        if frame is not None:
+            node = node_of(system)
+            self._ring.receive((node, system[len(node) + 1 :], generation), frame)
+
+    def node_met(self, node: str) -> None:
+        for member in {*self._ring.view.members, *self._ring.view.learners}:
+            if member[0] == node:
+                self._ring.neighbour_is_back(member)
+
+    def follows(self, generation: int) -> None:
+        """A learner has everything that the ring has."""
+        self._following[generation] = None
+
+    # -- the end of a turn
+
+    def end_turn(self) -> None:
+        ring, backing = self._ring, self._mirrored
+        if not ring.has_part:
+            return
+        if ring.speaks(ONLY) and not self._is_promoting:
+            if backing.out:
+                backing.took(ring.broadcast(ONLY, backing.out))
+            self._do()
+            self._bound()
+            self._consider_admission()
+            lease = self._replica.context.lease
+            backing.may_confirm = not lease.has_ended(self._replica.now)
+            if not backing.may_confirm:
+                self._start_timer(LEASE_TIMER, LEASE_SECONDS)
+        else:
+            self._do()
+            self._follow_disk()
+        if ring.owes_done:
+            self._start_timer(DONE_TIMER, DONE_SECONDS)
+        if ring.is_unanswered:
+            self._start_timer(RETRY_TIMER, RETRY_SECONDS)
+
+    def _do(self) -> None:
+        """Do what the ring says: first send, so that the others need not wait for what this replica does."""
+        turn = self._ring.end_turn()
+        for to, frame in turn.frames:
+            self._send(Member(*to), frame)
+        for _, first, taken in turn.deliveries:
+            self._take(first, taken)
+        for report in turn.completed:
+            self._completed(report)
+        if self._ring.is_out_of_sync:
+            self._leave("it lacks what no other replica keeps any more")
+
+    def _follow_disk(self) -> None:
+        """A mirror tells the ring what is safe on its disk."""
+        backing = self._mirrored
+        if backing.is_behind:
+            self._replica.state.head_read.prepare()
+            backing.remove_more()
+        last = self._ring.last(ONLY)
+        self._ring.safe(ONLY, self._safety.reached(last, backing.inner.drain_confirmed()))
+        self._do()
+        if self._is_promoting and not backing.is_behind:
+            self._promote()
+
+    def _completed(self, report: Completed) -> None:
+        self._mirrored.confirming.reached(report.received, report.stored)
+
+    def _bound(self) -> None:
+        """Stop publishers while too much is on its way."""
+        credit = self._replica.state.credit
+        size = self._ring.retained_bytes
+        if size > WINDOW_BYTES and RING not in credit.credit_blocked:
+            credit.relate(RING, kind="ring")
+            credit.block(RING)
+        elif size <= WINDOW_BYTES // 2 and RING in credit.credit_blocked:
+            credit.unblock(RING)
+            credit.peer_down(RING)
+            if not credit.blocked:
+                self._mirrored.resume()
+
+    def _send(self, to: Member, frame: Frame) -> None:
+        replica = self._replica
+        address = replica.context.peers.replica(replica.row.queue_id, to)
+        replica.send(address, to_queue.ring(self._member.generation, *packed(frame)))
+
+    def _start_timer(self, name: str, seconds: float) -> None:
+        if name not in self._timers:
+            self._timers.add(name)
+            self._replica.start_timer(seconds, name)
+
+    def timer_fired(self, payload: str) -> None:
+        self._timers.discard(payload)
+        if not self._ring.has_part:
+            return
+        if payload == DONE_TIMER:
+            self._ring.tell_done()
+        elif payload == RETRY_TIMER:
+            self._ring.retry()
+        # The turn that this begins looks at the lease again.
+
+    # -- the mirror
+
+    def _take(self, first: int, taken: list[Instruction]) -> None:
+        """Follow the instructions with the positions from `first` on."""
+        backing = self._mirrored
+        for position, (kind, content) in enumerate(taken, first):
+            if kind == instructions.PUBLISH:
+                _, run = instructions.published(content)
+                numbers = backing.take(run)
+                if backing.is_kept(run.origins):
+                    self._safety.took(position, numbers.start, numbers.stop - 1)
+            elif kind == instructions.REMOVE:
+                backing.remove(instructions.removed(content))
+            elif kind == instructions.PURGE:
+                backing.keep_only(list(instructions.removed(content)))
+            elif kind == instructions.RESERVE:
+                backing.reserve(instructions.reserved(content))
+
+    def _promote(self) -> None:
+        self._is_promoting = False
+        replica = self._replica
+        log.info(
+            "%s: this replica is the master from epoch %d on, with %d messages",
+            queue_phrase(replica.row.vhost, replica.row.name),
+            self._ring.view.epoch,
+            self._mirrored.depth(),
+        )
+        self._mirrored.promote()
+        self._mirrored.took(self._ring.last(ONLY))
+        replica.become_master()
+
+    # -- learners
+
+    def _consider_admission(self) -> None:
+        """Count a learner that has everything, and propose that it join when it has whatever was confirmed."""
+        ring, backing = self._ring, self._mirrored
+        if self._proposed is None:
+            group = self._replica.row.group
+            ready = [member for member in group.learners if member.generation in self._following] if group else []
+            if not ready:
+                return
+            self._proposed = ready[0]
+            ring.change_view(self._view(frozenset(ready[:1]), ring.view.serial + 1))
+            self._do()
+        if self._proposed.generation in self._following:
+            confirming = backing.confirming
+            if confirming.received >= confirming.highest_received and confirming.stored >= confirming.highest_stored:
+                del self._following[self._proposed.generation]
+                self._replica.spawn(self._admit(self._proposed))
+
+    async def _admit(self, member: Member) -> None:
+        replica, row = self._replica, self._replica.row
+        assert row.group is not None
+        command = AdmitToRing(row.vhost, row.name, row.queue_id, row.group.epoch, member)
+        try:
+            changed = await replica.ask(replica.context.metadata, to_metadata.change_definitions(command))
+        except AmqpError:
+            return  # the learner counts until the log tells what has become of it
+        if not changed and self._proposed == member:
+            self._proposed = None
+            self._ring.change_view(self._view(serial=self._ring.view.serial + 1))
+
+    def _leave(self, why: str) -> None:
+        # A fault: at an orderly end channels would confirm what nobody has taken.
+        self._replica.stop(ExitReason(ExitKind.EXIT, why))
+
+
+class NodeMirroring:
+    """Makes the replications of a node."""
+
+    def replication(self, replica: Replica) -> MirrorReplication:
+        """See `Mirroring`."""
+        return MirrorReplication(replica)

@@ -1,0 +1,270 @@
+"""`Group`: replicas of one mirrored queue without processes, links or a log, and the laws of mirrored queues.
+
+Each replica has its backing queue, its ring and its rule of confirms as in a broker. Frames travel in order between two
+replicas and are delivered when a test says so; a test kills replicas and puts rows in force. The laws:
+
+- *CL-74, I1*: a message that was confirmed is at every member that is ever in the ring, or has been removed.
+- *CL-77, I7*: at rest all members of the ring have the same messages under the same numbers.
+- *I9*: a message that the only master there has been removed is nowhere any more.
+- *P9*: a promotion makes everything redelivered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from types import SimpleNamespace
+
+from warren.actors.queue.mirroring import DONE_TIMER
+from warren.mirror.backing import MirroredQueue
+from warren.mirror.replication import MirrorReplication
+from warren.routing.rows import Member, MirrorGroup, QueueRow
+from warren.runtime.address import LoopAddress
+from warren.runtime.credit import CreditFlow
+from warren.store.messages.message import Origin
+from warren.store.queue.memory_queue import MemoryQueue
+
+
+class Violation(AssertionError):
+    """The replicas have broken a law."""
+
+
+class SlowQueue(MemoryQueue):
+    """A queue whose disk is done when a test says so: what was published is safe from then on."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0.0)
+        self.unsynced: list[tuple[int, int]] = []
+        self.synced: list[tuple[int, int]] = []
+
+    def drain_confirmed(self):
+        self.unsynced += super().drain_confirmed()
+        safe, self.synced = self.synced, []
+        return safe
+
+    def sync(self) -> None:
+        self.drain_unsynced()
+        self.synced += self.unsynced
+        self.unsynced = []
+
+    def drain_unsynced(self) -> None:
+        self.unsynced += MemoryQueue.drain_confirmed(self)
+
+
+class FakeReplica:
+    """The process of a replica."""
+
+    def __init__(self, group: Group, member: Member, row: QueueRow) -> None:
+        self.member = member
+        self.row = row
+        self.backing = SlowQueue()
+        self.is_alive = True
+        self.has_promoted = False
+        self.credit = CreditFlow((400, 200), lambda peer, amount: None)
+        self.state = SimpleNamespace(
+            credit=self.credit, head_read=SimpleNamespace(prepare=lambda: None), backing=self.backing
+        )
+        self.context = SimpleNamespace(
+            lease=SimpleNamespace(has_ended=lambda clock: False),
+            peers=SimpleNamespace(replica=lambda queue_id, to: to),
+            metadata="metadata",
+        )
+        self._group = group
+        self.replication = MirrorReplication(self)
+        self.mirrored: MirroredQueue = self.replication.backing
+        #: The numbers that were confirmed.
+        self.confirmed: list[int] = []
+        self.asked: list[object] = []
+
+    def send(self, address, message) -> None:
+        self._group.wires.setdefault((self.member, address), deque()).append(message)
+
+    def start_timer(self, seconds, payload=None) -> int:
+        return 0
+
+    def now(self) -> float:
+        return 0.0
+
+    def stop(self, reason) -> None:
+        self.is_alive = False
+
+    def spawn(self, coroutine) -> None:
+        coroutine.close()
+        self.asked.append(coroutine)
+
+    def ask(self, address, message):
+        raise AssertionError("nobody asks here")
+
+    def become_master(self) -> None:
+        self.has_promoted = True
+        deliveries = self.mirrored.fetch(3, True)
+        if not all(delivery.redelivered for delivery in deliveries) or self.mirrored.requeue(
+            [tag for delivery in deliveries for tag in delivery.tags]
+        ) != min(3, len(self.numbers)):
+            raise Violation(f"{self.member} became the master, and not all of its messages come again as redelivered")
+
+    @property
+    def numbers(self) -> dict[int, bytes]:
+        """What the replica has, ready and pending."""
+        found = {}
+        for run in [*self.backing._ready.runs, *self.backing._pending.runs]:
+            found |= {message.tag: message.content for message in run.messages()}
+        return found
+
+
+class Group:
+    """See the module."""
+
+    def __init__(self, names: str) -> None:
+        members = tuple(Member(name, "1", at) for at, name in enumerate(names, 1))
+        group = MirrorGroup(ring=members, learners=(), epoch=1, reign=1, wanted=tuple(names), members=len(names))
+        self.row = QueueRow("/", "orders", None, "q1", durable=True, node=names[0], group=group)
+        self.wires: dict[tuple[Member, Member], deque] = {}
+        self.replicas = {member: FakeReplica(self, member, self.row) for member in members}
+        self.contents: dict[int, bytes] = {}
+        self.confirmed: dict[bytes, int] = {}
+        self.gone: set[bytes] = set()
+        self.said = 0
+        for replica in self.replicas.values():
+            self.end_turn(replica)
+
+    @property
+    def master(self) -> FakeReplica:
+        return self.replicas[self.row.group.master]
+
+    def publish(self, count: int = 1, persistent: bool = True) -> None:
+        """The master takes a run from a publisher that awaits a confirm."""
+        contents = []
+        for _ in range(count):
+            self.said += 1
+            contents.append(b"%d" % self.said + bytes(30))
+        origin = Origin("", ("orders",), persistent)
+        self.master.mirrored.publish(origin, contents, 10 * count, None, True, [("c1", 1, count, True)])
+        self.end_turn(self.master)
+
+    def consume(self, count: int, outcome: str) -> None:
+        """The master hands messages out, and the consumer acks or returns them, or they stay with it."""
+        master = self.master
+        for delivery in master.mirrored.fetch(count, True):
+            if outcome == "ack":
+                self.gone |= set(delivery.contents)
+                master.mirrored.ack(delivery.tags)
+            elif outcome == "requeue":
+                master.mirrored.requeue(delivery.tags)
+        self.end_turn(master)
+
+    def ack_pending(self, which: slice) -> None:
+        master = self.master
+        tags = master.mirrored.pending_numbers()[which]
+        self.gone |= {message.content for message in master.mirrored.pending_messages(tags)}
+        master.mirrored.ack(tags)
+        self.end_turn(master)
+
+    def purge(self) -> None:
+        master = self.master
+        kept = set(master.mirrored.pending_numbers())
+        self.gone |= {content for number, content in master.numbers.items() if number not in kept}
+        while master.mirrored.purge(2):
+            pass
+        self.end_turn(master)
+
+    def end_turn(self, replica: FakeReplica) -> None:
+        if not replica.is_alive:
+            return
+        replica.replication.end_turn()
+        if replica.has_promoted or replica.member == self.row.group.master:
+            here = replica.numbers
+            for first, last in replica.mirrored.drain_confirmed():
+                for number in range(first, last + 1):
+                    self._confirmed(replica, number, here)
+
+    def _confirmed(self, replica, number, here) -> None:
+        content = here.get(number)
+        if content is None:
+            return  # it was acked before; nobody needs it
+        self.confirmed[content] = number
+        for member in replica.row.group.ring:
+            other = self.replicas[member]
+            if other.numbers.get(number) != content and content not in self.gone:
+                raise Violation(f"{content!r} was confirmed, and {member} does not have it")
+            waiting = [low for low, high in other.backing.unsynced if low <= number <= high]
+            if waiting and other.is_alive:
+                raise Violation(f"{content!r} was confirmed, and is not on the disk of {member}")
+
+    def arrive(self, pair) -> bool:
+        wire = self.wires.get(pair)
+        if not wire:
+            return False
+        message = wire.popleft()
+        replica = self.replicas.get(pair[1])
+        if replica is not None and replica.is_alive:
+            name, *fields = message
+            sender = LoopAddress(f"{pair[0].node}-{pair[0].incarnation}/gm")
+            if name == "ring":
+                replica.replication.receive(sender, *fields)
+            else:
+                getattr(replica.replication, name)(*fields)
+            self.end_turn(replica)
+        return True
+
+    def sync(self, replica: FakeReplica) -> None:
+        replica.backing.sync()
+        self.end_turn(replica)
+
+    def run(self) -> None:
+        moves = True
+        while moves:
+            moves = False
+            for pair in list(self.wires):
+                while self.arrive(pair):
+                    moves = True
+            for replica in self.living():
+                replica.backing.drain_unsynced()
+                if replica.backing.unsynced:
+                    self.sync(replica)
+                    moves = True
+                replica.replication.timer_fired(DONE_TIMER)
+                self.end_turn(replica)
+            moves = moves or any(self.wires.values())
+
+    def living(self):
+        return [replica for replica in self.replicas.values() if replica.is_alive]
+
+    def kill(self, member: Member) -> None:
+        self.replicas[member].is_alive = False
+
+    def remove(self, *gone: Member) -> None:
+        """The log has a row without these members; nobody has applied it."""
+        group = self.row.group
+        ring = tuple(member for member in group.ring if member not in gone)
+        reign = group.epoch + 1 if ring[0] != group.master else group.reign
+        group = replace(group, ring=ring, epoch=group.epoch + 1, reign=reign)
+        self.row = replace(self.row, group=group, node=ring[0].node)
+
+    def apply(self, replica: FakeReplica) -> None:
+        if replica.is_alive and replica.row is not self.row:
+            replica.row = self.row
+            if replica.member in self.row.group.everyone:
+                replica.replication.change_row()
+                self.end_turn(replica)
+            else:
+                replica.is_alive = False
+
+    def check_rest(self) -> None:
+        ring = [self.replicas[member] for member in self.row.group.ring]
+        first = ring[0].numbers
+        for replica in ring:
+            if replica.numbers != first:
+                differ = sorted(set(replica.numbers.items()) ^ set(first.items()))[:5]
+                raise Violation(f"{replica.member} differs from the master: {differ}")
+        contents = set(first.values())
+        for content in self.confirmed:
+            if content not in contents and content not in self.gone:
+                raise Violation(f"{content!r} was confirmed and is lost")
+        if self.is_whole and self.gone & contents:
+            raise Violation(f"{self.gone & contents} were removed, and are here again")
+
+    @property
+    def is_whole(self) -> bool:
+        """There has been one master only, so no removal was lost with another one."""
+        return self.row.group.reign == 1

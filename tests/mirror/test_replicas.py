@@ -1,0 +1,70 @@
+"""Replicas of a mirrored queue under random plans: publishes, acks, deaths of any member at any step."""
+
+import random
+
+import pytest
+
+from .replicas import Group
+
+
+def played(rng, steps):
+    group = Group("abcd"[: rng.randint(1, 4)])
+    for _ in range(steps):
+        master = group.master
+        step = rng.choice(
+            ["publish"] * 4 + ["arrive"] * 8 + ["sync"] * 3 + ["take"] * 2 + ["ack"] * 2 + ["apply"] * 3 + ["rare"]
+        )
+        if step == "arrive":
+            pairs = sorted(pair for pair, wire in group.wires.items() if wire)
+            if pairs:
+                group.arrive(rng.choice(pairs))
+        elif step == "sync":
+            group.sync(rng.choice(group.living()))
+        elif step == "apply":
+            group.apply(rng.choice(group.living()))
+        elif step == "rare":
+            _rare(group, rng)
+        elif (
+            master.is_alive
+            and master.row is group.row
+            and (master.has_promoted or group.row.group.epoch == 1 or master.member.node == "a")
+        ):
+            if step == "publish":
+                group.publish(rng.randint(1, 3), rng.random() < 0.7)
+            elif step == "take":
+                group.consume(rng.randint(1, 4), rng.choice(["ack", "requeue", "keep", "keep"]))
+            else:
+                pending = len(master.mirrored.pending_numbers())
+                start = rng.randint(0, pending)
+                group.ack_pending(slice(start, start + rng.randint(0, 2)))
+    for replica in list(group.replicas.values()):
+        group.apply(replica)
+    gone = [member for member in group.row.group.ring if not group.replicas[member].is_alive]
+    if len(gone) == len(group.row.group.ring):
+        return group
+    if gone:
+        group.remove(*gone)
+    for replica in group.living():
+        group.apply(replica)
+    group.run()
+    group.check_rest()
+    return group
+
+
+def _rare(group, rng):
+    ring = group.row.group.ring
+    dead = [member for member in ring if not group.replicas[member].is_alive]
+    if rng.random() < 0.3 and len(ring) - len(dead) > 1:
+        group.kill(rng.choice([member for member in ring if member not in dead]))
+    elif dead:
+        group.remove(*dead)
+    elif (
+        rng.random() < 0.3 and group.master.is_alive and (group.master.has_promoted or group.master.member.node == "a")
+    ):
+        group.purge()
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_nothing_confirmed_is_lost_and_all_replicas_are_equal(part):
+    for seed in range(part * 60, part * 60 + 60):
+        played(random.Random(seed), 150)
