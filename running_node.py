@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from thespian.actors import ActorSystem
@@ -162,6 +164,9 @@ class RunningNode:
         app_stopped: bool = False,
     ):
         self._stop_timeout = settings.stop_timeout / 1000
+        if settings.management and settings.control_dir is None:
+            # The management process reaches the node there. `ControlListener` removes the directory in the end.
+            settings = replace(settings, control_dir=tempfile.mkdtemp(prefix="warren-"))
         #: The operating-system process that runs the node. A process forked from it has a copy of this object but no
         #: thread that runs the node, so a control that is called there raises an error; it would wait for ever.
         self._process = os.getpid()

@@ -422,6 +422,46 @@ class Settings:
         optional=True,
     )
 
+    # -- management ---
+    management: bool = setting(
+        False,
+        "whether a process beside the node serves the HTTP API and metrics; `warren start` does unless it is false. It"
+        " needs a `control_dir`",
+    )
+    management_host: str | None = setting(
+        None, "address on which that process listens; None is the one of `host`", text=True, optional=True
+    )
+    management_port: int | None = setting(
+        15_672, "TCP port of the HTTP API; 0 chooses a free one, None is off", low=0, high=65_535, optional=True
+    )
+    management_tls_port: int | None = setting(
+        None,
+        "TCP port of the HTTP API with TLS, usually 15671, with `tls_cert_file` and `tls_key_file`; None is off",
+        low=0,
+        high=65_535,
+        optional=True,
+    )
+    prometheus_port: int | None = setting(
+        15_692, "TCP port of the metrics; 0 chooses a free one, None is off", low=0, high=65_535, optional=True
+    )
+    prometheus_per_object_metrics: bool = setting(
+        False, "whether `/metrics` has a series for each object, as `/metrics/per-object`"
+    )
+    management_path_prefix: str = setting("", "what all paths of the HTTP API begin with, such as `/warren`")
+    management_interval: int = setting(5_000, "ms between two samples of statistics", low=100, high=3_600_000)
+    management_rates_mode: str = setting(
+        "basic", "which rates the HTTP API has, for clients that ask for it", choices=("basic", "detailed", "none")
+    )
+    management_body_limit: int = setting(20_000_000, "bytes of a request's body", low=1_024, high=2**31 - 1)
+    management_idle_timeout: int = setting(60, "seconds that a client of the HTTP API may be idle", low=1, high=86_400)
+    management_session_minutes: int = setting(480, "minutes that a login by cookie lasts", low=1, high=525_600)
+    management_cors_allow_origins: tuple[str, ...] = setting(
+        (), "sites whose pages may use the HTTP API, such as `https://example.com`"
+    )
+    management_cors_max_age: int = setting(
+        1_800, "seconds that a browser remembers whether a site's pages may", low=0, high=86_400
+    )
+
     def __post_init__(self) -> None:
         for item in fields(self):
             object.__setattr__(
@@ -440,6 +480,8 @@ class Settings:
         _check_pattern("credential_validator_regexp", self.credential_validator_regexp)
         if self.control_port is not None and self.control_cookie_file is None:
             raise _wrong("control_cookie_file", None, "the path of a file with a secret when control_port is set")
+        if self.management_tls_port is not None and self.tls_cert_file is None:
+            raise _wrong("tls_cert_file", None, "the path of the broker's certificate when management_tls_port is set")
 
     @classmethod
     def of(cls, **values: Unpack["SettingKeywords"]) -> "Settings":
@@ -573,6 +615,20 @@ class NodeKeywords(TypedDict, total=False):
     control_port: int | None
     control_host: str
     control_cookie_file: str | PathLike[str] | None
+    management: bool
+    management_host: str | None
+    management_port: int | None
+    management_tls_port: int | None
+    prometheus_port: int | None
+    prometheus_per_object_metrics: bool
+    management_path_prefix: str
+    management_interval: int
+    management_rates_mode: str
+    management_body_limit: int
+    management_idle_timeout: int
+    management_session_minutes: int
+    management_cors_allow_origins: tuple[str, ...]
+    management_cors_max_age: int
 
 
 class SettingKeywords(NodeKeywords, total=False):

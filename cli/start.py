@@ -73,6 +73,11 @@ PLACE = {"WARREN_DATA_DIR": "data_dir", "WARREN_NODENAME": "node_name"}
     "--witness", is_flag=True, help="Join the cluster as a witness: the node votes, and has neither queues nor clients."
 )
 @click.option(
+    "--management/--no-management",
+    default=None,
+    help="Serve the HTTP API and metrics from a process beside the broker.  [default: --management]",
+)
+@click.option(
     "--background/--foreground",
     "--detached/--attached",
     help="Start the broker in the background, and return when it accepts connections.",
@@ -92,6 +97,7 @@ def start(
     node: str | None,
     found: bool,
     witness: bool,
+    management: bool | None,
     background: bool,
 ) -> None:
     """Start a broker, in the foreground unless --background is given.
@@ -105,6 +111,7 @@ def start(
     The first user of a new node is named by the environment variable WARREN_DEFAULT_USER, his password by
     WARREN_DEFAULT_PASS or by a file that WARREN_DEFAULT_PASS_FILE names. WARREN_DATA_DIR and WARREN_NODENAME stand for
     --data-dir and --node, here as in all other commands, if neither an option nor the config file has these.
+    WARREN_MANAGEMENT=off stands for --no-management.
     """
     if in_memory and data_dir is not None:
         raise click.UsageError("--in-memory and --data-dir contradict each other; use only one of them")
@@ -135,6 +142,8 @@ def start(
             options["data_dir"] = settings_dir = str(default_data_dir(settings.node_name, WAY_OUT))
         else:
             settings_dir = settings.data_dir or ""
+        if management is not None or not _names(config, "management"):
+            options["management"] = management if management is not None else _wants_management()
         if not _names(config, "control_dir"):
             options["control_dir"] = _control_dir(settings.node_name, settings_dir)
         settings = Settings.from_toml(config, **options) if config else Settings.of(**options)
@@ -166,6 +175,11 @@ def start(
         raise CommandFailure(str(error), EX_SOFTWARE) from error
     except ServerDied as error:
         raise CommandFailure(str(error), EX_SOFTWARE) from error
+
+
+def _wants_management() -> bool:
+    """Whether the environment leaves the management process on."""
+    return os.environ.get("WARREN_MANAGEMENT", "").lower() not in ("off", "false", "0", "no")
 
 
 def _control_dir(node_name: str, data_dir: str) -> str:

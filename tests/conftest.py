@@ -61,6 +61,9 @@ LONGEST = (
 # Many containers set PYTHONDONTWRITEBYTECODE. Each of the hundreds of processes that the tests start would then compile
 # the broker anew, half a second of CPU time for each, and every run would compile the tests as well.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# The tests start hundreds of brokers. Only those of `tests/management` have a management process beside them.
+os.environ["WARREN_MANAGEMENT"] = "off"
 sys.dont_write_bytecode = False
 
 sys.path[:] = [entry for entry in sys.path if Path(entry or os.curdir).resolve() != ROOT]

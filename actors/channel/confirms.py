@@ -195,6 +195,11 @@ class Confirms:
         if owed is not None:
             (self.refuse if is_crashed else self.confirm)(queue_id, list(owed))
 
+    @property
+    def confirmed(self) -> int:
+        """How many publishes the next `flush` confirms."""
+        return len(self._acked)
+
     @seam("which confirms are sent")
     def flush(self) -> tuple[list[tuple[int, bool]], list[tuple[int, bool]]]:
         """Return the acks and the nacks to send now, each `(delivery_tag, multiple)`, and forget them (AB-113)."""

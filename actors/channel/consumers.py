@@ -442,9 +442,11 @@ class ChannelConsumers:
         deliveries, frames = self._deliveries, self._output.frames
         number, frame_max = self._output.number, self._output.frame_max
         is_traced = bool(self._context.routing.traced)
-        total = 0
+        total = redelivered = 0
         for origins, is_redelivered, tags, contents in runs:
             count = len(contents)
+            if is_redelivered:
+                redelivered += count
             if is_traced:
                 self._tracer.trace_delivery(
                     consumer.row.shard_of or consumer.row.name, origins, is_redelivered, contents
@@ -486,6 +488,7 @@ class ChannelConsumers:
                     UnackedRun(first, deliveries.unacked.source(queue_id), tag, tags, self._process.now())
                 )
             total += count
+        deliveries.delivered(total, redelivered, consumer.no_ack)
         self._output.notices.append((address, queue_id, self._config.channel_id, total, consumer.notice_step))
         if self._limiter.limit is not None or self._limiter.shared:
             self._limiter.delivered(queue_id, total, 0 if consumer.no_ack else total)

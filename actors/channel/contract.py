@@ -36,6 +36,8 @@ class ChannelConfig(NamedTuple):
     has_cancel_notify: bool
     #: What the user may do.
     access: Access
+    #: Whether statistics show the channel. They show none of those that the program or an operator uses.
+    is_listed: bool = True
 
 
 class FetchedMessage(NamedTuple):
@@ -102,8 +104,8 @@ class ToDirectClient(ToChannelOwner):
     """What `DirectClient` (`actors/channel/direct_client.py`) receives."""
 
     @message
-    def start(self, context: NodeContext) -> None:
-        """From the node: begin to serve requests."""
+    def start(self, context: NodeContext, user: str | None = None) -> None:
+        """From the node or a control session: begin to serve requests, with the permissions of this user; None: all."""
 
     @message
     def publish(self, vhost: str, exchange: str, routing_key: str, props: bytes, body: bytes) -> bool:
@@ -112,6 +114,10 @@ class ToDirectClient(ToChannelOwner):
     @message
     def get(self, vhost: str, queue: str, is_consumed: bool) -> FetchedMessage | None:
         """From the embedding program: the next message, None if the queue is empty; not `is_consumed` requeues it."""
+
+    @message
+    def fetch(self, vhost: str, queue: str, count: int, outcome: Outcome) -> list[FetchedMessage]:
+        """From operations: up to `count` messages of the queue, which are all settled with this outcome in the end."""
 
     @message
     def call(self, vhost: str, method: Method) -> Method:

@@ -188,6 +188,7 @@ class Declares:
                     to_metadata.await_owner_end(self._config.vhost, name)
                 ):
                     raise
+        self._context.counts.queue_declared += not method.passive
         self._queues.last_declared = row.name
         if counts is not None:
             self._output.put_method(methods.QueueDeclareOk(row.name, *counts))

@@ -15,6 +15,7 @@ from ...store.messages.message import Delivery, any_of
 from ..node.context import NodeContext
 from ..queue.contract import to_queue
 from ..queue.group.contract import to_group
+from ..statistics.counts import MessageCounts
 from .ack_timeouts import AckTimeouts
 from .client_output import ClientOutput
 from .contract import ChannelConfig, Outcome
@@ -41,6 +42,7 @@ class Deliveries:
         "_queues",
         "_timeouts",
         "_tracer",
+        "counts",
         "next_tag",
         "streams",
         "unacked",
@@ -59,6 +61,7 @@ class Deliveries:
         tracer: Tracer,
         work: TurnWork,
         timeouts: AckTimeouts,
+        counts: MessageCounts,
     ) -> None:
         self._process = process
         self._timeouts = timeouts
@@ -70,6 +73,8 @@ class Deliveries:
         self._limiter = limiter
         self._tracer = tracer
         self.unacked = unacked
+        #: What the channel has delivered and got back, as the node counts it too.
+        self.counts = counts
         #: The next delivery tag; `ChannelConsumers` and `get` use them up.
         self.next_tag = 1
         #: The phrases of the streams that the channel has consumed from, by queue id.
@@ -103,9 +108,13 @@ class Deliveries:
         else:
             delivery, messages_left = await self._get_from(row, method.no_ack)
         if delivery is None:
+            self._count("get_empty", 1)
             output.put_method(methods.BasicGetEmpty(""))
             return
         origins, is_redelivered, tags, contents = delivery
+        self._count("get_no_ack" if method.no_ack else "get", 1)
+        if is_redelivered:
+            self._count("redeliver", 1)
         origin = any_of(origins)
         tag = self.next_tag
         self.next_tag += 1
@@ -244,6 +253,8 @@ class Deliveries:
 
     def _settle_runs(self, outcome: Outcome, runs: list[UnackedRun]) -> None:
         settlements = self._queues.settlements
+        if outcome == "ack":
+            self._count_acks(runs)
         for run in runs:
             gather(settlements, run.source.queue_id, outcome, run.tags)
         self._limiter.settled(runs)
@@ -255,9 +266,29 @@ class Deliveries:
         """Gather for `_send_by_source`, by the processes that delivered. One of them may end before that, and another
         process of the same queue must not get its ack tags.
         """
+        if outcome == "ack":
+            self._count_acks(runs)
         for run in runs:
             gather(settlements, run.source, outcome, run.tags)
         self._limiter.settled(runs)
+
+    def delivered(self, count: int, redelivered: int, no_ack: bool) -> None:
+        """Count deliveries to a consumer."""
+        for counts in (self.counts, self._context.counts):
+            if no_ack:
+                counts.deliver_no_ack += count
+            else:
+                counts.deliver += count
+            counts.redeliver += redelivered
+
+    def _count_acks(self, runs: list[UnackedRun]) -> None:
+        count = len(runs[0].tags) if len(runs) == 1 else sum([len(run.tags) for run in runs])
+        self.counts.ack += count
+        self._context.counts.ack += count
+
+    def _count(self, counter: str, count: int) -> None:
+        for counts in (self.counts, self._context.counts):
+            setattr(counts, counter, getattr(counts, counter) + count)
 
     def _send_by_source(self, settlements: dict[DeliverySource, Settlement]) -> None:
         gathered = self._queues.settlements

@@ -8,6 +8,7 @@ it. A channel error answers the request that caused it and ends the channel; the
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 from ...amqp import methods
 from ...amqp.constants import CONNECTION_FORCED, FRAME_BODY, FRAME_HEADER, FRAME_METHOD
@@ -15,7 +16,7 @@ from ...amqp.decoding import decode_method
 from ...amqp.errors import AmqpError
 from ...amqp.frames import build_content, split_frames
 from ...amqp.method import Method
-from ...amqp.parser.events import METHOD, RUN, Event
+from ...amqp.parser.events import ACKS, METHOD, RUN, Event
 from ...amqp.parser.skimmer import fate
 from ...definitions.access import Access
 from ...runtime.contract import Address, Sender
@@ -24,7 +25,7 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ..node.context import NodeContext
 from . import Channel
-from .contract import ChannelConfig, DeliveryNotice, FetchedMessage, ToChannel, ToDirectClient, to_channel
+from .contract import ChannelConfig, DeliveryNotice, FetchedMessage, Outcome, ToChannel, ToDirectClient, to_channel
 
 CHANNEL_NUMBER = 1
 USER_NAME = "direct"
@@ -36,8 +37,8 @@ class DirectClient(Process):
     contract = ToDirectClient
     reply_errors = (AmqpError,)
 
-    def on_start(self, sender: Sender, context: NodeContext) -> None:
-        self.context = context
+    def on_start(self, sender: Sender, context: NodeContext, user: str | None = None) -> None:
+        self.context, self.user = context, user
         self.connection_id = f"direct.{self.random_bytes(8).hex()}"
         self.sessions: dict[str, _Session] = {}
         self.credit = CreditFlow(context.settings.credit_flow_default_credit, _no_grants, clock=self.now)
@@ -55,6 +56,12 @@ class DirectClient(Process):
 
     def on_get(self, sender: Sender, vhost: str, queue: str, is_consumed: bool) -> None:
         self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, methods.BasicGet(0, queue, is_consumed)))
+
+    def on_fetch(self, sender: Sender, vhost: str, queue: str, count: int, outcome: Outcome) -> None:
+        session = self._session(vhost)
+        session.request(
+            sender, (METHOD, CHANNEL_NUMBER, methods.BasicGet(0, queue, False)), _Fetching(count, outcome, [])
+        )
 
     def on_call(self, sender: Sender, vhost: str, method: Method) -> None:
         self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, method))
@@ -131,16 +138,16 @@ class _Session:
         #: The channel; None until a request needs one.
         self.address: Address[ToChannel] | None = None
         self.channel_id = ""
-        self.waiting: deque[tuple[Sender, Event]] = deque()
+        self.waiting: deque[_Request] = deque()
         #: The request that the channel works on.
-        self.current: tuple[Sender, Event] | None = None
+        self.current: _Request | None = None
         #: The beginning of a frame, the rest of which has not arrived.
         self.rest = b""
         self.assembly: _MessageAssembly | None = None
         self.is_returned = False
 
-    def request(self, sender: Sender, event: Event) -> None:
-        self.waiting.append((sender, event))
+    def request(self, sender: Sender, event: Event, fetching: _Fetching | None = None) -> None:
+        self.waiting.append((sender, event, fetching))
         if self.current is None:
             self._next()
 
@@ -167,10 +174,11 @@ class _Session:
             connection_name=USER_NAME,
             number=CHANNEL_NUMBER,
             vhost=self.vhost,
-            user=USER_NAME,
+            user=USER_NAME if client.user is None else client.user,
             frame_max=0,
             has_cancel_notify=False,
-            access=Access(client.context.definitions, None, self.vhost),
+            access=Access(client.context.definitions, client.user, self.vhost),
+            is_listed=False,
         )
         address: Address[ToChannel] = client.createActor(Channel)
         client.send(address, to_channel.start(client.context, config))
@@ -202,19 +210,12 @@ class _Session:
             self._answer(not self.is_returned)
         elif isinstance(method, methods.BasicNack):
             self._answer_error(AmqpError(406, "the message was refused by a queue"))
+        elif self.current is not None and self.current[2] is not None and not isinstance(method, methods.ChannelClose):
+            self._fetched(self.current[1], self.current[2], method, assembly)
         elif isinstance(method, methods.BasicGetOk) and assembly is not None:
             if self.current is not None and not self.current[1][2].no_ack:
                 self._send_method(methods.BasicNack(method.delivery_tag, False, True))
-            self._answer(
-                FetchedMessage(
-                    assembly.props,
-                    assembly.body,
-                    method.exchange,
-                    method.routing_key,
-                    method.redelivered,
-                    method.message_count,
-                )
-            )
+            self._answer(_message(method, assembly))
         elif isinstance(method, methods.BasicGetEmpty):
             self._answer(None)
         elif isinstance(method, methods.ChannelClose):
@@ -224,9 +225,27 @@ class _Session:
         else:
             self._answer(method)
 
+    def _fetched(self, event: Event, fetching: _Fetching, method: Method, assembly: _MessageAssembly | None) -> None:
+        """Get the next message, or settle all and answer: no message comes back before the last one was fetched."""
+        if isinstance(method, methods.BasicGetOk) and assembly is not None:
+            fetching.messages.append(_message(method, assembly))
+            fetching.last_tag = method.delivery_tag
+            if len(fetching.messages) < fetching.count:
+                self._send_method(event[2])
+                return
+        if fetching.messages:
+            if fetching.outcome == "ack":
+                self._send((ACKS, CHANNEL_NUMBER, [(fetching.last_tag, True)]))
+            else:
+                self._send_method(methods.BasicNack(fetching.last_tag, True, fetching.outcome == "requeue"))
+        self._answer(fetching.messages)
+
     def _send_method(self, method: Method) -> None:
+        self._send((METHOD, CHANNEL_NUMBER, method))
+
+    def _send(self, event: Event) -> None:
         if self.address is not None:
-            self.client.send(self.address, to_channel.input([(METHOD, CHANNEL_NUMBER, method)]))
+            self.client.send(self.address, to_channel.input([event]))
 
     def _answer(self, value: object) -> None:
         error = self.client.lease_error()
@@ -247,7 +266,7 @@ class _Session:
     def end(self, error: AmqpError) -> None:
         """Answer all requests with `error` and end the channel."""
         address = self.address
-        for sender, _ in self.waiting:
+        for sender, _, _ in self.waiting:
             self.client.reply_error(sender, error)
         self.waiting.clear()
         self.fail(error)
@@ -260,6 +279,31 @@ class _Session:
         self.client.credit.peer_down(self.channel_id)
         self.address = None
         self._answer_error(error)
+
+
+@dataclass(slots=True)
+class _Fetching:
+    """What is left of a `fetch`: the messages so far, and how all of them are settled."""
+
+    count: int
+    outcome: Outcome
+    messages: list[FetchedMessage]
+    last_tag: int = 0
+
+
+#: Who asked, the event for the channel, and for a `fetch` its messages.
+_Request = tuple[Sender, Event, _Fetching | None]
+
+
+def _message(method: methods.BasicGetOk, assembly: _MessageAssembly) -> FetchedMessage:
+    return FetchedMessage(
+        assembly.props,
+        assembly.body,
+        method.exchange,
+        method.routing_key,
+        method.redelivered,
+        method.message_count,
+    )
 
 
 class _MessageAssembly:

@@ -42,6 +42,7 @@ from ..events.credit_events import trace_credit
 from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue
+from ..statistics.counts import MessageCounts
 from .ack_timeouts import AckTimeouts
 from .client_output import ClientOutput
 from .consumers import ChannelConsumers
@@ -74,6 +75,7 @@ class Channel(Process):
         "connection",
         "consumers",
         "context",
+        "counts",
         "credit",
         "declares",
         "deliveries",
@@ -89,6 +91,7 @@ class Channel(Process):
         "publisher",
         "queues",
         "replies",
+        "round",
         "running_ids",
         "settings",
         "shut_down_for",
@@ -124,6 +127,9 @@ class Channel(Process):
         self.running_ids = (0, 0)
         #: Whether `resume` handles the backlog now.
         self.is_resuming = False
+        self.counts = MessageCounts()
+        #: The reading of statistics for which the channel has noted its activity.
+        self.round = 0
 
     def on_start(self, sender: Address[ToChannelOwner], context: NodeContext, config: ChannelConfig) -> None:
         self.connection = sender
@@ -145,7 +151,7 @@ class Channel(Process):
         self.limiter = Limiter(self, config, queues, unacked, prefetch if is_global and prefetch else None)
         self.timeouts = AckTimeouts(self, context, config, queues, unacked, self.work, lambda: self.consumers.by_tag)
         self.deliveries = Deliveries(
-            self, context, config, output, queues, unacked, self.limiter, tracer, self.work, self.timeouts
+            self, context, config, output, queues, unacked, self.limiter, tracer, self.work, self.timeouts, self.counts
         )
         self.consumers = ChannelConsumers(
             self,
@@ -162,7 +168,9 @@ class Channel(Process):
             self._put_unasked,
         )
         spreading = Spreading(self, context, self.credit)
-        self.publisher = Publisher(self, context, config, output, queues, replies, tracer, self.work, spreading)
+        self.publisher = Publisher(
+            self, context, config, output, queues, replies, tracer, self.work, spreading, self.counts
+        )
         self.transaction = Transaction(
             self.publisher, self.deliveries, output, self.backlog, self.channel_error, self.connection_error
         )
@@ -175,6 +183,8 @@ class Channel(Process):
             self.handlers = interception.handlers(self.handlers)
             self.publish = interception.publish(self.publish)
             self.acknowledge = interception.acknowledge(self.acknowledge)
+        if config.is_listed:
+            context.activity.enter(config.channel_id, "channel", self)
 
     def _is_running(self) -> bool:
         return self.state == "running"
@@ -456,6 +466,10 @@ class Channel(Process):
             if self.state == "running":
                 self.channel_error(error)
 
+    def on_exit(self) -> None:
+        if hasattr(self, "config"):
+            self.context.activity.leave(self.config.channel_id)
+
     # -- output ---
 
     def after_batch(self) -> None:
@@ -479,6 +493,10 @@ class Channel(Process):
                 publisher.flush_confirms()
         if self.output.frames or self.output.pieces:
             self._send_output()
+        activity = self.context.activity
+        if activity.round != self.round and self.config.is_listed:
+            self.round = activity.round
+            activity.note(self.config.channel_id)
 
     def _send_output(self) -> None:
         if self.output.frames or self.output.pieces:
@@ -493,6 +511,9 @@ class Channel(Process):
 
     def access_request(self, method: methods.AccessRequest) -> None:
         self.output.put_method(methods.AccessRequestOk(1))
+
+    def statistics(self) -> InfoItems:
+        return {**self.on_info(self.myAddress), "counts": self.counts.values()}
 
     def on_info(self, sender: Sender) -> InfoItems:
         rows = self.queues.rows

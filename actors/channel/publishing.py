@@ -34,6 +34,7 @@ from ...store.messages.message import Origin, Origins, body_size, slice_of
 from ...store.messages.message_ids import SharedIds
 from ...store.queue.placement import EMBED_BELOW
 from ..node.context import NodeContext
+from ..statistics.counts import MessageCounts
 from .client_output import CONTENT_CHANNEL, ClientOutput
 from .confirms import Confirms
 from .contract import ChannelConfig, to_channel
@@ -99,6 +100,7 @@ class Publisher:
     __slots__ = (
         "_config",
         "_context",
+        "_counts",
         "_fates",
         "_group_numbers",
         "_groups",
@@ -134,6 +136,7 @@ class Publisher:
         tracer: Tracer,
         work: TurnWork,
         spreading: Spreading,
+        counts: MessageCounts,
     ) -> None:
         self._process = process
         self._work = work
@@ -144,6 +147,7 @@ class Publisher:
         self._replies = replies
         self._tracer = tracer
         self._spreading = spreading
+        self._counts = counts
         self.confirms = Confirms()
         self.is_confirming = False
         #: Whether publishes await confirms: in confirm mode, and in a transaction, whose commit waits for them.
@@ -295,6 +299,9 @@ class Publisher:
             return
         rows = publication.rows
         work.left -= len(rows) or 1
+        count = len(contents)
+        self._counts.publish += count
+        self._context.counts.published(self._config.vhost, publication.exchange, count, len(rows))
         for key in publication.reply_keys:
             self._send_reply(key, publication, contents)
         if not rows:
@@ -304,10 +311,10 @@ class Publisher:
         now = rows[: work.most] if more else rows
         confirms, awaits_confirms = self.confirms, self.awaits_confirms
         if awaits_confirms:
-            first_number = confirms.publish(len(contents), [row.queue_id for row in now], more)
+            first_number = confirms.publish(count, [row.queue_id for row in now], more)
         else:
             first_number = confirms.next_number
-            confirms.next_number = first_number + len(contents)
+            confirms.next_number = first_number + count
         shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
         entry = (origins, contents, body_bytes, first_number, awaits_confirms, shared)
         self._gather(now, entry)
@@ -390,6 +397,12 @@ class Publisher:
         confirms, down = self.confirms, publication.down
         if not self.awaits_confirms:
             confirms.next_number += len(contents)
+        if not publication.reply_keys:
+            for counts in (self._counts, self._context.counts):
+                if publication.is_mandatory:
+                    counts.return_unroutable += len(contents)
+                else:
+                    counts.drop_unroutable += len(contents)
         for content in contents:
             if publication.is_mandatory:
                 self._return(publication, content)
@@ -528,6 +541,10 @@ class Publisher:
 
     def flush_confirms(self) -> None:
         """Send the client the confirms and refusals that have arrived since the last call (AB-113)."""
+        if self.is_confirming:
+            confirmed = self.confirms.confirmed
+            self._counts.confirm += confirmed
+            self._context.counts.confirm += confirmed
         acks, nacks = self.confirms.flush()
         number, frames = self._output.number, self._output.frames
         for tag, is_multiple in acks:

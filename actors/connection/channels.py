@@ -182,6 +182,7 @@ class ChannelTable:
         self._process.send(address, to_channel.start(self._context, config))
         # After `start`: on Thespian's own bases a monitor is a message, which the channel cannot handle before `start`.
         self._process.monitor(address, channel_id)
+        self._context.counts.channel_created += 1
         entry = ChannelEntry(number, channel_id, address)
         self.by_number[number] = self.by_id[channel_id] = entry
         events = self._context.events
@@ -226,9 +227,18 @@ class ChannelTable:
         self._process.demonitor(entry.channel_id)
         self._credit.peer_down(entry.channel_id)
 
+    def count_ends(self) -> None:
+        """The connection ends, perhaps because it was killed: its channels end with it."""
+        for entry in self.by_id.values():
+            if not entry.is_over:
+                entry.is_over = True
+                self._context.counts.channel_closed += 1
+
     def _report_end(self, entry: ChannelEntry) -> None:
-        """Report that a channel is closed to those who watch events, once."""
+        """Count the end of a channel, and report it to those who watch events, once."""
         events = self._context.events
+        if not entry.is_over:
+            self._context.counts.channel_closed += 1
         if not entry.is_over and events.are_watched():
             fields = client_events.channel_closed(self._context.node_name, entry.channel_id, self._negotiated.user)
             events.emit(self._process, "channel.closed", fields)

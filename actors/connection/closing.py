@@ -186,7 +186,7 @@ class Closing:
         connection = self.connection
         if connection.sock is None:
             return
-        connection.on_exit()
+        connection.close_socket()
         connection.state = "closed"
         connection.spawn(self._clean_up())
         self._end_when_clean()

@@ -113,6 +113,7 @@ class Connection(Process):
         "has_sent_blocked",
         "heartbeats",
         "input",
+        "is_counted",
         "local",
         "name",
         "negotiated",
@@ -120,6 +121,7 @@ class Connection(Process):
         "pauses",
         "peer",
         "reader",
+        "round",
         "settings",
         "sock",
         "state",
@@ -144,6 +146,10 @@ class Connection(Process):
         #: Whether the socket is watched for input, and for output.
         self.watching = (False, False)
         self.has_sent_blocked = False
+        #: Whether the connection was open, so that its end is counted.
+        self.is_counted = False
+        #: The reading of statistics for which the connection has noted its activity.
+        self.round = 0
 
     def on_start(
         self,
@@ -438,6 +444,9 @@ class Connection(Process):
         self.send(self.context.metadata, to_metadata.connection_opened(self.connection_id))
         user, vhost = self.negotiated.user, self.negotiated.vhost
         self.context.sessions.enter(Session(self.connection_id, self.myAddress, user, vhost, self.channels.by_number))
+        self.context.activity.enter(self.connection_id, "connection", self)
+        self.is_counted = True
+        self.context.counts.connection_created += 1
         log.info("%s opened by '%s' on vhost '%s'", self.name, self.negotiated.user, self.negotiated.vhost)
         events = self.context.events
         if events.are_watched():
@@ -471,7 +480,13 @@ class Connection(Process):
         """`after_batch` writes."""
 
     def after_batch(self) -> None:
-        if self.sock is None or not self.output.size:  # without a socket there may have been no `start` yet
+        if self.sock is None:
+            return  # there may have been no `start` yet
+        activity = self.context.activity
+        if activity.round != self.round:
+            self.round = activity.round
+            activity.note(self.connection_id)
+        if not self.output.size:
             return
         if self.context.lease.has_ended(self.now) and self._needs_lease():
             self._suspend()
@@ -555,6 +570,14 @@ class Connection(Process):
             self._check_lease()
 
     def on_exit(self) -> None:
+        if hasattr(self, "context"):
+            self.context.activity.leave(self.connection_id)
+            self.channels.count_ends()
+            if self.is_counted:
+                self.context.counts.connection_closed += 1
+        self.close_socket()
+
+    def close_socket(self) -> None:
         if self.sock is not None:
             self.share_turns(LEAVERS)
             self.unwatch(self.fd)
@@ -563,6 +586,9 @@ class Connection(Process):
             self.context.sessions.leave(self.connection_id)
 
     # -- listings ---
+
+    def statistics(self) -> InfoItems:
+        return self.on_info(self.myAddress)
 
     @property
     def reported_state(self) -> str:

@@ -8,7 +8,7 @@ one request at a time:
     node    {"proof": bytes}
     client  {"operation": "list_queues", "arguments": {"vhost": "/"}}
     node    {"rows": [{...}, ...]}                        any number of them
-    node    {"result": value}  or  {"error": {"kind": ..., "text": ..., "details": [...]}}
+    node    {"result": value}  or  {"error": {"kind": ..., "text": ..., "details": [...], "code": ...}}
 
 `hello` is the version of the protocol. Names of queues and the like are text whose undecodable bytes are escaped as
 everywhere in warren (`surrogateescape`).

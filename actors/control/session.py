@@ -152,7 +152,7 @@ class ControlSession(Process):
         except LimitError as error:
             answer = _error("data", str(error))
         except AmqpError as error:
-            answer = _error("unavailable", error.text)
+            answer = _error("unavailable", error.text, code=error.code)
         except (ProcessDown, ProcessTimeout) as error:
             answer = _error("unavailable", f"a part of the node does not answer: {error}")
         except ProcessError as error:
@@ -227,6 +227,8 @@ class ControlSession(Process):
             self.start_timer(CHECK_SECONDS)
 
     def on_exit(self) -> None:
+        if hasattr(self, "operator"):
+            self.operator.close()
         if self.sock is not None:
             self.unwatch(self.fd)
             with suppress(OSError):
@@ -234,5 +236,6 @@ class ControlSession(Process):
             self.sock = None
 
 
-def _error(kind: str, text: str, details: tuple[str, ...] = ()) -> dict[str, object]:
-    return {"error": {"kind": kind, "text": text, "details": list(details)}}
+def _error(kind: str, text: str, details: tuple[str, ...] = (), code: int = 0) -> dict[str, object]:
+    """`code` is the reply code of AMQP if the broker refuses what a client might have asked it as well."""
+    return {"error": {"kind": kind, "text": text, "details": list(details), "code": code}}

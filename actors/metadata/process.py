@@ -16,7 +16,7 @@ Commands of other nodes of a cluster are applied in the same way (`log`); those 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from ...definitions.changes import RecordPut, RecordRemoved
 from ...definitions.errors import DefinitionError
 from ...definitions.records import User
 from ...routing.arguments import MAX_SHARDS
-from ...routing.changes import ExchangePut, VhostRemoved
+from ...routing.changes import Change, ExchangePut, QueuePut, QueueRemoved, VhostRemoved
 from ...routing.phrases import generated_name
 from ...routing.queue_types import queue_type
 from ...routing.rows import Binding, ExchangeRow, QueueRow
@@ -113,7 +113,7 @@ class Metadata(Process):
     async def on_start(self, sender: Sender, context: NodeContext, node: Address[ToNode]) -> None:
         # Every process of the node reads the definitions, so the state has those of the node.
         self.state.definitions = context.definitions
-        self.sessions, self.events = context.sessions, context.events
+        self.sessions, self.events, self.counts = context.sessions, context.events, context.counts
         routing, state, name, data_dir = context.routing, self.state, context.node_name, context.settings.data_dir
         self.routing = routing
         routing.watch_queues(GroupWatch(self, name, routing).queue_changed)
@@ -148,6 +148,8 @@ class Metadata(Process):
         """See `LogOwner`."""
         if self.recovery.is_reading:
             return  # the routing table gets all rows when there is nothing left to read
+        if isinstance(command, DeclareQueue):
+            self.counts.queue_created += sum(isinstance(change, QueuePut) for change in applied.changes)
         self._show(applied, is_own)
         if is_own and applied.changes:
             self.events.emit_applied(self, command, applied.changes)
@@ -164,6 +166,7 @@ class Metadata(Process):
         if not applied.changes:
             return
         rows = [change for change in applied.changes if not isinstance(change, (RecordPut, RecordRemoved))]
+        self._count(rows)
         # The routing table's version changes for records too: what channels remember of a publish may follow from them.
         self.routing.publish(rows)
         self.changing.elsewhere.show(rows)
@@ -172,6 +175,14 @@ class Metadata(Process):
         self.queues.published(rows)
         if len(rows) < len(applied.changes):
             self._definitions_changed(applied)
+
+    def _count(self, rows: Sequence[Change]) -> None:
+        """Count the queues that go."""
+        for change in rows:
+            if isinstance(change, QueueRemoved):
+                self.counts.queue_deleted += 1
+            elif isinstance(change, VhostRemoved):
+                self.counts.queue_deleted += len(self.routing.queues(change.vhost))
 
     def _definitions_changed(self, applied: Applied) -> None:
         records = [change for change in applied.changes if isinstance(change, (RecordPut, RecordRemoved))]

@@ -18,6 +18,8 @@ from ..events.events import Events
 from ..membership.lease import Lease
 from ..message_index.places import IndexPlaces
 from ..resources.received_bytes import ReceivedBytes
+from ..statistics.activity import Activity
+from ..statistics.counts import NodeCounts
 from .extensions import NO_EXTENSIONS, Extensions
 from .login_counts import LoginCounts
 from .peers import Peers
@@ -68,6 +70,10 @@ class NodeContext:
     mirroring: Mirroring | None = None
     #: What clients have sent since memory was looked at. Connections add to it; MemoryMonitor sets when that is due.
     received_bytes: ReceivedBytes = field(default_factory=ReceivedBytes)
+    #: How many messages the node has received and sent. Channels add to it.
+    counts: NodeCounts = field(default_factory=NodeCounts)
+    #: Which processes have had a turn since statistics were read.
+    activity: Activity = field(default_factory=Activity)
     #: The process that reports what holds connections back; None if the settings ask for no reports.
     flow_reporter: Address[ToFlowReporter] | None = None
     #: The process that makes the node part of a cluster; None on a node that is alone.

@@ -59,13 +59,15 @@ class Listening(TypedDict):
 class NodeStatus(TypedDict):
     """`started_at` is in seconds since the epoch; `disk` is None on a node without a data directory.
 
-    `listening` is empty while something closes the listeners, and `holds` has what does.
+    `listening` is empty while something closes the listeners, and `holds` has what does. `management` has the ports of
+    the management process by protocol; it is empty while that process does not listen.
     """
 
     started_at: float
     listening: list[Listening]
     disk: DiskStatus | None
     holds: list[Hold]
+    management: dict[str, int]
 
 
 class ToNode(Contract):

@@ -57,6 +57,8 @@ from ..disk.errors import StorageError
 from ..events.contract import ToEventHub, to_event_hub
 from ..events.events import watching_exchanges
 from ..events.hub import EventHub
+from ..management.contract import ToManagement, to_management
+from ..management.process import Management
 from ..membership.clustering import Clustering
 from ..membership.contract import StoppedWaiting, ToMembership, to_membership
 from ..metadata.contract import ToMetadata, to_metadata
@@ -79,7 +81,16 @@ from ..resources.disk_monitor import DiskMonitor
 from ..resources.memory_monitor import MemoryMonitor
 from .app import BEGIN_ANEW, BEGIN_STOPPED, App, AppState
 from .context import NodeContext
-from .contract import Listening, NodeFacts, NodeStatus, ToNode, ToQueueSupervisor, ToVhost, to_flow_reporter, to_vhost
+from .contract import (
+    Listening,
+    NodeFacts,
+    NodeStatus,
+    ToNode,
+    ToQueueSupervisor,
+    ToVhost,
+    to_flow_reporter,
+    to_vhost,
+)
 from .extensions import NO_EXTENSIONS, Extensions
 from .first_user import first_user
 from .flow_reporter import FlowReporter
@@ -173,6 +184,8 @@ class NodeSupervisor(Process):
         self.register(NODE_NAME)
         self.register(ALARMS_NAME, self.alarms)
         self.operator = Operator(self, self.context, self.myAddress)
+        #: Starts the process that serves the HTTP API; None if the settings ask for none.
+        self.management: Address[ToManagement] | None = self.createActor(Management) if settings.management else None
         if settings.event_exchange_vhost is not None or settings.log_exchange_vhost is not None:
             self._start_event_hub()
         memory = await self.ask(self.memory_monitor, to_memory_monitor.start(self.context))
@@ -192,6 +205,8 @@ class NodeSupervisor(Process):
         self.app.started()
         if self.members is not None:
             self.send(self.members, to_membership.serving())
+        if self.management is not None:
+            self.send(self.management, to_management.start(self.context))
         return facts
 
     async def _start_app(self, clustering: Clustering | None, memory: MemoryStatus) -> NodeFacts:
@@ -287,6 +302,9 @@ class NodeSupervisor(Process):
         return address
 
     async def on_stop(self, sender: Sender, reason: str) -> bool:
+        if self.management is not None:
+            with suppress(ProcessDown):
+                await self.ask(self.management, to_management.end())
         for listener in self.gate.listeners:
             await self.ask(listener, to_listener.stop_accepting())
         stop_timeout = self.settings.stop_timeout / 1000
@@ -376,7 +394,17 @@ class NodeSupervisor(Process):
         disk = None if self.disk_monitor is None else await self.ask(self.disk_monitor, to_disk_monitor.status())
         listening = [] if self.gate.holds else self.listening
         holds = sorted(self.gate.holds)
-        return {"started_at": self.started_at, "listening": listening, "disk": disk, "holds": holds}
+        ports: dict[str, int] = {}
+        if self.management is not None:
+            with suppress(ProcessDown):
+                ports = await self.ask(self.management, to_management.ports())
+        return {
+            "started_at": self.started_at,
+            "listening": listening,
+            "disk": disk,
+            "holds": holds,
+            "management": ports,
+        }
 
     async def on_connections(self, sender: Sender) -> list[Address[ToConnection]]:
         return await self.gate.connections()

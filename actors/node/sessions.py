@@ -56,6 +56,9 @@ class Sessions:
     def of_user(self, user: str) -> Iterable[Session]:
         return self._by_user.get(user, {}).values()
 
+    def count(self) -> int:
+        return len(self._by_id)
+
     def count_of_vhost(self, vhost: str) -> int:
         return len(self._by_vhost.get(vhost, ()))
 

@@ -42,6 +42,7 @@ from ..channel.contract import to_channel
 from ..disk.errors import BatchLost
 from ..events.credit_events import trace_credit
 from ..node.context import NodeContext
+from ..statistics.counts import MessageCounts
 from .batches import fits
 from .consumers import UNSENT_LIMIT, ChannelRecord, Consumer
 from .contract import LookedUp, QueueRecovery, ToQueue, VhostStorage
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address, Sender
     from ...runtime.coroutines import Slices
     from ...store.queue.read_ahead import ReadAheadJob
-    from ..channel.contract import Outcome, ToChannel
+    from ..channel.contract import DeliveryRun, Outcome, ToChannel
     from ..metadata.info_items import InfoItems
     from .contract import AtMostOnceEntry, HandedEntry, NeededBodies, PublishEntry, Terms
     from .transit import Transit
@@ -83,6 +84,7 @@ class Queue(Process):
         "channels",
         "confirms",
         "context",
+        "counts",
         "credit",
         "decorators",
         "durability",
@@ -97,6 +99,7 @@ class Queue(Process):
         "queue_id",
         "replication",
         "role",
+        "round",
         "row",
         "settings",
         "state",
@@ -134,6 +137,9 @@ class Queue(Process):
         self._timers: dict[str, int] = {}
         #: A read from the disk is done, and the role knows it.
         self._has_read = Signal(self)
+        #: The reading of statistics for which the queue has noted its activity.
+        self.round = 0
+        self.counts = MessageCounts()
 
     # -- life ---------------------------------------------------------------------------------------
 
@@ -192,6 +198,7 @@ class Queue(Process):
             self.now,
             self.wall_clock,
             self.random_bytes,
+            self.counts,
             self.durability.transit if self.durability is not None else None,
         )
         if self.member is not None and self.context.mirroring is not None:
@@ -201,6 +208,7 @@ class Queue(Process):
         self.role = self.new_role() if follow is None else follow(self.state, self.settings)
         self._apply()
         self.is_open = True
+        self.context.activity.enter(self.queue_id, "queue", self)
         if self.row.vhost not in self.context.routing.recovering:
             self._release()
         self.decorators = self.context.extensions.queue_decorators
@@ -341,6 +349,8 @@ class Queue(Process):
         return queue_phrase(self.row.vhost, self.row.name) if hasattr(self, "row") else ""
 
     def on_exit(self) -> None:
+        if hasattr(self, "context"):
+            self.context.activity.leave(self.queue_id)
         for decorator in self.decorators:
             notify(decorator.stopped, self.row)
         for record in self.channels.values():
@@ -381,6 +391,10 @@ class Queue(Process):
                 self._grant_credit()  # the disk has freed credit, and no other turn may follow
         if self.indexing is not None:
             self.indexing.after_batch()
+        activity = self.context.activity
+        if activity.round != self.round:
+            self.round = activity.round
+            activity.note(self.queue_id)
 
     def _in_slices(self, work: Slices[Result]) -> Slices[Result]:
         """Go on with what the role does in slices, and send what each slice has decided and written."""
@@ -412,6 +426,7 @@ class Queue(Process):
                     for consumer, runs in segments:
                         if consumer.channel.is_elsewhere:
                             consumer.channel.sends_across_links(runs)
+                        self._count_delivered(consumer.no_ack, runs)
                         send(consumer.channel.address, to_channel.deliver(queue_id, consumer.tag, runs))
             if effects.endings:
                 endings, effects.endings = effects.endings, []
@@ -419,6 +434,16 @@ class Queue(Process):
                     send(address, message)
         if effects.has_requests:
             self._do_requests()
+
+    def _count_delivered(self, no_ack: bool, runs: list[DeliveryRun]) -> None:
+        counts = self.counts
+        for _, is_redelivered, _, contents in runs:
+            if no_ack:
+                counts.deliver_no_ack += len(contents)
+            else:
+                counts.deliver += len(contents)
+            if is_redelivered:
+                counts.redeliver += len(contents)
 
     def _grant_credit(self) -> None:
         grants, self.effects.grants = self.effects.grants, []
@@ -749,6 +774,12 @@ class Queue(Process):
     def on_info(self, sender: Sender) -> InfoItems | Coroutine[object, None, InfoItems]:
         disk = NO_DISK if self.durability is None else self.durability.items()
         return {**self.role.info(), **disk}
+
+    def statistics(self) -> InfoItems:
+        """What management shows of the queue beside its row. Read between two turns, without a message."""
+        disk = NO_DISK if self.durability is None else self.durability.items()
+        items = {**self.role.info(), **disk} if self.is_open else {}
+        return {**items, "vhost": self.row.vhost, "name": self.row.name, "counts": self.counts.values()}
 
     def on_storage_info(self, sender: Sender) -> Slices[InfoItems]:
         backing = self.backing

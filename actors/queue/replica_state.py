@@ -10,6 +10,7 @@ from ...routing.table import RoutingTable
 from ...runtime.credit import CreditFlow
 from ...runtime.turn_work import TurnWork
 from ...store.queue.backing_queue import BackingQueue
+from ..statistics.counts import MessageCounts
 from .consumers import ChannelRecord
 from .effects import Effects
 from .head_read import HeadRead
@@ -39,5 +40,7 @@ class ReplicaState:
     #: Seconds since the epoch.
     wall_clock: Callable[[], float]
     random_bytes: Callable[[int], bytes]
+    #: What the queue has received and given away.
+    counts: MessageCounts
     #: The dead letters that go by way of the journal; None if the queue is not durable or the node has no disk.
     transit: Transit | None = None

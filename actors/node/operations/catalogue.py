@@ -5,6 +5,7 @@ A process that performs operations imports `perform` from here. A new module of 
 
 from . import (
     acting,
+    as_user,
     cluster,
     definitions,
     features,
@@ -16,6 +17,7 @@ from . import (
     permissions,
     policies,
     program,
+    statistics,
     status,
     tuning,
     users,
@@ -26,6 +28,7 @@ from .registry import perform
 
 __all__ = [
     "acting",
+    "as_user",
     "cluster",
     "definitions",
     "features",
@@ -38,6 +41,7 @@ __all__ = [
     "permissions",
     "policies",
     "program",
+    "statistics",
     "status",
     "tuning",
     "users",

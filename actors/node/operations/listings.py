@@ -109,7 +109,7 @@ async def _answers(
     operator: Operator, rows: Sequence[QueueRow], question: Message[ToQueue, InfoItems]
 ) -> list[InfoItems | None]:
     """The answer of each queue that runs."""
-    return await _in_time(
+    return await in_time(
         [
             operator.process.ask(row.address, question, timeout=ANSWER_SECONDS) if row.state == "running" else None
             for row in rows
@@ -130,7 +130,7 @@ async def list_unresponsive_queues(
     chosen = UNRESPONSIVE_QUEUES.chosen(columns or [])
     for slice_ in _slices([row for row in _queue_rows(operator, vhost) if row.state == "running"]):
         counts = [operator.process.ask(row.address, to_queue.counts(), timeout=queue_timeout) for row in slice_]
-        answers = await _in_time(counts)
+        answers = await in_time(counts)
         silent = [
             _queue_columns(operator, row, None)
             for row, answer in zip(slice_, answers)
@@ -228,7 +228,7 @@ async def list_consumers(operator: Operator, *, vhost: str, columns: list[str] |
     seen: ConsumerNames = set()
     for slice_ in _slices([row for row in _queue_rows(operator, vhost) if row.state == "running"]):
         asked = [operator.process.ask(row.address, to_queue.consumers_info(), timeout=ANSWER_SECONDS) for row in slice_]
-        answers = zip(slice_, await _in_time(asked))
+        answers = zip(slice_, await in_time(asked))
         for part in _slices([items for row, answer in answers for items in logical_consumers(row, answer or (), seen)]):
             yield [_selected({**items, "channel_pid": pid(items["node"], items["channel"])}, chosen) for items in part]
             await operator.process.next_turn()
@@ -254,7 +254,7 @@ async def connections(operator: Operator) -> AsyncIterator[tuple[Address[ToConne
     async for node, addresses in _connections(operator):
         for slice_ in _slices(addresses):
             asked = [operator.process.ask(address, to_connection.info(), timeout=ANSWER_SECONDS) for address in slice_]
-            for address, items in zip(slice_, await _in_time(asked)):
+            for address, items in zip(slice_, await in_time(asked)):
                 if items is not None and items["state"] not in ENDING:
                     yield address, {**items, "pid": pid(node, items["pid"])}
             await operator.process.next_turn()
@@ -270,7 +270,7 @@ async def _connections(operator: Operator) -> AsyncIterator[tuple[str, Sequence[
         for name in others
         if name != here
     }
-    for name, addresses in zip(asked, await _in_time(asked.values())):
+    for name, addresses in zip(asked, await in_time(asked.values())):
         if addresses is None:
             log.warning("%s does not answer, so its connections and channels are not listed", name)
         else:
@@ -315,11 +315,11 @@ async def _of_connections(operator: Operator, question: Callable[[], Any]) -> As
     async for node, addresses in _connections(operator):
         for slice_ in _slices(addresses):
             asked = [operator.process.ask(address, question(), timeout=ANSWER_SECONDS) for address in slice_]
-            yield node, [answer for answer in await _in_time(asked) if answer is not None]
+            yield node, [answer for answer in await in_time(asked) if answer is not None]
             await operator.process.next_turn()
 
 
-async def _in_time(asked: Iterable[Awaitable[Answer] | None]) -> list[Answer | None]:
+async def in_time(asked: Iterable[Awaitable[Answer] | None]) -> list[Answer | None]:
     """The answers, None for each process that is ending or does not answer in time."""
     answers: list[Answer | None] = []
     for answer in asked:

@@ -21,8 +21,8 @@ import inspect
 import types
 import typing
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from ....runtime.errors import ProcessError
 
@@ -65,6 +65,12 @@ class OperationError(ProcessError):
         return "\n".join((self.text, *self.details))
 
 
+class Kept(Protocol):
+    """What an operation keeps."""
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """What an operation works with: the process in which it runs, which asks others, and the node."""
@@ -72,6 +78,14 @@ class Operator:
     process: Process
     context: NodeContext
     node: Address[ToNode]
+    #: What operations keep for the next request of the same session, such as a reading of statistics. Whoever performs
+    #: operations closes it in the end.
+    kept: dict[str, Kept] = field(default_factory=dict)
+
+    def close(self) -> None:
+        for each in self.kept.values():
+            each.close()
+        self.kept.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,17 @@ async def status(operator: Operator) -> dict[str, object]:
             }
             for one in node["listening"]
         ]
-        + _cluster_listeners(context.node_name, cluster),
+        + _cluster_listeners(context.node_name, cluster)
+        + [
+            {
+                "node": context.node_name,
+                "interface": settings.management_host or settings.host,
+                "port": port,
+                "protocol": protocol,
+                "purpose": "Prometheus exporter API over HTTP" if "prom" in protocol else "HTTP API",
+            }
+            for protocol, port in node["management"].items()
+        ],
         # What `cluster_status` shows of each member; RabbitMQ has no such key.
         "cluster": None if cluster is None else {key: cluster[key] for key in OF_MEMBER},
         "memory": {"total": {"rss": memory["used"]}, "strategy": "rss"},

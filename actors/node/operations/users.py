@@ -44,6 +44,29 @@ async def add_user(
 
 
 @operation()
+async def put_user(
+    operator: Operator,
+    *,
+    user: str,
+    password: str,
+    password_hash: str,
+    hashing_algorithm: str,
+    tags: list[str],
+) -> None:
+    """Add a user or replace his password and tags (CM-287). Without a password and a hash he cannot log in with one."""
+    if not user:
+        raise OperationError("data", "user cannot be an empty string")
+    if password:
+        password_hash, hashing_algorithm = _hashed(operator, password), SHA256
+    else:
+        with refusals():
+            check_hash(password_hash, hashing_algorithm)
+    known = operator.context.definitions.user(user)
+    limits = () if known is None else known.limits
+    await change(operator, PutRecords((User(user, password_hash, hashing_algorithm, _tags(tags), limits),)))
+
+
+@operation()
 async def delete_user(operator: Operator, *, user: str) -> str | None:
     """Delete a user with his permissions, and close his connections (CM-81).
 

@@ -314,6 +314,7 @@ class Master(Role):
         """Count a publish in the credit of its channel, and keep its runs until they are accepted."""
         count = len(entries[0][1]) if len(entries) == 1 else sum([len(entry[1]) for entry in entries])
         self.state.credit.take(record.channel_id, count)
+        self.state.counts.publish += count
         if self.dispatch.awaits_write:
             self.publish_delay.allowance -= count
         self.intake.add(record, entries)
@@ -404,6 +405,7 @@ class Master(Role):
             found = backing.fetch(1, record is not None)
             if found:
                 delivery = found[0]
+                self._count_get(record is None, delivery.redelivered)
                 if counts is not None:
                     tag = delivery.tags[0]
                     delivery = delivery._replace(contents=[counts.with_count(tag, delivery.contents[0])])
@@ -417,9 +419,19 @@ class Master(Role):
                     self.dispatch.is_due = True
                 return delivery, len(backing)
             if not len(backing):
+                self.state.counts.get_empty += 1
                 return None, 0
             # The head must be read from the disk first; it may have expired when it is read.
             yield Wait.HEAD
+
+    def _count_get(self, no_ack: bool, is_redelivered: bool) -> None:
+        counts = self.state.counts
+        if no_ack:
+            counts.get_no_ack += 1
+        else:
+            counts.get += 1
+        if is_redelivered:
+            counts.redeliver += 1
 
     def settle(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> None:
         self._settle(record, outcome, pieces)
@@ -445,6 +457,7 @@ class Master(Role):
             if self.delivery_counts is not None:
                 self.delivery_counts.left(tags)
             if outcome == "ack":
+                self.state.counts.ack += len(tags)
                 if self.effects.index is not None:
                     self.effects.index.gone("acked", tags)
                 self.backing.ack(tags)

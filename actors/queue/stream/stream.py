@@ -121,6 +121,7 @@ class Stream(Role):
     def publish(self, record: ChannelRecord, entries: list[PublishEntry]) -> None:
         count = len(entries[0][1]) if len(entries) == 1 else sum([len(entry[1]) for entry in entries])
         self._state.credit.take(record.channel_id, count)
+        self._state.counts.publish += count
         self._arrivals.add(record, entries)
 
     def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None:

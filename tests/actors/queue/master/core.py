@@ -14,6 +14,7 @@ from warren.actors.queue.levels import levelled_queue
 from warren.actors.queue.master.master import Master
 from warren.actors.queue.publisher_confirms import PublisherConfirms
 from warren.actors.queue.replica_state import ReplicaState
+from warren.actors.statistics.counts import MessageCounts
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content, content_body
 from warren.routing.arguments import queue_settings
@@ -60,6 +61,7 @@ class Core:
             self.now,
             self.now,
             lambda count: bytes(count),
+            MessageCounts(),
         )
         self.master = Master(self.state, self.settings)
         self.master.apply(self.settings)

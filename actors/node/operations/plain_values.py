@@ -1,0 +1,34 @@
+"""Values of field tables in a form that JSON and the control protocol have."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from ....amqp.fields import Table, table_to_dict
+
+
+def plain_table(table: Table) -> dict[str, Any]:
+    """A field table as a dict: bytes become text, decimals floats, and timestamps whole numbers (CM-295).
+
+    JSON has no infinity and no NaN; they become text.
+    """
+    return {name: plain(value) for name, value in table_to_dict(table).items()}
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, datetime):
+        return int(value.timestamp())
+    return value

@@ -1,0 +1,47 @@
+"""`python -m warren.management`: the process that a node starts beside itself. One line of input configures it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+
+from ..actors.management.config import Config
+from .service import CannotListen, ToNodeLog, report, serve
+
+
+def main() -> int:
+    # A terminal sends Ctrl-C to all its processes. The node ends this one when it has ended itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    line = _first_line()
+    if not line:
+        return 0
+    root = logging.getLogger()
+    root.addHandler(ToNodeLog())
+    root.setLevel(logging.INFO)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    gc.freeze()
+    try:
+        asyncio.run(serve(Config.from_json(line)))
+    except CannotListen as error:
+        report(failed=str(error))
+        return 1
+    return 0
+
+
+def _first_line() -> str:
+    """The first line of the input, read byte by byte: what follows is left to the event loop."""
+    data = b""
+    while not data.endswith(b"\n"):
+        piece = os.read(sys.stdin.fileno(), 1)
+        if not piece:
+            return ""
+        data += piece
+    return data.decode()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""Who makes a request, and what he may do (CM-226 to CM-230).
+
+A login is a name and a password in the header of the request, or the cookie that `POST /api/login` sets. The cookie is
+opaque, signed with a key that this process alone knows, ends after a while, and with the password that it was made
+with. A script of another site cannot use it, because browsers send it to no such request (SameSite=Strict).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import time
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Literal
+from urllib.parse import unquote
+
+from starlette.requests import Request
+
+from ..actors.management.config import Config
+from ..definitions.passwords import is_password
+from .errors import HttpError, login_failed, login_needed, not_authorised
+from .node_state import NodeState
+
+#: The tags, from the weakest to the strongest. Each grants what those before it grant, but that monitoring does not
+#: grant what policymaker does (CM-228).
+Who = Literal["management", "policymaker", "monitoring", "administrator"]
+
+GRANTS: dict[Who, frozenset[str]] = {
+    "management": frozenset({"management", "policymaker", "monitoring", "administrator"}),
+    "policymaker": frozenset({"policymaker", "administrator"}),
+    "monitoring": frozenset({"monitoring", "administrator"}),
+    "administrator": frozenset({"administrator"}),
+}
+
+REFUSALS: dict[Who, str] = {
+    "management": "Not management user",
+    "policymaker": "Not policymaker user",
+    "monitoring": "Not monitor user",
+    "administrator": "Not administrator user",
+}
+
+COOKIE = "auth"
+
+#: Stands for a user who does not exist, so that the time of an answer does not reveal which users do.
+NOBODY = base64.b64encode(bytes(36)).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """The user who makes a request."""
+
+    name: str
+    tags: frozenset[str]
+
+    def has(self, who: Who) -> bool:
+        return bool(self.tags & GRANTS[who])
+
+    def check(self, who: Who) -> None:
+        """Raise HttpError unless a tag of the user grants this."""
+        if not self.has(who):
+            raise not_authorised(REFUSALS[who])
+
+
+class Logins:
+    """Finds out who makes a request, and makes cookies."""
+
+    def __init__(self, config: Config, state: NodeState) -> None:
+        self._config = config
+        self._state = state
+        self._key = secrets.token_bytes(32)
+        #: Logins by this API: all, and those that failed.
+        self.attempts = self.failures = 0
+
+    def login(self, request: Request) -> Login:
+        """The user of the request. Raises HttpError."""
+        header = request.headers.get("authorization", "")
+        kind, _, value = header.partition(" ")
+        if kind.lower() == "basic":
+            name, password = _split(value)
+            return self.verify(name, password, request)
+        cookie = request.cookies.get(COOKIE)
+        if cookie is not None:
+            return self._of_cookie(cookie, request)
+        raise login_needed() if not header else login_failed()
+
+    def verify(self, name: str, password: str, request: Request) -> Login:
+        """The user with this name and password. Raises HttpError."""
+        self.attempts += 1
+        user = self._state.users.get(name)
+        known = user or {"password_hash": NOBODY, "hashing_algorithm": "rabbit_password_hashing_sha256"}
+        if not is_password(password, known["password_hash"], known["hashing_algorithm"]) or user is None:
+            self.failures += 1
+            raise login_failed()
+        return self._login(name, request)
+
+    def _login(self, name: str, request: Request) -> Login:
+        if name in self._config.loopback_users and not is_loopback(request):
+            self.failures += 1
+            raise login_failed("User can only log in via localhost")
+        return Login(name, frozenset(self._state.users[name]["tags"]))
+
+    def _of_cookie(self, cookie: str, request: Request) -> Login:
+        parts = unquote(cookie).split(".")
+        if len(parts) == 3 and hmac.compare_digest(self._signature(parts[0], parts[1]), parts[2]):
+            name = _decoded(parts[0])
+            if name in self._state.users and parts[1].isdigit() and int(parts[1]) > time.time():
+                _check_same_site(request)
+                return self._login(name, request)
+        elif is_loopback(request):
+            # The cookie of RabbitMQ's own page: name and password in Base64.
+            name, password = _split(unquote(cookie))
+            return self.verify(name, password, request)
+        raise login_failed()
+
+    def cookie(self, name: str) -> str:
+        """A new cookie for a user who has just proved who he is."""
+        user = base64.urlsafe_b64encode(name.encode("utf-8", "surrogateescape")).decode().rstrip("=")
+        end = str(int(time.time()) + self._config.session_minutes * 60)
+        return f"{user}.{end}.{self._signature(user, end)}"
+
+    def _signature(self, user: str, end: str) -> str:
+        found = self._state.users.get(_decoded(user), {})
+        text = f"{user}.{end}.{found.get('password_hash', '')}"
+        return hmac.new(self._key, text.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()
+
+
+def _check_same_site(request: Request) -> None:
+    """Refuse a change that a page of another site asks for, should a browser have sent the cookie all the same."""
+    if request.method not in ("GET", "HEAD", "OPTIONS"):
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            raise HttpError(403, "forbidden", "a page of another site cannot change anything with this login")
+
+
+def is_loopback(request: Request) -> bool:
+    host = request.client.host if request.client is not None else ""
+    try:
+        address = ip_address(host.split("%")[0])
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def _split(value: str) -> tuple[str, str]:
+    try:
+        text = base64.b64decode(value.strip(), validate=True).decode("utf-8", "surrogateescape")
+    except (binascii.Error, ValueError):
+        raise login_failed() from None
+    name, colon, password = text.partition(":")
+    if not colon:
+        raise login_failed()
+    return name, password
+
+
+def _decoded(user: str) -> str:
+    try:
+        return base64.urlsafe_b64decode(user + "=" * (-len(user) % 4)).decode("utf-8", "surrogateescape")
+    except (binascii.Error, ValueError):
+        return ""

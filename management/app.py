@@ -1,0 +1,183 @@
+"""The ASGI application of the API: from a request to its answer.
+
+Starlette has the parts: requests, answers, compression and the headers for pages of other sites. Its router is not
+used, because it sees paths decoded, and a virtual host is `%2F` in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from ..actors.management.config import Config
+from .access import Logins
+from .call import Answer, Call
+from .endpoints import Endpoint, find
+from .errors import HttpError
+from .follower import Follower
+from .node_link import NodeLink, NodeUnreachable
+from .node_state import NodeState
+
+log = logging.getLogger("warren.management")
+
+#: What browsers may do with an answer (CM-236). Pages load scripts and styles from here alone.
+HEADERS = {
+    "cache-control": "no-cache",
+    "vary": "accept, accept-encoding, origin",
+    "content-security-policy": "default-src 'self'; script-src 'self'; style-src 'self'; object-src 'none'; "
+    "frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+}
+
+#: Bytes below which an answer is not compressed.
+COMPRESSED_FROM = 1_000
+
+#: Objects of a list in one piece of an answer.
+PIECE = 200
+
+
+class Api:
+    """Answers requests. Each needs a copy of the node that is new enough, so it waits for the node at most once."""
+
+    def __init__(self, config: Config, state: NodeState, link: NodeLink, follower: Follower) -> None:
+        self._config = config
+        self._state = state
+        self._link = link
+        self._follower = follower
+        self._logins = Logins(config, state)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._respond(request)
+        except HttpError as error:
+            response = _json(error.status, error.body, error.headers)
+        except NodeUnreachable as error:
+            reason = f"the node does not answer: {error}"
+            response = _json(503, {"error": "service_unavailable", "reason": reason}, {})
+        except ClientDisconnect:
+            return
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        path = request.scope["raw_path"].decode("latin-1").partition("?")[0].removeprefix(self._config.path_prefix)
+        if not path.startswith("/api/") or path in ("/api/", "/api/index.html"):
+            return _outside(path)
+        found = find(path.removeprefix("/api/"))
+        if found is None:
+            raise HttpError(404, "Object Not Found", "Not Found")
+        endpoint, names = found
+        allowed = _allowed(endpoint)
+        if request.method == "OPTIONS":
+            return Response(status_code=200, headers={**HEADERS, "allow": allowed})
+        method = "GET" if request.method == "HEAD" else request.method
+        if method not in endpoint.methods:
+            return Response(status_code=405, headers={**HEADERS, "allow": allowed})
+        who, handler = endpoint.methods[method]
+        await self._follower.fresh()
+        call = Call(request, names, self._config, self._state, self._link, self._follower, self._logins)
+        if who is not None:
+            call.user = self._logins.login(request)
+            call.user.check("management")
+            call.user.check(who)
+        if not _accepts_json(request):
+            return Response(status_code=406, headers=HEADERS)
+        value = await handler(call)
+        answer = value if isinstance(value, Answer) else Answer(200, value)
+        if method != "GET":
+            _audit(call, answer.status)
+        return _json(answer.status, answer.value, dict(answer.headers or {}))
+
+
+def _allowed(endpoint: Endpoint) -> str:
+    """The header `allow`, in RabbitMQ's order."""
+    known = {*endpoint.methods, "OPTIONS"} | ({"HEAD"} if "GET" in endpoint.methods else set())
+    return ", ".join(name for name in ("HEAD", "GET", "POST", "PUT", "DELETE", "OPTIONS") if name in known)
+
+
+def _accepts_json(request: Request) -> bool:
+    """Whether the client takes JSON. One that prefers Erlang's terms and takes JSON gets JSON (CM-235)."""
+    header = request.headers.get("accept")
+    if not header:
+        return True
+    kinds = [part.split(";")[0].strip().lower() for part in header.split(",")]
+    return any(kind in ("application/json", "application/*", "*/*") for kind in kinds)
+
+
+def _json(status: int, value: Any, headers: dict[str, str]) -> Response:
+    if value is None:
+        return Response(status_code=status, headers={**HEADERS, **headers})
+    headers = {**HEADERS, "content-type": "application/json", **headers}
+    if isinstance(value, list) and len(value) > PIECE:
+        return StreamingResponse(_pieces(value), status_code=status, headers=headers)
+    return Response(_encoded(value), status_code=status, headers=headers)
+
+
+async def _pieces(rows: list[Any]) -> AsyncIterator[bytes]:
+    """A long list in pieces, so that other requests have their turn in between."""
+    opening = b"["
+    for start in range(0, len(rows), PIECE):
+        yield opening + _encoded(rows[start : start + PIECE])[1:-1]
+        opening = b","
+        await asyncio.sleep(0)
+    yield b"]"
+
+
+def _encoded(value: Any) -> bytes:
+    # Bytes of a name that are no UTF-8 become replacement characters (CM-295).
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-8", "replace")
+
+
+def _audit(call: Call, status: int) -> None:
+    """One line for each change: who, from where, what, and how it ended (CM-296)."""
+    request = call.request
+    host = request.client.host if request.client is not None else "?"
+    path = request.scope["raw_path"].decode("latin-1")
+    log.info("user '%s' from %s: %s %s -> %d", call.user.name, host, request.method, path, status)
+
+
+def _outside(path: str) -> Response:
+    """The answer for paths that are not of the API."""
+    if path in ("/", "/api", "/api/", "/api/index.html"):
+        return Response(REFERENCE, headers={**HEADERS, "content-type": "text/html; charset=utf-8"})
+    return _json(404, {"error": "Object Not Found", "reason": "Not Found"}, {})
+
+
+REFERENCE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>warren management</title></head>
+<body><h1>warren management</h1>
+<p>The HTTP API is below <code>/api</code>, and has the endpoints and objects of RabbitMQ 3.10. Try
+<a href="api/overview">api/overview</a>. <code>docs/management.md</code> describes it.</p></body></html>
+"""
+
+
+def application(config: Config, state: NodeState, link: NodeLink, follower: Follower) -> Starlette:
+    """The whole application of the API."""
+    middleware = [Middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM, compresslevel=5)]
+    if config.cors_allow_origins:
+        middleware.insert(
+            0,
+            Middleware(
+                CORSMiddleware,
+                allow_origins=list(config.cors_allow_origins),
+                allow_methods=["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"],
+                allow_headers=["authorization", "content-type", "x-vhost", "x-reason"],
+                allow_credentials=True,
+                max_age=config.cors_max_age,
+            ),
+        )
+    routes = [Route("/{path:path}", Api(config, state, link, follower), methods=None)]
+    return Starlette(routes=routes, middleware=middleware)

@@ -1,0 +1,224 @@
+"""`Call`: one request of the API, with what its handler needs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+
+from ..actors.management.config import Config
+from .access import Login, Logins
+from .errors import HttpError, bad_request, key_missing, not_authorised, not_found, of_refusal
+from .follower import Follower
+from .history import SAMPLES_MAX
+from .node_link import NodeLink, Refusal
+from .node_state import NodeState
+
+#: By prefix of the query parameters, what they ask for the samples of (CM-249).
+RANGES = ("lengths", "msg_rates", "data_rates", "node_stats")
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a handler returns that is no JSON value with the status 200."""
+
+    status: int
+    value: Any = None
+    headers: Mapping[str, str] | None = None
+
+
+class Call:
+    """See the module. `names` are the decoded names in the path."""
+
+    def __init__(
+        self,
+        request: Request,
+        names: Mapping[str, str],
+        config: Config,
+        state: NodeState,
+        link: NodeLink,
+        follower: Follower,
+        logins: Logins,
+    ) -> None:
+        self.request = request
+        self.names = names
+        self.config = config
+        self.state = state
+        self.logins = logins
+        self._link = link
+        self._follower = follower
+        self._body: bytes | None = None
+        self.user: Login = Login("", frozenset())
+
+    # -- the query ---
+
+    def query(self, name: str) -> str | None:
+        return self.request.query_params.get(name)
+
+    def flag(self, name: str) -> bool:
+        return self.query(name) == "true"
+
+    def ranges(self) -> dict[str, Range]:
+        """Age and increment in seconds of the samples that the request asks for. Raises HttpError."""
+        found = {}
+        for name in RANGES:
+            age, step = self.query(f"{name}_age"), self.query(f"{name}_incr")
+            if age is None or step is None:
+                continue
+            if not age.isascii() or not age.isdigit() or not step.isascii() or not step.isdigit() or not int(step):
+                raise HttpError(400, "invalid_range_parameters", f"Invalid range parameters: age {age}, incr {step}")
+            if int(age) / int(step) > SAMPLES_MAX:
+                raise HttpError(400, "invalid_range_parameters", f"Invalid range parameters: age {age}, incr {step}")
+            found[name] = (float(age), float(step))
+        return found
+
+    # -- what the user may see ---
+
+    def sees_vhost(self, vhost: str) -> bool:
+        return self.user.has("monitoring") or (self.user.name, vhost) in self.state.permissions
+
+    def visible_vhosts(self) -> list[str]:
+        """The virtual hosts that the answer may be about, in order; the header `x-vhost` names one of them (CM-237)."""
+        only = self.request.headers.get("x-vhost")
+        return sorted(name for name in self.state.vhosts if self.sees_vhost(name) and only in (None, "", name))
+
+    def vhost(self) -> str:
+        """The virtual host in the path. Raises HttpError if there is none, or if the user may not see it."""
+        name = self.names["vhost"]
+        if name not in self.state.vhosts:
+            raise not_found()
+        if not self.sees_vhost(name):
+            raise not_authorised("User not authorised to access virtual host")
+        return name
+
+    def own_vhost(self) -> str:
+        """As `vhost`, for a change: the user needs permissions there, whatever his tags are."""
+        name = self.vhost()
+        if (self.user.name, name) not in self.state.permissions:
+            raise not_authorised("User not authorised to access virtual host")
+        return name
+
+    def exchange(self) -> str:
+        """The exchange in the path, where `amq.default` stands for the default exchange."""
+        name = self.names["exchange"]
+        return "" if name == "amq.default" else name
+
+    # -- the body ---
+
+    async def body(self) -> bytes:
+        """The body of the request. Raises HttpError if it is too long."""
+        if self._body is None:
+            pieces, size = [], 0
+            async for piece in self.request.stream():
+                size += len(piece)
+                if size > self.config.body_limit:
+                    raise bad_request("Exceeded HTTP request body size limit")
+                pieces.append(piece)
+            self._body = b"".join(pieces)
+        return self._body
+
+    async def fields(self, error: str = "not_json") -> dict[str, Any]:
+        """The JSON object in the body; no body and `null` are an empty one (CM-238). Raises HttpError."""
+        text = await self.body()
+        if not text.strip():
+            return {}
+        try:
+            value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        except (ValueError, RecursionError):
+            raise bad_request(error) from None
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise bad_request(error)
+        return value
+
+    # -- the node ---
+
+    async def perform(self, operation: str, **arguments: Any) -> Any:
+        """Have the node perform an operation. Requests that come later see its effect. Raises Refusal."""
+        try:
+            return await self._link.call(operation, **arguments)
+        finally:
+            self._follower.changed()
+
+    async def operate(self, operation: str, **arguments: Any) -> Any:
+        """As `perform`, for an operation that changes nothing. Raises HttpError."""
+        try:
+            return await self._link.call(operation, **arguments)
+        except Refusal as refusal:
+            raise of_refusal(refusal) from None
+
+    async def change(self, operation: str, **arguments: Any) -> Any:
+        """As `perform`. Raises HttpError."""
+        try:
+            return await self.perform(operation, **arguments)
+        except Refusal as refusal:
+            raise of_refusal(refusal) from None
+
+    async def refresh(self) -> None:
+        """Look again at once: a thing that is not in the copy may have been made a moment ago."""
+        await self._follower.fresh(at_once=True)
+
+    async def find(self, get: Callable[[], Any]) -> Any:
+        """What `get` returns; if that is None, what it returns after another look. Raises HttpError 404."""
+        found = get()
+        if found is None:
+            await self.refresh()
+            found = get()
+        if found is None:
+            raise not_found()
+        return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _finite(digits: str) -> float:
+    """A number that can be shown as JSON again. Raises ValueError."""
+    if not math.isfinite(number := float(digits)):
+        raise ValueError(digits)
+    return number
+
+
+def required(fields: Mapping[str, Any], *names: str) -> list[Any]:
+    """The values of these keys. Raises HttpError for the first one that is missing."""
+    for name in names:
+        if name not in fields:
+            raise key_missing(name)
+    return [fields[name] for name in names]
+
+
+def boolean(value: Any) -> bool:
+    """Tools give booleans as text, too (CM-239). Raises HttpError."""
+    if isinstance(value, bool):
+        return value
+    if value in ("true", "false"):
+        return bool(value == "true")
+    if value is None or value == "":
+        return False
+    raise bad_request(["not_boolean", value])
+
+
+def integer(value: Any) -> int:
+    """Whole numbers may be text. Raises HttpError."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            pass
+    raise bad_request(["not_integer", value])
+
+
+def text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise bad_request(["not_string", name])
+    return value

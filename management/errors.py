@@ -1,0 +1,60 @@
+"""`HttpError`: a refusal of the API, with RabbitMQ's status and JSON (CM-233)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .node_link import Refusal
+
+REALM = 'Basic realm="RabbitMQ Management"'
+
+#: AMQP's reply codes that have a status of their own.
+ACCESS_REFUSED, NOT_FOUND = 403, 404
+
+
+class HttpError(Exception):
+    """See the module. `reason` is a text, or a list for an error of a type."""
+
+    def __init__(self, status: int, error: str, reason: Any, headers: dict[str, str] | None = None) -> None:
+        super().__init__(error, reason)
+        self.status = status
+        self.body: dict[str, Any] | None = {"error": error, "reason": reason}
+        self.headers = headers or {}
+
+
+def bad_request(reason: Any) -> HttpError:
+    return HttpError(400, "bad_request", reason)
+
+
+def not_found() -> HttpError:
+    return HttpError(404, "Object Not Found", "Not Found")
+
+
+def not_authorised(reason: str) -> HttpError:
+    """The user is logged in and may not do this. RabbitMQ answers 401 as well, in another spelling (CM-229)."""
+    return HttpError(401, "not_authorised", reason)
+
+
+def login_failed(reason: str = "Login failed") -> HttpError:
+    return HttpError(401, "not_authorized", reason, {"www-authenticate": REALM})
+
+
+def login_needed() -> HttpError:
+    error = HttpError(401, "", "", {"www-authenticate": REALM})
+    error.body = None
+    return error
+
+
+def key_missing(name: str) -> HttpError:
+    return bad_request(f"[{{key_missing,{name}}}]")
+
+
+def of_refusal(refusal: Refusal) -> HttpError:
+    """What a request gets whose operation the node refuses."""
+    if refusal.code == ACCESS_REFUSED:
+        return not_authorised("Access refused.")
+    if refusal.code == NOT_FOUND:
+        return HttpError(404, "not_found", refusal.text)
+    if refusal.kind == "timeout":
+        return HttpError(503, "timeout", refusal.text)
+    return bad_request(refusal.text if not refusal.details else "\n".join([refusal.text, *refusal.details]))

@@ -1,0 +1,91 @@
+"""`Follower`: keeps the copy of the node up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from .node_link import Connection, NodeLink, NodeUnreachable, Refusal
+from .node_state import NodeState
+
+log = logging.getLogger("warren.management")
+
+#: Seconds that a copy may be old when a request only reads. So requests have the node read at most ten times a second.
+AGE_MAX = 0.1
+
+#: Seconds until a node that did not answer is asked again.
+RETRY = 1.0
+
+
+class Follower:
+    """Fetches what has changed: once in each statistics interval, and for requests that come in between."""
+
+    def __init__(self, link: NodeLink, state: NodeState, interval: float) -> None:
+        self._link = link
+        self.state = state
+        self._interval = interval
+        self._connection: Connection | None = None
+        self._lock = asyncio.Lock()
+        #: When the last fetch that succeeded began.
+        self._began = -1.0
+        #: When a request last changed something.
+        self._changed = -1.0
+
+    async def run(self) -> None:
+        """Follow the node until the task is cancelled."""
+        is_reachable = True
+        while True:
+            began = time.monotonic()
+            try:
+                await self.fresh(at_once=True)
+                self.state.tick(self.state.node["time"])
+                is_reachable = True
+            except NodeUnreachable as error:
+                if is_reachable:
+                    log.warning("the node does not answer, so statistics stand still: %s", error)
+                is_reachable = False
+                await asyncio.sleep(RETRY)
+                continue
+            await asyncio.sleep(max(0.0, self._interval - (time.monotonic() - began)))
+
+    def changed(self) -> None:
+        """A request has changed something, which later requests must see."""
+        self._changed = time.monotonic()
+
+    async def fresh(self, at_once: bool = False) -> None:
+        """Return when the copy has what the node had a moment ago, or with `at_once` everything from before the call.
+
+        Raises NodeUnreachable.
+        """
+        called = time.monotonic()
+        if not at_once:
+            called = max(called - AGE_MAX, self._changed)
+        if self._began >= called:
+            return
+        async with self._lock:
+            # Callers that waited for the same fetch need no other one.
+            if self._began < called:
+                await self._fetch()
+
+    async def _fetch(self) -> None:
+        began = time.monotonic()
+        try:
+            if self._connection is None:
+                self._connection = await self._link.feed()
+                self.state.clear()
+            async for rows in self._connection.rows("statistics", {}):
+                self.state.apply(rows)
+        except Refusal as error:
+            self._forget()
+            raise NodeUnreachable(str(error)) from None
+        except BaseException:
+            # An answer that was cut off is lost, so the next fetch begins anew.
+            self._forget()
+            raise
+        self._began = began
+
+    def _forget(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,22 @@
+"""`properties_key`: names a binding among those between one source and one destination, for the HTTP API."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from urllib.parse import quote_plus
+
+from ..amqp.fields import Table
+
+
+def properties_key(routing_key: str, arguments: Table) -> str:
+    """The routing key as in a form, and with arguments `~` and a hash of them; `~` if both are empty (CM-294)."""
+    key = quote_plus(routing_key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
+    if not arguments:
+        return key or "~"
+    digest = hashlib.sha256(repr(sorted(arguments, key=_name)).encode("utf-8", "surrogateescape")).digest()[:16]
+    return f"{key}~{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
+
+
+def _name(entry: tuple[str, str, object]) -> str:
+    return entry[0]

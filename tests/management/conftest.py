@@ -1,0 +1,99 @@
+"""A broker with its management process, which the tests of a file share, and clients of the API."""
+
+import base64
+import http.client
+import json
+import time
+from urllib.parse import quote
+
+import pytest
+
+from warren import Broker
+from warren.actors.node.contract import to_node
+
+#: Seconds that the management process may take to listen, and that statistics may take to show what has happened.
+PATIENCE = 60.0
+
+
+def ports(broker):
+    """The ports of the management process, as soon as it listens."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := broker._running.ask_node(to_node.status())["management"]):
+        assert time.monotonic() < deadline, "the management process does not listen"
+        time.sleep(0.02)
+    return found
+
+
+def until(look, good=bool):
+    """The first value of `look` that is good."""
+    deadline = time.monotonic() + PATIENCE
+    while not good(value := look()):
+        assert time.monotonic() < deadline, f"still {value!r}"
+        time.sleep(0.02)
+    return value
+
+
+class Api:
+    """A client of the API: each call is a request, and returns its status and its JSON."""
+
+    def __init__(self, port, user="guest:guest", headers=None):
+        self.port = port
+        self.headers = {"content-type": "application/json", **(headers or {})}
+        if user is not None:
+            self.headers["authorization"] = "Basic " + base64.b64encode(user.encode()).decode()
+        self.answer_headers = {}
+
+    def raw(self, method, path, body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        try:
+            connection.request(method, path, body, {**self.headers, **(headers or {})})
+            answer = connection.getresponse()
+            self.answer_headers = {name.lower(): value for name, value in answer.getheaders()}
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def __call__(self, method, path, body=None, headers=None):
+        data = body if isinstance(body, (bytes, str)) or body is None else json.dumps(body)
+        status, text = self.raw(method, path, data, headers)
+        return status, json.loads(text) if text else None
+
+    def get(self, path):
+        status, value = self("GET", path)
+        assert status == 200, (path, status, value)
+        return value
+
+    def as_user(self, user):
+        return Api(self.port, user)
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Broker(management=True, management_port=0, prometheus_port=0, management_interval=100) as broker:
+        ports(broker)
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def api(broker):
+    return Api(ports(broker)["http"])
+
+
+@pytest.fixture
+def user(api):
+    """`user(tags, vhost)` adds a user with these tags, and all permissions in the virtual host; returns his API."""
+    names = []
+
+    def add(tags, vhost="/", name=None):
+        name = name or f"user-{tags.replace(',', '-') or 'none'}-{len(names)}"
+        names.append(name)
+        assert api("PUT", f"/api/users/{quote(name, safe='')}", {"password": "pw", "tags": tags})[0] in (201, 204)
+        if vhost is not None:
+            rights = {"configure": ".*", "write": ".*", "read": ".*"}
+            path = f"/api/permissions/{quote(vhost, safe='')}/{quote(name, safe='')}"
+            assert api("PUT", path, rights)[0] in (201, 204)
+        return api.as_user(f"{name}:pw")
+
+    yield add
+    for name in names:
+        api("DELETE", f"/api/users/{quote(name, safe='')}")

@@ -1,0 +1,115 @@
+"""Who may do what: each endpoint for each tag, logins, and cookies."""
+
+import base64
+from urllib.parse import quote
+
+import pytest
+
+from warren.management.access import GRANTS, REFUSALS
+from warren.management.endpoints import ENDPOINTS
+
+#: Names for the places in a path. They name nothing, so no request changes anything.
+NAMES = {"vhost": "nosuch%2F", "port": "1", "unit": "days", "within": "1", "node": "nosuch"}
+
+TAGS = ("management", "policymaker", "monitoring", "administrator")
+
+
+def path_of(pattern):
+    segments = [NAMES.get(part[1:], "nosuch") if part.startswith(":") else part for part in pattern.split("/")]
+    return "/api/" + "/".join(segments)
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_a_tag_opens_what_it_grants_and_nothing_else(api, user, tag):
+    client = user(tag)
+    for pattern, endpoint in ENDPOINTS.items():
+        for method, (who, _) in endpoint.methods.items():
+            if who is None or pattern in ("reset", "rebalance/queues", "cluster-name") and method != "GET":
+                continue
+            if method == "PUT" or pattern.startswith(("definitions", "all-configuration")) and method != "GET":
+                if tag in GRANTS[who]:
+                    continue  # it would change something
+            status, value = client(method, path_of(pattern))
+            refused = {"error": "not_authorised", "reason": REFUSALS[who]}
+            if tag in GRANTS[who]:
+                assert value != refused, (pattern, method, status)
+            else:
+                assert (status, value) == (401, refused), (pattern, method)
+
+
+def test_a_user_without_a_tag_may_do_nothing(user):
+    client = user("")
+    assert client("GET", "/api/overview") == (401, {"error": "not_authorised", "reason": "Not management user"})
+
+
+def test_nobody_is_asked_to_log_in(api):
+    status, value = api.as_user(None)("GET", "/api/overview")
+    assert (status, value) == (401, None)
+
+
+@pytest.mark.parametrize("header", ["Basic", "Basic !!!", "Basic Z3Vlc3Q=", "Bearer abc", "Basic " + "A" * 4000])
+def test_a_login_that_is_none_is_refused(api, header):
+    client = api.as_user(None)
+    status, value = client("GET", "/api/overview", headers={"authorization": header})
+    assert (status, value) == (401, {"error": "not_authorized", "reason": "Login failed"})
+    assert client.answer_headers["www-authenticate"] == 'Basic realm="RabbitMQ Management"'
+
+
+def test_a_user_sees_his_own_virtual_hosts_only(api, user):
+    assert api("PUT", "/api/vhosts/hidden")[0] in (201, 204)
+    assert api("PUT", "/api/queues/hidden/secret", {})[0] in (201, 204)
+    assert api("PUT", "/api/queues/%2F/open", {})[0] in (201, 204)
+    client = user("management")
+    for path in ("/api/queues", "/api/exchanges", "/api/bindings", "/api/vhosts", "/api/policies", "/api/vhost-limits"):
+        assert "hidden" not in str(client.get(path)), path
+    refused = {"error": "not_authorised", "reason": "User not authorised to access virtual host"}
+    for path in ("queues/hidden", "queues/hidden/secret", "exchanges/hidden", "bindings/hidden", "policies/hidden"):
+        assert client("GET", f"/api/{path}") == (401, refused), path
+    assert "secret" in str(user("monitoring").get("/api/queues"))
+    api("DELETE", "/api/vhosts/hidden")
+
+
+def test_the_cookie_of_a_login_is_opaque_and_ends_with_the_password(api, user):
+    user("management", name="cookie monster")
+    client = api.as_user(None)
+    form = "username=cookie+monster&password=pw"
+    assert client("POST", "/api/login", form, headers={"content-type": "application/x-www-form-urlencoded"}) == (
+        200,
+        "ok",
+    )
+    said = client.answer_headers["set-cookie"]
+    assert "HttpOnly" in said and "SameSite=Strict" in said
+    cookie = said.split(";")[0]
+    assert base64.b64encode(b"pw").decode().rstrip("=") not in cookie
+    assert client("GET", "/api/whoami", headers={"cookie": cookie}) == (
+        200,
+        {"name": "cookie monster", "tags": ["management"]},
+    )
+    forged = cookie.replace("auth=", "auth=x")
+    assert client("GET", "/api/whoami", headers={"cookie": forged})[0] == 401
+    cross = {"cookie": cookie, "sec-fetch-site": "cross-site"}
+    assert client("DELETE", "/api/queues/%2F/x", headers=cross)[0] == 403
+    assert api("PUT", f"/api/users/{quote('cookie monster')}", {"password": "new", "tags": "management"})[0] == 204
+    assert client("GET", "/api/whoami", headers={"cookie": cookie})[0] == 401
+
+
+def test_the_cookie_of_rabbitmq_is_accepted_over_loopback(api):
+    cookie = "auth=" + quote(base64.b64encode(b"guest:guest").decode(), safe="")
+    status, value = api.as_user(None)("GET", "/api/whoami", headers={"cookie": cookie})
+    assert (status, value["name"]) == (200, "guest")
+
+
+def test_permissions_of_amqp_hold(api, user):
+    client = user("management", name="limited")
+    api("PUT", "/api/permissions/%2F/limited", {"configure": "^mine", "write": "^mine", "read": "^mine"})
+    refused = (401, {"error": "not_authorised", "reason": "Access refused."})
+    assert client("PUT", "/api/queues/%2F/mine", {})[0] == 201
+    assert client("PUT", "/api/queues/%2F/other", {}) == refused
+    api("PUT", "/api/queues/%2F/other", {})
+    get = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
+    assert client("POST", "/api/queues/%2F/other/get", get) == refused
+    assert client("DELETE", "/api/queues/%2F/other/contents") == refused
+    assert client("DELETE", "/api/queues/%2F/other") == refused
+    body = {"properties": {}, "routing_key": "mine", "payload": "x", "payload_encoding": "string"}
+    assert client("POST", "/api/exchanges/%2F/amq.direct/publish", body) == refused
+    assert client("DELETE", "/api/queues/%2F/mine")[0] == 204

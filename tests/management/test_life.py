@@ -1,0 +1,44 @@
+"""The life of the management process: it starts and ends with its broker, and is started again."""
+
+import os
+import signal
+import socket
+import subprocess
+
+from warren import Broker
+
+from .conftest import Api, ports, until
+
+
+def children():
+    """The management processes of this process's brokers."""
+    text = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
+    return [int(line.split()[0]) for line in text.splitlines() if "warren.management" in line]
+
+
+def test_it_is_started_again_when_it_dies_and_the_broker_goes_on():
+    with Broker(management=True, management_port=0, prometheus_port=None) as broker:
+        api = Api(ports(broker)["http"])
+        broker.declare_queue("stays")
+        assert api.get("/api/queues/%2F/stays")["name"] == "stays"
+        (pid,) = children()
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: children(), lambda pids: pids and pids != [pid])
+        assert broker.publish(b"x", "stays")
+        api = Api(ports(broker)["http"])
+        assert api.get("/api/queues/%2F/stays")["messages"] == 1
+    until(lambda: children(), lambda pids: not pids)
+
+
+def test_a_port_in_use_does_not_stop_the_broker(caplog):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with Broker(management=True, management_port=port, prometheus_port=None) as broker:
+            until(lambda: "Free the port, or choose another management_port" in caplog.text)
+            assert broker.declare_queue("works") is not None or broker.publish(b"x", "works")
+
+
+def test_a_broker_has_none_unless_it_is_asked_to():
+    with Broker() as broker:
+        assert not children()
+        assert broker.queues() == []

@@ -1,0 +1,124 @@
+"""The metrics: a text that Prometheus reads, with the names that dashboards of RabbitMQ use."""
+
+import gzip
+import re
+
+import pytest
+
+from .conftest import Api, ports, until
+
+LINE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{((?:[a-z_]+="(?:[^"\\]|\\.)*",?)*)\})? (-?[0-9.e+-]+)$')
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+
+#: A part of what the published dashboards ask for.
+NEEDED = """
+rabbitmq_identity_info rabbitmq_build_info rabbitmq_connections rabbitmq_channels rabbitmq_consumers rabbitmq_queues
+rabbitmq_connections_opened_total rabbitmq_connections_closed_total rabbitmq_channels_opened_total
+rabbitmq_channels_closed_total rabbitmq_queues_declared_total rabbitmq_queues_created_total
+rabbitmq_queues_deleted_total rabbitmq_resident_memory_limit_bytes rabbitmq_process_resident_memory_bytes
+rabbitmq_disk_space_available_bytes rabbitmq_process_max_fds rabbitmq_process_open_fds rabbitmq_process_max_tcp_sockets
+rabbitmq_process_open_tcp_sockets rabbitmq_queue_messages_ready rabbitmq_queue_messages_unacked
+rabbitmq_queue_messages_published_total rabbitmq_global_messages_received_total rabbitmq_global_messages_confirmed_total
+rabbitmq_global_messages_routed_total rabbitmq_global_messages_delivered_total rabbitmq_global_publishers
+rabbitmq_global_messages_unroutable_dropped_total rabbitmq_global_messages_unroutable_returned_total
+rabbitmq_global_messages_redelivered_total rabbitmq_global_messages_acknowledged_total rabbitmq_global_consumers
+rabbitmq_global_messages_delivered_consume_auto_ack_total rabbitmq_global_messages_delivered_consume_manual_ack_total
+rabbitmq_global_messages_delivered_get_auto_ack_total rabbitmq_global_messages_delivered_get_manual_ack_total
+rabbitmq_global_messages_get_empty_total rabbitmq_channel_messages_unconfirmed
+""".split()
+
+
+def parsed(text):
+    """By name and labels: the value. Raises AssertionError for a text that is none of Prometheus."""
+    found, types = {}, {}
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split()
+            assert name not in types, f"{name} has two types"
+            types[name] = kind
+        elif not line.startswith("# HELP "):
+            match = LINE.match(line)
+            assert match, line
+            name, labels, value = match.groups()
+            assert name in types, f"{name} has no type"
+            key = name, tuple(LABEL.findall(labels or ""))
+            assert key not in found, f"{key} comes twice"
+            found[key] = float(value)
+    return found
+
+
+@pytest.fixture(scope="module")
+def scrape(broker):
+    client = Api(ports(broker)["http/prometheus"], user=None)
+
+    def scrape(path="/metrics"):
+        status, body = client.raw("GET", path)
+        assert status == 200 and client.answer_headers["content-type"].startswith("text/plain; version=0.0.4")
+        return parsed(body.decode())
+
+    scrape.client = client
+    return scrape
+
+
+def test_the_names_that_dashboards_use_are_there(scrape):
+    assert set(NEEDED) <= {name for name, _ in scrape()}
+
+
+def test_counters_count_and_gauges_show_what_is(scrape, broker, api):
+    before = scrape()
+    broker.declare_queue("metered")
+    for _ in range(5):
+        broker.publish(b"abc", "metered")
+    broker.get("metered")
+
+    def seen():
+        now = scrape()
+        return now if now[("rabbitmq_queue_messages", ())] == before[("rabbitmq_queue_messages", ())] + 4 else None
+
+    now = until(seen)
+    for name, by in (
+        (("rabbitmq_queues", ()), 1),
+        (("rabbitmq_queues_created_total", ()), 1),
+        (("rabbitmq_queue_messages_bytes", ()), 12),
+        (("rabbitmq_queue_messages_published_total", ()), 5),
+        (("rabbitmq_global_messages_received_total", (("protocol", "amqp091"),)), 5),
+        (("rabbitmq_channel_messages_published_total", ()), 5),
+    ):
+        assert now[name] == before[name] + by, name
+    broker.delete_queue("metered")
+    until(lambda: scrape()[("rabbitmq_queues_deleted_total", ())] == before[("rabbitmq_queues_deleted_total", ())] + 1)
+    after = scrape()
+    fallen = [key for key, value in after.items() if key[0].endswith("_total") and value < now.get(key, 0)]
+    assert fallen == [], "a counter never falls"
+
+
+def test_objects_have_labels(scrape, broker):
+    name = 'odd "name"\\'
+    broker.declare_queue(name)
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    key = "rabbitmq_queue_messages", (("vhost", "/"), ("queue", escaped))
+    until(lambda: key in scrape("/metrics/per-object"))
+    assert key not in scrape()
+    broker.delete_queue(name)
+
+
+def test_families_are_chosen(scrape, broker):
+    broker.declare_queue("chosen")
+    name = "rabbitmq_detailed_queue_messages_ready"
+    key = name, (("vhost", "/"), ("queue", "chosen"))
+    until(lambda: key in scrape("/metrics/detailed?family=queue_coarse_metrics&vhost=/"))
+    assert key not in scrape("/metrics/detailed?family=queue_coarse_metrics&vhost=other")
+    assert scrape("/metrics/detailed") == {}
+    assert {each for each, _ in scrape("/metrics/detailed?family=queue_consumer_count")} == {
+        "rabbitmq_detailed_queue_consumers"
+    }
+
+
+def test_answers_are_compressed_for_who_takes_that(scrape):
+    status, body = scrape.client.raw("GET", "/metrics", headers={"accept-encoding": "gzip"})
+    assert status == 200 and parsed(gzip.decompress(body).decode())
+
+
+def test_other_paths_and_methods_are_refused(scrape):
+    assert scrape.client.raw("GET", "/other")[0] == 404
+    assert scrape.client.raw("POST", "/metrics")[0] == 405

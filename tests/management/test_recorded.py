@@ -1,0 +1,124 @@
+"""What RabbitMQ 3.10.8 answered to a conversation is what warren answers, except where a difference is named.
+
+The recorded file has each request in its order, with RabbitMQ's status, answer and the headers that clients read. An
+error's answer must be the same; an object must have all of RabbitMQ's fields, with values of the same types.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+RECORDED = Path(__file__).parents[1] / "testdata" / "management" / "rabbitmq-3.10.8.json"
+
+#: Requests that warren answers otherwise on purpose, and why: method, path and a part of the body.
+DIFFERENT = [
+    ("POST", "/api/exchanges/%2F/nosuch/publish", "", "an exchange that does not exist is 404, as elsewhere"),
+    ("POST", "/api/queues/%2F/nosuch/get", "", "the text does not begin with the name of the reply code"),
+    ("PUT", "/api/permissions/%2F/u1", '"("', "Erlang shows the pattern as a list of numbers"),
+    ("PUT", "/api/policies/%2F/p2", '"("', "Erlang's and Python's regular expressions describe faults differently"),
+    ("PUT", "/api/policies/%2F/p2", "max-length", "RabbitMQ escapes the text for HTML"),
+    ("PUT", "/api/policies/%2F/p2", "zzz", "RabbitMQ escapes the text for HTML"),
+    ("PUT", "/api/policies/%2F/p2", "priority", "RabbitMQ escapes the text for HTML, and lists a second fault"),
+    ("GET", "/api/health/checks/port-listener/1", "", "the ports of listeners differ"),
+    ("GET", "/api/health/checks/protocol-listener/mqtt", "", "a node that is alone does not listen for others"),
+    ("GET", "/api/vhosts/v1", "", "RabbitMQ forgets a description when PUT comes without one"),
+    ("POST", "/api/definitions", '"queues"', "all faults of the document are listed"),
+    ("GET", "/api/cluster-name", "", "nodes have other names"),
+]
+
+#: Fields of objects that only RabbitMQ has, and why.
+ABSENT = {
+    "socket_opts": "options of Erlang's sockets",
+    "backing_queue_status": "the state of RabbitMQ's backing queue",
+    "recoverable_slaves": "RabbitMQ has null in a queue without mirrors",
+}
+
+
+def conversation():
+    return json.loads(RECORDED.read_text("utf-8").replace("mgmt@localhost", "warren@localhost"))
+
+
+def is_different(recorded):
+    return any(
+        recorded["method"] == method and recorded["path"] == path and part in recorded.get("body", "")
+        for method, path, part, _ in DIFFERENT
+    )
+
+
+def compare(theirs, ours, place):
+    """Assert that `ours` has all fields of `theirs`, and values of the same types."""
+    if isinstance(theirs, dict):
+        assert isinstance(ours, dict), place
+        for name in theirs.keys() - ABSENT.keys():
+            assert name in ours, f"{place} lacks {name}"
+            compare(theirs[name], ours[name], f"{place}.{name}")
+    elif isinstance(theirs, list):
+        assert isinstance(ours, list), place
+        if theirs and ours:
+            compare(theirs[0], ours[0], f"{place}[0]")
+    elif theirs is not None and ours is not None:
+        kinds = (int, float) if isinstance(theirs, (int, float)) and not isinstance(theirs, bool) else type(theirs)
+        assert isinstance(ours, kinds), f"{place}: {theirs!r} and {ours!r}"
+        assert isinstance(ours, bool) == isinstance(theirs, bool), place
+
+
+@pytest.fixture(scope="module")
+def answers(api):
+    """The requests of the file with both answers, in the order of the file."""
+    found = []
+    for recorded in conversation():
+        client = api.as_user(recorded["user"]) if "user" in recorded else api
+        status, value = client(
+            recorded["method"], recorded["path"], recorded.get("body"), headers=recorded.get("headers")
+        )
+        found.append((recorded, status, value, dict(client.answer_headers)))
+    return found
+
+
+def shown(recorded):
+    return f"{recorded['method']} {recorded['path']} {recorded.get('body', '')} as {recorded.get('user', 'guest')}"
+
+
+def test_the_statuses_are_those_of_rabbitmq(answers):
+    differ = [
+        (shown(recorded), recorded["status"], status, value)
+        for recorded, status, value, _ in answers
+        if status != recorded["status"] and not is_different(recorded)
+    ]
+    assert differ == []
+
+
+def test_refusals_are_those_of_rabbitmq(answers):
+    differ = [
+        (shown(recorded), recorded["answer"], value)
+        for recorded, _, value, _ in answers
+        if recorded["status"] >= 400 and recorded.get("answer") != value and not is_different(recorded)
+        if "page_out_of_range" not in str(recorded.get("answer"))
+    ]
+    assert differ == []
+
+
+def test_objects_have_all_fields_of_rabbitmq(answers):
+    for recorded, status, value, _ in answers:
+        if recorded["status"] == status == 200 and "answer" in recorded and not is_different(recorded):
+            compare(recorded["answer"], value, shown(recorded))
+
+
+def test_headers_that_clients_read_are_those_of_rabbitmq(answers):
+    for recorded, _, _, headers in answers:
+        if "allow" in recorded:
+            assert headers["allow"] == recorded["allow"], shown(recorded)
+        if "location" in recorded and not is_different(recorded):
+            assert headers["location"] == recorded["location"], shown(recorded)
+
+
+def test_each_named_difference_is_one(answers):
+    """A difference that is none any more is taken out of the list."""
+    for method, path, part, reason in DIFFERENT:
+        same = [
+            recorded["status"] == status and recorded.get("answer") == value
+            for recorded, status, value, _ in answers
+            if (recorded["method"], recorded["path"]) == (method, path) and part in recorded.get("body", "")
+        ]
+        assert same and not all(same), (method, path, reason)
