@@ -13,6 +13,10 @@ from .history import History, Track
 DELIVER_GET = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 
 
+#: The details of what did not change in the last interval. Nobody changes it.
+QUIET: dict[str, Any] = {"rate": 0.0}
+
+
 def details(history: History, track: Track | None, columns: Sequence[int], wanted: Range | None) -> dict[str, Any]:
     """The rate of the sum of these columns, and its samples over the wanted range (CM-249)."""
     if track is None:
@@ -43,6 +47,12 @@ def measured(
 ) -> dict[str, Any]:
     """These values with their details; `first_column` is the column of the first one in the track."""
     found: dict[str, Any] = {}
+    if wanted is None and (track is None or track.tick != history.tick):
+        # Most objects of a long list have done nothing in the last interval.
+        for name, value in zip(names, values):
+            found[name] = value
+            found[f"{name}_details"] = QUIET
+        return found
     for at, (name, value) in enumerate(zip(names, values)):
         found[name] = _number(value)
         found[f"{name}_details"] = details(history, track, (first_column + at,), wanted)
