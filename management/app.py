@@ -95,6 +95,9 @@ class Api:
         if not _accepts_json(request):
             return Response(status_code=406, headers=HEADERS)
         value = await handler(call)
+        if isinstance(value, Response):
+            value.headers.update(HEADERS)
+            return value
         answer = value if isinstance(value, Answer) else Answer(200, value)
         if method != "GET":
             _audit(call, answer.status)
@@ -180,4 +183,6 @@ def application(config: Config, state: NodeState, link: NodeLink, follower: Foll
             ),
         )
     routes = [Route("/{path:path}", Api(config, state, link, follower), methods=None)]
-    return Starlette(routes=routes, middleware=middleware)
+    app = Starlette(routes=routes, middleware=middleware)
+    app.state.find = find
+    return app

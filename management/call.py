@@ -161,6 +161,16 @@ class Call:
         except Refusal as refusal:
             raise of_refusal(refusal) from None
 
+    async def next_tick(self) -> None:
+        """Return when the next statistics interval has passed."""
+        await self._follower.next_tick()
+
+    def sub_call(self, request: Request, names: Mapping[str, str]) -> Call:
+        """A call of the same user for another request."""
+        call = Call(request, names, self.config, self.state, self._link, self._follower, self.logins)
+        call.user = self.user
+        return call
+
     async def refresh(self) -> None:
         """Look again at once: a thing that is not in the copy may have been made a moment ago."""
         await self._follower.fresh(at_once=True)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from . import acting, health, reading
+from . import acting, events, health, own, reading
 from . import set_by_operators as setting
 from .access import Who
 from .call import Call
@@ -141,6 +141,12 @@ ENDPOINTS: dict[str, Endpoint] = {
     "auth/attempts/:node": _get(O, reading.attempts),
     "auth/attempts/:node/source": _get(O, reading.login_sources),
     "login": Endpoint({"POST": (ANYBODY, reading.login)}),
+    # warren's own
+    "events": _get(M, events.events),
+    "flow": _get(O, own.flow),
+    "route/:vhost/:exchange": _get(M, own.route),
+    "messages/:vhost": _get(A, own.messages),
+    "messages/:vhost/by-id/:id": _get(A, own.messages),
     "feature-flags": _get(A, reading.feature_flags),
     "feature-flags/:name/enable": Endpoint({"PUT": (A, setting.enable_feature)}),
 }

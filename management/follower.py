@@ -29,6 +29,7 @@ class Follower:
         self._lock = asyncio.Lock()
         #: When the last fetch that succeeded began.
         self._began = -1.0
+        self._ticked = asyncio.Event()
         #: When a request last changed something.
         self._changed = -1.0
 
@@ -40,6 +41,8 @@ class Follower:
             try:
                 await self.fresh(at_once=True)
                 self.state.tick(self.state.node["time"])
+                ticked, self._ticked = self._ticked, asyncio.Event()
+                ticked.set()
                 is_reachable = True
             except NodeUnreachable as error:
                 if is_reachable:
@@ -48,6 +51,10 @@ class Follower:
                 await asyncio.sleep(RETRY)
                 continue
             await asyncio.sleep(max(0.0, self._interval - (time.monotonic() - began)))
+
+    async def next_tick(self) -> None:
+        """Return when the next statistics interval has passed."""
+        await self._ticked.wait()
 
     def changed(self) -> None:
         """A request has changed something, which later requests must see."""

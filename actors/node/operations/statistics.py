@@ -15,7 +15,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
-from ....amqp.fields import Table
+from ....amqp.fields import Table, table_from
 from ....routing.exchange_types import EXCHANGE_TYPES
 from ....routing.properties_key import properties_key
 from ....routing.rows import ExchangeRow, QueueRow
@@ -281,3 +281,14 @@ async def consumers(operator: Operator, *, vhost: str | None = None, queue: str 
                 for items in found
             ]
             await operator.process.next_turn()
+
+
+@operation()
+async def would_route(
+    operator: Operator, *, vhost: str, exchange: str, routing_key: str, headers: dict[str, str]
+) -> list[str]:
+    """The names of the queues that a message with this routing key and these headers would reach (AB-64)."""
+    check_vhost(operator, vhost)
+    table = table_from(headers)
+    rows = operator.context.routing.route(vhost, exchange, (routing_key,), table)
+    return sorted({row.shard_of or row.name for row in rows})
