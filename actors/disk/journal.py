@@ -223,7 +223,9 @@ class Journal(Process):
         files = self.files
         messages = self._waiting[queue].messages if queue in self._waiting else 0
         for part in gathered:
-            files.append(part.queue, part.parts, part.records, part.next_number, part.sizes, part.is_joined)
+            files.append(
+                part.queue, part.parts, part.records, part.next_number, part.sizes, part.is_joined, part.repeated
+            )
             messages += part.messages
             for taken in part.taken:
                 files.in_transit.take(taken)
@@ -457,7 +459,9 @@ class Journal(Process):
             of_absent = {level: found for level, found in replayed.items() if queue_of(level) in queues}
             settings = self._settings
             for part in await self.run_blocking(_flush_to_segments, settings.disk, settings.segment_entries, of_absent):
-                self.files.append(part.queue, part.parts, part.records, part.next_number, part.sizes)
+                self.files.append(
+                    part.queue, part.parts, part.records, part.next_number, part.sizes, repeated=part.repeated
+                )
             return queues
         finally:
             openers, self._openers = self._openers, None
@@ -505,5 +509,5 @@ def _flush_to_segments(disk: Disk, segment_entries: int, replayed: dict[int, Rep
         index.flush(True)
         if found.returns:
             # A segment cannot have these, so they are recorded once more.
-            index.returned(found.returns)
+            index.returned(found.returns, True)
     return writer.take()

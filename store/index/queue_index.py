@@ -81,7 +81,7 @@ class Log(Protocol):
 
     def sizes(self, queue: int, sizes: dict[int, int]) -> int: ...
 
-    def returned(self, queue: int, returns: Mapping[int, int]) -> int: ...
+    def returned(self, queue: int, returns: Mapping[int, int], is_repeated: bool = False) -> int: ...
 
     def delete(self, queue: int) -> int: ...
 
@@ -221,9 +221,9 @@ class QueueIndex:
         """Have the numbering continue at `number` or above after an unclean end; returns the journal's position."""
         return self._log.reserve(self._queue, number)
 
-    def returned(self, returns: Mapping[int, int]) -> None:
-        """Record how often messages were returned to the queue by now."""
-        self._log.returned(self._queue, returns)
+    def returned(self, returns: Mapping[int, int], is_repeated: bool = False) -> None:
+        """Record how often messages were returned to the queue by now, as `LogWriter.returned` does."""
+        self._log.returned(self._queue, returns, is_repeated)
 
     def _add(self, run: Run, is_stored: bool) -> None:
         (self._stored if is_stored else self._embedded).add(

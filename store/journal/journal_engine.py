@@ -95,6 +95,8 @@ class JournalEngine:
         #: Bytes in `_payloads`, and in the last of them.
         self._gathered = 0
         self._open_frame = 0
+        #: Bytes of the gathered records that repeat those of older files.
+        self._repeated = 0
         self._next_numbers: dict[int, int] = {}
         #: Dead letters that were handed over and not taken, as the records appended so far have it.
         self.in_transit = InTransit()
@@ -114,8 +116,9 @@ class JournalEngine:
         self.durable = 0
         self.current = 0
         self._size = 0
-        #: Bytes of the states at the head of the current file. They do not count towards its limit: if they did, a head
-        #: longer than the limit would make each batch begin a new file, and the journal free files for ever.
+        #: Bytes of the states at the head of the current file, and of what queues have repeated in it so that an older
+        #: file could be given up. They do not count towards its limit: if they did, and there were more of them than
+        #: the limit, each file would be full at once, and the journal would free files for ever.
         self._head = 0
         self._reserved = 0
         self.oldest = 1
@@ -189,11 +192,13 @@ class JournalEngine:
         next_number: int | None,
         sizes: dict[int, int] | None = None,
         is_joined: bool = False,
+        repeated: int = 0,
     ) -> int:
         """Append records of one queue, as `LogWriter` encoded them; returns the position after them.
 
         `next_number` is where the queue's numbering stands after them, None if the queue was deleted. `sizes` are those
         of segments that the records have. They are all in one frame, with `is_joined` in that of the records before.
+        `repeated` of their bytes are in older files as well, which are about to be given up.
         """
         if sizes:
             merge_sizes(self._sizes.setdefault(queue, {}), sizes)
@@ -202,6 +207,7 @@ class JournalEngine:
             self._sizes.pop(queue, None)
         else:
             self._next_numbers[queue] = max(next_number, self._next_numbers.get(queue, 0))
+        self._repeated += repeated
         return self._append(parts, records, is_joined) if records else self.position
 
     def retire(self, file: int) -> int:
@@ -255,7 +261,7 @@ class JournalEngine:
 
     @property
     def current_bytes(self) -> int:
-        """Bytes in the file that batches go to, beside the states at its head."""
+        """Bytes in the file that batches go to, beside the states at its head and what older files have as well."""
         return self._size - self._head
 
     @property
@@ -270,7 +276,8 @@ class JournalEngine:
             return None
         payloads = self._payloads
         limit = self._file_limit + self._head
-        if self._size >= limit or self._size and self._size + self._gathered > limit:
+        repeated, self._repeated = self._repeated, 0
+        if self._size >= limit or self._size and self._size + self._gathered - repeated > limit:
             self.current += 1
             self._size = 0
             self._begins[self.current] = self._taken_to
@@ -290,6 +297,7 @@ class JournalEngine:
             self._head = sum(map(len, states))
             if states:
                 payloads.insert(0, states)
+        self._head += repeated
         batch = Batch(payloads, self.position, self.current, self._size, self._gathered, self._retires)
         self._taken_to = self.position
         self._payloads = []

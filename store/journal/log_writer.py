@@ -26,6 +26,7 @@ class QueueRecords(NamedTuple):
     is_joined     they are in one frame with those before them, so that a recovery finds both or neither
     handed_over   the dead letters that the queue has handed over, recorded or not
     taken         the dead letters that it has taken
+    repeated      how many bytes of the records the journal has already, in files that it is about to give up
     """
 
     queue: int
@@ -37,6 +38,7 @@ class QueueRecords(NamedTuple):
     is_joined: bool = False
     handed_over: Sequence[HandedOver] = ()
     taken: Sequence[Taken] = ()
+    repeated: int = 0
 
 
 class LogWriter:
@@ -54,6 +56,7 @@ class LogWriter:
         "_handed_over",
         "_messages",
         "_next",
+        "_repeated",
         "_sizes",
         "_taken",
         "durable",
@@ -72,6 +75,7 @@ class LogWriter:
         self._sizes: dict[int, dict[int, int]] = {}
         self._handed_over: dict[int, list[HandedOver]] = {}
         self._taken: dict[int, list[Taken]] = {}
+        self._repeated: dict[int, int] = {}
         #: What was gathered before the last `cut`.
         self._frames: list[QueueRecords] = []
 
@@ -123,9 +127,15 @@ class LogWriter:
         return self._add(queue, record(Type.SIZES, queue, [encode_sizes(sizes)]))
 
     @seam("which returns of messages survive a crash")
-    def returned(self, queue: int, returns: Mapping[int, int]) -> int:
-        """Record how often messages were returned to the queue by now; returns the position."""
-        return self._add(queue, record(Type.RETURNED, queue, [encode_returns(returns)]))
+    def returned(self, queue: int, returns: Mapping[int, int], is_repeated: bool = False) -> int:
+        """Record how often messages were returned to the queue by now; returns the position.
+
+        `is_repeated` if the journal has all of these returns already, in files that it is about to give up.
+        """
+        parts = record(Type.RETURNED, queue, [encode_returns(returns)])
+        if is_repeated:
+            self._repeated[queue] = self._repeated.get(queue, 0) + sum(map(len, parts))
+        return self._add(queue, parts)
 
     def hand_over(self, queue: int, handed: HandedOver) -> int:
         """Record that the journal owns these dead letters of the queue from now on; returns the position.
@@ -173,6 +183,7 @@ class LogWriter:
         sizes, self._sizes = self._sizes, {}
         handed_over, self._handed_over = self._handed_over, {}
         taken, self._taken = self._taken, {}
+        repeated, self._repeated = self._repeated, {}
         return [
             QueueRecords(
                 queue,
@@ -184,6 +195,7 @@ class LogWriter:
                 at > 0,
                 handed_over.get(queue, ()),
                 taken.get(queue, ()),
+                repeated.get(queue, 0),
             )
             for at, (queue, records) in enumerate(gathered.items())
         ]

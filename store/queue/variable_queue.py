@@ -560,7 +560,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         for number in [number for number in self.returns if number < lowest]:
             del self.returns[number]
         if self.returns:
-            self._index.returned(self.returns)
+            self._index.returned(self.returns, True)
 
     def numbers(self) -> range:
         return range(self._peek.lowest(self._next), self._next)

@@ -72,6 +72,20 @@ def test_a_channel_that_crashes_as_it_closes_may_leave_its_connection():
     assert run(0, parse_plan(CRASH_AS_A_CHANNEL_CLOSES)).failure is None
 
 
+MANY_RETURNS = """
+node store=1 files=small queues=retried,my-dlq
+alice/1 publish queue=retried count=60 persistent=1 size=20 then=150
+alice/2 consume queue=retried then=150
+alice/2 settle which=0 all_but=2 how=requeue then=150
+alice/1 publish queue=retried count=40 persistent=1 size=20 then=150
+"""
+
+
+def test_a_journal_comes_to_rest_although_the_returns_of_messages_fill_more_than_a_file():
+    """The queue repeats them when a file is given up. They filled the next file at once, and so on for ever."""
+    assert run(0, parse_plan(MANY_RETURNS), plainest()).failure is None
+
+
 def test_a_store_that_cannot_be_closed_closes_its_index(caplog, monkeypatch):
     """When the store was closed, its last bodies waited for a sync and the disk had no room for them.
 

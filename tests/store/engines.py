@@ -9,7 +9,7 @@ its real order, is tested with the processes instead: see `sim_vhost`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from warren.store.bodies.store_client import StoreClient
@@ -67,6 +67,10 @@ class DirectLog:
         self._journal.write_all()
         return position
 
+    def returned(self, queue: int, returns: Mapping[int, int], is_repeated: bool = False) -> int:
+        self._writer.returned(queue, returns, is_repeated)
+        return self._pass_on()
+
     def delete(self, queue: int) -> int:
         self._writer.resume(queue, 0)
         self._writer.delete(queue)
@@ -74,7 +78,9 @@ class DirectLog:
 
     def _pass_on(self) -> int:
         for part in self._writer.take():
-            self._journal.append(part.queue, part.parts, part.records, part.next_number, part.sizes)
+            self._journal.append(
+                part.queue, part.parts, part.records, part.next_number, part.sizes, repeated=part.repeated
+            )
         return self._journal.position
 
 

@@ -234,6 +234,30 @@ def test_a_file_whose_head_exceeds_the_limit_takes_more_than_one_batch(disk):
     assert (journal.current, journal.closed_files) == (2, 0)
 
 
+def test_what_queues_repeat_fills_no_file(disk):
+    """Queues repeat how often messages were returned when a file is given up, and it may exceed the limit of a file.
+
+    If it counted, the next file would be full at once, so that the queues had to repeat it again, and so on for ever.
+    New records count as before.
+    """
+    journal = opened(disk, file_limit=1000)
+    log, returns = DirectLog(journal), {number: 1 for number in range(0, 200, 2)}
+    log.returned(1, returns)
+    journal.write_all()
+    for _ in range(3):
+        file = journal.rotate()
+        log.returned(1, returns, True)
+        journal.write_all()
+        journal.retire(file)
+        journal.write_all()
+        assert (journal.current, journal.closed_files) == (file, 0)
+        assert journal.current_bytes < 200
+    assert opened(disk, file_limit=1000).recover()[1].returns == returns
+    log.returned(1, {number: 2 for number in returns})
+    journal.write_all()
+    assert (journal.current, journal.closed_files) == (file + 1, 1)
+
+
 def test_deleted_queue_does_not_come_back(disk):
     """The records of a queue before its deletion do not count."""
     journal = opened(disk)
