@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from sys import maxsize
 from typing import Any
 
 from ..amqp.fields import Table
@@ -39,8 +40,9 @@ from .exchange_types import EXCHANGE_TYPES, Router, TopicRouter, UnavailableRout
 from .queue_types import GROUP
 from .rows import Binding, ExchangeRow, QueueRow
 from .vhost_rows import VhostRows
+from .wide_route import WideRoute, with_extra_queues
 
-#: Finding the rows of more destinations than this costs so much that the last result is kept.
+#: The rows of more destinations than this are looked up a part at a time, and the last result is kept.
 WIDE = 256
 
 
@@ -78,10 +80,12 @@ class RoutingTable:
         "_queue_watch",
         "_vhosts",
         "_reply_channels",
+        "_wide",
     )
 
-    def __init__(self, decorators: tuple[ExchangeDecorator, ...] = ()) -> None:
+    def __init__(self, decorators: tuple[ExchangeDecorator, ...] = (), wide: int = WIDE) -> None:
         self._decorators = decorators
+        self._wide = wide
         #: Called with the virtual host and the name of each queue that comes, goes or changes beside groups.
         self._queue_watch: Callable[[str, str], None] = _watch_nothing
         self.version = 0
@@ -93,8 +97,8 @@ class RoutingTable:
         self.recovering: set[str] = set()
         self._vhosts: dict[str, _Vhost] = {}
         self._reply_channels: dict[str, Any] = {}
-        #: The last message that went to more than `WIDE` destinations: the version, the destinations, and their rows.
-        self._last_wide: tuple[int, Sequence[Destination], tuple[QueueRow, ...]] = (-1, (), ())
+        #: The route of the last message that went to more than `wide` destinations, and the table's version then.
+        self._last_wide: tuple[int, WideRoute] | None = None
 
     # -- reading ---
 
@@ -114,6 +118,17 @@ class RoutingTable:
         `routing_keys` are the publish key, then the CC and BCC keys (AB-75). Raises AmqpError 406 if the message
         reaches an exchange of an unavailable type (AB-78).
         """
+        found = self.begin_route(vhost, exchange, routing_keys, headers)
+        if isinstance(found, WideRoute):
+            found.look_up(maxsize)
+            assert found.rows is not None
+            return found.rows
+        return found
+
+    def begin_route(
+        self, vhost: str, exchange: str, routing_keys: Iterable[str], headers: Table | None = None
+    ) -> tuple[QueueRow, ...] | WideRoute:
+        """As `route`, but the queues still have to be looked up if they are very many."""
         host = self._vhosts.get(vhost)
         if host is None or exchange not in host.exchanges:
             return ()
@@ -122,20 +137,33 @@ class RoutingTable:
             names: Iterable[str] = [key for key in keys if key not in host.unbound] if host.unbound else keys
         elif not self._decorators and exchange not in host.onward and host.exchanges[exchange].alternate is None:
             destinations = host.routers[exchange].route(keys, headers)
-            if len(destinations) > WIDE:
-                return self._wide_rows(host, destinations)
+            if len(destinations) > self._wide:
+                return self._wide_route(host, destinations)
             names = [name for _, name in destinations]
         else:
             names = _walk(host, exchange, keys, headers, self._decorators)
+            if len(names) > self._wide:
+                return self._wide_route(host, [("queue", name) for name in names])
         return _rows(host.queues, names)
 
-    def _wide_rows(self, host: _Vhost, destinations: Sequence[Destination]) -> tuple[QueueRow, ...]:
-        """The rows of many queues, kept for the next message that goes to the same ones."""
-        version, known, rows = self._last_wide
-        if version != self.version or known is not destinations:
-            rows = _rows(host.queues, [name for _, name in destinations])
-            self._last_wide = self.version, destinations, rows
-        return rows
+    def begin_rows(self, vhost: str, names: Sequence[str]) -> tuple[QueueRow, ...] | WideRoute:
+        """The queues that have these names now, each once. They still have to be looked up if they are very many."""
+        host = self._vhosts.get(vhost)
+        if host is None:
+            return ()
+        if len(names) > self._wide:
+            return WideRoute([("queue", name) for name in names], host.queues)
+        return tuple([row for row in map(host.queues.get, names) if row is not None])
+
+    def _wide_route(self, host: _Vhost, destinations: Sequence[Destination]) -> WideRoute:
+        """The route to many queues, kept for the next message that goes to the same ones."""
+        if self._last_wide is not None:
+            version, route = self._last_wide
+            if version == self.version and (route.destinations is destinations or route.destinations == destinations):
+                return route
+        route = WideRoute(destinations, host.queues)
+        self._last_wide = self.version, route
+        return route
 
     def is_topic_bound(self, vhost: str, exchange: str) -> bool:
         """Whether anything is bound to this topic exchange."""
@@ -318,7 +346,7 @@ def _watch_nothing(vhost: str, name: str) -> None:
 
 def _walk(
     host: _Vhost, exchange: str, keys: tuple[str, ...], headers: Table | None, decorators: tuple[ExchangeDecorator, ...]
-) -> Iterable[str]:
+) -> dict[str, None]:
     """The names of the queues that the message reaches from `exchange`, each once."""
     found: dict[str, None] = {}
     seen = {exchange}
@@ -346,12 +374,7 @@ def _walk(
 
 def _rows(queues: dict[str, QueueRow], names: Iterable[str]) -> tuple[QueueRow, ...]:
     """The rows of the named queues that exist, and of their extra queues (AB-79), each once."""
-    rows = [row for row in map(queues.get, dict.fromkeys(names)) if row is not None]
-    extras = [row.extra_queue for row in rows if row.extra_queue is not None]
-    if extras:
-        every = dict.fromkeys([row.name for row in rows] + [name for name in extras if name in queues])
-        rows = [queues[name] for name in every]
-    return tuple(rows)
+    return with_extra_queues(queues, [row for row in map(queues.get, dict.fromkeys(names)) if row is not None])
 
 
 def _reachable(host: _Vhost, exchange: str) -> Iterator[ExchangeRow]:

@@ -1,36 +1,28 @@
 """`Publisher`: publishing on one channel, from the routing of a run to its confirms (amqp-broker section 10).
 
-A publisher repeats itself, so everything that follows from the method frame and the fate of a message (see
-`amqp/parser/skimmer.py`) is decided once, as a `Publication`, and kept until the routing table changes. A run of one
-method frame costs one dictionary look-up; a run whose method frames differ costs one for each message, and travels on
-as one run if all its messages go to the same queues.
+What a message means follows from its method frame and its fate, and `Publications` decides it once. A run of one method
+frame costs one dictionary look-up; a run whose method frames differ costs one for each message, and travels on as one
+run if all its messages go to the same queues.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import count, groupby
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from itertools import groupby
+from sys import maxsize
+from typing import TYPE_CHECKING
 
 from ...amqp import methods
-from ...amqp.decoding import publish_fields
 from ...amqp.errors import AmqpError
-from ...amqp.fields import Table
 from ...amqp.frames import content_properties, rechannel_run, with_properties
-from ...amqp.parser.skimmer import SPECIAL, has_headers, is_special
-from ...amqp.properties import Properties, decode_properties, encode_properties
-from ...routing.arguments import MAX_EXPIRY
-from ...routing.group_arguments import check_not_group
-from ...routing.phrases import no_exchange
+from ...amqp.parser.skimmer import SPECIAL
 from ...routing.rows import QueueRow
-from ...routing.sender_selected_keys import sender_selected_keys
-from ...routing.shards import check_not_shard
 from ...runtime.process import Process
 from ...runtime.turn_work import TurnWork
 from ...seams import seam
-from ...store.messages.message import Origin, Origins, body_size, slice_of
+from ...store.messages.message import Origins, body_size, slice_of
 from ...store.messages.message_ids import SharedIds
 from ...store.queue.placement import EMBED_BELOW
 from ..node.context import NodeContext
@@ -38,60 +30,14 @@ from ..statistics.counts import MessageCounts
 from .client_output import CONTENT_CHANNEL, ClientOutput
 from .confirms import Confirms
 from .contract import ChannelConfig, to_channel
-from .direct_reply import REPLY_TO, REPLY_TO_PREFIX, ReplyConsumer, parse_reply_key
+from .direct_reply import ReplyConsumer, parse_reply_key
+from .publications import Publication, Publications
 from .queue_links import QueueLinks
 from .spreading import Spread, Spreading
 from .tracing import Tracer
 
 if TYPE_CHECKING:
     from ..queue.contract import PublishEntry
-
-#: Publications that are kept at a time; properties that never repeat would otherwise pile up.
-PUBLICATIONS_KEPT = 512
-
-#: Fates that are kept at a time; a client that gives each message an expiration of its own would otherwise pile them
-#: up.
-FATES_KEPT = 512
-
-
-class Fate(NamedTuple):
-    """What follows from the properties of a message, for all messages with its key (see `amqp/parser/skimmer.py`)."""
-
-    is_persistent: bool
-    priority: int
-    expiration: int | None
-    #: The routing keys in its headers CC and BCC.
-    selected_keys: tuple[str, ...]
-    #: Its headers as they are queued, if the key is special: then no other message shares them.
-    headers: Table | None
-    #: The properties that replace the publisher's; None: they stay as they are.
-    props: bytes | None
-
-
-@dataclass(slots=True)
-class Publication:
-    """What one pair of method frame and fate means."""
-
-    exchange: str
-    routing_key: str
-    is_mandatory: bool
-    origin: Origin
-    rows: tuple[QueueRow, ...]
-    #: The properties that replace the publisher's; None: they stay as they are.
-    props: bytes | None
-    #: Names of direct reply-to consumers among the routing keys (AB-142).
-    reply_keys: tuple[str, ...]
-    #: A headers exchange may route these messages, so each must be routed by its own headers.
-    is_by_headers: bool = False
-    #: Publications of one group have the same queues, and may share a run. 0: the message needs a run of its own; so it
-    #: is in a transaction, whose commit may find the queues gone and have to return each message with its own key.
-    group: int = 0
-    #: The version of the routing table for which `rows` were found.
-    version: int = 0
-    #: Set if some of the queues are sharded: each message goes to one shard of each of these.
-    spread: Spread | None = None
-    #: The queues if nobody can reach any of them, because their homes are down. Then `rows` is empty.
-    down: tuple[QueueRow, ...] = ()
 
 
 class Publisher:
@@ -101,12 +47,7 @@ class Publisher:
         "_config",
         "_context",
         "_counts",
-        "_fates",
-        "_group_numbers",
-        "_groups",
         "_ids",
-        "_last_group",
-        "_last_rows",
         "_max_message_size",
         "_output",
         "_process",
@@ -117,7 +58,6 @@ class Publisher:
         "_spreading",
         "_tracer",
         "_work",
-        "_version",
         "awaits_confirms",
         "confirms",
         "held_back",
@@ -163,19 +103,7 @@ class Publisher:
         self._max_message_size = context.settings.max_message_size
         #: A large message that goes to several queues is stored once, under an id that they share.
         self._ids = SharedIds(process.random_bytes)
-        self._publications: dict[tuple[bytes, bytes], Publication] = {}
-        #: By the queue ids of remembered publications: the number of their group.
-        self._groups: dict[tuple[str, ...], int] = {}
-        #: The rows of the last group and its number, because the names of 20,000 queues take long to compare.
-        self._last_rows: Sequence[QueueRow] = ()
-        self._last_group = 0
-        #: Numbers for groups. No number is used twice, because one run may have publications from before and after
-        #: `_groups` was cleared.
-        self._group_numbers = count(1)
-        #: The remembered fates, by plain key.
-        self._fates: dict[bytes, Fate] = {}
-        #: The version of the routing table for which `_publications` were decided.
-        self._version = -1
+        self._publications = Publications(context, config, replies, spreading)
 
     # -- runs ---
 
@@ -188,16 +116,13 @@ class Publisher:
         """
         if body_bytes > self._max_message_size:
             contents = self._within_limit(contents, method_payloads, key)
-        version = self._context.routing.version
-        if version != self._version:
-            self._publications.clear()
-            self._groups.clear()
-            self._last_rows = ()
-            self._version = version
+        publications = self._publications
+        if publications.version != self._context.routing.version:
+            publications.forget()
         if isinstance(method_payloads, bytes):
-            publication = self._publications.get((method_payloads, key))
+            publication = publications.known.get((method_payloads, key))
             if publication is None:
-                publication = self._resolve(method_payloads, key, contents[0])
+                publication = self._decide(method_payloads, key, contents[0])
             if publication.is_by_headers:
                 self._publish_by_headers(method_payloads, contents)
             else:
@@ -209,14 +134,14 @@ class Publisher:
         self, method_payloads: Sequence[bytes], key: bytes, contents: Sequence[bytes], body_bytes: int
     ) -> None:
         """Publish messages whose method frames differ, in as few runs as their destinations allow."""
-        known = self._publications
+        known = self._publications.known
         publications = []
         error = None
         for at, payload in enumerate(method_payloads):
             publication = known.get((payload, key))
             if publication is None:
                 try:
-                    publication = self._resolve(payload, key, contents[at])
+                    publication = self._decide(payload, key, contents[at])
                 except AmqpError as refused:
                     # The messages before the refused one are published; the later ones are not.
                     error = refused
@@ -249,10 +174,13 @@ class Publisher:
         """Publish messages that a headers exchange may route: each has a fate of its own."""
         for content in contents:
             key = SPECIAL + content_properties(content)
-            publication = self._publications.get((method_payload, key))
+            publication = self._publications.known.get((method_payload, key))
             if publication is None:
-                publication = self._resolve(method_payload, key, content)
+                publication = self._decide(method_payload, key, content)
             self._publish_run(publication, publication.origin, [content], body_size(content))
+
+    def _decide(self, method_payload: bytes, key: bytes, content: bytes) -> Publication:
+        return self._publications.decide(method_payload, key, content, self.held_back is not None)
 
     def _publish_run(
         self, publication: Publication, origins: Origins, contents: Sequence[bytes], body_bytes: int
@@ -263,6 +191,8 @@ class Publisher:
         if publication.props is not None:
             contents = [with_properties(content, publication.props) for content in contents]
         if self._context.routing.traced:
+            if publication.wide is not None:
+                self._publications.look_up(publication, maxsize)  # a copy names all queues
             self._tracer.trace_publish(publication.rows, origins, contents)
         if self.held_back is not None:
             self.held_back.append((publication, origins, contents, body_bytes))
@@ -288,14 +218,21 @@ class Publisher:
     def _send(self, publication: Publication, origins: Origins, contents: Sequence[bytes], body_bytes: int) -> None:
         """Gather a run for its queues. If this turn has done enough, the run waits in `waiting`.
 
-        A run counts as many messages as it has queues.
+        A run counts as many messages as it has queues, and so does the search for very many queues.
         """
+        work = self._work
+        if publication.wide is not None:
+            if not self.waiting:
+                work.left -= self._publications.look_up(publication, max(work.left, 1))
+            if publication.wide is not None:
+                self.waiting.append((publication, origins, contents, body_bytes))
+                return
+            # It goes on in this turn, and does not wait for another one, in which other queues might have the names.
+        elif publication.spread is None and (self.waiting or work.left <= 0):
+            self.waiting.append((publication, origins, contents, body_bytes))
+            return
         if publication.spread is not None:
             self._send_to_shards(publication, publication.spread, origins, contents)
-            return
-        work = self._work
-        if self.waiting or work.left <= 0:
-            self.waiting.append((publication, origins, contents, body_bytes))
             return
         rows = publication.rows
         work.left -= len(rows) or 1
@@ -369,7 +306,7 @@ class Publisher:
             else:
                 publication, origins, contents, body_bytes = run
                 if publication.version != self._context.routing.version:
-                    publication = self._with_queues_of_now(publication)
+                    publication = self._publications.with_queues_of_now(publication)
                 self._send(publication, origins, contents, body_bytes)
             if self.waiting:
                 break
@@ -425,109 +362,6 @@ class Publisher:
             reply = to_channel.reply_to(key, publication.exchange, publication.routing_key, list(contents))
             self._process.send(address, reply)
 
-    # -- what a publish means ---
-
-    def _resolve(self, method_payload: bytes, key: bytes, content: bytes) -> Publication:
-        """Make the checks of AB-105 in their order, route, and remember the result for messages like `content`."""
-        exchange_name, routing_key, is_mandatory, is_immediate = publish_fields(method_payload)
-        if is_immediate:
-            raise AmqpError(540, "immediate=true")
-        routing, vhost, access = self._context.routing, self._config.vhost, self._config.access
-        access.check("write", "exchange", exchange_name)
-        exchange = routing.exchange(vhost, exchange_name)
-        if exchange is None:
-            raise no_exchange(vhost, exchange_name)
-        if exchange.internal:
-            raise AmqpError(403, f"cannot publish to internal exchange '{exchange_name}' in vhost '{vhost}'")
-        if exchange.type == "topic":
-            access.check_topic("write", exchange_name, routing_key)
-        fate = self._fates.get(key)
-        if fate is None:
-            fate = self._find_fate(key, content)
-        keys = (routing_key, *fate.selected_keys)
-        reply_keys = () if exchange_name else tuple([key for key in keys if key.startswith(REPLY_TO_PREFIX)])
-        is_by_headers = has_headers(key) and routing.depends_on_headers(vhost, exchange_name)
-        rows = () if is_by_headers else routing.route(vhost, exchange_name, keys, fate.headers)
-        if not exchange_name and routing.has_unbound(vhost):
-            row = routing.queue(vhost, routing_key)
-            check_not_shard(row)
-            check_not_group(row)
-        rows, down = _reachable(rows)
-        origin = Origin(exchange_name, keys, fate.is_persistent, fate.priority, fate.expiration)
-        publication = Publication(
-            exchange_name,
-            routing_key,
-            is_mandatory,
-            origin,
-            rows,
-            fate.props,
-            reply_keys,
-            is_by_headers,
-            version=routing.version,
-            spread=self._spreading.spread(vhost, rows),
-            down=down,
-        )
-        if len(self._publications) >= PUBLICATIONS_KEPT:
-            self._publications.clear()
-            self._groups.clear()
-        if rows and not reply_keys and fate.props is None and self.held_back is None:
-            publication.group = self._group_of(rows)
-        self._publications[method_payload, key] = publication
-        return publication
-
-    @seam("which publications go to the same queues")
-    def _group_of(self, rows: Sequence[QueueRow]) -> int:
-        """The number that publications have in common whose messages go to exactly these queues."""
-        if rows is self._last_rows:
-            return self._last_group
-        destinations = tuple([row.queue_id for row in rows])
-        group = self._groups.get(destinations)
-        if group is None:
-            group = self._groups[destinations] = next(self._group_numbers)
-        self._last_rows, self._last_group = rows, group
-        return group
-
-    def _find_fate(self, key: bytes, content: bytes) -> Fate:
-        """Check the properties of a message (AB-105); remember what follows from them if others may have that key."""
-        properties = decode_properties(content_properties(content))
-        is_changed = self._check(properties)
-        selected_keys: tuple[str, ...] = ()
-        if properties.headers is not None:
-            selected_keys = sender_selected_keys(properties.headers)
-            if properties.headers.get("BCC") is not None:
-                # No consumer may see the keys in BCC (AB-75).
-                properties = replace(properties, headers=properties.headers.without("BCC"))
-                is_changed = True
-        if properties.delivery_mode not in (None, 1, 2):
-            raise AmqpError(406, f"invalid message: {{delivery_mode_unknown,{properties.delivery_mode}}}")
-        fate = Fate(
-            properties.delivery_mode == 2,
-            properties.priority or 0,
-            int(properties.expiration) if properties.expiration is not None else None,
-            selected_keys,
-            properties.headers if is_special(key) else None,
-            encode_properties(properties) if is_changed else None,
-        )
-        if not is_special(key):
-            if len(self._fates) >= FATES_KEPT:
-                self._fates.clear()
-            self._fates[key] = fate
-        return fate
-
-    def _check(self, properties: Properties) -> bool:
-        """Check reply-to, user-id and expiration; True if the reply-to was replaced (AB-141)."""
-        is_changed = False
-        if properties.reply_to == REPLY_TO:
-            properties.reply_to = self._replies.name()
-            is_changed = True
-        user = self._config.user
-        is_other = properties.user_id is not None and properties.user_id != user
-        if is_other and not self._config.access.may_impersonate():
-            raise AmqpError(406, f"user_id property set to '{properties.user_id}' but authenticated user was '{user}'")
-        if properties.expiration is not None:
-            _check_expiration(properties.expiration)
-        return is_changed
-
     # -- confirms ---
 
     def confirm_select(self, method: methods.ConfirmSelect) -> None:
@@ -563,7 +397,7 @@ class Publisher:
         if self.held_back is None:
             self.held_back = []
             self.awaits_confirms = True
-            self._publications.clear()  # they have groups
+            self._publications.forget()  # they have groups
 
     async def commit(self) -> None:
         """Publish what the transaction has held back; the commit waits until `confirms` is empty."""
@@ -573,22 +407,11 @@ class Publisher:
         while held_back:
             publication, origins, contents, body_bytes = held_back.pop()
             if publication.version != self._context.routing.version:
-                publication = self._with_queues_of_now(publication)
+                publication = self._publications.with_queues_of_now(publication)
             self._send(publication, origins, contents, body_bytes)
             if self._work.left <= 0:
                 await self._process.next_turn()
         await self.send_all_waiting()
-
-    def _with_queues_of_now(self, publication: Publication) -> Publication:
-        """The publication with the queues that have the names of its queues now.
-
-        The bindings count that there were at the publish (AB-115). But a queue may be gone since, or another one may
-        have its name.
-        """
-        routing, vhost = self._context.routing, self._config.vhost
-        found = [routing.queue(vhost, row.name) for row in publication.rows or publication.down]
-        rows, down = _reachable(tuple([row for row in found if row is not None]))
-        return replace(publication, rows=rows, spread=self._spreading.spread(vhost, rows), down=down)
 
     async def roll_back(self) -> None:
         """Drop what the transaction has held back, in steps, because its memory is freed."""
@@ -600,31 +423,5 @@ class Publisher:
                 await self._process.next_turn()
 
 
-def _reachable(rows: tuple[QueueRow, ...]) -> tuple[tuple[QueueRow, ...], tuple[QueueRow, ...]]:
-    """The queues that a message goes to, and those that make it unroutable because their homes are all down.
-
-    If one of the homes is up, the queues of the others are watched like all, and refuse the message by that.
-    """
-    is_down = bool(rows) and all([row.state == "down" for row in rows])
-    return ((), rows) if is_down else (rows, ())
-
-
 def _group(publication: Publication) -> int:
     return publication.group
-
-
-def _check_expiration(text: str) -> None:
-    """Raise AmqpError 406 unless `text` is a decimal number of milliseconds, at most ten years (AB-98)."""
-    digits = text[1:] if text[:1] in ("-", "+") else text
-    length = next((at for at, character in enumerate(digits) if character not in "0123456789"), len(digits))
-    if not length:
-        reason = "no_integer"
-    elif length < len(digits):
-        reason = f'{{leftover_string,"{digits[length:]}"}}'
-    elif int(text) < 0:
-        reason = f"{{value_negative,{int(text)}}}"
-    elif int(text) > MAX_EXPIRY:
-        reason = f"{{value_too_large,{int(text)}}}"
-    else:
-        return
-    raise AmqpError(406, f"invalid expiration '{text}': {reason}")

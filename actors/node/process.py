@@ -34,7 +34,7 @@ from ...routing.arguments import QUEUE_MODES
 from ...routing.phrases import no_queue
 from ...routing.rows import QueueRow
 from ...routing.shards import shards_of
-from ...routing.table import RoutingTable
+from ...routing.table import WIDE, RoutingTable
 from ...runtime.contract import Address, Message, Sender
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.exit_reason import ExitReason
@@ -156,7 +156,7 @@ class NodeSupervisor(Process):
         self._vhost_gone = Signal(self)
         #: By virtual host that could not be started: how long to wait before the next attempt.
         self.revivals: dict[str, Backoff] = {}
-        self.routing = RoutingTable(extensions.exchange_decorators)
+        self.routing = RoutingTable(extensions.exchange_decorators, min(WIDE, settings.turn_messages))
         self.alarms: Address[ToAlarms] = self._create(Alarms)
         self.metadata: Address[ToMetadata] = self._create(Metadata if clustering is None else clustering.metadata)
         #: The process that makes the node part of a cluster; None on a node that is alone.

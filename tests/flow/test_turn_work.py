@@ -13,6 +13,8 @@ import pytest
 from warren import Broker
 from warren.amqp import methods as m
 from warren.amqp.frames import method_frame
+from warren.routing.wide_route import WideRoute
+from warren.settings import Settings
 from warren.tests.behaviour.wire import Client
 from warren.tests.turn_meter import metered
 
@@ -85,8 +87,16 @@ def test_many_queues_are_declared_and_deleted(client, broker, turns):
     assert not broker.queues()
 
 
-def test_a_fanout_exchange_with_many_queues_is_used_listed_and_deleted(client, broker, turns):
+def test_a_fanout_exchange_with_many_queues_is_used_listed_and_deleted(client, broker, turns, monkeypatch):
     """Every queue gets each message once, in order, and the confirm comes when all have it."""
+    looked_up = deque()
+    look_up = WideRoute.look_up
+
+    def recorded(route, most):
+        looked_up.append(look_up(route, most))
+        return looked_up[-1]
+
+    monkeypatch.setattr(WideRoute, "look_up", recorded)
     channel = client.channel()
     declare(channel)
     bind(channel)
@@ -100,6 +110,8 @@ def test_a_fanout_exchange_with_many_queues_is_used_listed_and_deleted(client, b
     queues = broker.queues()
     assert len(queues) == MANY and {queue.messages for queue in queues} == {5}
     assert channel.get_all(f"q{MANY - 1}") == [b"0", b"1", b"2", b"3", b"4"]
+    # The rows of the queues are looked up in several turns, and once for all messages.
+    assert sum(looked_up) == MANY and max(looked_up) <= Settings().turn_messages
     assert bindings_of(broker, "many") == MANY
     channel.call(m.ExchangeDelete(exchange="many"))
     assert not bindings_of(broker, "many")
