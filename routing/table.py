@@ -40,7 +40,7 @@ from .exchange_types import EXCHANGE_TYPES, Router, TopicRouter, UnavailableRout
 from .queue_types import GROUP
 from .rows import Binding, ExchangeRow, QueueRow
 from .vhost_rows import VhostRows
-from .wide_route import WideRoute, with_extra_queues
+from .wide_route import WideRoute, extra_queues, with_extra_queues
 
 #: The rows of more destinations than this are looked up a part at a time, and the last result is kept.
 WIDE = 256
@@ -374,7 +374,8 @@ def _walk(
 
 def _rows(queues: dict[str, QueueRow], names: Iterable[str]) -> tuple[QueueRow, ...]:
     """The rows of the named queues that exist, and of their extra queues (AB-79), each once."""
-    return with_extra_queues(queues, [row for row in map(queues.get, dict.fromkeys(names)) if row is not None])
+    rows = [row for row in map(queues.get, dict.fromkeys(names)) if row is not None]
+    return with_extra_queues(queues, rows, extra_queues(rows))
 
 
 def _reachable(host: _Vhost, exchange: str) -> Iterator[ExchangeRow]:

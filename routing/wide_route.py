@@ -20,7 +20,7 @@ class WideRoute:
     message had been routed then.
     """
 
-    __slots__ = ("_found", "_looked_up", "_queues", "destinations", "rows")
+    __slots__ = ("_extras", "_found", "_looked_up", "_queues", "destinations", "rows")
 
     def __init__(self, destinations: Sequence[Destination], queues: Mapping[str, QueueRow]) -> None:
         self.destinations = destinations
@@ -28,6 +28,7 @@ class WideRoute:
         #: The table's own rows by name, which change while they are looked up.
         self._queues = queues
         self._found: list[QueueRow] = []
+        self._extras: list[str] = []
         self._looked_up = 0
 
     def look_up(self, most: int) -> int:
@@ -37,16 +38,22 @@ class WideRoute:
         begin = self._looked_up
         part = self.destinations[begin : begin + most]
         get = self._queues.get
-        self._found += [row for _, name in part if (row := get(name)) is not None]
+        found = [row for _, name in part if (row := get(name)) is not None]
+        self._found += found
+        self._extras += extra_queues(found)
         self._looked_up += len(part)
         if self._looked_up == len(self.destinations):
-            self.rows, self._found = with_extra_queues(self._queues, self._found), []
+            self.rows, self._found = with_extra_queues(self._queues, self._found, self._extras), []
         return len(part)
 
 
-def with_extra_queues(queues: Mapping[str, QueueRow], rows: list[QueueRow]) -> tuple[QueueRow, ...]:
-    """These rows and those of their extra queues (AB-79), each once."""
-    extras = [row.extra_queue for row in rows if row.extra_queue is not None]
+def extra_queues(rows: list[QueueRow]) -> list[str]:
+    """The names of the extra queues of these queues (AB-79)."""
+    return [row.extra_queue for row in rows if row.extra_queue is not None]
+
+
+def with_extra_queues(queues: Mapping[str, QueueRow], rows: list[QueueRow], extras: list[str]) -> tuple[QueueRow, ...]:
+    """These rows and those of their extra queues, which have the names `extras`, each once."""
     if extras:
         every = dict.fromkeys([row.name for row in rows] + [name for name in extras if name in queues])
         rows = [queues[name] for name in every]

@@ -1,7 +1,7 @@
 """`Confirms`: which publishes of a channel wait for which queues, and what to send the client (AB-110 to AB-113).
 
 Publish numbers are kept in closed ranges `(first, last)`, because queues confirm long prefixes: a run of 400 publishes
-to one queue costs one entry here, not 400. Only a run that went to several queues is counted message by message.
+to one queue costs one entry here, not 400. `FanOutCounts` counts the queues of a run that went to several.
 
 A number leaves `Confirms` once: as an ack when every queue it went to has confirmed, or as a nack as soon as one of
 them refuses.
@@ -16,8 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 from ...seams import seam
-
-Range = tuple[int, int]
+from .fan_out_counts import FanOutCounts, Range
 
 
 class RangeSet:
@@ -99,7 +98,7 @@ class Confirms:
         #: The numbers that each queue has not confirmed or refused yet, by queue id.
         self._by_queue: dict[str, RangeSet] = {}
         #: How many queues have not confirmed a number yet; only numbers that went to several queues.
-        self._fan_out: dict[int, int] = {}
+        self._fan_out = FanOutCounts()
         #: Numbers with an outcome that `flush` has not returned yet.
         self._acked = RangeSet()
         self._nacked = RangeSet()
@@ -131,7 +130,7 @@ class Confirms:
             return first
         self._waiting.add(first, last)
         if queues > 1:
-            self._fan_out.update(dict.fromkeys(range(first, last + 1), queues))
+            self._fan_out.add(first, last, queues)
         return first
 
     def owe(self, queue_ids: Iterable[str], first: int, last: int) -> int:
@@ -157,18 +156,10 @@ class Confirms:
             del self._by_queue[queue_id]
 
     def _confirmed(self, first: int, last: int) -> None:
-        if not self._fan_out:
-            for piece in self._waiting.discard(first, last):
+        confirmed = self._fan_out.count_down(first, last) if self._fan_out else ((first, last),)
+        for low, high in confirmed:
+            for piece in self._waiting.discard(low, high):
                 self._acked.add(*piece)
-            return
-        for number in range(first, last + 1):
-            left = self._fan_out.get(number, 1) - 1
-            if left:
-                self._fan_out[number] = left
-                continue
-            self._fan_out.pop(number, None)
-            if self._waiting.discard(number, number):
-                self._acked.add(number, number)
 
     def refuse(self, queue_id: str, ranges: Iterable[Range]) -> None:
         """The queue refused these numbers: nack them, whether other queues confirm or not (AB-111)."""
@@ -179,12 +170,9 @@ class Confirms:
             for low, high in owed.discard(first, last):
                 for piece in self._waiting.discard(low, high):
                     self._nacked.add(*piece)
-                for number in range(low, high + 1) if self._fan_out else ():
-                    # The number has left `_waiting`, so confirms of its other queues only count down.
-                    if self._fan_out.get(number, 0) > 1:
-                        self._fan_out[number] -= 1
-                    else:
-                        self._fan_out.pop(number, None)
+                if self._fan_out:
+                    # The numbers have left `_waiting`, so confirms of their other queues only count down.
+                    self._fan_out.count_down(low, high)
         if not owed:
             del self._by_queue[queue_id]
 

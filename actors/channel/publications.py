@@ -215,14 +215,17 @@ class Publications:
         """The publication with the queues that have the names of its queues now.
 
         The bindings count that there were at the publish (AB-115). But a queue may be gone since, or another one may
-        have its name.
+        have its name. The default exchange has no bindings: it routes to whatever has the name of the routing key.
         """
         if publication.wide is not None:
             return publication  # its queues are those of the moment in which each is looked up
-        names = [row.name for row in publication.rows or publication.down]
-        routing = self._context.routing
+        routing, vhost = self._context.routing, self._config.vhost
         again = replace(publication, rows=(), down=(), spread=None, version=routing.version)
-        self._find_queues(again, routing.begin_rows(self._config.vhost, names))
+        if publication.exchange:
+            names = [row.name for row in publication.rows or publication.down]
+            self._find_queues(again, routing.begin_rows(vhost, names))
+        else:
+            self._find_queues(again, routing.begin_route(vhost, "", publication.origin.routing_keys))
         return again
 
     @seam("which publications go to the same queues")

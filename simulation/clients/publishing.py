@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...amqp import methods
 from ...amqp.method import Method
 from ..model.copies import PromiseBroken, PublishedMessage, State, mark_confirmed, mark_refused
-from ..model.queue_model import QueueModel
 from ..plan import CONFIRMING, Action
 from ..queue_kinds import EXCHANGE
 from .message_properties import check_properties, properties_of
@@ -20,6 +19,17 @@ if TYPE_CHECKING:
 NOWHERE = "nowhere"
 
 
+class TxPublish(NamedTuple):
+    """A publish in a transaction that is not committed yet.
+
+    bound   for each copy `delete_count` and `unbind_count` of its queue at the publish, None if the message may not be
+            routed to that queue at all: the bindings count that there are when the broker handles the publish
+    """
+
+    message: PublishedMessage
+    bound: list[tuple[int, int] | None]
+
+
 class PublishingSide:
     def __init__(self, channel: SimChannel) -> None:
         self.channel = channel
@@ -30,7 +40,7 @@ class PublishingSide:
         #: Mandatory messages that are certainly unroutable. The next answer must come after their return.
         self._unroutable: list[PublishedMessage] = []
         #: Publishes in the transaction that is not committed yet.
-        self._tx_publishes: list[PublishedMessage] = []
+        self._tx_publishes: list[TxPublish] = []
 
     def do_publish(self, action: Action) -> None:
         for _ in range(action.number("count")):
@@ -53,13 +63,16 @@ class PublishingSide:
             targets = list(schedule.queues.values())
         elif by == NOWHERE:
             targets, message.is_unroutable = [], True
+        bound: list[tuple[int, int] | None] = []
         for target in targets:
             # A copy even for a queue that is not bound: it may be when the broker routes the message.
-            target.on_publish(message, _is_routed(message, target))
+            is_routed = (target.is_bound if by_exchange else target.exists) is True
+            target.on_publish(message, is_routed)
+            bound.append((target.delete_count, target.unbind_count) if is_routed else None)
         if channel.is_transactional:
             for copy in message.copies:
                 copy.state = State.FORBIDDEN  # until the commit
-            self._tx_publishes.append(message)
+            self._tx_publishes.append(TxPublish(message, bound))
         else:
             channel.sent(message.copies)
             if message.is_unroutable and message.is_mandatory:
@@ -149,18 +162,22 @@ class PublishingSide:
         publishes, self._tx_publishes = self._tx_publishes, []
         settlements = channel.consuming.take_tx_settlements()
         channel.tell(f"commits {len(publishes)} messages and {len(settlements)} acknowledgements")
-        for message in publishes:
-            for copy in message.copies:
-                copy.queue.on_commit(copy, _is_routed(message, copy.queue))  # the broker routes it at the commit
+        for message, bound in publishes:
+            for copy, route in zip(message.copies, bound):
+                # The broker looks for the queues at the commit. A queue that was not there at the publish gets what is
+                # published to it by its name, and what is published to an exchange if it was bound at the publish.
+                queue = copy.queue
+                is_bound = not message.by_exchange or route == (queue.delete_count, queue.unbind_count)
+                queue.on_commit(copy, is_bound and queue.exists is True)
             channel.sent(message.copies)
         channel.consuming.settle_tx(settlements)
         may_be_refused = self.schedule.has_crashed or any(
-            copy.queue.kind.may_nack for message in publishes for copy in message.copies
+            copy.queue.kind.may_nack for message, _ in publishes for copy in message.copies
         )
 
         def on_commit_ok(method: Method, content: SimContent | None) -> None:
             channel.tell("receives commit-ok")
-            for message in publishes:
+            for message, _ in publishes:
                 self._check_returned(message)
                 mark_confirmed(message, self.schedule.world.time)
 
@@ -172,8 +189,3 @@ class PublishingSide:
         self.channel.request(
             methods.TxRollback(), methods.TxRollbackOk, lambda method, content: self.channel.consuming.on_rollback_ok()
         )
-
-
-def _is_routed(message: PublishedMessage, queue: QueueModel) -> bool:
-    """Whether the broker certainly routes the message to the queue if it does so now."""
-    return (queue.is_bound if message.by_exchange else queue.exists) is True

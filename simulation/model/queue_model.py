@@ -107,7 +107,7 @@ class QueueModel:
         return copy
 
     def on_commit(self, copy: Copy, is_certain: bool) -> None:
-        """The broker routes the copy from now on: its publish was sent, or the commit of its transaction.
+        """The queue may get the copy from now on: its publish was sent, or the commit of its transaction.
 
         `is_certain` if it will certainly be routed here.
         """

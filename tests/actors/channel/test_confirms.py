@@ -165,6 +165,24 @@ def test_every_number_is_sent_once_with_the_outcome_of_all_its_queues(uncounted,
     assert not confirms._fan_out and not confirms._by_queue, "numbers that were sent are still kept"
 
 
+def test_a_run_to_many_queues_is_counted_as_one_stretch_that_only_a_partial_confirm_cuts():
+    """100 messages to 20,000 queues would take two million steps if each message were counted by itself."""
+    confirms, ids = Confirms(), [f"q{number}" for number in range(50)]
+    assert confirms.publish(100, ids) == 1
+    assert confirms.publish(100, ids) == 101
+    stretches = confirms._fan_out._stretches
+    for queue_id in ids[1:-1]:
+        confirms.confirm(queue_id, [(1, 200)])
+    assert list(stretches) == [1, 101]
+    confirms.confirm(ids[0], [(41, 60)])
+    assert sorted(stretches) == [1, 41, 61, 101]
+    confirms.confirm(ids[-1], [(1, 200)])
+    assert confirms.flush() == ([(number, False) for number in range(41, 61)], [])
+    confirms.confirm(ids[0], [(1, 200)])
+    assert confirms.flush() == ([(200, True)], [])
+    assert not stretches and not confirms._fan_out._starts
+
+
 def test_one_ack_alone_is_not_multiple():
     """AB-113: also when all numbers before it have been sent."""
     confirms = Confirms()

@@ -87,6 +87,16 @@ def test_a_queue_that_has_the_name_at_the_commit_gets_the_message(tx, client, na
     assert other.get_all(name) == [b"m"]
 
 
+def test_a_queue_that_is_declared_before_the_commit_gets_what_was_published_to_its_name(tx, client, name):
+    """AB-115: the default exchange has no bindings that could count. RabbitMQ looks for the queue at the commit."""
+    other = client.channel()
+    tx.publish("m", f"{name}-later", mandatory=True)
+    tx.qos(0)
+    other.queue(f"{name}-later")
+    tx.call(m.TxCommit())
+    assert other.get_all(f"{name}-later") == [b"m"]
+
+
 def test_settlements_take_effect_at_commit(tx, client, name):
     """AB-115, AB-116: settlements take effect at the commit, in order."""
     other = client.channel()
