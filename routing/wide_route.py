@@ -1,6 +1,6 @@
 """`WideRoute`: the rows of the many queues of a message, looked up a part at a time.
 
-Looking up the rows of 20,000 queues takes 10 ms, because neither the names nor the rows are in the processor's cache by
+To look up the rows of 20,000 queues takes 10 ms, because neither the names nor the rows are in the processor's cache by
 then. A channel looks up a few hundred of them in each of its turns. All that publish to the same destinations share one
 `WideRoute`, so only the first message after a change of the routing table waits.
 """
