@@ -272,6 +272,22 @@ class Cluster(Messaging):
                 raise TimeoutError(f"the cluster is not healthy after {timeout} s: {missing}")
             time.sleep(LOOK_SECONDS)
 
+    def wait_in_sync(self, queue: str, vhost: str | None = None, timeout: float = 30.0) -> None:
+        """Wait until the queue has a replica with all messages on every running node where its policy wants one.
+
+        Raises TimeoutError, which says what was missing, after `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            found = self.queue(queue, vhost)
+            missing = [node for node in found.wanted_nodes if node not in found.in_sync]
+            if found.state == "running" and not missing:
+                return
+            if time.monotonic() > deadline:
+                there = f"{', '.join(missing)} have not got all messages" if missing else f"it is {found.state}"
+                raise TimeoutError(f"queue '{queue}' is not in sync after {timeout} s: {there}")
+            time.sleep(LOOK_SECONDS)
+
     def _missing(self) -> str:
         """What the nodes that run lack to be healthy, in words; empty if they lack nothing."""
         for name in self.nodes:

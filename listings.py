@@ -53,7 +53,10 @@ class QueueInfo:
     `next_number` the one that the next message gets; a queue with priorities has neither. `queue_id` is made anew when
     the queue is declared again.
 
-    `node` is the name of the node at which the queue is at home: the only one that there is, or one of a cluster.
+    `node` is the name of the node at which the queue is at home: the only one that there is, or one of a cluster. Of a
+    mirrored queue that is the node of its master. `mirrors` are the nodes of its other replicas, `in_sync` those whose
+    replica has all messages, the master's first, and `wanted_nodes` those that run and shall have a replica by the
+    policy. A queue without mirrors has no `mirrors` and no `wanted_nodes`.
     """
 
     name: str
@@ -73,6 +76,9 @@ class QueueInfo:
     next_number: int | None
     queue_id: str
     node: str
+    mirrors: tuple[str, ...]
+    in_sync: tuple[str, ...]
+    wanted_nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 #: The features of this version and what they are, for operators. An entry is never removed.
 FEATURES: dict[str, str] = {
     "metadata_log": "Nodes agree on the metadata by a log of commands of format 1, over links of version 1",
+    "mirrored_queues": "Queues may have replicas on several nodes, which the nodes agree on",
 }
 
 #: The feature without which no queue is mirrored: the nodes must know what the group of a queue is.

@@ -297,7 +297,8 @@ class RingMember:
         elif isinstance(frame, Progress):
             self._on_progress(sender, frame)
         elif sender == self._left and frame.attachment == self._attachment:
-            self._is_answered = True
+            # A new learner can begin with nothing but a seed, and that may have come before anybody received it.
+            self._is_answered = bool(self._streams) or isinstance(frame, Seed)
             if isinstance(frame, Pubs):
                 self._on_pubs(frame)
             elif isinstance(frame, Numbers):

@@ -21,7 +21,7 @@ import msgpack  # type: ignore[import-untyped]
 from ..gm_ring.frames import Instruction
 from ..store.messages.message import Origins
 from ..store.messages.parts import Part
-from ..store.messages.records import decode_runs, decode_spans, encode_run, encode_spans
+from ..store.messages.records import RUN, decode_runs, decode_spans, encode_run, encode_spans
 from ..store.messages.run import Run
 from ..store.messages.spans import spans
 
@@ -52,6 +52,12 @@ def published(content: bytes) -> tuple[list[Part], Run]:
     parts = [tuple(part) for part in msgpack.unpackb(content[_SIZE.size : start])]
     run, _ = next(decode_runs(content[start:]))
     return parts, run
+
+
+def first_number(content: bytes) -> int:
+    """The number of the first message of a run that was published."""
+    first: int = RUN.unpack_from(content, _SIZE.size + _SIZE.unpack_from(content)[0])[0]
+    return first
 
 
 def remove(tags: Sequence[int]) -> Instruction:

@@ -28,17 +28,20 @@ from ..actors.metadata.state.commands import AdmitToRing
 from ..actors.queue.contract import to_queue
 from ..actors.queue.mirroring import DONE_TIMER, LEASE_TIMER, RETRY_TIMER
 from ..amqp.errors import AmqpError
-from ..gm_ring.frames import Frame, Instruction
+from ..gm_ring.frames import Frame
 from ..gm_ring.ring import Completed, RingMember
 from ..gm_ring.view import View
 from ..gm_ring.wire import ONLY, packed, unpacked
-from ..routing.phrases import queue_phrase
+from ..routing.phrases import no_queue, queue_phrase
 from ..routing.rows import Member
 from ..runtime.address import node_of, system_of
+from ..runtime.errors import ProcessDown
 from ..runtime.exit_reason import ExitKind, ExitReason
 from . import instructions
 from .backing import MirroredQueue, mirrored
 from .replica import Mirror
+from .sync_source import read_chunk
+from .sync_target import Placed, SyncTarget
 
 if TYPE_CHECKING:
     from ..actors.queue.mirroring import Replica
@@ -57,6 +60,12 @@ RETRY_SECONDS = 0.25
 
 #: Seconds between two looks at a lease that has ended.
 LEASE_SECONDS = 0.1
+
+#: Seconds after which a learner that has everything says so once more, since the master may have changed.
+FOLLOWS_SECONDS = 1.0
+
+#: Seconds between two looks at a replica that must read its disk before what has left it is gone.
+BEHIND_SECONDS = 0.02
 
 #: A master stops its publishers while it keeps more bytes or more instructions than these, which others lack.
 WINDOW_BYTES = 8 << 20
@@ -83,13 +92,13 @@ class Safety:
 
     def reached(self, last: int, safe: list[tuple[int, int]]) -> int:
         """These numbers are safe. Returns the position up to which all instructions are, at most `last`."""
-        waiting = self._waiting
         for low, high in safe:
+            waiting = self._waiting
             while waiting and low <= waiting[0][1] and waiting[0][2] <= high:
                 waiting.popleft()
-            if waiting and low <= high:
+            if waiting:
                 self._shrink(low, high)
-        self.position = waiting[0][0] - 1 if waiting else last
+        self.position = self._waiting[0][0] - 1 if self._waiting else last
         return self.position
 
     def _shrink(self, low: int, high: int) -> None:
@@ -120,6 +129,10 @@ class MirrorReplication:
         self._following: dict[int, None] = {}
         self._proposed: Member | None = None
         self._is_promoting = False
+        #: What a learner copies; None for a member of the ring.
+        self._target = SyncTarget() if self._is_learner else None
+        #: The position of the last instruction that this mirror has followed.
+        self._followed = 0
         self._follow()
 
     # -- what the process hands over
@@ -137,6 +150,11 @@ class MirrorReplication:
     def _is_master(self) -> bool:
         group = self._replica.row.group
         return group is not None and group.master == self._member
+
+    @property
+    def _is_learner(self) -> bool:
+        group = self._replica.row.group
+        return group is not None and self._member in group.learners
 
     def _view(self, counted: frozenset[Member] = frozenset(), serial: int = 0) -> View:
         group = self._replica.row.group
@@ -158,6 +176,8 @@ class MirrorReplication:
             self._leave("it is not the master of its queue any more")
         elif self._is_master and not was_master:
             self._is_promoting = True
+        if not self._is_learner:
+            self._target = None
         self._follow()
 
     def _follow(self) -> None:
@@ -214,7 +234,14 @@ class MirrorReplication:
         for to, frame in turn.frames:
             self._send(Member(*to), frame)
         for _, first, taken in turn.deliveries:
-            self._take(first, taken)
+            if self._target is None:
+                self._take(list(enumerate(taken, first)))
+            elif taken:
+                self._take(self._target.came(first, taken))
+            else:
+                # The stream begins here.
+                self._replica.spawn(self._copy())
+            self._followed = first + len(taken) - 1
         for report in turn.completed:
             self._completed(report)
         if self._ring.is_out_of_sync:
@@ -270,15 +297,12 @@ class MirrorReplication:
 
     # -- the mirror
 
-    def _take(self, first: int, taken: list[Instruction]) -> None:
-        """Follow the instructions with the positions from `first` on."""
+    def _take(self, placed: Placed) -> None:
+        """Follow the instructions at these positions."""
         backing = self._mirrored
-        for position, (kind, content) in enumerate(taken, first):
+        for position, (kind, content) in placed:
             if kind == instructions.PUBLISH:
-                _, run = instructions.published(content)
-                numbers = backing.take(run)
-                if backing.is_kept(run.origins):
-                    self._safety.took(position, numbers.start, numbers.stop - 1)
+                self._take_run(position, content)
             elif kind == instructions.REMOVE:
                 backing.remove(instructions.removed(content))
             elif kind == instructions.PURGE:
@@ -286,12 +310,84 @@ class MirrorReplication:
             elif kind == instructions.RESERVE:
                 backing.reserve(instructions.reserved(content))
 
+    def _take_run(self, position: int, content: bytes) -> None:
+        backing = self._mirrored
+        _, run = instructions.published(content)
+        numbers = backing.take(run)
+        if backing.is_kept(run.origins):
+            self._safety.took(position, numbers.start, numbers.stop - 1)
+
+    # -- synchronisation
+
+    async def chunk(self, first: int) -> tuple[int, int, list[bytes]]:
+        """The messages from the number `first` on, for a learner that follows this replica."""
+        replica, backing = self._replica, self._mirrored
+        while backing.is_behind and self._ring.has_part:
+            await replica.sleep(BEHIND_SECONDS)
+        found = None
+        if self._target is None and self._ring.has_part:
+            found = await read_chunk(backing.inner, replica.loader, first, self._position)
+        if found is None:
+            raise no_queue(replica.row.vhost, replica.row.name)
+        return found.position, found.cursor, found.runs
+
+    def _position(self) -> int:
+        """The position of the stream to which the messages here belong."""
+        if self._ring.speaks(ONLY) and not self._is_promoting:
+            return self._mirrored.position + len(self._mirrored.out)
+        return self._followed
+
+    async def _copy(self) -> None:
+        """Get all messages of the member that this learner follows, and then have the master admit it (CL-85)."""
+        replica = self._replica
+        log.info("%s: this replica gets the messages of the queue", self._phrase)
+        while (target := self._target) is not None and self._ring.has_part:
+            source = self._ring.left
+            if target.is_done:
+                self._ask_to_be_admitted()
+                await replica.sleep(FOLLOWS_SECONDS)
+            elif source is None:
+                await replica.sleep(RETRY_SECONDS)
+            else:
+                await self._get_chunk(target, Member(*source))
+
+    async def _get_chunk(self, target: SyncTarget, source: Member) -> None:
+        replica = self._replica
+        address = replica.context.peers.replica(replica.row.queue_id, source)
+        try:
+            position, cursor, runs = await replica.ask(address, to_queue.sync_chunk(target.cursor))
+        except (AmqpError, ProcessDown):
+            await replica.sleep(RETRY_SECONDS)
+            return
+        if target is not self._target or not self._ring.has_part:
+            return
+        before, after = target.chunk(position, cursor)
+        self._take(before)
+        for content in runs:
+            self._take_run(position, content)
+        self._take(after)
+        if target.is_done:
+            log.info("%s: this replica has all %d messages of the queue", self._phrase, self._mirrored.depth())
+        # The next chunk comes when the disk has this one, so that a slow disk does not fill the memory.
+        await replica.synced()
+
+    def _ask_to_be_admitted(self) -> None:
+        replica = self._replica
+        group = replica.row.group
+        assert group is not None
+        address = replica.context.peers.replica(replica.row.queue_id, group.master)
+        replica.send(address, to_queue.follows(self._member.generation))
+
+    @property
+    def _phrase(self) -> str:
+        return queue_phrase(self._replica.row.vhost, self._replica.row.name)
+
     def _promote(self) -> None:
         self._is_promoting = False
         replica = self._replica
         log.info(
             "%s: this replica is the master from epoch %d on, with %d messages",
-            queue_phrase(replica.row.vhost, replica.row.name),
+            self._phrase,
             self._ring.view.epoch,
             self._mirrored.depth(),
         )

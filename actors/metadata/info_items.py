@@ -71,8 +71,21 @@ def queue_items(row: QueueRow, definitions: Definitions) -> InfoItems:
         "shards": row.shards,
         "shard_of": row.shard_of,
         "queue_id": row.queue_id,
+        **_replica_items(row),
         **policy_items(definitions, queue_kind(row.type), row.vhost, row.shard_of or row.name),
         "state": row.state,
+    }
+
+
+def _replica_items(row: QueueRow) -> InfoItems:
+    """The nodes of the other replicas, of those that have all messages, and of those that the policy wants."""
+    group = row.group
+    if group is None:
+        return {"mirrors": (), "in_sync": (row.node,), "wanted_nodes": ()}
+    return {
+        "mirrors": tuple(member.node for member in group.everyone[1:]),
+        "in_sync": tuple(member.node for member in group.ring),
+        "wanted_nodes": group.wanted,
     }
 
 

@@ -45,7 +45,7 @@ from ...store.data_dir.data_dir import DataDir
 from ..connection.contract import to_connection
 from ..events.events import watching_exchanges
 from ..node.context import NodeContext
-from ..node.peers import CHANNELS, METADATA_NAME, QUEUES, REPLICAS, short_name
+from ..node.peers import CHANNELS, METADATA_NAME, QUEUES, short_name
 from .changing import Changing
 from .contract import ToMetadata
 from .exchanges import Exchanges
@@ -135,7 +135,6 @@ class Metadata(Process):
         context.peers.own = short_name(system_of(self.myAddress))
         self.register(METADATA_NAME)
         self.register_family(QUEUES, self.changing.elsewhere.find)
-        self.register_family(REPLICAS, self.replicas.find)
         self.register_family(CHANNELS, routing.reply_channel)
         await self.recovery.recover(None if data_dir is None else DataDir(data_dir), self.log)
 

@@ -312,12 +312,6 @@ class Replicas:
 
     # -- for others ---
 
-    def find(self, name: str) -> Address[ToQueue] | None:
-        """The process of the replica with this name behind `gm/`, `<queue id>/<generation>`; None if it is not here."""
-        queue_id, _, generation = name.partition("/")
-        life = self._lives.get(queue_id)
-        return life.address if life is not None and str(life.member.generation) == generation else None
-
     def await_started(self, sender: Sender, queue_id: str) -> None:
         """Answer True when what the row of this queue says of this node was brought about, or could not be."""
         waiting = self._settling.get(queue_id)

@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 #: The names under which Metadata, the node's supervisor and its alarms are reached from other nodes.
 METADATA_NAME, NODE_NAME, ALARMS_NAME = "meta", "node", "alarms"
 
-#: The families of names of queues, of their replicas, and of channels that receive direct replies.
-QUEUES, REPLICAS, CHANNELS = "q", "gm", "c"
+#: The families of names of queues and of channels that receive direct replies.
+QUEUES, CHANNELS = "q", "c"
+
+#: What the names of replicas begin with. Each registers its own, because others may answer it in its first turn.
+REPLICAS = "gm"
 
 
 def short_name(system: str) -> str:

@@ -143,6 +143,19 @@ class ToQueue(ToMemoryUser, ToLinkSender):
         """From the replica with this generation on another node: a frame of the ring of a mirrored queue."""
 
     @message
+    def follows(self, generation: int) -> None:
+        """From a replica that is no member of the ring yet, to the master: it has all messages of the queue."""
+
+    @message
+    def sync_chunk(self, first: int) -> tuple[int, int, list[bytes]]:
+        """From a learner of this mirrored queue: answered with messages from the number `first` on, as runs.
+
+        Before them the answer has the position of the stream at which the queue has them, and the number to go on with.
+
+        Raises AmqpError if this replica does not have all messages itself.
+        """
+
+    @message
     def set_queue_mode(self, mode: QueueMode) -> None:
         """From any node: use this mode until the process ends or its settings change."""
 

@@ -6,7 +6,7 @@ replicas, decides what the messages of the ring mean, and when the replica is th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...routing.rows import Member, QueueRow
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ...runtime.exit_reason import ExitReason
     from ...store.queue.backing_queue import BackingQueue
     from ..node.context import NodeContext
+    from .disk_loader import DiskLoader
     from .replica_state import ReplicaState
     from .role import Role
 
@@ -45,6 +46,15 @@ class Replica(Protocol):
 
     def now(self) -> float: ...
 
+    def sleep(self, seconds: float) -> Awaitable[None]: ...
+
+    async def synced(self) -> None:
+        """Return when everything that was written is on the disk, or a full disk has refused it for a while."""
+
+    @property
+    def loader(self) -> DiskLoader | None:
+        """Reads from the disk; None for a queue in memory."""
+
     def stop(self, reason: ExitReason) -> None: ...
 
     def become_master(self) -> None:
@@ -71,6 +81,15 @@ class Replication(Protocol):
 
     def node_met(self, node: str) -> None:
         """There is a connection to the node again."""
+
+    def follows(self, generation: int) -> None:
+        """A learner has all messages of the queue."""
+
+    async def chunk(self, first: int) -> tuple[int, int, list[bytes]]:
+        """Messages with numbers from `first` on, for a learner (`ToQueue.sync_chunk`).
+
+        Raises AmqpError if it has to ask another member.
+        """
 
     def timer_fired(self, payload: str) -> None:
         """One of the `RING_TIMERS` of the process, which the replication has started, is due."""

@@ -25,7 +25,7 @@ from ...routing.arguments import QueueMode, QueueSettings
 from ...routing.decorators import QueueDecorator, notify
 from ...routing.phrases import no_queue, queue_phrase
 from ...routing.queue_types import STREAM
-from ...routing.rows import QueueRow
+from ...routing.rows import Member, QueueRow
 from ...runtime.address import is_elsewhere, node_of, system_of
 from ...runtime.credit import CreditFlow, link_peer, pair_across_links
 from ...runtime.exit_reason import ExitKind, ExitReason
@@ -42,11 +42,12 @@ from ..channel.contract import to_channel
 from ..disk.errors import BatchLost
 from ..events.credit_events import trace_credit
 from ..node.context import NodeContext
+from ..node.peers import REPLICAS
 from ..statistics.counts import MessageCounts
 from .batches import fits
 from .consumers import UNSENT_LIMIT, ChannelRecord, Consumer
 from .contract import LookedUp, QueueRecovery, ToQueue, VhostStorage
-from .disk_loader import Job
+from .disk_loader import DiskLoader, Job
 from .durability import Durability
 from .effects import Effects
 from .head_read import HeadRead
@@ -155,7 +156,8 @@ class Queue(Process):
         self.work = TurnWork(context.settings.turn_messages)
         self.row = row
         #: Which member of the group of a mirrored queue this replica is.
-        self.member = None if row.group is None else row.group.member_on(context.node_name)
+        self.member: Member | None = None
+        self._take_member(row)
         self.queue_id = row.queue_id
         self.settings: QueueSettings = policed_settings(row, context.definitions)
         self.credit = CreditFlow(
@@ -273,7 +275,8 @@ class Queue(Process):
             # A fault, as when its node stops: at an orderly end channels would confirm what nobody has taken.
             self.stop(ExitReason(ExitKind.EXIT, "its replica has left the group of the queue"))
             return
-        self.row, self.member = row, member
+        self.row = row
+        self._take_member(row)
         if self.is_open and self.context.mirroring is not None:
             self.state.row = row
             if member is None:
@@ -285,6 +288,13 @@ class Queue(Process):
                 self._use(self.replication.backing)
             else:
                 self.replication.change_row()
+
+    def _take_member(self, row: QueueRow) -> None:
+        """Find out which member of its group the replica is, and let the others reach it from the first turn on."""
+        member = None if row.group is None else row.group.member_on(self.context.node_name)
+        if member is not None and member != self.member:
+            self.register(f"{REPLICAS}/{row.queue_id}/{member.generation}")
+        self.member = member
 
     def _use(self, backing: BackingQueue) -> None:
         self._take_delayed()
@@ -305,6 +315,25 @@ class Queue(Process):
     def on_node_met(self, sender: Sender, node: str) -> None:
         if self.replication is not None:
             self.replication.node_met(node)
+
+    def on_follows(self, sender: Sender, generation: int) -> None:
+        if self.replication is not None:
+            self.replication.follows(generation)
+
+    async def on_sync_chunk(self, sender: Sender, first: int) -> tuple[int, int, list[bytes]]:
+        if self.replication is None or not self.is_open:
+            raise no_queue(self.row.vhost, self.row.name)
+        return await self.replication.chunk(first)
+
+    async def synced(self) -> None:
+        """Return when everything that was written is on the disk, or a full disk has refused it for a while."""
+        if self.durability is not None:
+            await self.durability.synced()
+
+    @property
+    def loader(self) -> DiskLoader | None:
+        """Reads from the disk; None if the queue keeps everything in memory."""
+        return None if self.durability is None else self.durability.loader
 
     def on_set_queue_mode(self, sender: Sender, mode: QueueMode) -> None:
         self.on_apply_settings(sender, replace(policed_settings(self.row, self.context.definitions), queue_mode=mode))

@@ -47,7 +47,11 @@ TO_MEMBERS = (
 TO_CONSENSUS = (Crossing(150, to_cluster_metadata.consensus, TEXT, BYTES),)
 
 #: What the replicas of a mirrored queue say to each other. `gm_ring/wire` has the forms of a frame.
-TO_REPLICAS = (Crossing(200, to_queue.ring, INTEGER, Each(INTEGER), BYTES, RAW_LIST, is_credited=True),)
+TO_REPLICAS = (
+    Crossing(200, to_queue.ring, INTEGER, Each(INTEGER), BYTES, RAW_LIST, is_credited=True),
+    Crossing(201, to_queue.follows, INTEGER),
+    Crossing(202, to_queue.sync_chunk, INTEGER, answer=Parts(INTEGER, INTEGER, RAW_LIST)),
+)
 
 TO_QUEUES = (
     Crossing(300, to_queue.publish, TEXT, Each(PUBLISH_ENTRY), is_credited=True),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ..messages.message import Origins, QueuedMessage
@@ -58,6 +59,10 @@ class LevelledQueue(BackingQueue):
     def levels(self) -> Iterable[BackingQueue]:
         """All levels that there are."""
         return self._by_number.values()
+
+    def level_from(self, number: int) -> tuple[int, BackingQueue] | None:
+        """The lowest level with this number or a higher one that there is."""
+        return min((level for level in self._levels if level[0] >= number), key=itemgetter(0), default=None)
 
     def delete_and_terminate(self) -> None:
         for _, level in self._levels:

@@ -18,7 +18,9 @@ from dataclasses import replace
 from ....definitions.definitions import Definitions
 from ....definitions.features import MIRRORED_QUEUES
 from ....definitions.policies import queue_kind
+from ....routing.arguments import FAIR_BY
 from ....routing.changes import Change, QueuePut
+from ....routing.queue_types import GROUP, STREAM
 from ....routing.rows import Member, MirrorGroup, QueueRow, QueueState
 from ....routing.vhost_rows import VhostRows
 from .commands import (
@@ -48,10 +50,17 @@ def may_mirror(definitions: Definitions) -> bool:
 def mode_of(definitions: Definitions, row: QueueRow) -> Mode | None:
     """How this queue shall be mirrored; None if it shall not."""
     policies = definitions.policies_of(row.vhost)
-    if row.exclusive_owner is not None or policies is None:
+    if row.exclusive_owner is not None or policies is None or _is_of_one_node(row):
         return None
     name = row.name if row.shard_of is None else row.shard_of
     return policy_mode(policies.effective(queue_kind(row.type), name).definition)
+
+
+def _is_of_one_node(row: QueueRow) -> bool:
+    """Whether mirrors could not follow such a queue: a stream keeps its messages in another way, a group has none of
+    its own, and in fair lanes the number of a message depends on when it came.
+    """
+    return row.type in (STREAM.name, GROUP.name) or any(name == FAIR_BY for name, _, _ in row.arguments)
 
 
 def promotes_always(definitions: Definitions, row: QueueRow) -> bool:

@@ -291,6 +291,10 @@ def _queue_columns(operator: Operator, row: QueueRow, answer: InfoItems | None) 
     if queue_kind(row.type) != "classic":
         node = row.node
         items |= {"leader": node, "members": [node], "online": [node] if row.state == "running" else []}
+    if row.group is not None:
+        mirrors = {member: pid(member.node, row.queue_id) for member in row.group.everyone[1:]}
+        items["slave_pids"] = list(mirrors.values())
+        items["synchronised_slave_pids"] = [mirrors[member] for member in row.group.ring[1:]]
     if row.exclusive_owner is not None:
         items["owner_pid"] = pid(row.node, row.exclusive_owner)
     if items.get("exclusive_consumer"):

@@ -26,6 +26,7 @@ from warren.actors.metadata.state.commands import (
     TransferRing,
 )
 from warren.actors.metadata.state.state import State, apply
+from warren.amqp.fields import table_from
 from warren.definitions.errors import DefinitionError
 from warren.definitions.features import MIRRORED_QUEUES
 from warren.definitions.records import EnabledFeature, Node, Policy
@@ -122,6 +123,16 @@ def test_without_feature_cluster_or_policy_there_is_no_group(without):
     row = QueueRow("/", "q", None, ID, exclusive_owner=owner, node="a", replicas=("a",))
     apply(state, DeclareQueue(row, False))
     assert state.queue("/", "q") == row
+
+
+@pytest.mark.parametrize("kind", ["stream", "fair"])
+def test_queues_that_mirrors_could_not_follow_have_no_group(kind):
+    cluster = Cluster()
+    arguments = table_from({"x-fair-by": "user"} if kind == "fair" else {"x-queue-type": "stream"})
+    queue_type = "stream" if kind == "stream" else "classic"
+    row = QueueRow("/", "qx", None, "1" * 32, True, arguments=arguments, type=queue_type, node="b", replicas=("b",))
+    apply(cluster.state, DeclareQueue(row, False))
+    assert cluster.state.queue("/", "qx") == row
 
 
 def test_a_policy_that_comes_later_makes_a_ring_of_one_and_one_that_goes_leaves_the_master():

@@ -116,6 +116,8 @@ MESSAGE = {
     "await_queue": ((TEXT, TEXT, TEXT), FLAG),
     "await_vhost": ((TEXT,), FLAG),
     "await_replica": ((TEXT,), FLAG),
+    "follows": ((NUMBER,), None),
+    "sync_chunk": ((NUMBER,), st.tuples(NUMBER, NUMBER, CONTENTS)),
     "connections": ((), st.lists(ADDRESS, max_size=3)),
     "channels_info": ((), st.lists(INFO, max_size=2)),
     "register": ((ADDRESS, FLAG), None),

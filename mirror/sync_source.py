@@ -1,0 +1,80 @@
+"""`read_chunk`: the part of a queue that a learner copies next (CL-85).
+
+It reads ready and pending messages by their numbers and takes nothing out of the queue, so the replica goes on
+meanwhile. The position of a chunk is that of the moment in which its messages were found: what has left since then
+follows in the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ..actors.queue.disk_loader import DiskLoader
+from ..store.messages.message import slice_of
+from ..store.messages.run import Run
+from ..store.messages.spans import consecutive
+from ..store.queue.backing_queue import BackingQueue
+from ..store.queue.levelled_queue import LEVEL_SHIFT, NUMBER_MASK, LevelledQueue
+from ..store.queue.range_read import SupportsRangeRead, window_from
+from . import instructions
+from .sync_target import END
+
+#: Bytes of the messages of a chunk, unless a single one has more.
+CHUNK_BYTES = 512 << 10
+
+
+class Chunk(NamedTuple):
+    """Messages with numbers below `cursor`, encoded as the stream has them, at a position of the stream."""
+
+    position: int
+    cursor: int
+    runs: list[bytes]
+
+
+async def read_chunk(
+    backing: BackingQueue, loader: DiskLoader | None, first: int, position: Callable[[], int]
+) -> Chunk | None:
+    """The messages from the number `first` on; None if the queue cannot be read by number."""
+    found = _level_from(backing, first >> LEVEL_SHIFT)
+    if found is None:
+        return Chunk(position(), END, [])
+    number, level = found
+    if not isinstance(level, SupportsRangeRead):
+        return None
+    base = number << LEVEL_SHIFT
+    numbers = level.numbers()
+    at = max(numbers.start, first & NUMBER_MASK if first >> LEVEL_SHIFT == number else 0)
+    last, window = numbers.stop - 1, window_from(at)
+    job = level.prepare_range(at, last, window) if at <= last else None
+    while job is not None:
+        assert loader is not None, "a queue in memory reads no segments"
+        await loader.segments(job)
+        job = level.range_prepared(job, at, last, window)
+    batch = level.take_runs(at, last, window, CHUNK_BYTES)
+    found_at = position()
+    cursor = base + batch.next_number
+    if batch.next_number >= level.numbers().stop:
+        cursor = END if _level_from(backing, number + 1) is None else number + 1 << LEVEL_SHIFT
+    if not batch.is_complete:
+        assert loader is not None, "a queue in memory has all bodies"
+        batch.complete(*await loader.bodies(batch.missing))
+    return Chunk(found_at, cursor, [part for run in batch.runs for part in _encoded(run, base)])
+
+
+def _level_from(backing: BackingQueue, number: int) -> tuple[int, BackingQueue] | None:
+    """The first level from this number on that there is."""
+    if isinstance(backing, LevelledQueue):
+        return backing.level_from(number)
+    return (0, backing) if number == 0 else None
+
+
+def _encoded(run: Run, base: int) -> Iterator[bytes]:
+    """The messages of a run, but for those that have left while their bodies were read."""
+    there = [index for index, content in enumerate(run.contents) if content]
+    for piece in consecutive(there):
+        part = slice(piece.start, piece.stop)
+        contents = run.contents[part]
+        origins = slice_of(run.origins, part)
+        _, encoded = instructions.publish(base + run.first + piece.start, origins, contents, 0, run.expiry, ())
+        yield encoded

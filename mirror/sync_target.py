@@ -1,0 +1,71 @@
+"""`SyncTarget`: how a learner copies the queue of the replica that it follows, while that one goes on (CL-85).
+
+The learner asks for one chunk after the other, in the order of the numbers. A chunk has the messages from the learner's
+*cursor* up to the next one, as they are at a position of the stream, and below the cursor the two agree. Meanwhile the
+learner gets the stream as well. What has come since the last chunk is kept until the next one says to which position it
+belongs:
+
+- Messages that have left by that position are in no chunk: they are removed from what earlier chunks had. Those that
+  leave later are removed from all chunks.
+- A publish has a higher number than everything before it, so later chunks have it. Only when the cursor has passed all
+  numbers of a level, publishes to that level that come behind that chunk's position are taken from the stream.
+
+So nothing is missed, and no message that has left comes back, whichever of chunk and stream is quicker.
+"""
+
+from __future__ import annotations
+
+from ..gm_ring.frames import Instruction
+from ..store.queue.levelled_queue import LEVEL_SHIFT, MOST_LEVELS
+from . import instructions
+
+#: The cursor behind all messages of all levels.
+END = (1 << 64) - 1
+
+#: Instructions and their positions.
+Placed = list[tuple[int, Instruction]]
+
+
+class SyncTarget:
+    """See the module. It begins when the stream does."""
+
+    __slots__ = ("_ended", "_kept", "cursor", "is_done")
+
+    def __init__(self) -> None:
+        self.cursor = 0
+        self.is_done = False
+        #: By level whose messages were copied: the position of the chunk that had the last of them.
+        self._ended: dict[int, int] = {}
+        #: What has come since the last chunk.
+        self._kept: Placed = []
+
+    def came(self, first: int, found: list[Instruction]) -> Placed:
+        """Instructions of the stream, with positions from `first` on. Returns what is to be followed now."""
+        placed = list(enumerate(found, first))
+        if not self.is_done:
+            self._kept += placed
+            return []
+        return self._due(placed)
+
+    def chunk(self, position: int, cursor: int) -> tuple[Placed, Placed]:
+        """A chunk has come, with the messages below this cursor at this position of the stream. Returns what is to be
+        followed before the messages of the chunk are taken, and what afterwards.
+        """
+        kept, self._kept = self._kept, []
+        before = self._due([each for each in kept if each[0] <= position])
+        passed = MOST_LEVELS if cursor == END else cursor >> LEVEL_SHIFT
+        for level in range(self.cursor >> LEVEL_SHIFT, passed):
+            self._ended[level] = position
+        self.cursor = cursor
+        self.is_done = cursor == END
+        return before, self._due([each for each in kept if each[0] > position])
+
+    def _due(self, placed: Placed) -> Placed:
+        return [(position, each) for position, each in placed if self._is_due(position, each)]
+
+    def _is_due(self, position: int, instruction: Instruction) -> bool:
+        kind, content = instruction
+        if kind != instructions.PUBLISH:
+            return True
+        ended = self._ended.get(instructions.first_number(content) >> LEVEL_SHIFT)
+        return ended is not None and position > ended

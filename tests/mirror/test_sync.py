@@ -1,0 +1,182 @@
+"""A learner that copies a queue while it goes on has at the end what the queue has (CL-85).
+
+The chunks and the stream come on two ways in whatever order the source's disk and the links make of them; only the
+stream's own order is fixed. Unless the link was cut, a chunk comes behind what the source had sent before it read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from random import Random
+
+import pytest
+
+from warren.amqp.frames import build_content
+from warren.mirror import instructions, sync_source
+from warren.mirror.backing import mirrored
+from warren.mirror.replication import Safety
+from warren.mirror.sync_source import CHUNK_BYTES, Chunk, read_chunk
+from warren.mirror.sync_target import END, SyncTarget
+from warren.store.messages.message import Origin
+from warren.store.queue.levelled_queue import LEVEL_SHIFT
+from warren.store.queue.memory_queue import MemoryQueue
+from warren.store.queue.priority_queue import PriorityQueue
+
+#: The properties of a message: none, and a delivery mode.
+PROPS = b"\x10\x00\x02"
+
+
+def run(coroutine):
+    return asyncio.run(coroutine)
+
+
+def new_queue(levels: int):
+    clock = float
+    inner = MemoryQueue(clock) if not levels else PriorityQueue(levels, lambda level: MemoryQueue(clock))
+    return mirrored(inner, True)
+
+
+def messages(queue) -> dict[int, bytes]:
+    """All messages by number, ready and pending."""
+    found: dict[int, bytes] = {}
+    cursor = 0
+    while cursor != END:
+        chunk = run(read_chunk(queue.inner, None, cursor, lambda: 0))
+        for encoded in chunk.runs:
+            _, part = instructions.published(encoded)
+            found |= dict(zip(range(part.first, part.end), part.contents))
+        cursor = chunk.cursor
+    return found
+
+
+class Copy:
+    """A source whose stream and chunks reach a learner when the test says so."""
+
+    def __init__(self, rng: Random, levels: int) -> None:
+        self.rng, self.levels = rng, levels
+        self.source, self.learner = new_queue(levels), new_queue(levels)
+        self.source.is_followed = True
+        self.said = 0
+        self.target = SyncTarget()
+        self.position = 0
+        #: The stream on its way, a chunk on its way, and how much of the stream comes before it at least.
+        self.stream: deque = deque()
+        self.chunk: Chunk | None = None
+        self.behind = 0
+        #: The link was cut, so what was on its way comes again, behind the chunk.
+        self.was_cut = False
+
+    def publish(self, count: int) -> None:
+        self.said += count
+        priority = self.rng.randint(0, self.levels)
+        contents = [build_content(1, PROPS, b"%d" % (self.said + at), 4096) for at in range(count)]
+        self.source.publish(Origin("", ("q",), True, priority), contents, count, None, False)
+
+    def leave(self) -> None:
+        """Some messages leave the source."""
+        deliveries = self.source.fetch(self.rng.randint(1, 4), True)
+        tags = [tag for delivery in deliveries for tag in delivery.tags]
+        kept = self.rng.sample(tags, self.rng.randint(0, len(tags)))
+        self.source.ack([tag for tag in tags if tag not in kept])
+        self.source.requeue(sorted(kept)[::2])
+        if self.rng.random() < 0.05:
+            while self.source.purge():
+                pass
+
+    def end_turn(self) -> None:
+        for each in self.source.out:
+            self.position += 1
+            self.stream.append((self.position, each))
+        self.source.took(self.position)
+
+    def ask(self) -> None:
+        self.end_turn()
+        self.chunk = run(read_chunk(self.source.inner, None, self.target.cursor, lambda: self.position))
+        self.behind = len(self.stream)
+
+    def stream_comes(self) -> None:
+        position, each = self.stream.popleft()
+        self.behind -= 1
+        self.follow(self.target.came(position, [each]))
+
+    def chunk_comes(self) -> None:
+        while self.behind > 0 and not self.was_cut:
+            self.stream_comes()
+        assert self.chunk is not None
+        before, after = self.target.chunk(self.chunk.position, self.chunk.cursor)
+        self.follow(before)
+        for encoded in self.chunk.runs:
+            self.learner.take(instructions.published(encoded)[1])
+        self.follow(after)
+        self.chunk = None
+
+    def follow(self, placed) -> None:
+        for _, (kind, content) in placed:
+            if kind == instructions.PUBLISH:
+                self.learner.take(instructions.published(content)[1])
+            elif kind == instructions.REMOVE:
+                self.learner.remove(instructions.removed(content))
+            elif kind == instructions.PURGE:
+                self.learner.keep_only(list(instructions.removed(content)))
+
+
+@pytest.mark.parametrize("levels", [0, 3])
+def test_a_copy_of_a_queue_that_goes_on_is_equal_to_it(levels, monkeypatch):
+    for seed in range(150):
+        rng = Random(seed)
+        monkeypatch.setattr("warren.mirror.sync_source.CHUNK_BYTES", rng.choice((1, 300, 2000, CHUNK_BYTES)))
+        copy = Copy(rng, levels)
+        for _ in range(rng.randint(0, 12)):
+            copy.publish(rng.randint(1, 9))
+            copy.leave()
+        copy.end_turn()
+        copy.stream.clear()  # it begins for the learner when that one attaches
+        steps = 0
+        while not copy.target.is_done:
+            steps += 1
+            step = rng.choice(("publish", "leave", "turn", "stream", "chunk", "chunk"))
+            if step == "publish" and steps < 60:
+                copy.publish(rng.randint(1, 5))
+            elif step == "leave":
+                copy.leave()
+            elif step == "turn":
+                copy.end_turn()
+            elif step == "stream" and copy.stream:
+                copy.stream_comes()
+            elif step == "chunk":
+                copy.was_cut = rng.random() < 0.2
+                copy.ask() if copy.chunk is None else copy.chunk_comes()
+        copy.publish(3)
+        copy.leave()
+        copy.end_turn()
+        while copy.stream:
+            copy.stream_comes()
+        assert messages(copy.learner) == messages(copy.source), f"seed {seed}"
+
+
+def test_what_has_left_while_bodies_were_read_is_in_no_chunk():
+    queue = new_queue(0)
+    contents = [build_content(1, PROPS, b"%d" % at, 4096) for at in range(4)]
+    queue.inner.publish(Origin("", ("q",), True), contents, 4, None, False)
+    chunk = run(read_chunk(queue.inner, None, 0, lambda: 7))
+    assert (chunk.position, chunk.cursor, len(chunk.runs)) == (7, END, 1)
+    found = instructions.published(chunk.runs[0])[1]
+    found.contents[1] = None
+    pieces = [instructions.published(each)[1] for each in sync_source._encoded(found, 5 << LEVEL_SHIFT)]
+    assert [(piece.first - (5 << LEVEL_SHIFT), len(piece.contents)) for piece in pieces] == [(0, 1), (2, 2)]
+
+
+def test_a_chunk_of_an_empty_queue_is_the_last_one():
+    assert run(read_chunk(new_queue(0).inner, None, 0, lambda: 3)) == Chunk(3, END, [])
+    assert run(read_chunk(new_queue(2).inner, None, 0, lambda: 3)) == Chunk(3, END, [])
+
+
+def test_what_is_safe_in_several_pieces_counts_as_a_whole():
+    """A copy has numbers with gaps, which become safe together."""
+    safety = Safety()
+    for position, first, last in ((9, 0, 19), (9, 100, 149), (9, 150, 180), (10, 181, 181)):
+        safety.took(position, first, last)
+    assert safety.reached(12, [(100, 120)]) == 8
+    assert safety.reached(12, [(0, 19), (121, 180)]) == 9
+    assert safety.reached(12, [(181, 181)]) == 12

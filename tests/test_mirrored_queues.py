@@ -1,0 +1,166 @@
+"""Mirrored queues on real nodes: what clients may rely on when nodes die and come back (CL-74, CL-85, CL-92)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from warren import Cluster
+from warren.tests.behaviour.wire import Client
+
+pytestmark = pytest.mark.timeout(240)
+
+#: Seconds that something may take on a busy machine.
+LONG = 120.0
+
+
+def until(condition, seconds: float = LONG) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Three nodes with a policy for queues whose names begin with `ha`. A test leaves all of them running."""
+    with Cluster(3, data_dir=tmp_path_factory.mktemp("mirrored")) as cluster:
+        cluster.set_policy("ha", "^ha", {"ha-mode": "all"})
+        yield cluster
+
+
+def others(cluster, node: str) -> list[str]:
+    return [name for name in cluster.nodes if name != node]
+
+
+def back(cluster, node: str, *queues: str) -> None:
+    cluster.start_node(node)
+    cluster.wait_healthy(LONG)
+    for queue in queues:
+        cluster.wait_in_sync(queue, timeout=LONG)
+
+
+def published(broker, queue: str, bodies) -> list[bytes]:
+    """Publish persistent messages one after the other, each of them confirmed."""
+    bodies = list(bodies)
+    for body in bodies:
+        assert broker.publish(body, queue, delivery_mode=2)
+    return bodies
+
+
+def taken(broker, queue: str) -> list[tuple[bytes, bool]]:
+    found = []
+    while (message := broker.get(queue)) is not None:
+        found.append((message.body, message.redelivered))
+    return found
+
+
+def test_a_new_queue_has_a_replica_on_every_node(cluster):
+    cluster.broker(1).declare_queue("ha-new", durable=True)
+    for node in range(3):
+        found = cluster.broker(node).queue("ha-new")
+        assert found.node == "warren2@localhost" and sorted(found.in_sync) == cluster.nodes
+        assert sorted(found.mirrors) == others(cluster, "warren2@localhost")
+    cluster.broker(0).delete_queue("ha-new")
+
+
+def test_what_was_confirmed_is_there_when_the_masters_node_was_killed(cluster):
+    home = "warren2@localhost"
+    cluster.broker(home).declare_queue("ha-kept", durable=True)
+    bodies = published(cluster.broker(0), "ha-kept", (b"%d" % number for number in range(50)))
+    assert cluster.broker(2).get("ha-kept").body == bodies[0]
+    cluster.kill(home)
+    survivor = cluster.broker(0)
+    until(lambda: survivor.queue("ha-kept").node != home)
+    bodies += published(survivor, "ha-kept", [b"after"])
+    assert survivor.queue("ha-kept").messages == 50
+    back(cluster, home, "ha-kept")
+    found = cluster.queue("ha-kept")
+    assert found.in_sync[-1] == home and found.node != home
+    assert taken(cluster.broker(home), "ha-kept") == [*((body, True) for body in bodies[1:-1]), (b"after", False)]
+    cluster.delete_queue("ha-kept")
+
+
+def test_a_node_that_came_back_can_be_the_last_one(cluster):
+    """What it copied is as good as what the others have."""
+    first = "warren1@localhost"
+    cluster.broker(first).declare_queue("ha-copied", durable=True)
+    bodies = published(cluster.broker(first), "ha-copied", (b"%d" % number * 2000 for number in range(40)))
+    second = cluster.queue("ha-copied").in_sync[1]
+    cluster.kill(second)
+    bodies += published(cluster.broker(first), "ha-copied", [b"while it was away"])
+    until(lambda: second not in cluster.queue("ha-copied").in_sync)
+    back(cluster, second, "ha-copied")
+    bodies += published(cluster.broker(first), "ha-copied", [b"since it is back"])
+    third = cluster.queue("ha-copied").in_sync[1]
+    # Of three nodes one must stay for the majority, so the two that were there before are lost one after the other.
+    cluster.kill(third)
+    until(lambda: third not in cluster.queue("ha-copied").in_sync)
+    back(cluster, third)
+    cluster.kill(first)
+    until(lambda: cluster.broker(second).queue("ha-copied").node != first)
+    assert cluster.broker(second).queue("ha-copied").node == second
+    assert [body for body, _ in taken(cluster.broker(second), "ha-copied")] == bodies
+    back(cluster, first, "ha-copied")
+    cluster.delete_queue("ha-copied")
+
+
+def test_a_policy_mirrors_a_queue_that_has_messages_already(cluster):
+    cluster.broker(0).declare_queue("later", durable=True)
+    bodies = published(cluster.broker(1), "later", (b"%d" % number for number in range(30)))
+    cluster.set_policy("later", "^later", {"ha-mode": "exactly", "ha-params": 2})
+    until(lambda: len(cluster.queue("later").wanted_nodes) == 2)
+    cluster.wait_in_sync("later", timeout=LONG)
+    mirror = cluster.queue("later").in_sync[1]
+    cluster.clear_policy("later")
+    until(lambda: cluster.queue("later").mirrors == ())
+    assert cluster.broker(mirror).queue("later").node == "warren1@localhost"
+    assert [body for body, _ in taken(cluster.broker(mirror), "later")] == bodies
+    cluster.delete_queue("later")
+
+
+def test_a_queue_moves_to_the_nodes_that_its_policy_names(cluster):
+    cluster.broker(0).declare_queue("moved", durable=True)
+    bodies = published(cluster.broker(0), "moved", (b"%d" % number for number in range(30)))
+    named = ["warren3@localhost", "warren2@localhost"]
+    cluster.set_policy("moved", "^moved", {"ha-mode": "nodes", "ha-params": named})
+    until(lambda: cluster.queue("moved").node in named)
+    until(lambda: sorted(cluster.queue("moved").in_sync) == sorted(named))
+    assert [body for body, _ in taken(cluster.broker(0), "moved")] == bodies
+    cluster.clear_policy("moved")
+    cluster.delete_queue("moved")
+
+
+def test_priorities_survive_a_failover(cluster):
+    home = "warren3@localhost"
+    cluster.broker(home).declare_queue("ha-levels", durable=True, arguments={"x-max-priority": 5})
+    for number in range(12):
+        assert cluster.broker(0).publish(b"%d" % number, "ha-levels", delivery_mode=2, priority=number % 4)
+    cluster.kill(home)
+    until(lambda: cluster.broker(0).queue("ha-levels").node != home)
+    order = [b"%d" % number for level in (3, 2, 1, 0) for number in range(level, 12, 4)]
+    back(cluster, home, "ha-levels")
+    assert [body for body, _ in taken(cluster.broker(home), "ha-levels")] == order
+    cluster.delete_queue("ha-levels")
+
+
+def test_a_queue_without_messages_on_disks_is_gone_with_its_last_node(cluster):
+    """A transient queue goes on as long as one of its members does."""
+    home = "warren1@localhost"
+    cluster.broker(home).declare_queue("ha-transient")
+    assert cluster.broker(1).publish(b"m", "ha-transient")
+    cluster.kill(home)
+    survivor = cluster.broker(1)
+    until(lambda: survivor.queue("ha-transient").node != home)
+    back(cluster, home, "ha-transient")
+    assert taken(survivor, "ha-transient") == [(b"m", True)]
+    cluster.delete_queue("ha-transient")
+
+
+def test_exclusive_queues_are_not_mirrored(cluster):
+    client = Client(cluster.urls[0])
+    client.channel().queue("ha-mine", exclusive=True)
+    found = cluster.queue("ha-mine")
+    assert found.mirrors == () and found.wanted_nodes == ()
+    client.close()
