@@ -59,8 +59,8 @@ class ToJournal(Contract):
         """From the virtual host, for queues that are down: the bodies that the journal names, by level."""
 
     @message
-    def append(self, queue: int, gathered: list[QueueRecords], position: int) -> None:
-        """From queues: write these records.
+    def append(self, queue: int, gathered: list[QueueRecords], position: int, is_awaited: bool) -> None:
+        """From queues: write these records, at once if `is_awaited`, and those that came before.
 
         `position` counts all records that the queue's process has appended by then.
         """

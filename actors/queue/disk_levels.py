@@ -143,8 +143,10 @@ class DiskLevels:
             return
         process, storage, credit = self._process, self._storage, self._credit
         if self.journal.has_gathered:
-            gathered = self.journal.take()
-            process.send(storage.journal, to_journal.append(self.number, gathered, self.journal.position))
+            journal = self.journal
+            is_awaited = journal.is_awaited
+            gathered = journal.take()
+            process.send(storage.journal, to_journal.append(self.number, gathered, journal.position, is_awaited))
             messages = sum(part.messages for part in gathered)
             if messages:
                 self.written += messages
@@ -192,8 +194,13 @@ class DiskLevels:
         for level in self.by_priority.values():
             level.durable(position, stored)
 
-    def bodies_stored(self, ids: list[bytes]) -> None:
+    def bodies_stored(self, kind: str, ids: list[bytes]) -> None:
         """One of the stores has reported these bodies; no id is in both stores."""
+        journal = self.journal
+        is_spared = kind == "ignored"
+        if journal.bodies_are_spared and not is_spared:
+            journal.hurry()
+        journal.bodies_are_spared = is_spared
         self._transient.answered(ids)
         self.persistent.answered(ids)
-        self.journal_synced(self.journal.durable)
+        self.journal_synced(journal.durable)

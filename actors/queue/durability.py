@@ -294,9 +294,9 @@ class Durability:
         self._levels.journal_synced(position)
         self._has_synced.wake_all()
 
-    def bodies_stored(self, ids: list[bytes]) -> None:
-        """One of the stores has reported these bodies; no id is in both stores."""
-        self._levels.bodies_stored(ids)
+    def bodies_stored(self, kind: str, ids: list[bytes]) -> None:
+        """One of the stores has reported these bodies as `written` or `ignored`; no id is in both stores."""
+        self._levels.bodies_stored(kind, ids)
 
     async def flush_synced(self) -> bool:
         """Write to segments, and sync, everything that only the journal has.
@@ -314,8 +314,9 @@ class Durability:
         """Return when the journal has synced all records made so far, or the disk has not taken them for
         `SYNC_SECONDS`.
         """
-        self._levels.send()
         journal = self._levels.journal
+        journal.hurry()
+        self._levels.send()
         position = journal.position
         with suppress(ProcessTimeout):
             await self._has_synced.wait_for(lambda: journal.durable >= position, SYNC_SECONDS)

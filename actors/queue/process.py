@@ -769,7 +769,7 @@ class Queue(Process):
         self._disk.journal_synced(position)
 
     def on_stored(self, sender: Sender, kind: str, ids: list[bytes]) -> None:
-        self._disk.bodies_stored(ids)
+        self._disk.bodies_stored(kind, ids)
         transit = self._disk.transit
         if transit is not None and self.is_open and not self.is_held:
             transit.stored(self.role.take_handed_over)

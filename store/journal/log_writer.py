@@ -44,10 +44,16 @@ class QueueRecords(NamedTuple):
 class LogWriter:
     """Gathers records until `take`. The journal writes what is gathered between two calls of `cut` in one frame.
 
-    has_gathered   there is something to take
-    position       records ever made
-    durable        the position up to which the journal has synced them
-    is_journaled   False for a queue that no start recovers: the sizes of its segments are not recorded
+    has_gathered        there is something to take
+    is_awaited          somebody waits until what has gathered is on the disk
+    bodies_are_spared   the bodies that the message store reported last were acknowledged before their sync
+    position            records ever made
+    durable             the position up to which the journal has synced them
+    is_journaled        False for a queue that no start recovers: the sizes of its segments are not recorded
+
+    The publisher of a message waits for its record, and for its body if that is in the message store. Where consumers
+    keep up, the store waits for acknowledgements before it syncs (its *dwell*), so these records need not hurry either.
+    When the store has written bodies all the same, `hurry` has the records follow.
     """
 
     __slots__ = (
@@ -59,14 +65,16 @@ class LogWriter:
         "_repeated",
         "_sizes",
         "_taken",
+        "bodies_are_spared",
         "durable",
         "has_gathered",
+        "is_awaited",
         "is_journaled",
         "position",
     )
 
     def __init__(self, is_journaled: bool = True) -> None:
-        self.has_gathered = False
+        self.has_gathered = self.is_awaited = self.bodies_are_spared = False
         self.is_journaled = is_journaled
         self.position = self.durable = 0
         self._gathered: dict[int, list[list[bytes]]] = {}
@@ -84,6 +92,8 @@ class LogWriter:
 
         The contents are stubs if the bodies are in the message store (`is_stored`).
         """
+        if not (is_stored and self.bodies_are_spared):
+            self.is_awaited = True
         self._next[queue] = run.end
         self._messages[queue] = self._messages.get(queue, 0) + len(run.contents)
         return self._add(queue, record(Type.PUBLISH, queue, encode_run(run, is_stored)))
@@ -113,6 +123,7 @@ class LogWriter:
 
     def reserve(self, queue: int, number: int) -> int:
         """Record that the numbering continues at `number` or above after an unclean end; returns the position."""
+        self.is_awaited = True  # by range readers, who see only numbers that are kept
         self._next[queue] = number
         return self._add(queue, record(Type.STATE, queue, [number.to_bytes(8, "big")]))
 
@@ -132,6 +143,7 @@ class LogWriter:
 
         `is_repeated` if the journal has all of these returns already, in files that it is about to give up.
         """
+        self.is_awaited = True  # a message that brings its consumers down, and the broker with them, is soon back
         parts = record(Type.RETURNED, queue, [encode_returns(returns)])
         if is_repeated:
             self._repeated[queue] = self._repeated.get(queue, 0) + sum(map(len, parts))
@@ -142,6 +154,7 @@ class LogWriter:
 
         Transient ones get no record: the journal only passes them on, in order with the others.
         """
+        self.is_awaited = True  # by the targets
         self._handed_over.setdefault(queue, []).append(handed)
         self._messages[queue] = self._messages.get(queue, 0) + len(handed.contents)
         if handed.is_recorded:
@@ -157,6 +170,11 @@ class LogWriter:
         self._taken.setdefault(queue, []).append(Taken(queue, first_id, count))
         return self._add(queue, record(Type.TAKEN, queue, encode_taken(first_id, count)))
 
+    def hurry(self) -> None:
+        """Have the journal write at once what it was sent and has not written yet: somebody waits for it now."""
+        if self.durable < self.position:
+            self.has_gathered = self.is_awaited = True
+
     def cut(self) -> None:
         """What is gathered from now on may be in another frame: no crash may separate records between two cuts."""
         if self._gathered:
@@ -171,7 +189,7 @@ class LogWriter:
 
     def take(self) -> list[QueueRecords]:
         """The records gathered since the last call."""
-        self.has_gathered = False
+        self.has_gathered = self.is_awaited = False
         taken = self._take_frame()
         if self._frames:
             self._frames, taken = [], self._frames + taken
