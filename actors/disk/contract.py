@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address
     from ...store.journal.log_writer import QueueRecords
     from ...store.journal.replay import Replayed
+    from ...store.messages.lives import Numbering
     from ...store.messages.message_ids import StoredSpan
     from ..queue.contract import ToQueue
     from .settings import JournalSettings, StoreSettings
@@ -29,7 +30,7 @@ class FoundJournal(NamedTuple):
     """
 
     levels: set[int]
-    numberings: dict[int, dict[int, range]]
+    numberings: dict[int, dict[int, Numbering]]
     occupied: set[int]
 
 

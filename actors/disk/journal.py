@@ -241,7 +241,14 @@ class Journal(Process):
         messages = self._waiting[queue].messages if queue in self._waiting else 0
         for part in gathered:
             files.append(
-                part.queue, part.parts, part.records, part.next_number, part.sizes, part.is_joined, part.repeated
+                part.queue,
+                part.parts,
+                part.records,
+                part.next_number,
+                part.sizes,
+                part.is_joined,
+                part.repeated,
+                part.lives,
             )
             messages += part.messages
             for taken in part.taken:

@@ -22,6 +22,7 @@ from ...store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, queue
 from ...store.index.queue_index import QueueIndex
 from ...store.journal.log_writer import LogWriter
 from ...store.journal.replay import Replayed
+from ...store.messages.lives import Numbering
 from ...store.queue.disk_queue import DiskQueue
 from ...store.queue.stream_queue import StreamQueue
 from ...store.queue.variable_queue import VariableQueue
@@ -82,7 +83,7 @@ class DiskLevels:
         #: What the journal has of the variable queues that are not made yet, by number; empty after a recovery.
         self.replayed: dict[int, Replayed] = {}
         #: By priority: where the numbering stands of the levels that have no message and were not used since the start.
-        self.numberings: dict[int, range] = {}
+        self.numberings: dict[int, Numbering] = {}
         self.journal = LogWriter(row.durable)
         #: What goes to the persistent message store.
         self.persistent = StoreClient()

@@ -72,6 +72,7 @@ TO_QUEUES = (
     Crossing(315, to_queue.consumers_info, answer=Each(INFO)),
     Crossing(316, to_queue.set_queue_mode, OneOf(*QUEUE_MODES)),
     Crossing(317, to_group.check_reader, TEXT, answer=BOOLEAN),
+    Crossing(330, to_queue.reading_info, answer=INFO),
 )
 
 TO_CHANNELS = (

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...seams import seam
+from ..messages.lives import Lives, encode_lives
 from ..messages.records import Type, encode_returns, encode_run, encode_sizes, encode_spans, record
 from ..messages.run import Run
 from .in_transit import HandedOver, Taken, encode_handed_over, encode_taken
@@ -27,6 +28,7 @@ class QueueRecords(NamedTuple):
     handed_over   the dead letters that the queue has handed over, recorded or not
     taken         the dead letters that it has taken
     repeated      how many bytes of the records the journal has already, in files that it is about to give up
+    lives         the lives of the queue if the records have them
     """
 
     queue: int
@@ -39,6 +41,7 @@ class QueueRecords(NamedTuple):
     handed_over: Sequence[HandedOver] = ()
     taken: Sequence[Taken] = ()
     repeated: int = 0
+    lives: Lives | None = None
 
 
 class LogWriter:
@@ -60,6 +63,7 @@ class LogWriter:
         "_frames",
         "_gathered",
         "_handed_over",
+        "_lives",
         "_messages",
         "_next",
         "_repeated",
@@ -81,6 +85,7 @@ class LogWriter:
         self._messages: dict[int, int] = {}
         self._next: dict[int, int | None] = {}
         self._sizes: dict[int, dict[int, int]] = {}
+        self._lives: dict[int, Lives] = {}
         self._handed_over: dict[int, list[HandedOver]] = {}
         self._taken: dict[int, list[Taken]] = {}
         self._repeated: dict[int, int] = {}
@@ -94,7 +99,7 @@ class LogWriter:
         """
         if not (is_stored and self.bodies_are_spared):
             self.is_awaited = True
-        self._next[queue] = run.end
+        self._advance(queue, run.end)
         self._messages[queue] = self._messages.get(queue, 0) + len(run.contents)
         return self._add(queue, record(Type.PUBLISH, queue, encode_run(run, is_stored)))
 
@@ -119,13 +124,19 @@ class LogWriter:
 
         The journal learns where the numbering stands from the queue's next record.
         """
-        self._next[queue] = next_number
+        self._advance(queue, next_number)
 
     def reserve(self, queue: int, number: int) -> int:
         """Record that the numbering continues at `number` or above after an unclean end; returns the position."""
         self.is_awaited = True  # by range readers, who see only numbers that are kept
-        self._next[queue] = number
+        self._advance(queue, number)
         return self._add(queue, record(Type.STATE, queue, [number.to_bytes(8, "big")]))
+
+    @seam("which lives of a queue survive a crash")
+    def lives(self, queue: int, lives: Lives) -> int:
+        """Record the lives of the queue; returns the position."""
+        self._lives[queue] = lives
+        return self._add(queue, record(Type.LIVES, queue, [encode_lives(lives)]))
 
     def sizes(self, queue: int, sizes: dict[int, int]) -> int:
         """Record the sizes of segments, so that a start notices a segment that was shortened; returns the position.
@@ -180,6 +191,11 @@ class LogWriter:
         if self._gathered:
             self._frames += self._take_frame()
 
+    def _advance(self, queue: int, number: int) -> None:
+        """The numbering stands at `number`, or higher if more numbers are reserved."""
+        before = self._next.get(queue)
+        self._next[queue] = number if before is None else max(before, number)
+
     def _add(self, queue: int, parts: list[bytes]) -> int:
         self.has_gathered = True
         self._gathered.setdefault(queue, []).append(parts)
@@ -202,6 +218,7 @@ class LogWriter:
         handed_over, self._handed_over = self._handed_over, {}
         taken, self._taken = self._taken, {}
         repeated, self._repeated = self._repeated, {}
+        lives, self._lives = self._lives, {}
         return [
             QueueRecords(
                 queue,
@@ -214,6 +231,7 @@ class LogWriter:
                 handed_over.get(queue, ()),
                 taken.get(queue, ()),
                 repeated.get(queue, 0),
+                lives.get(queue),
             )
             for at, (queue, records) in enumerate(gathered.items())
         ]

@@ -22,6 +22,7 @@ frame, because of the magic. `walk_frames` describes how a file is read that is 
 | HANDED_OVER | u128 id, u32 count, as many u64 targets, a run: dead letters that the targets have to take |
 | TAKEN | u128 id, u32 count: `queue` has taken so many dead letters |
 | RETURNED | (u64 first, u32 count, u32 returns) one after the other: how often these messages were returned by now |
+| LIVES | u32 life, then (u64 first, u64 next, u32 life) for each gap in the numbering of the queue (`lives`) |
 
 **Run**: `u64 first | u32 count | u8 flags | i64 expiry (-1 none) | u32 origin size | origin | lengths | slots`
 
@@ -89,6 +90,7 @@ class Type(enum.IntEnum):
     HANDED_OVER = 7
     TAKEN = 8
     RETURNED = 9
+    LIVES = 10
 
 
 class Damaged(Exception):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ...seams import seam
 from ..index.segment_jobs import SegmentReadJob
 from ..messages.ascending_runs import AscendingRuns
+from ..messages.lives import FIRST_LIFE
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
 from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
@@ -229,6 +230,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         return range(min(lowest, ready.head.first) if ready else lowest, self._next)
 
     gap = range(0)
+    lives = FIRST_LIFE
 
     def kept_numbers(self) -> range:
         return self.numbers()
