@@ -24,6 +24,7 @@ from operator import itemgetter
 from struct import Struct, pack
 from zlib import crc32
 
+from .messages.arrivals import stretches
 from .messages.message import Origin, slice_of
 from .messages.run import Run
 
@@ -62,10 +63,12 @@ class BlockBuilder:
         for piece in run.without_holes():
             start = 0
             for origin, count in _groups(piece):
-                self._add(piece, start, count, origin)
+                first = piece.first + start
+                for low, high, arrived in stretches(piece.arrived, first, first + count):
+                    self._add(piece, low - piece.first, high - low, origin, arrived or -1)
                 start += count
 
-    def _add(self, run: Run, start: int, count: int, origin: Origin) -> None:
+    def _add(self, run: Run, start: int, count: int, origin: Origin, arrived: int) -> None:
         contents = run.contents[start : start + count]
         head_end = 7 + int.from_bytes(contents[0][3:7], "big")
         flags = (REDELIVERED if run.redelivered else 0) | (PERSISTENT if origin.persistent else 0)
@@ -84,12 +87,12 @@ class BlockBuilder:
         if (
             last is not None
             and first == last[0] + last[3]
-            and last[1:3] == [-1, expires]
+            and last[1:3] == [arrived, expires]
             and last[4:] == [place, flags]
         ):
             last[3] += count
         else:
-            self._runs.append([first, -1, expires, count, place, flags])
+            self._runs.append([first, arrived, expires, count, place, flags])
         self._contents += contents
         self.count += count
 

@@ -47,6 +47,7 @@ from typing import Protocol
 from ..disk.disk import Disk
 from ..disk.progress import NO_PROGRESS, Progress
 from ..journal.replay import Replayed
+from ..messages.arrivals import copy_of
 from ..messages.lives import Lives
 from ..messages.message import slice_of
 from ..messages.pending_runs import PendingRuns
@@ -242,6 +243,7 @@ class QueueIndex:
                 run.redelivered,
                 run.body_bytes,
                 run.sizes,
+                arrived=copy_of(run.arrived),
             )
         )
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ..disk.disk import Disk
 from ..disk.walk_frames import DamagedPart, walk_frames
+from ..messages.arrivals import UNKNOWN, latest
 from ..messages.lives import FIRST_LIFE, Lives, Numbering, decode_lives
 from ..messages.message_ids import StoredSpan, stored_spans
 from ..messages.pending_runs import PendingRuns
@@ -36,6 +37,7 @@ class Replayed:
     sizes         the bytes that the queue's segments have at least
     returns       how often messages were returned to a quorum queue, by number; messages that are not there never were
     lives         of the queue
+    arrived       when the last message arrived that was published
     """
 
     embedded: PendingRuns = field(default_factory=PendingRuns)
@@ -46,6 +48,7 @@ class Replayed:
     sizes: dict[int, int] = field(default_factory=dict)
     returns: dict[int, int] = field(default_factory=dict)
     lives: Lives = FIRST_LIFE
+    arrived: int = UNKNOWN
 
     @property
     def is_empty(self) -> bool:
@@ -74,6 +77,7 @@ class Replayed:
             for run, is_stored in decode_runs(entry.body):
                 (self.stored if is_stored else self.embedded).add(run)
                 self.end = max(self.end, run.end)
+                self.arrived = max(self.arrived, latest(run.arrived))
                 self.next_number = max(self.next_number, self.end)
         elif entry.type is Type.ACK:
             self.ack(decode_spans(entry.body))

@@ -15,6 +15,7 @@ from ..disk.progress import Progress
 from ..index.queue_index import QueueIndex
 from ..index.segment_scan import Scan, ScannedSpan
 from ..journal.replay import Replayed
+from ..messages.arrivals import UNKNOWN
 from ..messages.lives import FIRST_LIFE, Lives, Numbering, lives_of
 from ..messages.message_ids import StoredSpan
 from ..messages.pending_runs import PendingRuns
@@ -30,6 +31,7 @@ class RecoveredQueue(NamedTuple):
     is_scanned   the terms were not enough, so the segments were scanned
     spans        what the scan found together
     lives        of the queue, without the one that the gap begins
+    arrived      when the last message arrived
     """
 
     messages: int
@@ -42,6 +44,7 @@ class RecoveredQueue(NamedTuple):
     is_scanned: bool
     spans: Sequence[ScannedSpan] = ()
     lives: Lives = FIRST_LIFE
+    arrived: int = UNKNOWN
 
 
 def recovery_terms(index: QueueIndex, found: RecoveredQueue) -> dict[str, Any]:
@@ -56,6 +59,7 @@ def recovery_terms(index: QueueIndex, found: RecoveredQueue) -> dict[str, Any]:
         "has_shared": found.has_shared and has_any,
         "segments": index.terminate(),
         "lives": found.lives,
+        "arrived": found.arrived,
     }
 
 
@@ -143,6 +147,7 @@ class QueueRecovery:
                 range(0),
                 False,
                 lives=lives,
+                arrived=known.get("arrived", UNKNOWN),
             )
         scan, self._scan = self._scan, None
         kept = self._index.drop_missing(scan, missing)
@@ -160,4 +165,5 @@ class QueueRecovery:
             True,
             scan.spans,
             lives,
+            max(scan.arrived, known.get("arrived", UNKNOWN)),
         )

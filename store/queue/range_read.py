@@ -138,6 +138,16 @@ class SupportsRangeRead(ABC):
     #: Numbers that no message has, because the queue skipped them after an unclean end.
     gap: range
 
+    #: When the messages arrive that are published from now on; see `stamp`.
+    arrived: int
+
+    def stamp(self, now: int) -> None:
+        """It is `now`, in microseconds since the epoch. The clock may be set back, but no message arrives before an
+        earlier one.
+        """
+        if now > self.arrived:
+            self.arrived = now
+
     #: The lives of the queue, and the gaps in its numbers.
     lives: Lives
 

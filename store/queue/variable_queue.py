@@ -40,6 +40,7 @@ from ..index.queue_index import SEGMENT_ENTRIES, QueueIndex
 from ..index.segment_jobs import SegmentReadJob
 from ..journal.number_reserve import NumberReserve
 from ..journal.replay import Replayed
+from ..messages.arrivals import UNKNOWN
 from ..messages.ascending_runs import AscendingRuns
 from ..messages.lives import FIRST_LIFE, Lives, Numbering
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
@@ -96,6 +97,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         "_recovery",
         "_reserve",
         "_watermark",
+        "arrived",
         "segment_writer",
         "gap",
         "lives",
@@ -134,6 +136,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._reserve = NumberReserve(index.reserve if keeps_numbers else None)
         self.gap = range(0)
         self.lives = FIRST_LIFE
+        self.arrived = UNKNOWN
         self._keeps_numbers = keeps_numbers
         self._watermark = 0  # messages with lower numbers were at the head before (D-5)
         self._rates = Rates(clock)
@@ -170,6 +173,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._place.has_shared = found.has_shared
         self._next, self._watermark, self.gap = found.next_number, found.watermark, found.gap
         self._begin_life(found.lives)
+        self.arrived = found.arrived
         if found.is_scanned and self._index.unflushed_bytes > RECOVERED_UNFLUSHED_BYTES:
             self._flush_recovered()
         self._reserve.found(self._next)
@@ -212,6 +216,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
                 self.gap,
                 False,
                 lives=self.lives,
+                arrived=self.arrived,
             ),
         )
         if self.returns and count:
@@ -270,7 +275,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
             self.may_expire = True
         redelivered = handed is not None and handed.is_redelivered
         for run in self._place.split(
-            Run(first, list(contents), slice_of(origins, slice(None)), expiry, redelivered, body_bytes),
+            self._run(first, contents, origins, expiry, redelivered, body_bytes),
             shared,
             handed is not None,
         ):
@@ -303,13 +308,26 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
             self.may_expire = True
         redelivered = handed is not None and handed.is_redelivered
         for run in self._place.split(
-            Run(first, list(contents), slice_of(origins, slice(None)), expiry, redelivered, body_bytes),
+            self._run(first, contents, origins, expiry, redelivered, body_bytes),
             shared,
             handed is not None,
         ):
             self._write(run, confirm, handed is not None)
             self._pending.add(run)
         return range(first, end)
+
+    def _run(
+        self,
+        first: int,
+        contents: Sequence[bytes],
+        origins: Origins,
+        expiry: int | None,
+        redelivered: bool,
+        body_bytes: int,
+    ) -> Run:
+        """The run of messages that are published."""
+        column = slice_of(origins, slice(None))
+        return Run(first, list(contents), column, expiry, redelivered, body_bytes, arrived=self.arrived)
 
     def discard(
         self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = (), is_recorded: bool = False

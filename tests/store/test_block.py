@@ -37,7 +37,7 @@ def content(props: bytes, body: bytes, frame: int = 1 << 20) -> bytes:
 @st.composite
 def runs(draw):
     """Ascending runs, some with a column of origins, some with holes, some of which could be one run."""
-    found, number = [], draw(st.integers(0, 1 << 60))
+    found, number = [], draw(st.integers(2, 1 << 60))
     for _ in range(draw(st.integers(0, 6))):
         number += draw(st.sampled_from([0, 0, 1, 500]))
         slots = draw(
@@ -59,10 +59,17 @@ def runs(draw):
         )
         sizes = tuple(0 if slot is None else int.from_bytes(slot[11:19], "big") for slot in slots)
         run = Run(number, slots, origins, draw(st.sampled_from([None, 77])), draw(st.booleans()), sum(sizes), sizes)
+        run.arrived = draw(st.sampled_from([0, 5, [(number - 2, 5), (number + 1, 6), (number + 3, 9)]]))
         run.live = len(slots) - slots.count(None)
         found.append(run)
         number = run.end
     return found
+
+
+def time_of(run, number):
+    if isinstance(run.arrived, int):
+        return run.arrived or None
+    return [time for first, time in run.arrived if first <= number][-1]
 
 
 def messages_of(runs, has_bodies=True):
@@ -74,7 +81,7 @@ def messages_of(runs, has_bodies=True):
             run.origin_at(index).routing_keys,
             run.origin_at(index).priority,
             slot[19 : 7 + int.from_bytes(slot[3:7], "big")],
-            None,
+            time_of(run, run.first + index),
             run.expiry,
             run.redelivered,
             run.origin_at(index).persistent,
