@@ -25,6 +25,7 @@ from operator import itemgetter
 from struct import Struct, pack
 from zlib import crc32
 
+from ..seams import seam
 from .messages.arrivals import stretches
 from .messages.message import Origin, slice_of
 from .messages.run import Run
@@ -59,6 +60,7 @@ class BlockBuilder:
         self._origins: dict[bytes, int] = {}
         self._contents: list[bytes] = []
 
+    @seam("which messages of a run a block has")
     def add(self, run: Run) -> None:
         """Add a run whose numbers are above all others; None in place of a content leaves a hole."""
         for piece in run.without_holes():
