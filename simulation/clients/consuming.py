@@ -129,11 +129,10 @@ class ConsumingSide:
             )
 
     def do_read(self, action: Action) -> None:
-        """Read everything in a queue in blocks, and take nothing from it."""
+        """Read everything in a queue in blocks, and take nothing from it. That is no event of a story."""
         queue = self.schedule.queues[action.text("queue")]
         tag = f"r{len(self.reads) + 1}"
         self.reads[tag] = BlockRead(queue.kind.name)
-        self.channel.tell(f"reads {queue.kind.name} in blocks as {tag}")
         arguments = table_from({READ_FROM: "first", READ_TO: "last", BLOCKS: BLOCK_BYTES_MIN})
         self.channel.request(
             methods.BasicConsume(queue=queue.kind.name, consumer_tag=tag, no_ack=True, arguments=arguments),
