@@ -131,7 +131,8 @@ class Intake(Arrivals):
         self.backing = backing
         self._fair = backing if isinstance(backing, FairQueue) else None
         #: The same queue if it can be read by number: then it keeps when its messages arrived.
-        self._numbered = backing if isinstance(backing, SupportsRangeRead) else None
+        bare = backing.bare
+        self._numbered = bare if isinstance(bare, SupportsRangeRead) else None
         self._consumers = consumers
         self._dispatch = dispatch
         self._expiry = expiry

@@ -241,7 +241,7 @@ class RangeReaders:
 
     def lives(self) -> Lives | None:
         """The lives of the queue, and the gaps in its numbers; None if each priority has numbers of its own."""
-        return None if self._backing is None else self._backing.lives
+        return None if self.backing is None else self.backing.lives
 
     def numbers(self) -> range | None:
         """From the lowest number in the queue to the next one; None if each priority has numbers of its own."""
