@@ -203,8 +203,8 @@ class JournalEngine:
 
         `next_number` is where the queue's numbering stands after them, None if the queue was deleted. `sizes` are those
         of segments that the records have, and `lives` those of the queue if the records have them. They are all in one
-        frame, with `is_joined` in that of the records before. `repeated` of their bytes are in older files as well, which
-        are about to be given up.
+        frame, with `is_joined` in that of the records before. `repeated` of their bytes are in older files as well,
+        which are about to be given up.
         """
         if sizes:
             merge_sizes(self._sizes.setdefault(queue, {}), sizes)
