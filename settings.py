@@ -449,9 +449,6 @@ class Settings:
     )
     management_path_prefix: str = setting("", "what all paths of the HTTP API begin with, such as `/warren`")
     management_interval: int = setting(5_000, "ms between two samples of statistics", low=100, high=3_600_000)
-    management_rates_mode: str = setting(
-        "basic", "which rates the HTTP API has, for clients that ask for it", choices=("basic", "detailed", "none")
-    )
     management_body_limit: int = setting(20_000_000, "bytes of a request's body", low=1_024, high=2**31 - 1)
     management_idle_timeout: int = setting(60, "seconds that a client of the HTTP API may be idle", low=1, high=86_400)
     management_session_minutes: int = setting(480, "minutes that a login by cookie lasts", low=1, high=525_600)
@@ -623,7 +620,6 @@ class NodeKeywords(TypedDict, total=False):
     prometheus_per_object_metrics: bool
     management_path_prefix: str
     management_interval: int
-    management_rates_mode: str
     management_body_limit: int
     management_idle_timeout: int
     management_session_minutes: int

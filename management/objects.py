@@ -368,7 +368,7 @@ def overview(call: Call) -> Row:
     churn = measured(history, track, CHURN_COUNTERS, node["churn"], ranges.get("msg_rates"), column[CHURN_COUNTERS[0]])
     return {
         "management_version": RABBITMQ_VERSION,
-        "rates_mode": call.config.rates_mode,
+        "rates_mode": "basic",
         "sample_retention_policies": {"global": [600, 3600, 28800, 86400], "basic": [600, 3600], "detailed": [600]},
         "exchange_types": exchange_types(call),
         "product_version": __version__,
@@ -487,7 +487,7 @@ def node(call: Call) -> Row:
         "proc_total": 1_048_576,
         "run_queue": 0,
         "processors": 1,
-        "rates_mode": call.config.rates_mode,
+        "rates_mode": "basic",
         "net_ticktime": int(row["net_ticktime"]),
         "log_files": row["log_files"],
         "db_dir": row["data_dir"],

@@ -75,6 +75,7 @@ class _Server(uvicorn.Server):
 
 
 def _server(app: ASGIApp, config: Config, tls: bool = False) -> _Server:
+    """A server for this application. Raises CannotListen for a certificate that cannot be used."""
     found = uvicorn.Config(
         app,
         http="h11",
@@ -91,8 +92,14 @@ def _server(app: ASGIApp, config: Config, tls: bool = False) -> _Server:
         backlog=BACKLOG,
         ssl_certfile=config.tls_cert_file if tls else None,
         ssl_keyfile=config.tls_key_file if tls else None,
-        ssl_version=ssl.PROTOCOL_TLS_SERVER,
     )
+    try:
+        found.load()
+    except (OSError, ssl.SSLError) as error:
+        raise CannotListen(
+            f"management cannot use the certificate in '{config.tls_cert_file}': {error}. Correct tls_cert_file and"
+            " tls_key_file, or set management_tls_port to false"
+        ) from None
     return _Server(found)
 
 
@@ -111,15 +118,16 @@ async def serve(config: Config) -> None:
     servers = []
     for protocol, port, target, setting in wanted:
         if port is not None:
+            server = _server(target, config, protocol == "https")
             sock = listen(config.host, port, setting)
             ports[protocol] = sock.getsockname()[1]
-            servers.append((_server(target, config, protocol == "https"), sock))
+            servers.append((server, sock))
     app.state.ports = ports
     following = asyncio.create_task(follower.run())
     serving = [asyncio.create_task(server.serve(sockets=[sock])) for server, sock in servers]
     report(ready=ports)
     try:
-        await _node_has_ended(following)
+        await _end_of_any(following, *serving)
     finally:
         following.cancel()
         for server, _ in servers:
@@ -129,12 +137,13 @@ async def serve(config: Config) -> None:
                 await asyncio.gather(*serving, return_exceptions=True)
 
 
-async def _node_has_ended(following: asyncio.Task[None]) -> None:
-    """Return when the standard input ends, which the node holds open. Raises what ends the task that follows it."""
+async def _end_of_any(*tasks: asyncio.Task[None]) -> None:
+    """Return when the standard input ends, which the node holds open. Raises what ends one of these tasks."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     end = asyncio.create_task(reader.read())
-    await asyncio.wait({end, following}, return_when=asyncio.FIRST_COMPLETED)
-    if following.done():
-        end.cancel()
-        following.result()
+    done, _ = await asyncio.wait({end, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        if task in done:
+            end.cancel()
+            task.result()

@@ -24,7 +24,6 @@ class Config:
     tls_key_file: str | None
     path_prefix: str
     interval: int
-    rates_mode: str
     body_limit: int
     cors_allow_origins: tuple[str, ...]
     cors_max_age: int
@@ -48,7 +47,6 @@ class Config:
             settings.tls_key_file,
             f"/{settings.management_path_prefix.strip('/')}".rstrip("/"),
             settings.management_interval,
-            settings.management_rates_mode,
             settings.management_body_limit,
             tuple(settings.management_cors_allow_origins),
             settings.management_cors_max_age,

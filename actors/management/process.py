@@ -56,6 +56,9 @@ class Management(Process):
 
     async def on_start(self, sender: Sender, context: NodeContext) -> None:
         self.context = context
+        if os.name == "nt":
+            log.warning("there is no management process on Windows, whose pipes cannot be watched; the broker goes on")
+            return
         await self._begin()
 
     async def _begin(self) -> None:
