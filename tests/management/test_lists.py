@@ -2,6 +2,7 @@
 
 import json
 import random
+import socket
 from urllib.parse import quote
 
 import pika
@@ -241,3 +242,32 @@ def test_bodies_that_are_wrong_are_400(api, body):
 )
 def test_odd_paths_are_404(api, path):
     assert api("GET", path)[0] == 404
+
+
+def test_what_is_opened_and_closed_adds_up_however_it_ends(api, broker):
+    """Opened less closed is what is open: after a lost socket, a forced close and a clean one."""
+
+    def open_one():
+        connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+        connection.channel()
+        connection.channel()
+        return connection
+
+    lost, forced, clean = open_one(), open_one(), open_one()
+
+    def counts():
+        found = api.get("/api/overview")
+        churn, totals = found["churn_rates"], found["object_totals"]
+        return [
+            (churn[f"{kind}_created"] - churn[f"{kind}_closed"], totals[f"{kind}s"])
+            for kind in ("connection", "channel")
+        ]
+
+    until(counts, lambda found: found == [(3, 3), (6, 6)])
+    lost._impl._transport._sock.shutdown(socket.SHUT_RDWR)
+    names = [row["name"] for row in api.get("/api/connections")]
+    port = forced._impl._transport._sock.getsockname()[1]
+    (name,) = [each for each in names if f":{port} ->" in each]
+    assert api("DELETE", f"/api/connections/{quote(name, safe='')}")[0] == 204
+    clean.close()
+    until(counts, lambda found: found == [(0, 0), (0, 0)])
