@@ -37,6 +37,7 @@ SEEDS = 1 << 32
     show_default=True,
     help="Simulate clusters of so many nodes. 1 is a single broker without a cluster.",
 )
+@click.option("--mirrored", is_flag=True, help="Mirror the queues of clusters to all nodes.")
 @click.option("--plan", type=click.File(), help="Run the plan in this file in each schedule, instead of random plans.")
 @click.option(
     "--conversation",
@@ -55,6 +56,7 @@ def simulate(
     seed: int | None,
     schedules: int,
     nodes: int,
+    mirrored: bool,
     plan: TextIO | None,
     conversation: TextIO | None,
     shrink: bool,
@@ -65,7 +67,7 @@ def simulate(
     Each schedule runs a node on a simulated machine. Clients publish, consume, acknowledge and disconnect at random,
     while queues crash, disks fill up and the machine loses power. The seed decides everything, so a seed always gives
     the same schedule. With --nodes 3 each schedule runs three nodes that found a cluster, whose machines and network
-    fail.
+    fail. With --mirrored they mirror their queues, so that another node goes on with a queue whose node fails.
 
     The command stops at the first failure and prints its story and how to repeat it.
 
@@ -81,10 +83,10 @@ def simulate(
     text = "" if plan is None else plan.read()
     first = secrets.randbelow(SEEDS) if seed is None else seed
     try:
-        search = _cluster_search(text, nodes) if nodes > 1 or text.startswith("cluster") else _search(text)
+        search = _cluster_search(text, nodes, mirrored) if nodes > 1 or text.startswith("cluster") else _search(text)
     except ValueError as error:
         raise CommandFailure(f"--plan: {error}", EX_USAGE) from error
-    search(first, schedules, shrink, story, f" --nodes {nodes}" if nodes > 1 else "")
+    search(first, schedules, shrink, story, f" --nodes {nodes}{' --mirrored' if mirrored else ''}" if nodes > 1 else "")
 
 
 #: Runs schedules: the first seed, how many, whether to shrink a failure, whether to print the last story, and the
@@ -101,14 +103,14 @@ def _search(text: str) -> Search:
     return lambda *options: _run(run, plan, *options)
 
 
-def _cluster_search(text: str, nodes: int) -> Search:
+def _cluster_search(text: str, nodes: int, is_mirrored: bool) -> Search:
     """The search for a schedule of a cluster that fails, with the plan in `text` if there is one."""
     from ..runtime.sim.choosing import SeedChooser
     from ..simulation.cluster.plan import ClusterPlan, draw_cluster_plan, parse_cluster_plan
     from ..simulation.cluster.schedule import run
 
     def run_drawn(seed: int, plan: ClusterPlan | None, chooser: Chooser | None = None) -> Outcome[ClusterPlan]:
-        return run(seed, plan or draw_cluster_plan(SeedChooser(seed).below, nodes), chooser)
+        return run(seed, plan or draw_cluster_plan(SeedChooser(seed).below, nodes, is_mirrored=is_mirrored), chooser)
 
     plan = parse_cluster_plan(text) if text else None
     return lambda *options: _run(run_drawn, plan, *options)

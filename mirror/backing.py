@@ -14,11 +14,10 @@ While the master has neither mirrors nor learners it makes no instructions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..gm_ring.frames import Instruction
 from ..store.index.segment_jobs import SegmentReadJob
-from ..store.messages.lives import Lives
 from ..store.messages.message import Delivery, Origin, Origins, QueuedMessage, any_of, slice_of
 from ..store.messages.parts import Part
 from ..store.messages.run import Run
@@ -51,6 +50,8 @@ class MirroredQueue(BackingQueue):
         self.out: list[Instruction] = []
         self.position = 0
         self.confirming = Confirming()
+        #: Is told what has become safe here, as long as a new master awaits that of what it has taken as a mirror.
+        self.on_safe: Callable[[list[tuple[int, int]]], None] | None = None
         #: The node may act for its cluster; if not, nothing is confirmed.
         self.may_confirm = True
         self._is_purging = False
@@ -228,6 +229,8 @@ class MirroredQueue(BackingQueue):
 
     def drain_confirmed(self) -> list[tuple[int, int]]:
         safe = self.inner.drain_confirmed()
+        if self.on_safe is not None:
+            self.on_safe(safe)
         return self.confirming.drain(safe, self.may_confirm)
 
     def _left(self, tags: Sequence[int]) -> None:
@@ -389,17 +392,6 @@ class MirroredRangeQueue(MirroredQueue, SupportsRangeRead):
     @property
     def gap(self) -> range:  # type: ignore[override]  # the queue inside sets it
         return self._by_number.gap
-
-    @property
-    def lives(self) -> Lives:  # type: ignore[override]  # as for `gap`
-        return self._by_number.lives
-
-    @property
-    def arrived(self) -> int:  # type: ignore[override]  # as for `gap`
-        return self._by_number.arrived
-
-    def stamp(self, now: int) -> None:
-        self._by_number.stamp(now)
 
     def record_returns(self, numbers: Iterable[int]) -> None:
         self._by_number.record_returns(numbers)

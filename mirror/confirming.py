@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from ..seams import seam
+
 #: Closed ranges of numbers, ascending and disjoint.
 Ranges = list[tuple[int, int]]
 
@@ -20,6 +22,7 @@ class Confirming:
         "_transient",
         "highest_received",
         "highest_stored",
+        "last",
         "received",
         "stored",
     )
@@ -31,6 +34,8 @@ class Confirming:
         #: Numbers that are safe at the master and wait for the ring, and the other way round.
         self._safe: Ranges = []
         self._ringed: Ranges = []
+        #: The position of the last instruction with a publish that awaits a confirm.
+        self.last = 0
         #: What all members that count have received, and what all have stored.
         self.received = self.stored = 0
         #: No confirm has relied on a higher position than these, of those that needed it received, and stored.
@@ -39,11 +44,21 @@ class Confirming:
     def published(self, position: int, first: int, last: int, is_durable: bool) -> None:
         """Messages with these numbers are in the instruction at this position, and a publisher awaits a confirm."""
         (self._durable if is_durable else self._transient).append((position, first, last))
+        self.last = max(self.last, position)
+
+    @property
+    def floor(self) -> int:
+        """Up to here all publishers have got their confirms; 0 if it is not known."""
+        if self._ringed:
+            return 0
+        waiting = [queue[0][0] - 1 for queue in (self._durable, self._transient) if queue]
+        return min(waiting, default=self.last)
 
     def needs_no_mirror(self, first: int, last: int) -> None:
         """No instruction has these messages, since nobody keeps them."""
         _add(self._ringed, first, last)
 
+    @seam("mirror: which publishes all members have")
     def reached(self, received: int, stored: int) -> None:
         """All members that count have the stream up to here. A newcomer may have less than those before it."""
         self.received, self.stored = received, stored

@@ -5,6 +5,7 @@
 | PUBLISH | who published, in msgpack behind its size (u32), and a run (`records.encode_run`) | takes the run |
 | REMOVE | spans of numbers | forgets these messages; a number that it does not know has gone before |
 | PURGE | spans of numbers | forgets all messages but these |
+| CONFIRMED | u64 | forgets who published what is in the instructions up to this position |
 | RESERVE | u64 | gives no number below this one if it becomes the master |
 
 Mirrors have the same numbers as the master. So a message is named by its number, and mirrors need not know about
@@ -25,7 +26,7 @@ from ..store.messages.records import RUN, decode_runs, decode_spans, encode_run,
 from ..store.messages.run import Run
 from ..store.messages.spans import spans
 
-PUBLISH, REMOVE, PURGE, RESERVE = 1, 2, 3, 4
+PUBLISH, REMOVE, PURGE, RESERVE, CONFIRMED = 1, 2, 3, 4, 5
 
 _SIZE = Struct(">I")
 _NUMBER = Struct(">Q")
@@ -80,6 +81,12 @@ def reserve(number: int) -> Instruction:
     return RESERVE, _NUMBER.pack(number)
 
 
-def reserved(content: bytes) -> int:
+def confirmed(position: int) -> Instruction:
+    """The publishers of everything up to this position have got their confirms."""
+    return CONFIRMED, _NUMBER.pack(position)
+
+
+def number_in(content: bytes) -> int:
+    """The number in a RESERVE, or the position in a CONFIRMED."""
     found: int = _NUMBER.unpack(content)[0]
     return found

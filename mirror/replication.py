@@ -39,6 +39,7 @@ from ..runtime.errors import ProcessDown
 from ..runtime.exit_reason import ExitKind, ExitReason
 from . import instructions
 from .backing import MirroredQueue, mirrored
+from .publishers import Reclaims
 from .replica import Mirror
 from .sync_source import read_chunk
 from .sync_target import Placed, SyncTarget
@@ -57,6 +58,9 @@ DONE_SECONDS = 0.025
 
 #: Seconds after which a member attaches once more to a neighbour that has not answered, because it may not run yet.
 RETRY_SECONDS = 0.25
+
+#: After so many positions the mirrors are told at once that publishers have their confirms, else when there is time.
+CONFIRMED_AT_ONCE = 64
 
 #: Seconds between two looks at a lease that has ended.
 LEASE_SECONDS = 0.1
@@ -77,14 +81,12 @@ RING = "ring"
 class Safety:
     """Up to which position of the stream everything is safe on the disk of a mirror."""
 
-    __slots__ = ("_safe", "_waiting", "position")
+    __slots__ = ("_waiting", "position")
 
     def __init__(self) -> None:
         self.position = 0
         #: Runs that wait for the disk: the position of their instruction, first and last number.
         self._waiting: deque[tuple[int, int, int]] = deque()
-        #: Numbers that became safe before earlier ones.
-        self._safe: set[tuple[int, int]] = set()
 
     def took(self, position: int, first: int, last: int) -> None:
         """A run has to be on the disk before this position counts as safe."""
@@ -105,12 +107,13 @@ class Safety:
         """Numbers that are not the first that wait: levels, and parts of runs."""
         rest: deque[tuple[int, int, int]] = deque()
         for position, first, last in self._waiting:
-            if low <= first <= high:
-                first = high + 1
-            elif low <= last <= high:
-                last = low - 1
-            if first <= last:
+            if high < first or last < low:
                 rest.append((position, first, last))
+                continue
+            if first < low:
+                rest.append((position, first, low - 1))
+            if high < last:
+                rest.append((position, high + 1, last))
         self._waiting = rest
 
 
@@ -125,12 +128,16 @@ class MirrorReplication:
         self._ring = RingMember(self._member, self._view())
         self._safety = Safety()
         self._timers: set[str] = set()
+        #: Up to where the mirrors know that publishers have their confirms.
+        self._told_confirmed = 0
         #: Learners that have everything, and wait to be admitted; and the one that was proposed.
         self._following: dict[int, None] = {}
         self._proposed: Member | None = None
         self._is_promoting = False
         #: What a learner copies; None for a member of the ring.
         self._target = SyncTarget() if self._is_learner else None
+        #: What channels may ask after a failover.
+        self._reclaims = Reclaims()
         #: The position of the last instruction that this mirror has followed.
         self._followed = 0
         self._follow()
@@ -150,6 +157,10 @@ class MirrorReplication:
     def _is_master(self) -> bool:
         group = self._replica.row.group
         return group is not None and group.master == self._member
+
+    @property
+    def serves(self) -> bool:
+        return self._is_master and not self._is_promoting
 
     @property
     def _is_learner(self) -> bool:
@@ -175,9 +186,13 @@ class MirrorReplication:
             # A fault, as when its node stops: it comes back as a learner, without what only this member had.
             self._leave("it is not the master of its queue any more")
         elif self._is_master and not was_master:
+            # At once: the next message may be that of a client who knows the row already.
             self._is_promoting = True
         if not self._is_learner:
             self._target = None
+        if self._is_promoting:
+            self._do()
+            self._follow_disk()
         self._follow()
 
     def _follow(self) -> None:
@@ -212,8 +227,10 @@ class MirrorReplication:
             return
         if ring.speaks(ONLY) and not self._is_promoting:
             if backing.out:
+                self._tell_confirmed(CONFIRMED_AT_ONCE)
                 backing.took(ring.broadcast(ONLY, backing.out))
             self._do()
+            self._reclaims.answer(backing.confirming)
             self._bound()
             self._consider_admission()
             lease = self._replica.context.lease
@@ -290,10 +307,23 @@ class MirrorReplication:
         if not self._ring.has_part:
             return
         if payload == DONE_TIMER:
+            if self._ring.speaks(ONLY) and not self._is_promoting:
+                self._tell_confirmed(1)
             self._ring.tell_done()
         elif payload == RETRY_TIMER:
             self._ring.retry()
         # The turn that this begins looks at the lease again.
+
+    def _tell_confirmed(self, least: int) -> None:
+        """Tell the mirrors up to where publishers have their confirms, if that has risen by so much."""
+        floor = self._mirrored.confirming.floor
+        if self._mirrored.is_followed and floor >= self._told_confirmed + least:
+            self._told_confirmed = floor
+            self._mirrored.out.append(instructions.confirmed(floor))
+
+    def reclaim(self, sender: Sender, channel_id: str, ranges: list[tuple[int, int]]) -> None:
+        """A channel asks which of these publishes, which the master before had not answered, this replica has taken."""
+        self._reclaims.ask(channel_id, ranges, lambda taken: self._replica.reply(sender, taken))
 
     # -- the mirror
 
@@ -308,11 +338,14 @@ class MirrorReplication:
             elif kind == instructions.PURGE:
                 backing.keep_only(list(instructions.removed(content)))
             elif kind == instructions.RESERVE:
-                backing.reserve(instructions.reserved(content))
+                backing.reserve(instructions.number_in(content))
+            elif kind == instructions.CONFIRMED:
+                self._reclaims.publishers.confirmed(instructions.number_in(content))
 
     def _take_run(self, position: int, content: bytes) -> None:
         backing = self._mirrored
-        _, run = instructions.published(content)
+        parts, run = instructions.published(content)
+        self._reclaims.publishers.took(position, parts)
         numbers = backing.take(run)
         if backing.is_kept(run.origins):
             self._safety.took(position, numbers.start, numbers.stop - 1)
@@ -392,6 +425,9 @@ class MirrorReplication:
             self._mirrored.depth(),
         )
         self._mirrored.promote()
+        last = self._ring.last(ONLY)
+        self._reclaims.begin(last)
+        self._mirrored.on_safe = lambda safe: self._reclaims.is_safe(self._safety.reached(last, safe))
         self._mirrored.took(self._ring.last(ONLY))
         replica.become_master()
 

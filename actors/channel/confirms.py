@@ -176,6 +176,10 @@ class Confirms:
         if not owed:
             del self._by_queue[queue_id]
 
+    def owed_by(self, queue_id: str) -> list[Range]:
+        """The numbers that a queue has not confirmed or refused yet."""
+        return list(self._by_queue.get(queue_id, ()))
+
     @seam("cluster: what becomes of publishes to a queue that has gone")
     def queue_gone(self, queue_id: str, is_crashed: bool) -> None:
         """A queue has ended: the numbers it still owed are refused if it crashed, else confirmed (AB-111)."""

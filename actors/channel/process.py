@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any
 
 from ...amqp import methods
@@ -33,8 +34,10 @@ from ...amqp.channel_state import RUNNING, check_method
 from ...amqp.errors import AmqpError
 from ...amqp.method import Method
 from ...amqp.parser.events import ACKS, METHOD, OVERSIZED, RUN, Event
+from ...routing.rows import QueueRow
 from ...runtime.contract import Address, Sender
 from ...runtime.credit import CreditFlow, link_peer
+from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.turn_work import TurnWork
@@ -397,12 +400,27 @@ class Channel(Process):
         row = self.queues.remove(queue_id)
         # If the queue was dead before the channel watched it, it crashed unless it has left the routing table.
         is_crashed = reason.is_fault or reason.is_noproc and row is not None and self.queues.is_routed_to(row)
-        self.publisher.confirms.queue_gone(queue_id, is_crashed)
+        owed = self.publisher.confirms.owed_by(queue_id) if is_crashed else []
+        if row is not None and owed and self.queues.is_mirrored(row):
+            self.spawn(self._reclaim(row, owed))
+        else:
+            self.publisher.confirms.queue_gone(queue_id, is_crashed)
         if self.state == "running":
             self.deliveries.queue_gone(queue_id)
-            # Nobody knows when a queue can be reached again whose home was lost, so its consumers do not wait for that.
-            self.consumers.queue_gone(queue_id, row if is_crashed and not reason.is_noconnection else None)
+            # Nobody knows when a queue can be reached again whose home was lost, so its consumers do not wait for that,
+            # unless another node has its messages.
+            waits = row is not None and (not reason.is_noconnection or self.queues.is_mirrored(row))
+            self.consumers.queue_gone(queue_id, row if is_crashed and waits else None)
             self.limiter.queue_gone(queue_id)
+
+    async def _reclaim(self, row: QueueRow, owed: list[ConfirmRange]) -> None:
+        """The master of a mirrored queue was lost: have the next one say which of these publishes are in the queue."""
+        taken: list[ConfirmRange] = []
+        with suppress(AmqpError, ProcessDown, ProcessTimeout):
+            taken = await self.queues.reclaim(row, owed)
+        confirms = self.publisher.confirms
+        confirms.confirm(row.queue_id, taken)
+        confirms.refuse(row.queue_id, owed)
 
     def on_confirm(self, sender: Sender, queue_id: str, ranges: list[ConfirmRange]) -> None:
         self.publisher.confirms.confirm(queue_id, ranges)

@@ -11,10 +11,10 @@ the queue dead waits for the restart and asks the new process, up to `ATTEMPTS` 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from ...amqp.errors import AmqpError
-from ...routing.catalogue_arguments import CATALOGUE, refuse_catalogue
 from ...routing.phrases import no_queue, queue_locked, queue_unavailable
 from ...routing.rows import QueueRow
 from ...routing.shards import shards_of
@@ -28,7 +28,7 @@ from ..metadata.contract import to_metadata
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue
 from ..queue.group.contract import ToGroup
-from .contract import ChannelConfig, Outcome
+from .contract import ChannelConfig, ConfirmRange, Outcome
 
 if TYPE_CHECKING:
     from ..queue.contract import PublishEntry
@@ -96,7 +96,7 @@ class QueueLinks:
         vhost = self._config.vhost
         row = self._context.routing.queue(vhost, name)
         if row is None:
-            raise refuse_catalogue() if name == CATALOGUE else no_queue(vhost, name)
+            raise no_queue(vhost, name)
         if row.state != "running":
             raise queue_unavailable(vhost, name, row.state, row.node)
         if row.exclusive_owner is not None and row.exclusive_owner != self._config.connection_id:
@@ -141,6 +141,11 @@ class QueueLinks:
         """Whether the queue is still in the routing table, and not another one declared under the same name since."""
         current = self._context.routing.queue(row.vhost, row.name)
         return current is not None and current.queue_id == row.queue_id
+
+    def is_mirrored(self, row: QueueRow) -> bool:
+        """Whether another node may go on with the queue when its home is lost."""
+        current = self._context.routing.queue(row.vhost, row.name)
+        return current is not None and current.queue_id == row.queue_id and current.group is not None
 
     # -- watching ---
 
@@ -207,7 +212,7 @@ class QueueLinks:
             try:
                 return await self._process.ask(row.address, message)
             except ProcessDown as down:
-                if down.reason.is_noconnection:  # the home of the queue is another node
+                if down.reason.is_noconnection and not self.is_mirrored(row):  # the home of the queue is another node
                     raise queue_unavailable(row.vhost, row.name, "down", row.node) from None
                 row = await self.restarted(row)
         raise queue_unavailable(row.vhost, row.name, "crashed", row.node)
@@ -228,6 +233,21 @@ class QueueLinks:
                 )
             except (ProcessDown, ProcessTimeout):
                 pass
+
+    async def reclaim(self, row: QueueRow, owed: list[ConfirmRange]) -> list[ConfirmRange]:
+        """Which of these publishes to a mirrored queue its next master has; `row` is that of the dead one.
+
+        Raise AmqpError 404 if nobody goes on with the queue, and ProcessDown or ProcessTimeout if nobody answers.
+        """
+        for _ in range(ATTEMPTS):
+            row = await self.restarted(row)
+            with suppress(ProcessDown):
+                return await self._process.ask(
+                    row.address,
+                    to_queue.reclaim(self._config.channel_id, owed),
+                    timeout=self._context.settings.channel_operation_timeout / 1000,
+                )
+        return []
 
     async def restarted(self, row: QueueRow) -> QueueRow:
         """Wait until the queue whose process at `row.address` has died runs again, and return its new row.

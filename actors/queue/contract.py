@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from ...routing.rows import QueueRow
     from ...runtime.contract import Address
     from ...store.disk.disk import Disk
-    from ...store.messages.lives import Numbering
     from ...store.messages.message import Delivery, Origin, Origins, QueuedMessage
     from ...store.messages.message_ids import StoredSpan
-    from ..channel.contract import Outcome, ToChannel
+    from ..channel.contract import ConfirmRange, Outcome, ToChannel
     from ..disk.contract import ToJournal, ToMessageStore
     from ..metadata.info_items import InfoItems
     from ..node.context import NodeContext
@@ -92,7 +91,7 @@ class QueueRecovery:
     on_disk: frozenset[int] | None = None
     #: None, or the queue has nothing to recover but the numbering of each of its priorities, by priority. It is open
     #: at once then, and is sent no `open`.
-    numberings: dict[int, Numbering] | None = None
+    numberings: dict[int, range] | None = None
 
 
 class ToQueue(ToMemoryUser, ToLinkSender):
@@ -134,6 +133,17 @@ class ToQueue(ToMemoryUser, ToLinkSender):
         """From Metadata of the same node, in the turn in which the row changes: this is the queue's row now, which says
         who has its messages. It has no address.
         """
+
+    @message
+    def reclaim(self, channel_id: str, ranges: list[ConfirmRange]) -> list[ConfirmRange]:
+        """From channels that have lost the master of a mirrored queue: which of these publishes are in the queue?
+
+        The new master answers when every replica has them. Nobody has the others.
+        """
+
+    @message
+    def dismiss(self) -> bool:
+        """From the supervisor: this replica is not in the group of the queue any more. Never answered: it ends."""
 
     @message
     def node_met(self, node: str) -> None:
@@ -287,12 +297,6 @@ class ToQueue(ToMemoryUser, ToLinkSender):
     @message
     def info(self) -> InfoItems:
         """From the node, for listings: the info items of the queue."""
-
-    @message
-    def reading_info(self) -> InfoItems:
-        """From channels, for the catalogue: what whoever reads by number needs to know of the queue. It is no use of
-        the queue, and reads nothing from the disk.
-        """
 
     @message
     def storage_info(self) -> InfoItems:

@@ -40,6 +40,8 @@ class Replica(Protocol):
 
     def ask(self, address: Address[Any], message: Any) -> Any: ...
 
+    def reply(self, sender: Sender, value: Any) -> None: ...
+
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None: ...
 
     def start_timer(self, seconds: float, payload: Any = None) -> int: ...
@@ -78,6 +80,13 @@ class Replication(Protocol):
         self, sender: Sender, generation: int, integers: list[int], kinds: bytes, contents: list[bytes]
     ) -> None:
         """A frame of the ring has come from the member with this generation."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether this replica is the master and has begun to serve clients."""
+
+    def reclaim(self, sender: Sender, channel_id: str, ranges: list[tuple[int, int]]) -> None:
+        """A channel asks which of these publishes this replica has taken; answered when they are safe."""
 
     def node_met(self, node: str) -> None:
         """There is a connection to the node again."""

@@ -14,6 +14,7 @@ the consumer.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,6 +29,7 @@ from ...routing.queue_types import STREAM
 from ...routing.rows import Member, QueueRow
 from ...runtime.address import is_elsewhere, node_of, system_of
 from ...runtime.credit import CreditFlow, link_peer, pair_across_links
+from ...runtime.errors import ProcessTimeout
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
@@ -53,7 +55,7 @@ from .effects import Effects
 from .head_read import HeadRead
 from .indexing import Indexing
 from .levels import levelled_queue
-from .listing import NO_DISK, reading_items, storage_items
+from .listing import NO_DISK, storage_items
 from .look_up import look_up
 from .master.master import Master
 from .mirroring import RING_TIMERS, Replication
@@ -68,10 +70,14 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address, Sender
     from ...runtime.coroutines import Slices
     from ...store.queue.read_ahead import ReadAheadJob
-    from ..channel.contract import DeliveryRun, Outcome, ToChannel
+    from ..channel.contract import ConfirmRange, DeliveryRun, Outcome, ToChannel
     from ..metadata.info_items import InfoItems
     from .contract import AtMostOnceEntry, HandedEntry, NeededBodies, PublishEntry, Terms
     from .transit import Transit
+
+
+#: Seconds for which a client waits until a replica, which the row says is the master, is it.
+PROMOTION_SECONDS = 5.0
 
 
 class Queue(Process):
@@ -79,6 +85,7 @@ class Queue(Process):
 
     __slots__ = (
         "_early",
+        "_early_publishes",
         "_has_read",
         "_timers",
         "backing",
@@ -134,6 +141,8 @@ class Queue(Process):
         self.is_held = False
         #: Dead letters that arrived before messages might leave: they may become dead letters once more.
         self._early: list[list[HandedEntry]] = []
+        #: Publishes of channels that know of a promotion earlier than this replica.
+        self._early_publishes: list[tuple[ChannelRecord, list[PublishEntry]]] = []
         #: The role's timers that run, by name.
         self._timers: dict[str, int] = {}
         #: A read from the disk is done, and the role knows it.
@@ -272,8 +281,7 @@ class Queue(Process):
         member = None if row.group is None else row.group.member_on(self.context.node_name)
         has_left = self.member is not None and member != self.member
         if has_left and (row.group is not None or row.node != self.context.node_name):
-            # A fault, as when its node stops: at an orderly end channels would confirm what nobody has taken.
-            self.stop(ExitReason(ExitKind.EXIT, "its replica has left the group of the queue"))
+            self.on_dismiss(sender)
             return
         self.row = row
         self._take_member(row)
@@ -296,6 +304,16 @@ class Queue(Process):
             self.register(f"{REPLICAS}/{row.queue_id}/{member.generation}")
         self.member = member
 
+    def on_reclaim(self, sender: Sender, channel_id: str, ranges: list[ConfirmRange]) -> list[ConfirmRange] | None:
+        if self.replication is None:
+            return []
+        self.replication.reclaim(sender, channel_id, ranges)
+        return None
+
+    def on_dismiss(self, sender: Sender) -> None:
+        # A fault, as when its node stops: at an orderly end channels would confirm what nobody has taken.
+        self.stop(ExitReason(ExitKind.EXIT, "its replica has left the group of the queue"))
+
     def _use(self, backing: BackingQueue) -> None:
         self._take_delayed()
         self.state.backing = backing
@@ -304,7 +322,24 @@ class Queue(Process):
     def become_master(self) -> None:
         """This replica of a mirrored queue serves clients from now on."""
         self.settings = policed_settings(self.row, self.context.definitions)
+        early, self._early_publishes = self._early_publishes, []
         self.take_role(Master)
+        for record, entries in early:
+            self.role.publish(record, entries)
+        self._has_read.wake_all()
+
+    @property
+    def _serves(self) -> bool:
+        return self.replication is None or self.replication.serves
+
+    async def _as_master(self, serve: Callable[[], Any]) -> Any:
+        """Do something for a client that knows already that this replica is the master, when it does."""
+        with suppress(ProcessTimeout):
+            await self._has_read.wait_for(lambda: not self.is_open or self._serves, PROMOTION_SECONDS)
+        if not self._serves:
+            raise no_queue(self.row.vhost, self.row.name)
+        found = serve()
+        return await found if isinstance(found, Coroutine) else found
 
     def on_ring(
         self, sender: Sender, generation: int, integers: list[int], kinds: bytes, contents: list[bytes]
@@ -675,7 +710,11 @@ class Queue(Process):
     # -- publishing ---------------------------------------------------------------------------------
 
     def on_publish(self, sender: Address[ToChannel], channel_id: str, entries: list[PublishEntry]) -> None:
-        self.role.publish(self.channels.get(channel_id) or self._record(channel_id, sender), entries)
+        record = self.channels.get(channel_id) or self._record(channel_id, sender)
+        if self._serves:
+            self.role.publish(record, entries)
+        else:
+            self._early_publishes.append((record, entries))
 
     def on_publish_at_most_once(self, sender: Sender, entries: list[AtMostOnceEntry]) -> None:
         self.role.publish_at_most_once(entries)
@@ -717,6 +756,9 @@ class Queue(Process):
         user: str,
     ) -> bool | Coroutine[object, None, bool]:
         self._check_not_ending()
+        if not self._serves:
+            fields = channel_id, address, tag, no_ack, exclusive, prefetch, is_limited, priority, arguments, user
+            return self._as_master(lambda: self.on_consume(sender, *fields))
         record = self._record(channel_id, address)
         record.is_limited = is_limited
         consumer = Consumer(record, tag, no_ack, exclusive, prefetch, priority, arguments, user)
@@ -732,6 +774,8 @@ class Queue(Process):
         self, sender: Sender, channel_id: str, address: Address[ToChannel], no_ack: bool
     ) -> tuple[Delivery | None, int] | Coroutine[object, None, tuple[Delivery | None, int]]:
         self._check_not_ending()
+        if not self._serves:
+            return self._as_master(lambda: self.on_get(sender, channel_id, address, no_ack))
         return self._go_through(self.role.get(None if no_ack else self._record(channel_id, address)))
 
     def on_settle(
@@ -769,7 +813,7 @@ class Queue(Process):
         self._disk.journal_synced(position)
 
     def on_stored(self, sender: Sender, kind: str, ids: list[bytes]) -> None:
-        self._disk.bodies_stored(kind, ids)
+        self._disk.bodies_stored(ids)
         transit = self._disk.transit
         if transit is not None and self.is_open and not self.is_held:
             transit.stored(self.role.take_handed_over)
@@ -809,11 +853,6 @@ class Queue(Process):
         disk = NO_DISK if self.durability is None else self.durability.items()
         items = {**self.role.info(), **disk} if self.is_open else {}
         return {**items, "vhost": self.row.vhost, "name": self.row.name, "counts": self.counts.values()}
-
-    def on_reading_info(self, sender: Sender) -> InfoItems:
-        self._check_not_ending()
-        unacked = sum(len(record.pending) for record in self.channels.values())
-        return reading_items(self.backing, unacked, self.role.counts()[1])
 
     def on_storage_info(self, sender: Sender) -> Slices[InfoItems]:
         backing = self.backing

@@ -43,6 +43,8 @@ class Promises(NamedTuple):
     is_visible_at_once: bool = True
     #: Messages of one channel keep their order in a queue although some go to that queue alone and some to several.
     orders_all_routes: bool = True
+    #: Queues are mirrored: when the master of one is lost, another node delivers again what was not settled.
+    fails_over: bool = False
 
 
 WARREN = Promises()
@@ -262,7 +264,8 @@ class Ledger:
         if copy is None:
             message = self._published.get(key)
             raise Violation(f"{queue}: {key} was never published to it; {message and message.queues} (invented)")
-        if copy.holder is reader:
+        # After a failover the same consumer may get again what it has not settled.
+        if copy.holder is reader and not (redelivered and self.promises.fails_over):
             raise Violation(f"{queue}: {key} was delivered twice to {reader.name}, which had not settled it (doubled)")
         # A client may read the first delivery later than another client reads the second one.
         if copy.had_first and not redelivered and self.promises.flags_redelivered:

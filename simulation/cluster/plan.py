@@ -5,7 +5,8 @@
     b kill for=800 then=60
     net isolate node=a then=400
 
-The first line describes the cluster. Each other line is an **action**, with how many steps the world then takes.
+The first line describes the cluster; with `mirrored=1` all queues are mirrored to all nodes. Each other line is an
+**action**, with how many steps the world then takes.
 
 Clients are `alice`, `bob` and `carol`. Each begins at the node of its place in the alphabet, and goes to the next one
 when it is refused or loses its connection. Everything that is published is persistent. A client uses channel 1 to
@@ -110,6 +111,7 @@ class ClusterPlan:
     has_small_files: bool = False
     credit: tuple[int, int] = CREDITS[0]
     turn_messages: int = TURN_MESSAGES
+    is_mirrored: bool = False
 
     @property
     def limits(self) -> FileLimits:
@@ -123,7 +125,8 @@ class ClusterPlan:
     def __str__(self) -> str:
         files = " files=small" if self.has_small_files else ""
         turn = f" turn={self.turn_messages}" if self.turn_messages != TURN_MESSAGES else ""
-        head = f"cluster nodes={len(self.letters)}{files} credit={self.credit[0]},{self.credit[1]}{turn}"
+        mirrored = " mirrored=1" if self.is_mirrored else ""
+        head = f"cluster nodes={len(self.letters)}{files} credit={self.credit[0]},{self.credit[1]}{turn}{mirrored}"
         return "\n".join([head, *map(str, self.actions)])
 
     def with_actions(self, actions: Sequence[Action]) -> ClusterPlan:
@@ -132,7 +135,7 @@ class ClusterPlan:
     def plainer(self) -> Iterator[ClusterPlan]:
         """The plan with one property of the cluster made plainer."""
         plain = ClusterPlan(self.letters, self.actions)
-        for key in ("has_small_files", "credit", "turn_messages"):
+        for key in ("has_small_files", "credit", "turn_messages", "is_mirrored"):
             if getattr(self, key) != getattr(plain, key):
                 yield replace(self, **{key: getattr(plain, key)})
 
@@ -169,6 +172,7 @@ def parse_cluster_plan(text: str) -> ClusterPlan:
         head.get("files") == "small",
         (int(initial), int(more)),
         int(head.get("turn", TURN_MESSAGES)),
+        head.get("mirrored") == 1,
     )
     for action in plan.actions:
         _check(plan, action)
@@ -195,7 +199,7 @@ def _check(plan: ClusterPlan, action: Action) -> None:
 # -- drawing ---
 
 
-def draw_cluster_plan(below: Below, nodes: int = 3, longest: int = 24) -> ClusterPlan:
+def draw_cluster_plan(below: Below, nodes: int = 3, longest: int = 24, is_mirrored: bool = False) -> ClusterPlan:
     """A plan of 6 to `longest` actions. If `below` always returns 0, it is the plainest one."""
     letters = LETTERS[:nodes]
     has_small_files, credit = below(2) == 1, CREDITS[below(len(CREDITS))]
@@ -211,7 +215,7 @@ def draw_cluster_plan(below: Below, nodes: int = 3, longest: int = 24) -> Cluste
     if has_faults and below(ELECTION_ONE_IN) == ELECTION_ONE_IN - 1:
         at = below(len(actions) + 1)
         actions[at:at] = _draw_election(below, letters)
-    return ClusterPlan(letters, tuple(actions), has_small_files, credit, turn)
+    return ClusterPlan(letters, tuple(actions), has_small_files, credit, turn, is_mirrored)
 
 
 def _draw_lonely(below: Below, letters: str) -> list[Action]:

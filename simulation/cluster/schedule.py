@@ -23,8 +23,8 @@ from ..plan import Action
 from .checks import ClusterChecks
 from .clients import ClusterClient
 from .faults import ClusterFaults
-from .ledger import Copy, Ledger, Violation
-from .nodes import ClusterNodes
+from .ledger import Copy, Ledger, Promises, Violation
+from .nodes import ClusterNode, ClusterNodes
 from .plan import CLIENTS, CONSUMING, DECLARING, ClusterPlan, draw_cluster_plan, queue_of
 
 #: Virtual seconds within which a cluster is found, a healed one is whole, and everything is answered.
@@ -60,7 +60,7 @@ class ClusterSchedule:
             turn_messages=plan.turn_messages,
             **_SETTINGS,
         )
-        self.ledger = Ledger(clock=self.world.now)
+        self.ledger = Ledger(promises=Promises(fails_over=plan.is_mirrored), clock=self.world.now)
         self.clients = {
             name: ClusterClient(self, name, plan.letters[number % len(plan.letters)])
             for number, name in enumerate((*CLIENTS, AUDITOR))
@@ -104,6 +104,8 @@ class ClusterSchedule:
         self.until(
             lambda: self.nodes.are_up() and self.faults.are_well(), READY_SECONDS, lambda: "the nodes find no cluster"
         )
+        if self.plan.is_mirrored:
+            self._mirror()
         for letter in self.plan.letters:
             client = ClusterClient(self, f"setup-{letter}", letter)
             client.do(Action(client.name, DECLARING, "declare", {"queue": queue_of(letter)}))
@@ -111,6 +113,12 @@ class ClusterSchedule:
             self._answered([client])
             client.do(Action(client.name, 0, "close"))
         del self.told[:]
+
+    def _mirror(self) -> None:
+        """Have all queues mirrored to all nodes."""
+        first = next(iter(self.nodes))
+        first.begin_operation("set_policy", name="mirrors", pattern="", definition='{"ha-mode": "all"}')
+        self.until(lambda: all(map(_has_policy, self.nodes)), READY_SECONDS, lambda: "the policy is not everywhere")
 
     def perform(self, action: Action) -> None:
         """Do an action, and take its `then` steps, fewer if nothing happens for a while."""
@@ -201,6 +209,11 @@ class ClusterSchedule:
         if self._is_running:
             self.faults.after_step()
             self.checks.after_step()
+
+
+def _has_policy(node: ClusterNode) -> bool:
+    supervisor = node.supervisor
+    return supervisor is not None and supervisor.context.definitions.policies_of("/") is not None
 
 
 def run(seed: int, plan: ClusterPlan | None = None, chooser: Chooser | None = None) -> Outcome[ClusterPlan]:

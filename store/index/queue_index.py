@@ -47,8 +47,6 @@ from typing import Protocol
 from ..disk.disk import Disk
 from ..disk.progress import NO_PROGRESS, Progress
 from ..journal.replay import Replayed
-from ..messages.arrivals import copy_of
-from ..messages.lives import Lives
 from ..messages.message import slice_of
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
@@ -84,8 +82,6 @@ class Log(Protocol):
     def sizes(self, queue: int, sizes: dict[int, int]) -> int: ...
 
     def returned(self, queue: int, returns: Mapping[int, int], is_repeated: bool = False) -> int: ...
-
-    def lives(self, queue: int, lives: Lives) -> int: ...
 
     def delete(self, queue: int) -> int: ...
 
@@ -225,10 +221,6 @@ class QueueIndex:
         """Have the numbering continue at `number` or above after an unclean end; returns the journal's position."""
         return self._log.reserve(self._queue, number)
 
-    def begin_life(self, lives: Lives) -> int:
-        """Record the lives of the queue, the last of which begins now; returns the journal's position."""
-        return self._log.lives(self._queue, lives)
-
     def returned(self, returns: Mapping[int, int], is_repeated: bool = False) -> None:
         """Record how often messages were returned to the queue by now, as `LogWriter.returned` does."""
         self._log.returned(self._queue, returns, is_repeated)
@@ -243,7 +235,6 @@ class QueueIndex:
                 run.redelivered,
                 run.body_bytes,
                 run.sizes,
-                arrived=copy_of(run.arrived),
             )
         )
 

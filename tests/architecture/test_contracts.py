@@ -58,6 +58,8 @@ WITHIN_A_NODE = {
     ("ToQueue", "apply_settings"),
     # From Metadata of the node of each replica.
     ("ToQueue", "group_changed"),
+    # From the supervisor of the same node.
+    ("ToQueue", "dismiss"),
     ("ToQueue", "node_met"),
     ("ToQueue", "look_up"),
 }

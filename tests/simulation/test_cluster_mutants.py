@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from warren.runtime.sim.choosing import SeedChooser
+from warren.simulation.cluster.plan import draw_cluster_plan
 from warren.simulation.cluster.schedule import run
 
 from .cluster_mutants import CLUSTER_MUTANTS
+from .mirror_mutants import MIRROR_MUTANTS
 
 #: Schedules within which a bug must be found.
 MOST = 2_000
@@ -29,3 +32,14 @@ FIRST = {
 def test_a_planted_bug_is_found(name):
     with CLUSTER_MUTANTS[name]():
         assert any(run(seed).failure for seed in range(FIRST.get(name, 0), MOST)), f"{MOST} schedules do not find it"
+
+
+def run_mirrored(seed):
+    return run(seed, draw_cluster_plan(SeedChooser(seed).below, is_mirrored=True))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", MIRROR_MUTANTS)
+def test_a_planted_bug_of_mirrors_is_found(name):
+    with MIRROR_MUTANTS[name]():
+        assert any(run_mirrored(seed).failure for seed in range(FIRST.get(name, 0), MOST)), f"{MOST} do not find it"

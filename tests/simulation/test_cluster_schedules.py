@@ -34,6 +34,20 @@ def test_clusters_keep_their_promises(batch, first_seed):
             )
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_clusters_with_mirrored_queues_keep_their_promises(batch, first_seed):
+    """The same with all queues mirrored, so that another node goes on with the queues of one that fails."""
+    for seed in range(first_seed + batch, first_seed + SCHEDULES // 2, BATCHES):
+        outcome = run(seed, draw_cluster_plan(SeedChooser(seed).below, is_mirrored=True))
+        if outcome.failure is not None:
+            pytest.fail(
+                f"seed {seed}: {outcome.failure}\n{outcome.story}\n"
+                f"warren simulate --nodes 3 --mirrored --seed {seed} --schedules 1",
+                pytrace=False,
+            )
+
+
 def test_the_plainest_plan_in_the_plainest_order_breaks_no_promise():
     plan = draw_cluster_plan(lambda count: 0)
     outcome = run(0, plan, plainest())

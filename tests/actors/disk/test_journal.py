@@ -105,9 +105,7 @@ class Writer:
         return position
 
     def send(self) -> None:
-        is_awaited = self.log.is_awaited
-        gathered, position = self.log.take(), self.log.position
-        self.stage.tell(self.address, self.stage.journal, "append", self.queue, gathered, position, is_awaited)
+        self.stage.tell(self.address, self.stage.journal, "append", self.queue, self.log.take(), self.log.position)
 
     def received(self, name: str) -> list:
         return [message[-1] for message in self.actor.take(name)]
@@ -531,7 +529,7 @@ class QueueStandIn(Process):
 
     def on_publish(self, sender, first, count, size):
         self.log.publish(ONE << 8, run_of(first, count, size))
-        self.send(self.journal, ("append", ONE, self.log.take(), self.log.position, True))
+        self.send(self.journal, ("append", ONE, self.log.take(), self.log.position))
         return True
 
     def on_durable(self, sender, position):
