@@ -20,22 +20,22 @@ brings about. `#` begins a comment.
 
 from __future__ import annotations
 
+from warren.tests.conversations import interpreted
+
 from .world import Violation, World, shown
 
 
 def played(text: str) -> str:
     """The scenario with what really follows from each command."""
-    lines = []
     worlds: list[World] = []
     told: list[str] = []
-    for line in text.splitlines():
-        if line.startswith(">"):
-            told.clear()
-            _perform(worlds, told, line[1:].split())
-            lines += [line, *told]
-        elif line.startswith("#") or not line.strip():
-            lines.append(line)
-    return "\n".join(lines) + "\n"
+
+    def perform(words: list[str]) -> list[str]:
+        told.clear()
+        _perform(worlds, told, words)
+        return list(told)
+
+    return interpreted(text, perform)
 
 
 def _perform(worlds: list[World], told: list[str], words: list[str]) -> None:

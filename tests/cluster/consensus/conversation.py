@@ -34,23 +34,22 @@ from collections.abc import Iterator
 from warren.cluster.consensus import messages as m
 from warren.cluster.consensus.log import COMMAND, EMPTY, MEMBERS, Entry
 from warren.cluster.consensus.membership import Members
+from warren.tests.conversations import interpreted
 
 from .world import Refused, World
 
 
 def played(text: str) -> str:
     """The scenario with what really follows from each command."""
-    lines = []
-    world: list[World] = []
+    worlds: list[World] = []
     told: list[str] = []
-    for line in text.splitlines():
-        if line.startswith(">"):
-            told.clear()
-            _perform(world, told, line[1:].split())
-            lines += [line, *told]
-        elif line.startswith("#") or not line.strip():
-            lines.append(line)
-    return "\n".join(lines) + "\n"
+
+    def perform(words: list[str]) -> list[str]:
+        told.clear()
+        _perform(worlds, told, words)
+        return list(told)
+
+    return interpreted(text, perform)
 
 
 def _perform(worlds: list[World], told: list[str], words: list[str]) -> None:

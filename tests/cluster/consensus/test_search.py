@@ -3,11 +3,11 @@
 import pytest
 
 from warren.seams import SEAMS
+from warren.tests.conversations import TESTDATA
 
 from . import schedules
 from .conversation import played
 from .mutants import MUTANTS, planted
-from .test_scenarios import FOLDER
 from .world import Violation
 
 #: Schedules within which a bug must be found.
@@ -46,7 +46,7 @@ def test_the_search_finds_a_planted_bug(name):
 
 @pytest.mark.parametrize("name", BY_SCENARIO)
 def test_a_scenario_finds_a_planted_bug(name):
-    text = (FOLDER / f"{BY_SCENARIO[name]}.txt").read_text()
+    text = (TESTDATA / "consensus" / f"{BY_SCENARIO[name]}.txt").read_text()
     assert played(text) == text
     with planted(name):
         try:

@@ -20,20 +20,14 @@ from warren.cluster.links.admission import Identity
 from warren.cluster.links.contract import Membership
 from warren.cluster.links.frames import FrameReader, json_header
 from warren.cluster.links.greeting import Acceptor, Connector, derived_key
+from warren.tests.conversations import interpreted
 
 NAMES = {"HELLO": 0, "CHALLENGE": 1, "AUTH": 2, "OK": 3}
 
 
 def played(text: str) -> str:
     """The scenario with what really follows from each command."""
-    world = World()
-    lines = []
-    for line in text.splitlines():
-        if line.startswith(">"):
-            lines += [line, *world.perform(line[1:].split())]
-        elif line.startswith("#") or not line.strip():
-            lines.append(line)
-    return "\n".join(lines) + "\n"
+    return interpreted(text, World().perform)
 
 
 class World:

@@ -1,33 +1,19 @@
 """Each scenario in tests/testdata/links is a greeting of two nodes, named after the story that it pins."""
 
-import os
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.cluster.links.admission import Identity
 from warren.cluster.links.greeting import Acceptor, Connector
+from warren.tests.conversations import check, files
 
 from .conversation import played
 
-FOLDER = Path(__file__).resolve().parents[2] / "testdata" / "links"
-#: With this variable set the scenarios are written anew; read the difference before it is committed.
-IS_REWRITING = "WARREN_REWRITE_SCENARIOS" in os.environ
 
-
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.txt")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", files("links", least=12), ids=lambda path: path.stem)
 def test_a_scenario_goes_as_it_is_written(path):
-    text = path.read_text()
-    result = played(text)
-    if IS_REWRITING:
-        path.write_text(result)
-    assert result == text
-
-
-def test_there_are_scenarios():
-    assert len(list(FOLDER.glob("*.txt"))) >= 12
+    check(path, played)
 
 
 A, B = Identity("a@h", "id-a", "1"), Identity("b@h", "id-b", "1")

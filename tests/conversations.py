@@ -1,0 +1,42 @@
+"""Conversations that are written down: the commands, and under each what follows from it.
+
+A file of `tests/testdata` has one conversation and is named after the story that it pins. `>` begins a command, `#` a
+comment. A test has the commands done again and compares what follows. With WARREN_REWRITE_SCENARIOS in the environment
+it writes the files anew; read the difference before it is committed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+TESTDATA = Path(__file__).parent / "testdata"
+IS_REWRITING = "WARREN_REWRITE_SCENARIOS" in os.environ
+
+
+def files(folder: str, least: int) -> list[Path]:
+    """The conversations of a folder of `tests/testdata`, of which there are at least so many."""
+    found = sorted((TESTDATA / folder).glob("*.txt"))
+    assert len(found) >= least, f"{TESTDATA / folder} has {len(found)} conversations"
+    return found
+
+
+def check(path: Path, played: Callable[[str], str]) -> None:
+    """Compare a file with what `played` makes of it."""
+    text = path.read_text()
+    result = played(text)
+    if IS_REWRITING:
+        path.write_text(result)
+    assert result == text
+
+
+def interpreted(text: str, perform: Callable[[list[str]], list[str]]) -> str:
+    """The text with what follows from each command: the lines that `perform` returns for its words."""
+    lines = []
+    for line in text.splitlines():
+        if line.startswith(">"):
+            lines += [line, *perform(line[1:].split())]
+        elif line.startswith("#") or not line.strip():
+            lines.append(line)
+    return "\n".join(lines) + "\n"
