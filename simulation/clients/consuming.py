@@ -12,6 +12,7 @@ from ..model.copies import Copy, PromiseBroken, State, mark_returned
 from ..model.queue_model import Newest, QueueModel
 from ..plan import Action
 from ..queue_kinds import DEAD_LETTER_QUEUE
+from .grouping import group_of, with_group
 from .message_properties import check_properties, delivery_count
 from .peer import SimContent
 
@@ -110,17 +111,20 @@ class ConsumingSide:
                 f"{' without acknowledgement' if no_ack else ''}{f', prefetch {prefetch}' if prefetch else ''}"
             )
             channel.request(
-                methods.BasicConsume(queue=queue.kind.name, consumer_tag=tag, no_ack=no_ack),
+                methods.BasicConsume(queue=group or queue.kind.name, consumer_tag=tag, no_ack=no_ack),
                 methods.BasicConsumeOk,
                 lambda method, content: self._on_consume_ok(consumer),
                 queue,
             )
 
+        group = group_of(channel, queue)
         if self._limit:
-            consume()
+            with_group(channel, queue, consume)
         else:
             channel.request(
-                methods.BasicQos(prefetch_count=prefetch), methods.BasicQosOk, lambda method, content: consume()
+                methods.BasicQos(prefetch_count=prefetch),
+                methods.BasicQosOk,
+                lambda method, content: with_group(channel, queue, consume),
             )
 
     def _on_consume_ok(self, consumer: SimConsumer) -> None:
@@ -148,7 +152,10 @@ class ConsumingSide:
         if tags:
             tag = tags[action.number("which") % len(tags)]
             self.channel.tell(f"cancels {tag}")
-            self.consumers[tag].queue.on_consumer_leaving(self.consumers[tag])
+            queue = self.consumers[tag].queue
+            queue.on_consumer_leaving(self.consumers[tag])
+            if group_of(self.channel, queue):
+                queue.add_unseen_deliveries(self.consumers[tag].no_ack)
             self.channel.request(
                 methods.BasicCancel(tag), methods.BasicCancelOk, lambda method, content: self.on_cancel(tag)
             )

@@ -102,7 +102,7 @@ def pairs_with(cell: Cell, actor: object) -> Iterator[CreditPair]:
         queue = QueueView(actor)
         for _, address in queue.channels():
             sender = cell_at(address)
-            if sender is None or sender.actor is None:
+            if sender is None or type(sender.actor) is not Channel:
                 continue
             channel = ChannelView(sender.actor)
             if channel.is_running and queue.queue_id in channel.queues:

@@ -21,6 +21,8 @@ from ...actors.connection import Connection
 from ...actors.connection.inspection import ConnectionView
 from ...actors.disk.inspection import MessageStoreView
 from ...actors.disk.message_store import MessageStore
+from ...actors.queue.group.inspection import GroupView
+from ...actors.queue.group.process import GroupQueue
 from ...actors.queue.inspection import QueueView
 from ...actors.queue.process import Queue
 from ...runtime.cell import Cell
@@ -53,12 +55,15 @@ def check_at_rest(base: SimBase) -> None:
     """Check a node in which nothing moves. Raises PromiseBroken."""
     check_credit(base)
     channels = {ChannelView(cell.actor).channel_id for cell in _cells(base) if type(cell.actor) is Channel}
+    channels |= {GroupView(group).take_id for group in _open_groups(base)}
     for cell in _cells(base):
         actor = cell.actor
         if cell.queue:
             raise PromiseBroken(f"{cell.address} does not read its mailbox: {cell.queue[0][1]!r:.200}")
         if type(actor) is Queue and actor.is_open:
             _check_queue(QueueView(actor), channels)
+        elif type(actor) is GroupQueue and actor.is_open:
+            _check_group(base, GroupView(actor))
         elif type(actor) is Channel and ChannelView(actor).is_running:
             _check_unacked(ChannelView(actor))
         elif type(actor) is MessageStore and MessageStoreView(actor).is_settled:
@@ -69,13 +74,17 @@ def check_at_rest(base: SimBase) -> None:
 def check_no_clients(base: SimBase) -> None:
     """Check a node whose last client has left. Raises PromiseBroken if anything is left of connections."""
     check_at_rest(base)
+    groups = {GroupView(group).take_id for group in _open_groups(base)}
+    for group in _open_groups(base):
+        if GroupView(group).channels():
+            raise PromiseBroken(f"group '{GroupView(group).name}' keeps channels of clients that have left")
     for cell in _cells(base):
         actor = cell.actor
         if type(actor) is Connection or type(actor) is Channel:
             state = (ConnectionView(actor) if type(actor) is Connection else ChannelView(actor)).state
             raise PromiseBroken(f"{cell.address} is left, in state {state}, though no client is connected")
         if type(actor) is Queue and actor.is_open:
-            _check_no_channels(QueueView(actor))
+            _check_no_channels(QueueView(actor), groups)
         for watcher in cell.monitors.values():
             watching = cell_at(watcher)
             if watching is None or watching.actor is None:
@@ -100,6 +109,12 @@ def is_of(stream: SimStream, name: str) -> bool:
 def _cells(base: SimBase) -> Iterator[Cell]:
     """The processes that run."""
     return (cell for cell in list(base.cells.values()) if isinstance(cell, Cell) and cell.actor is not None)
+
+
+def _open_groups(base: SimBase) -> Iterator[GroupQueue]:
+    for cell in _cells(base):
+        if type(cell.actor) is GroupQueue and cell.actor.is_open:
+            yield cell.actor
 
 
 # -- channels and queues ---
@@ -152,8 +167,24 @@ def _check_counts(queue: QueueView) -> None:
             )
 
 
-def _check_no_channels(queue: QueueView) -> None:
-    left = sum(1 for _ in queue.consumers()), sum(1 for _ in queue.channels()), queue.unconfirmed_publishes
+def _check_group(base: SimBase, group: GroupView) -> None:
+    """What the consumers of a group hold of a member is what the member has pending for the group."""
+    if group.reserved():
+        raise PromiseBroken(f"group '{group.name}' waits for {group.reserved()} messages that do not come")
+    for queue_id, held in group.held().items():
+        for cell in _cells(base):
+            if type(cell.actor) is Queue and cell.actor.is_open and cell.actor.queue_id == queue_id:
+                pending = QueueView(cell.actor).pending(group.take_id)
+                if held != pending:
+                    raise PromiseBroken(
+                        f"group '{group.name}' holds {sorted(held)} of queue '{QueueView(cell.actor).name}', "
+                        f"where {sorted(pending)} are pending for it"
+                    )
+
+
+def _check_no_channels(queue: QueueView, groups: set[str]) -> None:
+    channels = [channel_id for channel_id, _ in queue.channels() if channel_id not in groups]
+    left = sum(1 for _ in queue.consumers()), len(channels), queue.unconfirmed_publishes
     if any(left):
         raise PromiseBroken(
             f"queue '{queue.name}' keeps {left[0]} consumers, {left[1]} channels and {left[2]} unconfirmed "

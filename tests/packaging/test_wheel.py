@@ -89,7 +89,8 @@ def test_an_installed_wheel_starts_a_broker_that_answers(wheel, tmp_path):
     """The environment has the packages of install_requires and no extras."""
     python = new_environment(tmp_path / "env", wheel)
     assert run(python, "-c", HANDSHAKE, cwd=tmp_path, env=clean_environment()).strip() == "answered"
-    assert run(python.with_name("warren"), "--version", cwd=tmp_path, env=clean_environment()).strip() in wheel.name
+    for name in ("warren", "warrenctl", "warren-diagnostics", "warren-queues"):
+        assert run(python.with_name(name), "--version", cwd=tmp_path, env=clean_environment()).strip() in wheel.name
 
 
 def test_an_editable_install_of_a_clone_with_any_name(source, tmp_path):

@@ -90,3 +90,19 @@ def bytes_miscounted(settle: Any, self: Any, run: Any, piece: slice, count: int)
     if piece.start and count == 1:
         self.body_bytes = before
     return found
+
+
+@bug("which deliveries a group returns to their member")
+def message_kept_by_a_group(without_taker: Any, self: Any, tags: Any) -> Any:
+    """What a member delivers for a consumer that has left meanwhile is neither given to another one nor returned."""
+    return ()
+
+
+@bug("where the settlement of a group's delivery goes")
+def settlement_of_a_group_cut_short(take: Any, self: Any, tags: Any) -> Any:
+    """Of several messages that are settled together, the member is told of all but the last one."""
+    found = take(self, tags)
+    for of_member in found.values():
+        if len(of_member) > 1:
+            of_member.pop()
+    return found

@@ -39,6 +39,7 @@ FIRST = {
     "dead_letters_reversed": 20,
     "double_delivery_after_channel_close": 40,
     "given_up_too_late": 3_400,
+    "message_kept_by_a_group": 2_000,
     "pattern_of_any_priority": 110,
     "policy_widens_limits": 320,
     "priority_overlooked": 200,

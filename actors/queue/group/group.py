@@ -33,6 +33,7 @@ from ....amqp.properties import decode_properties, encode_properties
 from ....routing.arguments import QueueSettings
 from ....routing.group_arguments import check_not_group, group_arguments
 from ....routing.phrases import queue_phrase
+from ....seams import seam
 from ....store.messages.message import slice_of
 from ...channel.contract import to_channel
 from ..batches import batches
@@ -248,11 +249,17 @@ class Group(Role):
                 run = slice_of(origins, piece), redelivered, tags[piece], contents[piece]
                 self._hand_over(member, consumer, run)
                 at += count
-            if at < len(contents):  # the consumers that had places have left meanwhile
-                self.settle_at(member, "requeue", tags[at:])
+            left = self._without_taker(tags[at:])
+            if left:
+                self.settle_at(member, "requeue", left)
             member.granted -= len(contents)
             self._state.effects.send(member.address, to_queue.sent(self.take_id, len(contents)))
         self._is_due = True
+
+    @seam("which deliveries a group returns to their member")
+    def _without_taker(self, tags: Sequence[int]) -> Sequence[int]:
+        """The messages that nobody can take, because the consumers that had places for them have left meanwhile."""
+        return tags
 
     def _takers(self, member: Member, count: int) -> list[tuple[Consumer, int]]:
         """The consumers of the next `count` messages that the member delivers. Others take the places of consumers that

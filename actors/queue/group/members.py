@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING
 
+from ....seams import seam
+
 if TYPE_CHECKING:
     from ....routing.rows import QueueRow
     from ....runtime.contract import Address
@@ -95,6 +97,11 @@ class Holdings:
         self._held.update(zip(own, zip(repeat(member), tags)))
         return own
 
+    def of(self, member: Member) -> set[int]:
+        """The tags that the messages of this member have there."""
+        return {tag for holder, tag in self._held.values() if holder is member}
+
+    @seam("where the settlement of a group's delivery goes")
     def take(self, tags: Sequence[int]) -> dict[Member, list[int]]:
         """Forget messages, and return their tags by member. Those of a member that has ended are left out."""
         found: dict[Member, list[int]] = {}
