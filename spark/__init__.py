@@ -14,20 +14,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .errors import SparkSourceError
     from .java import java_home
-    from .jobs.archive import read_archive, verify_archive
     from .sessions import register, session
 
-__all__ = ["SparkSourceError", "java_home", "read_archive", "register", "session", "verify_archive"]
+__all__ = ["SparkSourceError", "java_home", "register", "session"]
 
 #: The module that defines each public name.
-_HOMES = {
-    "SparkSourceError": "errors",
-    "java_home": "java",
-    "read_archive": "jobs.archive",
-    "register": "sessions",
-    "session": "sessions",
-    "verify_archive": "jobs.archive",
-}
+_HOMES = {"SparkSourceError": "errors", "java_home": "java", "register": "sessions", "session": "sessions"}
 
 
 def __getattr__(name: str) -> Any:

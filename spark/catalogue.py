@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..amqp import methods
@@ -11,7 +11,7 @@ from ..amqp.frames import content_body, content_properties
 from ..amqp.properties import decode_properties
 from .errors import refused, wrong_options
 from .offsets import Gap, QueueState
-from .wire import Away, Connection, Refused
+from .wire import Connection, Refused
 
 #: The reserved queue that answers with the catalogue.
 CATALOGUE = "amq.warren.catalogue"
@@ -20,8 +20,7 @@ CATALOGUE = "amq.warren.catalogue"
 def states(connection: Connection, names: Sequence[str], pattern: str | None) -> dict[str, QueueState]:
     """The queues of these names, or those that fit the pattern, as they are now. A queue that does not exist is absent.
 
-    The shards of a sharded queue are there under their own names. Raises SparkSourceError E4 and E5, Refused, and Away,
-    also while one of the queues starts.
+    The shards of a sharded queue are there under their own names. Raises SparkSourceError E4 and E5, Away and Refused.
     """
     if "catalogue" in connection.features:
         return _from_catalogue(connection, names, pattern)
@@ -45,22 +44,9 @@ def _from_catalogue(connection: Connection, names: Sequence[str], pattern: str |
         rows += json.loads(content_body(delivery.content))
     for row in rows:
         if not row.get("readable", True):
-            raise refused(row["name"], f"it cannot be read by number: {row['reason']}")
-    found = {row["name"]: _state(row) for row in rows}
-    require_running(connection, found, names)
-    return found
-
-
-def require_running(connection: Connection, found: Mapping[str, QueueState], names: Iterable[str]) -> None:
-    """Raise Away if a queue exists that was not found: the catalogue leaves out queues that do not run."""
-    for name in names:
-        if not covers(found, name) and connection.declare_passively(name):
-            raise Away(f"{connection.where} is starting queue '{name}'")
-
-
-def covers(found: Mapping[str, QueueState], name: str) -> bool:
-    """Whether a queue is among those that were found, itself or by its shards."""
-    return name in found or any(state.shard_of == name for state in found.values())
+            why = row.get("unreadable") or row.get("reason") or "it numbers each priority by itself"
+            raise refused(row["name"], f"it cannot be read by number: {why}")
+    return {row["name"]: _state(row) for row in rows}
 
 
 def _state(row: dict[str, Any]) -> QueueState:
@@ -70,14 +56,17 @@ def _state(row: dict[str, Any]) -> QueueState:
         row["next"],
         row.get("id") or "",
         row.get("life") or 0,
-        tuple(Gap(*gap) for gap in row["gaps"]),
+        tuple(sorted(_gap(gap) for gap in row.get("gaps") or ())),
         row.get("messages") or 0,
         row.get("message_bytes") or 0,
         tuple(row.get("endpoints") or ()),
         row.get("arguments") or {},
         row.get("consumers") or 0,
-        row.get("shard_of"),
     )
+
+
+def _gap(gap: Any) -> Gap:
+    return Gap(gap["first"], gap["next"], gap["life"]) if isinstance(gap, dict) else Gap(*gap)
 
 
 def _one(connection: Connection, name: str) -> QueueState | None:

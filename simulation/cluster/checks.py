@@ -115,6 +115,13 @@ class ClusterChecks:
                     f"{found.get(key)} here"
                 )
 
+    def are_equal(self) -> bool:
+        """Whether all nodes have applied the same entries and have the same metadata."""
+        if not self.are_level():
+            return False
+        first, *others = [self._view(node) for node in self._nodes]
+        return all(other.rows() == first.rows() for other in others)
+
     def are_level(self) -> bool:
         """Whether all nodes have applied the same entries."""
         return len({self._view(node).applied for node in self._nodes}) == 1
