@@ -63,6 +63,11 @@ class Confirming:
         """All members that count have the stream up to here. A newcomer may have less than those before it."""
         self.received, self.stored = received, stored
 
+    @property
+    def is_waiting(self) -> bool:
+        """Some publisher waits for the ring."""
+        return bool(self._durable or self._transient)
+
     def drain(self, safe: Ranges, may_confirm: bool) -> Ranges:
         """The numbers that are confirmed now; `safe` are those that have become safe at the master."""
         for first, last in safe:

@@ -21,13 +21,15 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..actors.metadata.contract import to_metadata
-from ..actors.metadata.state.commands import AdmitToRing
+from ..actors.metadata.state.commands import AdmitToRing, EvictFromRings, GroupCommand, RemoveLearner
 from ..actors.queue.contract import to_queue
-from ..actors.queue.mirroring import DONE_TIMER, LEASE_TIMER, RETRY_TIMER
+from ..actors.queue.mirroring import DONE_TIMER, LEASE_TIMER, RETRY_TIMER, STALL_TIMER
 from ..amqp.errors import AmqpError
+from ..definitions.policies import queue_kind
 from ..gm_ring.frames import Frame
 from ..gm_ring.ring import Completed, RingMember
 from ..gm_ring.view import View
@@ -35,12 +37,13 @@ from ..gm_ring.wire import ONLY, packed, unpacked
 from ..routing.phrases import no_queue, queue_phrase
 from ..routing.rows import Member
 from ..runtime.address import node_of, system_of
-from ..runtime.errors import ProcessDown
+from ..runtime.errors import ProcessDown, ProcessTimeout
 from ..runtime.exit_reason import ExitKind, ExitReason
 from . import instructions
 from .backing import MirroredQueue, mirrored
 from .publishers import Reclaims
 from .replica import Mirror
+from .stall import StallWatch, Standing, victim
 from .sync_source import read_chunk
 from .sync_target import Placed, SyncTarget
 
@@ -61,6 +64,17 @@ RETRY_SECONDS = 0.25
 
 #: After so many positions the mirrors are told at once that publishers have their confirms, else when there is time.
 CONFIRMED_AT_ONCE = 64
+
+#: Milliseconds that the numbers of a ring may stand still, unless the policy says it.
+ACK_TIMEOUT = 5_000
+
+#: Seconds between two looks at a ring for which publishers wait, and how long a member may take to say how far it is.
+STALL_SECONDS = 1.0
+STANDING_SECONDS = 1.0
+
+#: Seconds for which an evicted replica is not admitted again: at first, twice as long each time, and at most.
+BARRED_SECONDS = 10.0
+BARRED_MOST = 600.0
 
 #: Seconds between two looks at a lease that has ended.
 LEASE_SECONDS = 0.1
@@ -134,6 +148,9 @@ class MirrorReplication:
         self._following: dict[int, None] = {}
         self._proposed: Member | None = None
         self._is_promoting = False
+        self._stall = StallWatch()
+        #: By node: until when its replica is not admitted again, and how often it was evicted.
+        self._barred: dict[str, tuple[float, int]] = {}
         #: What a learner copies; None for a member of the ring.
         self._target = SyncTarget() if self._is_learner else None
         #: What channels may ask after a failover.
@@ -237,6 +254,8 @@ class MirrorReplication:
             backing.may_confirm = not lease.has_ended(self._replica.now)
             if not backing.may_confirm:
                 self._start_timer(LEASE_TIMER, LEASE_SECONDS)
+            if self._is_outstanding:
+                self._start_timer(STALL_TIMER, STALL_SECONDS)
         else:
             self._do()
             self._follow_disk()
@@ -312,6 +331,8 @@ class MirrorReplication:
             self._ring.tell_done()
         elif payload == RETRY_TIMER:
             self._ring.retry()
+        elif payload == STALL_TIMER and self._ring.speaks(ONLY) and not self._is_promoting:
+            self._look_for_stall()
         # The turn that this begins looks at the lease again.
 
     def _tell_confirmed(self, least: int) -> None:
@@ -324,6 +345,58 @@ class MirrorReplication:
     def reclaim(self, sender: Sender, channel_id: str, ranges: list[tuple[int, int]]) -> None:
         """A channel asks which of these publishes, which the master before had not answered, this replica has taken."""
         self._reclaims.ask(channel_id, ranges, lambda taken: self._replica.reply(sender, taken))
+
+    # -- a ring that stands still
+
+    @property
+    def _is_outstanding(self) -> bool:
+        """A publisher waits for the other members."""
+        return self._mirrored.is_followed and self._mirrored.confirming.is_waiting
+
+    def standing(self) -> tuple[int, int, int]:
+        return self._ring.last(ONLY), self._ring.safe_at(ONLY), self._ring.lag_of_right()
+
+    def _look_for_stall(self) -> None:
+        confirming, now = self._mirrored.confirming, self._replica.now()
+        numbers = confirming.received, confirming.stored
+        if self._stall.is_stalled(now, self._is_outstanding, numbers, self._ack_timeout) and self._mirrored.may_confirm:
+            self._replica.spawn(self._evict())
+
+    @property
+    def _ack_timeout(self) -> float:
+        """Seconds that the numbers of the ring may stand still."""
+        row = self._replica.row
+        policies = self._replica.context.definitions.policies_of(row.vhost)
+        if policies is None:
+            return ACK_TIMEOUT / 1000
+        definition = policies.effective(queue_kind(row.type), row.shard_of or row.name).definition
+        return float(definition.get("ha-ack-timeout", ACK_TIMEOUT)) / 1000
+
+    async def _evict(self) -> None:
+        """Ask the members how far they are, and have the one that holds the others up leave."""
+        replica, group = self._replica, self._replica.row.group
+        assert group is not None
+        counted = () if self._proposed is None else (self._proposed,)
+        ring = (*group.ring, *counted)
+        standings = {self._member: Standing(*self.standing())}
+        for member in ring[1:]:
+            address = replica.context.peers.replica(replica.row.queue_id, member)
+            with suppress(AmqpError, ProcessDown, ProcessTimeout):
+                standings[member] = Standing(*await replica.ask(address, to_queue.standing(), timeout=STANDING_SECONDS))
+        found = victim(ring, standings)
+        if found is None or replica.row.group != group or not self._is_outstanding:
+            return
+        member, why = found
+        log.warning("%s: the replica on %s is evicted: %s", self._phrase, member.node, why)
+        _, times = self._barred.get(member.node, (0.0, 0))
+        self._barred[member.node] = replica.now() + min(BARRED_SECONDS * 2**times, BARRED_MOST), times + 1
+        row = replica.row
+        where = row.vhost, row.name, row.queue_id
+        command: GroupCommand = EvictFromRings(((*where, group.epoch),), member.node, why)
+        if member in counted:
+            command = RemoveLearner(*where, member)
+        with suppress(AmqpError):
+            await replica.ask(replica.context.metadata, to_metadata.change_definitions(command))
 
     # -- the mirror
 
@@ -438,7 +511,8 @@ class MirrorReplication:
         ring, backing = self._ring, self._mirrored
         if self._proposed is None:
             group = self._replica.row.group
-            ready = [member for member in group.learners if member.generation in self._following] if group else []
+            learners = () if group is None else group.learners
+            ready = [member for member in learners if member.generation in self._following and self._may_join(member)]
             if not ready:
                 return
             self._proposed = ready[0]
@@ -449,6 +523,10 @@ class MirrorReplication:
             if confirming.received >= confirming.highest_received and confirming.stored >= confirming.highest_stored:
                 del self._following[self._proposed.generation]
                 self._replica.spawn(self._admit(self._proposed))
+
+    def _may_join(self, member: Member) -> bool:
+        until, _ = self._barred.get(member.node, (0.0, 0))
+        return self._replica.now() >= until
 
     async def _admit(self, member: Member) -> None:
         replica, row = self._replica, self._replica.row

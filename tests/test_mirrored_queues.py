@@ -164,3 +164,21 @@ def test_exclusive_queues_are_not_mirrored(cluster):
     found = cluster.queue("ha-mine")
     assert found.mirrors == () and found.wanted_nodes == ()
     client.close()
+
+
+def test_a_replica_that_gets_nothing_is_evicted_and_the_others_go_on(cluster):
+    """Two mirrors are cut off from each other, and the master still hears both (CL-80)."""
+    leader = cluster.leader
+    master = cluster.broker(leader)
+    cluster.set_policy("stalls", "^stalls", {"ha-mode": "all", "ha-ack-timeout": 1000})
+    master.declare_queue("stalls", durable=True)
+    ring = master.queue("stalls").in_sync
+    assert ring[0] == leader and len(ring) == 3
+    cluster.partition(ring[1], ring[2])
+    published(master, "stalls", [b"waits until one has left", b"goes on"])
+    assert master.queue("stalls").in_sync == ring[:2]
+    cluster.heal()
+    cluster.wait_healthy(LONG)
+    cluster.clear_policy("stalls")
+    assert [body for body, _ in taken(cluster.broker(ring[1]), "stalls")] == [b"waits until one has left", b"goes on"]
+    cluster.delete_queue("stalls")

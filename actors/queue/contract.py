@@ -158,6 +158,12 @@ class ToQueue(ToMemoryUser, ToLinkSender):
         """From a replica that is no member of the ring yet, to the master: it has all messages of the queue."""
 
     @message
+    def standing(self) -> tuple[int, int, int]:
+        """From the master of this mirrored queue, whose ring stands still: answered with the position up to which this
+        member has the stream, the one up to which it has it safe, and how many instructions wait for its neighbour.
+        """
+
+    @message
     def sync_chunk(self, first: int) -> tuple[int, int, list[bytes]]:
         """From a learner of this mirrored queue: answered with messages from the number `first` on, as runs.
 

@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 
 
 #: The payloads of the timers of a replication: the others have to be told something; a member has not answered; the
-#: lease of the node has ended.
-DONE_TIMER, RETRY_TIMER, LEASE_TIMER = RING_TIMERS = ("ring done", "ring retry", "ring lease")
+#: lease of the node has ended; the ring may stand still.
+DONE_TIMER, RETRY_TIMER, LEASE_TIMER, STALL_TIMER = RING_TIMERS = (
+    "ring done",
+    "ring retry",
+    "ring lease",
+    "ring stall",
+)
 
 
 class Replica(Protocol):
@@ -38,7 +43,7 @@ class Replica(Protocol):
 
     def send(self, address: Address[Any], message: Any) -> None: ...
 
-    def ask(self, address: Address[Any], message: Any) -> Any: ...
+    def ask(self, address: Address[Any], message: Any, timeout: float | None = None) -> Any: ...
 
     def reply(self, sender: Sender, value: Any) -> None: ...
 
@@ -99,6 +104,9 @@ class Replication(Protocol):
 
         Raises AmqpError if it has to ask another member.
         """
+
+    def standing(self) -> tuple[int, int, int]:
+        """How far this member of the ring is (`ToQueue.standing`)."""
 
     def timer_fired(self, payload: str) -> None:
         """One of the `RING_TIMERS` of the process, which the replication has started, is due."""

@@ -360,6 +360,11 @@ class Queue(Process):
             raise no_queue(self.row.vhost, self.row.name)
         return await self.replication.chunk(first)
 
+    def on_standing(self, sender: Sender) -> tuple[int, int, int]:
+        if self.replication is None:
+            raise no_queue(self.row.vhost, self.row.name)
+        return self.replication.standing()
+
     async def synced(self) -> None:
         """Return when everything that was written is on the disk, or a full disk has refused it for a while."""
         if self.durability is not None:

@@ -51,6 +51,7 @@ TO_REPLICAS = (
     Crossing(200, to_queue.ring, INTEGER, Each(INTEGER), BYTES, RAW_LIST, is_credited=True),
     Crossing(201, to_queue.follows, INTEGER),
     Crossing(202, to_queue.sync_chunk, INTEGER, answer=Parts(INTEGER, INTEGER, RAW_LIST)),
+    Crossing(203, to_queue.standing, answer=Parts(INTEGER, INTEGER, INTEGER)),
 )
 
 TO_QUEUES = (

@@ -118,6 +118,7 @@ MESSAGE = {
     "await_vhost": ((TEXT,), FLAG),
     "await_replica": ((TEXT,), FLAG),
     "follows": ((NUMBER,), None),
+    "standing": ((), st.tuples(NUMBER, NUMBER, NUMBER)),
     "sync_chunk": ((NUMBER,), st.tuples(NUMBER, NUMBER, CONTENTS)),
     "connections": ((), st.lists(ADDRESS, max_size=3)),
     "channels_info": ((), st.lists(INFO, max_size=2)),
