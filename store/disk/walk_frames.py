@@ -26,7 +26,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from ..messages.records import FRAME, MAGIC, VERSION, Damaged, Kind, checksum_start, read_frame
-from .disk import File
+from .contents import Readable
 
 #: Bytes read at once in a search.
 SEARCH_BLOCK = 1 << 20
@@ -68,7 +68,7 @@ class DamagedPart(NamedTuple):
         return self.end - self.offset
 
 
-def walk_frames(file: File, size: int | None = None) -> Iterator[WholeFrame | DamagedPart]:
+def walk_frames(file: Readable, size: int | None = None) -> Iterator[WholeFrame | DamagedPart]:
     """The frames and damaged parts of the first `size` bytes, by default of the whole file, in order and without gaps.
 
     Waits for the disk.
@@ -89,7 +89,7 @@ def walk_frames(file: File, size: int | None = None) -> Iterator[WholeFrame | Da
             offset = end
 
 
-def _damaged(file: File, offset: int, size: int) -> DamagedPart:
+def _damaged(file: Readable, offset: int, size: int) -> DamagedPart:
     end, is_cut = _end_of_damage(file, offset, size)
     first = first_not_zero(file, offset, end)
     is_tail = end == size
@@ -101,7 +101,7 @@ def _damaged(file: File, offset: int, size: int) -> DamagedPart:
     return DamagedPart(offset, end, is_tail, is_zero, is_torn)
 
 
-def _end_of_damage(file: File, offset: int, size: int) -> tuple[int, bool]:
+def _end_of_damage(file: Readable, offset: int, size: int) -> tuple[int, bool]:
     """Where the damage at `offset` ends, and whether it is a frame that the file's end cuts off; see the module."""
     head = file.read(offset, min(FRAME.size, size - offset))
     if len(head) < FRAME.size:
@@ -132,14 +132,14 @@ def _end_of_damage(file: File, offset: int, size: int) -> tuple[int, bool]:
     return nearest, False
 
 
-def _summed(file: File, start: int, stop: int, checksum: int) -> int:
+def _summed(file: Readable, start: int, stop: int, checksum: int) -> int:
     """The CRC-32 of a part of the file, continued from `checksum`."""
     for at in range(start, stop, SEARCH_BLOCK):
         checksum = crc32(file.read(at, min(SEARCH_BLOCK, stop - at)), checksum)
     return checksum
 
 
-def _whole_frames(file: File, start: int, size: int) -> Iterator[tuple[int, int]]:
+def _whole_frames(file: Readable, start: int, size: int) -> Iterator[tuple[int, int]]:
     """The (offset, end) of everything from `start` on that is a whole frame; they may overlap."""
     while start < size:
         block = file.read(start, SEARCH_BLOCK + FRAME.size)
@@ -156,7 +156,7 @@ def _whole_frames(file: File, start: int, size: int) -> Iterator[tuple[int, int]
         start += SEARCH_BLOCK
 
 
-def _is_frame(file: File, offset: int, size: int) -> bool:
+def _is_frame(file: Readable, offset: int, size: int) -> bool:
     try:
         read_frame(file, offset, size)
     except Damaged:
@@ -164,7 +164,7 @@ def _is_frame(file: File, offset: int, size: int) -> bool:
     return True
 
 
-def first_not_zero(file: File, offset: int, end: int) -> int | None:
+def first_not_zero(file: Readable, offset: int, end: int) -> int | None:
     """The offset of the first byte from `offset` to before `end` that is not zero; None if all are."""
     for at in range(offset, end, SEARCH_BLOCK):
         found = _NOT_ZERO.search(file.read(at, min(SEARCH_BLOCK, end - at)))

@@ -387,6 +387,10 @@ class QueueIndex:
         found.sort(key=lambda entries: entries.run.first)
         return found
 
+    def drop_read(self) -> None:
+        """Drop what reads keep for the next one, which is not expected soon: 16 KiB for a queue."""
+        self._cache.clear()
+
     def take_read(self, start: int, stop: int) -> SegmentReadJob | None:
         """The job that brings into memory what `read` of the same range needs; None if `read` needs no disk."""
         number = start // self._entries

@@ -15,17 +15,22 @@ class Segment:
     is_damaged      the next flush must rewrite the file without the damage
     present         None until damage was found, then one byte a number: 1 if its entry is whole or was added later;
                     `unacked` counts no other entry
+    content         the bytes of the file if the scan has read all of them and the recovery that follows at once reads
+                    them again
     """
 
-    __slots__ = ("unacked", "size", "acks", "acks_in_flight", "is_damaged", "present")
+    __slots__ = ("unacked", "size", "acks", "acks_in_flight", "content", "is_damaged", "present")
 
-    def __init__(self, size: int = 0, unacked: int = 0, acks: list[range] | None = None) -> None:
+    def __init__(
+        self, size: int = 0, unacked: int = 0, acks: list[range] | None = None, content: bytes | None = None
+    ) -> None:
         self.size = size
         self.unacked = unacked
         self.acks = [] if acks is None else acks
         self.acks_in_flight: list[range] = []
         self.is_damaged = False
         self.present: bytearray | None = None
+        self.content = content
 
     def ack(self, span: range, base: int) -> None:
         """Note acks of entries that the file has, or gets from the flush under way. `base` is its lowest number."""

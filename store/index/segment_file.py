@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from ..disk.disk import File
+from ..disk.contents import Readable
 from ..messages.records import (
     FRAME,
     Damaged,
@@ -81,7 +81,7 @@ def segment_path(directory: str, number: int) -> str:
     return f"{directory}/{number}{SUFFIX}"
 
 
-def read_table(file: File, size: int, base: int, entries: int) -> BlockTable:
+def read_table(file: Readable, size: int, base: int, entries: int) -> BlockTable:
     """Read the table of the first `size` bytes of a segment's file, whose lowest number is `base`.
 
     Reads the heads of blocks and all acks. Raises Damaged. Waits for the disk.
@@ -110,7 +110,7 @@ def read_table(file: File, size: int, base: int, entries: int) -> BlockTable:
     return table
 
 
-def read_block(file: File, offset: int) -> list[Entries]:
+def read_block(file: Readable, offset: int) -> list[Entries]:
     """The entries of the block at `offset`, acked or not. Raises Damaged. Waits for the disk."""
     _, payload, _ = read_frame(file, offset)
     return [Entries(run, is_stored) for run, is_stored in decode_runs(payload[BLOCK.size :])]

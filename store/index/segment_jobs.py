@@ -12,6 +12,7 @@ import re
 from contextlib import suppress
 from typing import NamedTuple
 
+from ..disk.contents import Contents, Readable
 from ..disk.disk import Disk, File
 from ..disk.walk_frames import DamagedPart, walk_frames
 from ..messages.message_ids import StoredSpan, as_bytes
@@ -173,29 +174,36 @@ class SegmentReadJob:
 
     def run(self) -> None:
         """Waits for the disk."""
+        content, self.segment.content = self.segment.content, None
+        if content is not None and len(content) == self.size:
+            self._read(Contents(content))
+            return
         try:
             file = self._disk.open(self._path)
         except FileNotFoundError:
             self.table = None
             return
-        base = self.number * self._entries
         try:
-            try:
-                if self.table is None:
-                    self.table = read_table(file, self.size, base, self._entries)
-                self._read_blocks(file, self.table)
-            except Damaged:
-                self.salvaged = look_through(file, self.size, base, self._entries)
-                self.table = self.salvaged.table
-                self._read_blocks(file, self.table)
+            self._read(file)
         finally:
             file.close()
+
+    def _read(self, file: Readable) -> None:
+        base = self.number * self._entries
+        try:
+            if self.table is None:
+                self.table = read_table(file, self.size, base, self._entries)
+            self._read_blocks(file, self.table)
+        except Damaged:
+            self.salvaged = look_through(file, self.size, base, self._entries)
+            self.table = self.salvaged.table
+            self._read_blocks(file, self.table)
 
     def bodies(self) -> int:
         """How many bodies were read; those of large messages are in a message store."""
         return sum(len(one.run.contents) for entries in self.blocks.values() for one in entries if not one.is_stored)
 
-    def _read_blocks(self, file: File, table: BlockTable) -> None:
+    def _read_blocks(self, file: Readable, table: BlockTable) -> None:
         start, stop = self._bounds
         for block in table.blocks_between(start, stop):
             self.blocks[block.offset] = read_block(file, block.offset)

@@ -13,6 +13,7 @@ import logging
 import os
 from typing import NamedTuple
 
+from ..disk.contents import Readable
 from ..disk.damage_log import VERIFY, log, log_damaged
 from ..disk.disk import Disk, File
 from ..disk.walk_frames import DamagedPart, WholeFrame, walk_frames
@@ -39,7 +40,7 @@ class Salvaged(NamedTuple):
     frames_behind: int
 
 
-def look_through(file: File, size: int, base: int, entries: int) -> Salvaged:
+def look_through(file: Readable, size: int, base: int, entries: int) -> Salvaged:
     """Read the frames in the first `size` bytes of a segment whose lowest number is `base`. Waits for the disk."""
     table, present = BlockTable(entries), bytearray(entries)
     parts: list[DamagedPart] = []

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ..disk.contents import SMALL_FILE, Contents
 from ..disk.damage_log import log_foreign
 from ..disk.disk import Disk
 from ..disk.progress import Progress
@@ -69,6 +70,7 @@ class ScannedSegment(NamedTuple):
     latest        the latest expiry of an entry; 0 if none has one
     was_salvaged  the file was damaged, and was replaced by one with its whole frames, which the log tells
     was_synced    the file and its name were on the disk already, because the journal has recorded this size
+    content       the bytes of a small and undamaged file
     """
 
     size: int
@@ -81,6 +83,7 @@ class ScannedSegment(NamedTuple):
     latest: int
     was_salvaged: bool
     was_synced: bool
+    content: bytes | None
 
 
 def scan_segments(
@@ -109,7 +112,10 @@ def scan_segments(
         if not found.size:
             disk.delete(path)  # a crash came before the file's first block was written
             continue
-        segments[number] = Segment(found.size, found.unacked, found.acks)
+        # Without a body in the message store the queue is recovered in the same call. Otherwise thousands of queues
+        # would keep this until the store runs.
+        content = found.content if found.unacked and not found.stored else None
+        segments[number] = Segment(found.size, found.unacked, found.acks, content)
         messages += found.unacked
         body_bytes += found.body_bytes
         stored += found.stored
@@ -170,12 +176,18 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
     heads: list[RunHead] = []
     parts: list[DamagedPart] = []
     size = frames_behind = next_number = 0
+    content = None
     file = disk.open(path)
     try:
-        for part in walk_frames(file):
+        file_size = file.size()
+        if file_size <= SMALL_FILE:
+            content = file.read(0, file_size)
+        for part in walk_frames(file if content is None else Contents(content), file_size):
             if isinstance(part, DamagedPart):
+                content = None
                 if part.is_torn_tail:
                     file.truncate(part.offset)  # D-9
+                    file_size = part.offset
                 else:
                     parts.append(part)
                 continue
@@ -188,7 +200,7 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
         # A killed process leaves bytes and names that are not synced. The journal still has these entries, but it may
         # be retired after this scan. The journal records a size only when the file is synced so far: most files of
         # ten thousand small queues, each of which would take milliseconds.
-        is_synced = file.size() == replayed.sizes.get(base // entries)
+        is_synced = file_size == replayed.sizes.get(base // entries)
         if not is_synced:
             file.sync()
     finally:
@@ -240,6 +252,7 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
         max((head.expiry or 0 for head in heads), default=0),
         bool(parts),
         is_synced,
+        content,
     )
 
 

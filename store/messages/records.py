@@ -48,7 +48,7 @@ from zlib import crc32
 
 import msgpack  # type: ignore[import-untyped]
 
-from ..disk.disk import File
+from ..disk.contents import Readable
 from .message import BODY_SIZE_END, Origin, Origins, Sizes, any_of, body_sizes, slice_of
 from .message_ids import SHARED_AT, SHARED_FROM, StoredSpan, stored_spans
 from .run import Run
@@ -113,7 +113,7 @@ def checksum_start(kind: int) -> int:
     return VERSION << 16 | kind
 
 
-def read_frame(file: File, offset: int, file_size: int | None = None) -> tuple[int, bytes, int]:
+def read_frame(file: Readable, offset: int, file_size: int | None = None) -> tuple[int, bytes, int]:
     """Read the frame at `offset`: (kind, payload, offset of the next frame). Waits for the disk.
 
     Raises Damaged, also at the end of the file. With `file_size`, a frame that would end behind it is not read.

@@ -332,6 +332,36 @@ def test_clean_start_reads_nothing(disk):
     assert sorted(held(index, 0, 40)) == list(range(40))
 
 
+def test_a_recovery_opens_a_small_file_once_and_keeps_nothing_of_it(disk, monkeypatch):
+    """A start recovers ten thousand small queues, and reads the messages of each right after its scan.
+
+    What a flush appends in between is read from the file.
+    """
+    opens, open_file = [], disk.open
+
+    def recorded(path, create=False):
+        opens.append(path)
+        return open_file(path, create)
+
+    monkeypatch.setattr(disk, "open", recorded)
+    journal, index, _ = opened(disk)
+    index.publish(run_of(0, 3))
+    index.flush(True)
+    journal.write_all()
+    for appended in (0, 2):
+        _, index, found = opened(disk)
+        assert found.messages == 3
+        if appended:
+            index.publish(run_of(3, appended))
+            index.flush(True)
+        opens.clear()
+        assert sorted(held(index, 0, ENTRIES)) == list(range(3 + appended))
+        assert opens == ["q/0.idx"] * bool(appended)
+        index.drop_read()
+        assert sorted(held(index, 0, ENTRIES)) == list(range(3 + appended))
+        assert opens == ["q/0.idx"] * (2 if appended else 1)
+
+
 def test_bodies_the_store_does_not_have_are_dropped(disk):
     """C-3: entries in the journal and in a segment are durable, and half of their bodies are not."""
     journal, index, _ = opened(disk)
