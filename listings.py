@@ -51,7 +51,8 @@ class QueueInfo:
     `messages` is `messages_ready` + `messages_unacknowledged`, all counted at the same moment. `first_number` is the
     lowest sequence number in the queue (it may be lower than that if the head of the backlog is on disk) and
     `next_number` the one that the next message gets; a queue with priorities has neither. `queue_id` is made anew when
-    the queue is declared again.
+    the queue is declared again. `life` counts how often numbers were passed over after a crash, and `gaps` has the
+    first of these numbers, the next one behind them, and the life that began there.
 
     `node` is the name of the node at which the queue is at home: the only one that there is, or one of a cluster. Of a
     mirrored queue that is the node of its master. `mirrors` are the nodes of its other replicas, `in_sync` those whose
@@ -79,6 +80,8 @@ class QueueInfo:
     mirrors: tuple[str, ...]
     in_sync: tuple[str, ...]
     wanted_nodes: tuple[str, ...]
+    life: int | None
+    gaps: list[list[int]] | None
 
 
 @dataclass(frozen=True, slots=True)

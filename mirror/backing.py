@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..gm_ring.frames import Instruction
 from ..store.index.segment_jobs import SegmentReadJob
+from ..store.messages.lives import Lives
 from ..store.messages.message import Delivery, Origin, Origins, QueuedMessage, any_of, slice_of
 from ..store.messages.parts import Part
 from ..store.messages.run import Run
@@ -392,6 +393,17 @@ class MirroredRangeQueue(MirroredQueue, SupportsRangeRead):
     @property
     def gap(self) -> range:  # type: ignore[override]  # the queue inside sets it
         return self._by_number.gap
+
+    @property
+    def lives(self) -> Lives:  # type: ignore[override]  # as for `gap`
+        return self._by_number.lives
+
+    @property
+    def arrived(self) -> int:  # type: ignore[override]  # as for `gap`
+        return self._by_number.arrived
+
+    def stamp(self, now: int) -> None:
+        self._by_number.stamp(now)
 
     def record_returns(self, numbers: Iterable[int]) -> None:
         self._by_number.record_returns(numbers)

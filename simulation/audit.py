@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .clients.block_read import BlockRead
 from .model import invariants
 from .model.copies import Copy, PromiseBroken
 from .model.protocols import Channel
@@ -88,6 +89,7 @@ def _rest(schedule: Schedule) -> None:
 def _empty(schedule: Schedule, queue: QueueModel) -> None:
     """Consume everything in the queue, check it, and acknowledge it."""
     auditor, kind = schedule.clients[AUDITOR], queue.kind
+    read = _read(schedule, queue) if kind.is_numbered else None
     auditor.do(Action(AUDITOR, PLAIN, "consume", {"queue": kind.name}))
     schedule.until(lambda: not auditor.waits_for(), lambda: "the auditor's consume is not answered")
     _rest(schedule)
@@ -95,6 +97,8 @@ def _empty(schedule: Schedule, queue: QueueModel) -> None:
     if channel is None:
         raise PromiseBroken(f"nobody can consume from queue '{kind.name}'")
     copies = [delivery.copy for delivery in channel.consuming.unacked.values()]
+    if read is not None:
+        _check_read(read, [copy.message.number for copy in copies], schedule)
     if kind.drops_head and kind.max_length is not None and len(copies) > kind.max_length:
         raise PromiseBroken(f"queue '{kind.name}' had {len(copies)} messages; its limit is {kind.max_length}")
     _check_order(
@@ -107,6 +111,29 @@ def _empty(schedule: Schedule, queue: QueueModel) -> None:
     )
     _check_order_of_deaths(copies)
     channel.do(Action(AUDITOR, PLAIN, "settle", {"which": len(copies) - 1, "multiple": 1}))
+
+
+def _read(schedule: Schedule, queue: QueueModel) -> BlockRead | None:
+    """Read everything in the queue in blocks. None if the queue has gone meanwhile."""
+    auditor = schedule.clients[AUDITOR]
+    auditor.do(Action(AUDITOR, PLAIN, "read", {"queue": queue.kind.name}))
+    schedule.until(lambda: not auditor.waits_for(), lambda: "the auditor's read is not answered")
+    channel = auditor.channels.get(PLAIN)
+    if channel is None or not channel.consuming.reads:
+        return None
+    read = list(channel.consuming.reads.values())[-1]
+    schedule.until(lambda: read.has_ended, lambda: f"the blocks of queue '{queue.kind.name}' do not end")
+    return read
+
+
+def _check_read(read: BlockRead, delivered: list[int], schedule: Schedule) -> None:
+    """Check that what a consumer got was in the blocks, in the same order. Other messages may have expired since."""
+    numbers = iter([schedule.number_in(body) for body in read.bodies])
+    missing = [number for number in delivered if number not in numbers]  # goes through the iterator once
+    if missing:
+        raise PromiseBroken(
+            f"queue '{read.queue}' delivered message {missing[0]}, which was not in its blocks at that place"
+        )
 
 
 def _check_order(queue: QueueModel, delivered: list[Delivered]) -> None:

@@ -15,6 +15,7 @@ from ..runtime.errors import ProcessDown
 from ..runtime.sim.sim_base import Match, SimulatedCrash
 from .model import invariants
 from .model.copies import PromiseBroken
+from .model.numbering import Numbering
 from .node import MEMORY_USED
 from .plan import ESSENTIAL, Action
 
@@ -54,6 +55,7 @@ class Faults:
         self.has_crashed = False
         self.is_vhost_down = False
         self.is_ending = False
+        self._numbering = Numbering()
         self._is_low = dict.fromkeys(RESOURCES, False)
         #: When a resource last became low, or was freed.
         self._low_changed_at = 0.0
@@ -165,6 +167,7 @@ class Faults:
         if not world.is_quiet() or not self._is_all_up():
             return False
         invariants.check_at_rest(base)
+        self._numbering.check(invariants.open_queues(base))
         self._was_full = False
         clients = self.schedule.clients.values()
         for client in clients:

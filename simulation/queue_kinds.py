@@ -34,6 +34,11 @@ class QueueKind:
         return "x-warren-shards" in self.arguments
 
     @property
+    def is_numbered(self) -> bool:
+        """Whether its messages can be read by number."""
+        return not self.has_priorities and not self.is_sharded
+
+    @property
     def has_dead_letters(self) -> bool:
         return "x-dead-letter-exchange" in self.arguments
 

@@ -2,7 +2,8 @@
 
 A reader that asks for blocks gets what the queue has as **runs**: numbers, expiry, arrival and origin stand once for all
 messages of a run, and the contents follow one behind the other as the queue holds them. So a message costs the broker a
-slice of a list and its share in one join. All numbers are little-endian, and each table begins at a multiple of 8:
+slice of a list and its share in the join of the delivery. All numbers are little-endian, and each table begins at a
+multiple of 8:
 
 | part | layout |
 |---|---|
@@ -24,6 +25,8 @@ from operator import itemgetter
 from struct import Struct, pack
 from zlib import crc32
 
+from ..seams import seam
+from .messages.arrivals import stretches
 from .messages.message import Origin, slice_of
 from .messages.run import Run
 
@@ -57,20 +60,23 @@ class BlockBuilder:
         self._origins: dict[bytes, int] = {}
         self._contents: list[bytes] = []
 
+    @seam("which messages of a run a block has")
     def add(self, run: Run) -> None:
         """Add a run whose numbers are above all others; None in place of a content leaves a hole."""
         for piece in run.without_holes():
             start = 0
             for origin, count in _groups(piece):
-                self._add(piece, start, count, origin)
+                first = piece.first + start
+                for low, high, arrived in stretches(piece.arrived, first, first + count):
+                    self._add(piece, low - piece.first, high - low, origin, arrived or -1)
                 start += count
 
-    def _add(self, run: Run, start: int, count: int, origin: Origin) -> None:
+    def _add(self, run: Run, start: int, count: int, origin: Origin, arrived: int) -> None:
         contents = run.contents[start : start + count]
         head_end = 7 + int.from_bytes(contents[0][3:7], "big")
         flags = (REDELIVERED if run.redelivered else 0) | (PERSISTENT if origin.persistent else 0)
         props = b""
-        if _have_equal_properties(contents, head_end):
+        if _have_equal_properties(contents, head_end, isinstance(run.sizes, int)):
             props = contents[0][19:head_end]
             if not self._has_bodies:
                 contents = list(map(itemgetter(slice(0, head_end + 1)), contents))
@@ -84,18 +90,18 @@ class BlockBuilder:
         if (
             last is not None
             and first == last[0] + last[3]
-            and last[1:3] == [-1, expires]
+            and last[1:3] == [arrived, expires]
             and last[4:] == [place, flags]
         ):
             last[3] += count
         else:
-            self._runs.append([first, -1, expires, count, place, flags])
+            self._runs.append([first, arrived, expires, count, place, flags])
         self._contents += contents
         self.count += count
 
-    def build(self, next_number: int) -> bytes:
-        """The block of everything that was gathered. It covers the numbers to before `next_number`, where the next
-        block begins.
+    def build(self, next_number: int) -> list[bytes]:
+        """The block of everything that was gathered: its tables, and then each content. It covers the numbers to before
+        `next_number`, where the next block begins.
         """
         contents, runs = self._contents, self._runs
         sizes = list(map(len, contents))
@@ -121,7 +127,7 @@ class BlockBuilder:
         checked = pack("<I", crc32(before))
         self.first, self.count = next_number, 0
         self._contents, self._runs, self._origins = [], [], {}
-        return b"".join([before[:CRC_AT], checked, before[CRC_AT + 4 :], *contents])
+        return [before[:CRC_AT] + checked + before[CRC_AT + 4 :], *contents]
 
 
 def _groups(run: Run) -> list[tuple[Origin, int]]:
@@ -136,14 +142,14 @@ def _groups(run: Run) -> list[tuple[Origin, int]]:
     return found
 
 
-def _have_equal_properties(contents: list[bytes], head_end: int) -> bool:
+def _have_equal_properties(contents: list[bytes], head_end: int, have_one_size: bool) -> bool:
     """Whether all contents have the properties of the first one, whose properties end at `head_end`.
 
-    It costs two slices a message; bodies of all sizes have the properties in one place.
+    It costs a slice for each message, or two if their bodies have several sizes, which stand in between.
     """
     if len(contents) == 1:
         return True
-    for piece in (slice(3, 7), slice(19, head_end)):
+    for piece in (slice(3, head_end),) if have_one_size else (slice(3, 7), slice(19, head_end)):
         if b"".join(map(itemgetter(piece), contents)) != contents[0][piece] * len(contents):
             return False
     return True

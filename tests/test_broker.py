@@ -266,8 +266,8 @@ class TestControlsAndListings:
         assert queue == QueueInfo(
             name="q", vhost="/", durable=True, exclusive=False, auto_delete=False, arguments={"x-max-length": 5},
             messages=1, messages_ready=1, messages_unacknowledged=0, message_bytes=5, consumers=0, state="running",
-            queue_mode="default", first_number=0, next_number=1, queue_id=queue.queue_id,
-            node=broker.settings.node_name,
+            queue_mode="default", first_number=0, next_number=1, queue_id=queue.queue_id, life=0, gaps=[],
+            node=broker.settings.node_name, mirrors=(), in_sync=(broker.settings.node_name,), wanted_nodes=(),
         )  # fmt: skip
 
     def test_a_queue_that_does_not_run_has_a_state_and_no_counts(self):

@@ -30,6 +30,7 @@ from ...amqp.fields import Table
 from ...amqp.frames import fit, rechannel_run
 from ...amqp.method import Method
 from ...routing.arguments import cancels_on_failover, check_consumer_arguments, consumer_priority
+from ...routing.catalogue_arguments import CATALOGUE
 from ...routing.phrases import generated_name, queue_phrase
 from ...routing.queue_types import STREAM
 from ...routing.range_read_arguments import block_size
@@ -44,6 +45,7 @@ from ...store.messages.message import Origin, any_of
 from ..events import client_events
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue
+from .catalogue import Catalogue
 from .client_output import CONTENT_CHANNEL, LARGE_CONTENT, ClientOutput
 from .contract import ChannelConfig, DeliveryRun
 from .deliveries import Deliveries
@@ -191,6 +193,9 @@ class ChannelConsumers:
         tag = method.consumer_tag or generated_name("amq.ctag", self._process.random_bytes(16))
         if tag in self.by_tag or tag == self._replies.tag:
             raise AmqpError(530, f"attempt to reuse consumer tag '{tag}'")
+        if name == CATALOGUE:
+            await self._consume_catalogue(method, tag)
+            return
         self._config.access.check("read", "queue", self._queues.read_name(name))
         row = self._queues.row(name)
         check_consumer_arguments(row, method.arguments)
@@ -225,6 +230,12 @@ class ChannelConsumers:
             early, consumer.early = consumer.early, []
             for arguments in early:
                 self.deliver(*arguments)
+
+    async def _consume_catalogue(self, method: methods.BasicConsume, tag: str) -> None:
+        catalogue = Catalogue(self._process, self._context, self._config, self._output, self._queues, self._put_unasked)
+        delivery_tag = self._deliveries.next_tag
+        self._deliveries.next_tag += 1
+        await catalogue.consume(method, tag, delivery_tag)
 
     def _notice_step(self, row: QueueRow, arguments: Table) -> int:
         if block_size(arguments):

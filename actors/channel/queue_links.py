@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from ...amqp.errors import AmqpError
+from ...routing.catalogue_arguments import CATALOGUE, refuse_catalogue
 from ...routing.phrases import no_queue, queue_locked, queue_unavailable
 from ...routing.rows import QueueRow
 from ...routing.shards import shards_of
@@ -96,7 +97,7 @@ class QueueLinks:
         vhost = self._config.vhost
         row = self._context.routing.queue(vhost, name)
         if row is None:
-            raise no_queue(vhost, name)
+            raise refuse_catalogue() if name == CATALOGUE else no_queue(vhost, name)
         if row.state != "running":
             raise queue_unavailable(vhost, name, row.state, row.node)
         if row.exclusive_owner is not None and row.exclusive_owner != self._config.connection_id:

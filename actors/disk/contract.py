@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address
     from ...store.journal.log_writer import QueueRecords
     from ...store.journal.replay import Replayed
+    from ...store.messages.lives import Numbering
     from ...store.messages.message_ids import StoredSpan
     from ..queue.contract import ToQueue
     from .settings import JournalSettings, StoreSettings
@@ -29,7 +30,7 @@ class FoundJournal(NamedTuple):
     """
 
     levels: set[int]
-    numberings: dict[int, dict[int, range]]
+    numberings: dict[int, dict[int, Numbering]]
     occupied: set[int]
 
 
@@ -59,8 +60,8 @@ class ToJournal(Contract):
         """From the virtual host, for queues that are down: the bodies that the journal names, by level."""
 
     @message
-    def append(self, queue: int, gathered: list[QueueRecords], position: int) -> None:
-        """From queues: write these records.
+    def append(self, queue: int, gathered: list[QueueRecords], position: int, is_awaited: bool) -> None:
+        """From queues: write these records, at once if `is_awaited`, and those that came before.
 
         `position` counts all records that the queue's process has appended by then.
         """

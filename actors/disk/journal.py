@@ -4,9 +4,12 @@ It is a shell around `store.journal.journal_engine.JournalEngine`, which decides
 receives the records of the queues, commits them, and reports to each queue up to where its records are on the disk
 (`durable`).
 
-**Group commit.** A commit begins as soon as something was appended and no commit is running; what arrives meanwhile is
-for the next one (design section 3). So an idle journal syncs at once, and no record waits for more than two syncs. A
-commit that fails is tried again. A sync that fails ends the process (`JournalBroken`) and with it the virtual host,
+**Group commit.** A commit begins as soon as something was appended for which somebody waits, and no commit is running;
+what arrives meanwhile is for the next one (design section 3). So an idle journal syncs at once, and such a record waits
+for two syncs at most. Nobody waits for acknowledgements, nor for publishes whose bodies the message store holds back
+because consumers keep up. These records go with the next commit, or have one of their own after `UNAWAITED_SECONDS`:
+with bodies of 16 KiB and consumers that keep up, a commit for each batch cost a third of the processor time. A commit
+that fails is tried again. A sync that fails ends the process (`JournalBroken`) and with it the virtual host,
 because it is then unknown which records are on the disk.
 
 **Freeing files.** When a file is full and closed, every queue is asked to flush its entries to segments
@@ -52,6 +55,12 @@ from .settings import JournalSettings
 if TYPE_CHECKING:
     from ..queue.contract import HandedEntry, ToQueue
 
+#: Seconds for which records wait at most while nobody waits for them, and the bytes from which on they do not. A broker
+#: that is killed forgets the acknowledgements of its last milliseconds: clients get these messages once more. It holds
+#: back no confirm for longer than the message store does anyway.
+UNAWAITED_SECONDS = 0.005
+UNAWAITED_BYTES = 1 << 20
+
 #: Seconds without an append after which the current file is freed, if it has more than `IDLE_BYTES`.
 IDLE_SECONDS = 1.0
 IDLE_BYTES = 1 << 20
@@ -87,6 +96,8 @@ class Journal(Process):
     """See the module. `queue` is always a queue's number, `level` that of one of its priority levels."""
 
     contract = ToJournal
+    #: Records have been appended that are not on the disk.
+    work_timers = ("commit",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,6 +121,9 @@ class Journal(Process):
         self._outgoing: deque[tuple[int, HandedOver]] = deque()
         self._files: JournalEngine | None = None
         self._is_committing = False
+        #: Somebody waits for something that no batch has taken yet.
+        self._is_awaited = False
+        self._has_commit_timer = False
         #: One position for each coroutine that waits for `_may_read`, in the order in which they wait: before it reads
         #: the files, these must be written up to there. They are read only while no commit runs.
         self._read_positions: deque[int] = deque()
@@ -213,18 +227,28 @@ class Journal(Process):
         found = await self._replay()
         return {level: replayed.stored_spans() for level, replayed in found.items() if queue_of(level) in queues}
 
-    def on_append(self, sender: Sender, queue: int, gathered: list[QueueRecords], position: int) -> None:
+    def on_append(
+        self, sender: Sender, queue: int, gathered: list[QueueRecords], position: int, is_awaited: bool
+    ) -> None:
         if sender != self._addresses.get(queue):
             return  # The queue was forgotten or has another process by now, and this append was in flight.
         if self._positions[queue] + sum(part.records for part in gathered) != position:
             self._batch_lost(queue)
             return
         self._positions[queue] = position
+        self._is_awaited = self._is_awaited or is_awaited
         files = self.files
         messages = self._waiting[queue].messages if queue in self._waiting else 0
         for part in gathered:
             files.append(
-                part.queue, part.parts, part.records, part.next_number, part.sizes, part.is_joined, part.repeated
+                part.queue,
+                part.parts,
+                part.records,
+                part.next_number,
+                part.sizes,
+                part.is_joined,
+                part.repeated,
+                part.lives,
             )
             messages += part.messages
             for taken in part.taken:
@@ -300,6 +324,7 @@ class Journal(Process):
             writer.delete(level)
         for part in writer.take():
             self.files.append(part.queue, part.parts, part.records, part.next_number, part.sizes)
+            self._is_awaited = True
         self._replayed.pop(queue, None)
         self._queues.discard(queue)
         self._dormant.pop(queue, None)
@@ -343,6 +368,12 @@ class Journal(Process):
             self._read_positions.popleft()
             self._may_read.wake()
             return
+        if self._may_put_off(self._files):
+            if not self._has_commit_timer:
+                self._has_commit_timer = True
+                self.start_timer(UNAWAITED_SECONDS, "commit")
+            return
+        self._is_awaited = False
         batch = self._files.take_batch()
         if batch is not None:
             self._is_committing = True
@@ -352,6 +383,11 @@ class Journal(Process):
         elif self._closer is not None and not self._is_freeing:
             self._is_committing = True
             self.spawn(self._finish(self._closer))
+
+    def _may_put_off(self, files: JournalEngine) -> bool:
+        """Whether there are records to write, and nobody waits for any of them."""
+        is_awaited = self._is_awaited or self._read_positions or self._closer is not None
+        return not is_awaited and 0 < files.gathered_bytes < UNAWAITED_BYTES
 
     async def _commit(self, batch: Batch, appended: dict[int, Appended]) -> None:
         # A node that stops does not wait for room on the disk: the next start finds what the files have by now.
@@ -396,7 +432,10 @@ class Journal(Process):
         self.start_timer(IDLE_SECONDS, "idle")
 
     def on_timer(self, payload: str) -> None:
-        if payload == "free":
+        if payload == "commit":
+            self._has_commit_timer = False
+            self._is_awaited = True
+        elif payload == "free":
             self._is_freeing_paused = False
         elif payload == "idle":
             was_idle, self._idle_since = self._idle_since == self.files.position, None
@@ -444,6 +483,7 @@ class Journal(Process):
             self._pause_freeing()
         else:
             self.files.retire(before)
+            self._is_awaited = True
         self._is_freeing = False
 
     async def _flush_absent(self) -> set[int]:

@@ -94,7 +94,7 @@ def with_shard_items(items: InfoItems, of_shards: Iterable[InfoItems]) -> InfoIt
     found = list(of_shards)
     sums = {name: sum([each[name] for each in (items, *found)]) for name in _SUMS}
     # A logical queue has no messages, and so no numbers.
-    numbers = dict.fromkeys(("first_number", "next_number"))
+    numbers = dict.fromkeys(("first_number", "next_number", "life", "gaps"))
     is_in_flow = any([each["state"] == "flow" for each in found])
     return {**items, **sums, **numbers, "state": "flow" if is_in_flow else items["state"]}
 

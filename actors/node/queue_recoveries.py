@@ -15,6 +15,7 @@ from ...definitions.definitions import Definitions
 from ...routing.rows import QueueRow
 from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS
+from ...store.messages.lives import Numbering
 from ...store.queue.queue_recovery import empty_terms, numbering_of
 from ..disk.contract import FoundJournal
 from ..queue.contract import QueueRecovery
@@ -59,15 +60,15 @@ def may_be_dormant(row: QueueRow, definitions: Definitions) -> bool:
     return policed_settings(row, definitions).expires is None
 
 
-def terms_of_dormant(row: QueueRow, numberings: dict[int, range]) -> Terms:
+def terms_of_dormant(row: QueueRow, numberings: dict[int, Numbering]) -> Terms:
     """The terms of a queue that was not needed since the start: it has nothing but these numberings."""
     levels = {priority: empty_terms(numbering) for priority, numbering in numberings.items()}
     if any(name == "x-max-priority" for name, _, _ in row.arguments):
         return {"levels": levels}
-    return levels.get(0) or empty_terms(range(0))
+    return levels.get(0) or empty_terms(Numbering())
 
 
-def _numberings_of(terms: Terms) -> dict[int, range] | None:
+def _numberings_of(terms: Terms) -> dict[int, Numbering] | None:
     """The numberings of a queue whose terms say that it has no message and no segment; None for any other."""
     levels = terms.get("levels")
     numberings = {}
@@ -80,4 +81,4 @@ def _numberings_of(terms: Terms) -> dict[int, range] | None:
 
 
 #: The numberings of a queue that never had a message, shared by all such queues. Nobody changes it.
-_NEVER_USED: dict[int, range] = {}
+_NEVER_USED: dict[int, Numbering] = {}

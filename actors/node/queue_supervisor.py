@@ -30,6 +30,7 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.process import STEP, Process
 from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS, remove_queue
+from ...store.messages.lives import Numbering
 from ..disk.contract import FoundJournal, to_journal, to_message_store
 from ..disk.disk_retry import FIRST_WAIT, Backoff
 from ..metadata.contract import to_metadata
@@ -61,7 +62,7 @@ class _Supervised:
     #: Why its process ended while it was starting. The coroutine that awaits its start handles that, not `on_down`.
     ended: ExitReason | None = None
     #: The numberings with which it was created dormant; None if it was not.
-    numberings: dict[int, range] | None = None
+    numberings: dict[int, Numbering] | None = None
 
     @property
     def is_running(self) -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ...routing.rows import QueueRow
     from ...runtime.contract import Address
     from ...store.disk.disk import Disk
+    from ...store.messages.lives import Numbering
     from ...store.messages.message import Delivery, Origin, Origins, QueuedMessage
     from ...store.messages.message_ids import StoredSpan
     from ..channel.contract import ConfirmRange, Outcome, ToChannel
@@ -91,7 +92,7 @@ class QueueRecovery:
     on_disk: frozenset[int] | None = None
     #: None, or the queue has nothing to recover but the numbering of each of its priorities, by priority. It is open
     #: at once then, and is sent no `open`.
-    numberings: dict[int, range] | None = None
+    numberings: dict[int, Numbering] | None = None
 
 
 class ToQueue(ToMemoryUser, ToLinkSender):
@@ -303,6 +304,12 @@ class ToQueue(ToMemoryUser, ToLinkSender):
     @message
     def info(self) -> InfoItems:
         """From the node, for listings: the info items of the queue."""
+
+    @message
+    def reading_info(self) -> InfoItems:
+        """From channels, for the catalogue: what whoever reads by number needs to know of the queue. It is no use of
+        the queue, and reads nothing from the disk.
+        """
 
     @message
     def storage_info(self) -> InfoItems:

@@ -22,6 +22,7 @@ from ...store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, queue
 from ...store.index.queue_index import QueueIndex
 from ...store.journal.log_writer import LogWriter
 from ...store.journal.replay import Replayed
+from ...store.messages.lives import Numbering
 from ...store.queue.disk_queue import DiskQueue
 from ...store.queue.stream_queue import StreamQueue
 from ...store.queue.variable_queue import VariableQueue
@@ -82,7 +83,7 @@ class DiskLevels:
         #: What the journal has of the variable queues that are not made yet, by number; empty after a recovery.
         self.replayed: dict[int, Replayed] = {}
         #: By priority: where the numbering stands of the levels that have no message and were not used since the start.
-        self.numberings: dict[int, range] = {}
+        self.numberings: dict[int, Numbering] = {}
         self.journal = LogWriter(row.durable)
         #: What goes to the persistent message store.
         self.persistent = StoreClient()
@@ -143,8 +144,10 @@ class DiskLevels:
             return
         process, storage, credit = self._process, self._storage, self._credit
         if self.journal.has_gathered:
-            gathered = self.journal.take()
-            process.send(storage.journal, to_journal.append(self.number, gathered, self.journal.position))
+            journal = self.journal
+            is_awaited = journal.is_awaited
+            gathered = journal.take()
+            process.send(storage.journal, to_journal.append(self.number, gathered, journal.position, is_awaited))
             messages = sum(part.messages for part in gathered)
             if messages:
                 self.written += messages
@@ -192,8 +195,13 @@ class DiskLevels:
         for level in self.by_priority.values():
             level.durable(position, stored)
 
-    def bodies_stored(self, ids: list[bytes]) -> None:
+    def bodies_stored(self, kind: str, ids: list[bytes]) -> None:
         """One of the stores has reported these bodies; no id is in both stores."""
+        journal = self.journal
+        is_spared = kind == "ignored"
+        if journal.bodies_are_spared and not is_spared:
+            journal.hurry()
+        journal.bodies_are_spared = is_spared
         self._transient.answered(ids)
         self.persistent.answered(ids)
-        self.journal_synced(self.journal.durable)
+        self.journal_synced(journal.durable)

@@ -23,6 +23,7 @@ from ...runtime.errors import ProcessTimeout
 from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ...store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, queue_directory
+from ...store.messages.lives import Numbering
 from ...store.messages.message_ids import StoredSpan
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.disk_queue import DiskQueue
@@ -133,7 +134,7 @@ class Durability:
 
     # -- opening ------------------------------------------------------------------------------------
 
-    def open_empty(self, numberings: Mapping[int, range]) -> BackingQueue:
+    def open_empty(self, numberings: Mapping[int, Numbering]) -> BackingQueue:
         """Open a queue that has nothing on the disk but the numberings of some priorities; a new one has none."""
         self._levels.numberings.update(numberings)
         if self._is_durable:
@@ -181,14 +182,14 @@ class Durability:
                 needed[variable] = level.scan(terms, self._context.progress)
         return needed
 
-    def _numbering(self, number: int, terms: Terms | None, has_directory: bool) -> range | None:
+    def _numbering(self, number: int, terms: Terms | None, has_directory: bool) -> Numbering | None:
         """The numbering of a level that has no message, as far as that is known without its files; else None."""
         replayed = self._levels.replayed.get(number)
         if terms:
             return numbering_of(terms) if replayed is None or replayed.is_empty else None
         if has_directory:
             return None
-        return range(0) if replayed is None else replayed.numbering
+        return Numbering() if replayed is None else replayed.numbering
 
     async def open_recovered(self, needed: NeededBodies) -> BackingQueue:
         """The second half of a recovery, when the persistent store runs.
@@ -294,9 +295,9 @@ class Durability:
         self._levels.journal_synced(position)
         self._has_synced.wake_all()
 
-    def bodies_stored(self, ids: list[bytes]) -> None:
-        """One of the stores has reported these bodies; no id is in both stores."""
-        self._levels.bodies_stored(ids)
+    def bodies_stored(self, kind: str, ids: list[bytes]) -> None:
+        """One of the stores has reported these bodies as `written` or `ignored`; no id is in both stores."""
+        self._levels.bodies_stored(kind, ids)
 
     async def flush_synced(self) -> bool:
         """Write to segments, and sync, everything that only the journal has.
@@ -314,8 +315,9 @@ class Durability:
         """Return when the journal has synced all records made so far, or the disk has not taken them for
         `SYNC_SECONDS`.
         """
-        self._levels.send()
         journal = self._levels.journal
+        journal.hurry()
+        self._levels.send()
         position = journal.position
         with suppress(ProcessTimeout):
             await self._has_synced.wait_for(lambda: journal.durable >= position, SYNC_SECONDS)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...runtime.credit import CreditFlow
+from ...store.messages.lives import Lives
 from ...store.queue.inspection import Counts, check, counts_of, parts_in_memory
+from ...store.queue.range_read import SupportsRangeRead
 from .contract import VhostStorage
 from .master.master import Master
 from .process import Queue
@@ -76,6 +78,13 @@ class QueueView:
     def credit(self) -> CreditFlow:
         """By channel id, and by the names of journal and message stores."""
         return self.queue.credit
+
+    def told(self) -> tuple[int, Lives] | None:
+        """What readers by number may have been told of a queue on the disk: its next number, and its lives and gaps."""
+        backing = self.queue.backing
+        if self.disk is None or not self.queue.row.durable or not isinstance(backing, SupportsRangeRead):
+            return None
+        return backing.kept_numbers().stop, backing.lives
 
     # -- channels and consumers ---
 

@@ -9,6 +9,8 @@ from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.inspection import Residence
+from ...store.queue.range_read import SupportsRangeRead
+from ...store.queue.stream_segments import StreamBacking
 from .consumers import ChannelRecord
 
 if TYPE_CHECKING:
@@ -40,6 +42,37 @@ def replica_items(
         "blocked_by": list(map(str, credit.blockers())),
         "blocked_seconds_by": credit.blocked_seconds_by_kind(),
         **credit.flow_items(),
+    }
+
+
+def reading_items(backing: BackingQueue, unacked: int, consumers: int) -> InfoItems:
+    """What whoever reads the queue by number needs to know (SP-21). `next` is a number that no crash gives again."""
+    ready = len(backing)
+    items: InfoItems = {
+        "messages": ready + unacked,
+        "message_bytes": backing.ready_bytes + backing.unacked_bytes,
+        "unacked": unacked,
+        "consumers": consumers,
+        "dedup": 0,
+    }
+    is_stream = isinstance(backing, StreamBacking)
+    if is_stream or not isinstance(backing, SupportsRangeRead):
+        numbers: InfoItems = dict.fromkeys(("life", "first", "next"))
+        reason = (
+            "it is a stream, whose consumers begin at an x-stream-offset"
+            if is_stream
+            else "it has x-max-priority or x-fair-by, and numbers each priority or lane by itself"
+        )
+        return {**items, **numbers, "gaps": [], "readable": False, "reason": reason}
+    kept, lives = backing.kept_numbers(), backing.lives
+    return {
+        **items,
+        "life": lives.life,
+        "gaps": [list(gap) for gap in lives.gaps],
+        "first": kept.start,
+        "next": kept.stop,
+        "readable": True,
+        "reason": None,
     }
 
 

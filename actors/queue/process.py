@@ -55,7 +55,7 @@ from .effects import Effects
 from .head_read import HeadRead
 from .indexing import Indexing
 from .levels import levelled_queue
-from .listing import NO_DISK, storage_items
+from .listing import NO_DISK, reading_items, storage_items
 from .look_up import look_up
 from .master.master import Master
 from .mirroring import RING_TIMERS, Replication
@@ -818,7 +818,7 @@ class Queue(Process):
         self._disk.journal_synced(position)
 
     def on_stored(self, sender: Sender, kind: str, ids: list[bytes]) -> None:
-        self._disk.bodies_stored(ids)
+        self._disk.bodies_stored(kind, ids)
         transit = self._disk.transit
         if transit is not None and self.is_open and not self.is_held:
             transit.stored(self.role.take_handed_over)
@@ -858,6 +858,11 @@ class Queue(Process):
         disk = NO_DISK if self.durability is None else self.durability.items()
         items = {**self.role.info(), **disk} if self.is_open else {}
         return {**items, "vhost": self.row.vhost, "name": self.row.name, "counts": self.counts.values()}
+
+    def on_reading_info(self, sender: Sender) -> InfoItems:
+        self._check_not_ending()
+        unacked = sum(len(record.pending) for record in self.channels.values())
+        return reading_items(self.backing, unacked, self.role.counts()[1])
 
     def on_storage_info(self, sender: Sender) -> Slices[InfoItems]:
         backing = self.backing

@@ -74,6 +74,7 @@ TO_QUEUES = (
     Crossing(316, to_queue.set_queue_mode, OneOf(*QUEUE_MODES)),
     Crossing(318, to_queue.reclaim, TEXT, _RANGES, answer=_RANGES),
     Crossing(317, to_group.check_reader, TEXT, answer=BOOLEAN),
+    Crossing(330, to_queue.reading_info, answer=INFO),
 )
 
 TO_CHANNELS = (

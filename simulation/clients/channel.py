@@ -171,7 +171,8 @@ class SimChannel:
             assert content is not None
             self.publishing.on_return(method, content)
         elif isinstance(method, methods.BasicCancel):
-            self.tell(f"receives a cancel for {method.consumer_tag}")
+            if method.consumer_tag not in self.consuming.reads:
+                self.tell(f"receives a cancel for {method.consumer_tag}")
             self.consuming.on_cancel(method.consumer_tag)
         elif isinstance(method, methods.ChannelClose):
             self._on_close(method)

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...amqp import methods
+from ...amqp.fields import table_from
 from ...amqp.method import Method
 from ...amqp.properties import decode_properties
+from ...routing.range_read_arguments import BLOCK_BYTES_MIN, BLOCKS, READ_FROM, READ_TO
 from ..model.copies import Copy, PromiseBroken, State, mark_returned
 from ..model.queue_model import Newest, QueueModel
 from ..plan import Action
 from ..queue_kinds import DEAD_LETTER_QUEUE
+from .block_read import BlockRead
 from .grouping import group_of, with_group
 from .message_properties import check_properties, delivery_count
 from .peer import SimContent
@@ -78,6 +81,8 @@ class ConsumingSide:
         self.consumers: dict[str, SimConsumer] = {}
         #: By delivery tag.
         self.unacked: dict[int, SimDelivery] = {}
+        #: By consumer tag: what it reads in blocks.
+        self.reads: dict[str, BlockRead] = {}
         #: The queues that it has consumed or got from, and whether ever without acknowledgement.
         self._used_queues: dict[QueueModel, bool] = {}
         #: The prefetch limit of the whole channel, 0 for none.
@@ -127,6 +132,19 @@ class ConsumingSide:
                 lambda method, content: with_group(channel, queue, consume),
             )
 
+    def do_read(self, action: Action) -> None:
+        """Read everything in a queue in blocks, and take nothing from it. That is no event of a story."""
+        queue = self.schedule.queues[action.text("queue")]
+        tag = f"r{len(self.reads) + 1}"
+        self.reads[tag] = BlockRead(queue.kind.name)
+        arguments = table_from({READ_FROM: "first", READ_TO: "last", BLOCKS: BLOCK_BYTES_MIN})
+        self.channel.request(
+            methods.BasicConsume(queue=queue.kind.name, consumer_tag=tag, no_ack=True, arguments=arguments),
+            methods.BasicConsumeOk,
+            lambda method, content: None,
+            queue,
+        )
+
     def _on_consume_ok(self, consumer: SimConsumer) -> None:
         if not self.channel.is_leaving and consumer.tag in self.consumers:
             consumer.queue.consumers.append(consumer)
@@ -162,6 +180,8 @@ class ConsumingSide:
 
     def on_cancel(self, tag: str) -> None:
         """The consumer is cancelled, by this client or by the broker."""
+        if tag in self.reads:
+            self.reads[tag].has_ended = True
         consumer = self.consumers.pop(tag, None)
         if consumer is not None:
             consumer.queue.on_consumer_leaving(consumer)
@@ -191,6 +211,10 @@ class ConsumingSide:
     # -- deliveries ---
 
     def on_deliver(self, method: methods.BasicDeliver, content: SimContent) -> None:
+        read = self.reads.get(method.consumer_tag)
+        if read is not None:
+            read.receive(content.body)
+            return
         consumer = self.consumers.get(method.consumer_tag)
         if consumer is None:
             raise PromiseBroken(

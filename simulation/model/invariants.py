@@ -71,6 +71,10 @@ def check_at_rest(base: SimBase) -> None:
             _check_references(base, cell, MessageStoreView(actor))
 
 
+def open_queues(base: SimBase) -> list[QueueView]:
+    return [QueueView(cell.actor) for cell in _cells(base) if type(cell.actor) is Queue and cell.actor.is_open]
+
+
 def check_no_clients(base: SimBase) -> None:
     """Check a node whose last client has left. Raises PromiseBroken if anything is left of connections."""
     check_at_rest(base)

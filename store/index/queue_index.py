@@ -47,6 +47,8 @@ from typing import Protocol
 from ..disk.disk import Disk
 from ..disk.progress import NO_PROGRESS, Progress
 from ..journal.replay import Replayed
+from ..messages.arrivals import copy_of
+from ..messages.lives import Lives
 from ..messages.message import slice_of
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
@@ -82,6 +84,8 @@ class Log(Protocol):
     def sizes(self, queue: int, sizes: dict[int, int]) -> int: ...
 
     def returned(self, queue: int, returns: Mapping[int, int], is_repeated: bool = False) -> int: ...
+
+    def lives(self, queue: int, lives: Lives) -> int: ...
 
     def delete(self, queue: int) -> int: ...
 
@@ -221,6 +225,10 @@ class QueueIndex:
         """Have the numbering continue at `number` or above after an unclean end; returns the journal's position."""
         return self._log.reserve(self._queue, number)
 
+    def begin_life(self, lives: Lives) -> int:
+        """Record the lives of the queue, the last of which begins now; returns the journal's position."""
+        return self._log.lives(self._queue, lives)
+
     def returned(self, returns: Mapping[int, int], is_repeated: bool = False) -> None:
         """Record how often messages were returned to the queue by now, as `LogWriter.returned` does."""
         self._log.returned(self._queue, returns, is_repeated)
@@ -235,6 +243,7 @@ class QueueIndex:
                 run.redelivered,
                 run.body_bytes,
                 run.sizes,
+                arrived=copy_of(run.arrived),
             )
         )
 

@@ -46,6 +46,7 @@ class Scan(NamedTuple):
     stored        un-acked messages whose bodies are in the message store
     may_expire    a message has an expiry
     spans         the un-acked messages of each segment, and of each run that only the journal has, in no order
+    arrived       when the last message arrived that was seen
     """
 
     messages: int
@@ -55,6 +56,7 @@ class Scan(NamedTuple):
     stored: list[StoredSpan]
     may_expire: bool
     spans: list[ScannedSpan]
+    arrived: int
 
 
 class ScannedSegment(NamedTuple):
@@ -69,6 +71,7 @@ class ScannedSegment(NamedTuple):
     next_number   the number after the highest one seen, or after the highest one that damaged frames may have had
     latest        the latest expiry of an entry; 0 if none has one
     was_salvaged  the file was damaged, and was replaced by one with its whole frames, which the log tells
+    arrived       when the last entry arrived
     was_synced    the file and its name were on the disk already, because the journal has recorded this size
     content       the bytes of a small and undamaged file
     """
@@ -84,6 +87,7 @@ class ScannedSegment(NamedTuple):
     was_salvaged: bool
     was_synced: bool
     content: bytes | None
+    arrived: int
 
 
 def scan_segments(
@@ -94,6 +98,7 @@ def scan_segments(
     messages = body_bytes = 0
     may_expire = any(run.expiry is not None for runs in (replayed.embedded, replayed.stored) for run in runs.runs)
     end = replayed.end
+    arrived = replayed.arrived
     stored: list[StoredSpan] = []
     spans: list[ScannedSpan] = []
     numbers = _segments_in(disk, directory)
@@ -109,6 +114,7 @@ def scan_segments(
             # An ack may have survived a message that was lost, so its number must not be given to another message.
             end = max(end, (number + 1) * entries)
         end = max(end, found.next_number)
+        arrived = max(arrived, found.arrived)
         if not found.size:
             disk.delete(path)  # a crash came before the file's first block was written
             continue
@@ -138,6 +144,7 @@ def scan_segments(
         stored,
         may_expire,
         spans,
+        arrived,
     )
 
 
@@ -253,6 +260,7 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
         bool(parts),
         is_synced,
         content,
+        max((head.arrived for head in heads), default=0),
     )
 
 

@@ -38,6 +38,7 @@ from typing import NamedTuple
 
 from ..disk.damage_log import log_damaged, log_foreign
 from ..disk.disk import Disk, File, SyncFailed
+from ..messages.lives import Lives, encode_lives
 from ..messages.records import Kind, Type, encode_sizes, frame, record
 from .in_transit import HandedOver, InTransit, encode_handed_over
 from .journal_file import SUFFIX, file_name, file_number
@@ -104,6 +105,8 @@ class JournalEngine:
         self._begins: dict[int, int] = {}
         #: By queue: the sizes of its segments, which each file repeats as it does the STATE of each queue.
         self._sizes: dict[int, dict[int, int]] = {}
+        #: The lives of the queues that have had more than one, which each file repeats as well.
+        self._lives: dict[int, Lives] = {}
         self._retires = 0
         self._file: File | None = None
         self._is_in_flight = False
@@ -158,6 +161,7 @@ class JournalEngine:
         self.in_transit = found.in_transit
         self._next_numbers = {queue: replayed.next_number for queue, replayed in found.queues.items()}
         self._sizes = {queue: dict(replayed.sizes) for queue, replayed in found.queues.items() if replayed.sizes}
+        self._lives = {queue: replayed.lives for queue, replayed in found.queues.items() if replayed.lives.life}
         return found.queues
 
     def _log_damaged(self, damaged: DamagedFile) -> None:
@@ -193,21 +197,26 @@ class JournalEngine:
         sizes: dict[int, int] | None = None,
         is_joined: bool = False,
         repeated: int = 0,
+        lives: Lives | None = None,
     ) -> int:
         """Append records of one queue, as `LogWriter` encoded them; returns the position after them.
 
         `next_number` is where the queue's numbering stands after them, None if the queue was deleted. `sizes` are those
-        of segments that the records have. They are all in one frame, with `is_joined` in that of the records before.
-        `repeated` of their bytes are in older files as well, which are about to be given up.
+        of segments that the records have, and `lives` those of the queue if the records have them. They are all in one
+        frame, with `is_joined` in that of the records before. `repeated` of their bytes are in older files as well,
+        which are about to be given up.
         """
         if sizes:
             merge_sizes(self._sizes.setdefault(queue, {}), sizes)
         if next_number is None:
             self._next_numbers.pop(queue, None)
             self._sizes.pop(queue, None)
+            self._lives.pop(queue, None)
         else:
             self._next_numbers[queue] = max(next_number, self._next_numbers.get(queue, 0))
         self._repeated += repeated
+        if lives is not None:
+            self._lives[queue] = lives
         return self._append(parts, records, is_joined) if records else self.position
 
     def retire(self, file: int) -> int:
@@ -293,6 +302,11 @@ class JournalEngine:
                 for queue, sizes in self._sizes.items()
                 if sizes
                 for part in record(Type.SIZES, queue, [encode_sizes(sizes)])
+            ]
+            states += [
+                part
+                for queue, lives in self._lives.items()
+                for part in record(Type.LIVES, queue, [encode_lives(lives)])
             ]
             self._head = sum(map(len, states))
             if states:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...seams import seam
+from ..messages.lives import Lives, encode_lives
 from ..messages.records import Type, encode_returns, encode_run, encode_sizes, encode_spans, record
 from ..messages.run import Run
 from .in_transit import HandedOver, Taken, encode_handed_over, encode_taken
@@ -27,6 +28,7 @@ class QueueRecords(NamedTuple):
     handed_over   the dead letters that the queue has handed over, recorded or not
     taken         the dead letters that it has taken
     repeated      how many bytes of the records the journal has already, in files that it is about to give up
+    lives         the lives of the queue if the records have them
     """
 
     queue: int
@@ -39,40 +41,51 @@ class QueueRecords(NamedTuple):
     handed_over: Sequence[HandedOver] = ()
     taken: Sequence[Taken] = ()
     repeated: int = 0
+    lives: Lives | None = None
 
 
 class LogWriter:
     """Gathers records until `take`. The journal writes what is gathered between two calls of `cut` in one frame.
 
-    has_gathered   there is something to take
-    position       records ever made
-    durable        the position up to which the journal has synced them
-    is_journaled   False for a queue that no start recovers: the sizes of its segments are not recorded
+    has_gathered        there is something to take
+    is_awaited          somebody waits until what has gathered is on the disk
+    bodies_are_spared   the bodies that the message store reported last were acknowledged before their sync
+    position            records ever made
+    durable             the position up to which the journal has synced them
+    is_journaled        False for a queue that no start recovers: the sizes of its segments are not recorded
+
+    The publisher of a message waits for its record, and for its body if that is in the message store. Where consumers
+    keep up, the store waits for acknowledgements before it syncs (its *dwell*), so these records need not hurry either.
+    When the store has written bodies all the same, `hurry` has the records follow.
     """
 
     __slots__ = (
         "_frames",
         "_gathered",
         "_handed_over",
+        "_lives",
         "_messages",
         "_next",
         "_repeated",
         "_sizes",
         "_taken",
+        "bodies_are_spared",
         "durable",
         "has_gathered",
+        "is_awaited",
         "is_journaled",
         "position",
     )
 
     def __init__(self, is_journaled: bool = True) -> None:
-        self.has_gathered = False
+        self.has_gathered = self.is_awaited = self.bodies_are_spared = False
         self.is_journaled = is_journaled
         self.position = self.durable = 0
         self._gathered: dict[int, list[list[bytes]]] = {}
         self._messages: dict[int, int] = {}
         self._next: dict[int, int | None] = {}
         self._sizes: dict[int, dict[int, int]] = {}
+        self._lives: dict[int, Lives] = {}
         self._handed_over: dict[int, list[HandedOver]] = {}
         self._taken: dict[int, list[Taken]] = {}
         self._repeated: dict[int, int] = {}
@@ -84,7 +97,9 @@ class LogWriter:
 
         The contents are stubs if the bodies are in the message store (`is_stored`).
         """
-        self._next[queue] = run.end
+        if not (is_stored and self.bodies_are_spared):
+            self.is_awaited = True
+        self._advance(queue, run.end)
         self._messages[queue] = self._messages.get(queue, 0) + len(run.contents)
         return self._add(queue, record(Type.PUBLISH, queue, encode_run(run, is_stored)))
 
@@ -109,12 +124,19 @@ class LogWriter:
 
         The journal learns where the numbering stands from the queue's next record.
         """
-        self._next[queue] = next_number
+        self._advance(queue, next_number)
 
     def reserve(self, queue: int, number: int) -> int:
         """Record that the numbering continues at `number` or above after an unclean end; returns the position."""
-        self._next[queue] = number
+        self.is_awaited = True  # by range readers, who see only numbers that are kept
+        self._advance(queue, number)
         return self._add(queue, record(Type.STATE, queue, [number.to_bytes(8, "big")]))
+
+    @seam("which lives of a queue survive a crash")
+    def lives(self, queue: int, lives: Lives) -> int:
+        """Record the lives of the queue; returns the position."""
+        self._lives[queue] = lives
+        return self._add(queue, record(Type.LIVES, queue, [encode_lives(lives)]))
 
     def sizes(self, queue: int, sizes: dict[int, int]) -> int:
         """Record the sizes of segments, so that a start notices a segment that was shortened; returns the position.
@@ -132,6 +154,7 @@ class LogWriter:
 
         `is_repeated` if the journal has all of these returns already, in files that it is about to give up.
         """
+        self.is_awaited = True  # a message that brings its consumers down, and the broker with them, is soon back
         parts = record(Type.RETURNED, queue, [encode_returns(returns)])
         if is_repeated:
             self._repeated[queue] = self._repeated.get(queue, 0) + sum(map(len, parts))
@@ -142,6 +165,7 @@ class LogWriter:
 
         Transient ones get no record: the journal only passes them on, in order with the others.
         """
+        self.is_awaited = True  # by the targets
         self._handed_over.setdefault(queue, []).append(handed)
         self._messages[queue] = self._messages.get(queue, 0) + len(handed.contents)
         if handed.is_recorded:
@@ -157,10 +181,20 @@ class LogWriter:
         self._taken.setdefault(queue, []).append(Taken(queue, first_id, count))
         return self._add(queue, record(Type.TAKEN, queue, encode_taken(first_id, count)))
 
+    def hurry(self) -> None:
+        """Have the journal write at once what it was sent and has not written yet: somebody waits for it now."""
+        if self.durable < self.position:
+            self.has_gathered = self.is_awaited = True
+
     def cut(self) -> None:
         """What is gathered from now on may be in another frame: no crash may separate records between two cuts."""
         if self._gathered:
             self._frames += self._take_frame()
+
+    def _advance(self, queue: int, number: int) -> None:
+        """The numbering stands at `number`, or higher if more numbers are reserved."""
+        before = self._next.get(queue)
+        self._next[queue] = number if before is None else max(before, number)
 
     def _add(self, queue: int, parts: list[bytes]) -> int:
         self.has_gathered = True
@@ -171,7 +205,7 @@ class LogWriter:
 
     def take(self) -> list[QueueRecords]:
         """The records gathered since the last call."""
-        self.has_gathered = False
+        self.has_gathered = self.is_awaited = False
         taken = self._take_frame()
         if self._frames:
             self._frames, taken = [], self._frames + taken
@@ -184,6 +218,7 @@ class LogWriter:
         handed_over, self._handed_over = self._handed_over, {}
         taken, self._taken = self._taken, {}
         repeated, self._repeated = self._repeated, {}
+        lives, self._lives = self._lives, {}
         return [
             QueueRecords(
                 queue,
@@ -196,6 +231,7 @@ class LogWriter:
                 handed_over.get(queue, ()),
                 taken.get(queue, ()),
                 repeated.get(queue, 0),
+                lives.get(queue),
             )
             for at, (queue, records) in enumerate(gathered.items())
         ]

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from ..disk.disk import Disk
 from ..disk.walk_frames import DamagedPart, walk_frames
+from ..messages.arrivals import UNKNOWN, latest
+from ..messages.lives import FIRST_LIFE, Lives, Numbering, decode_lives
 from ..messages.message_ids import StoredSpan, stored_spans
 from ..messages.pending_runs import PendingRuns
 from ..messages.records import Record, Type, decode_returns, decode_runs, decode_sizes, decode_spans, records, stub_id
@@ -34,6 +36,8 @@ class Replayed:
     end           the highest number published or acked, plus one
     sizes         the bytes that the queue's segments have at least
     returns       how often messages were returned to a quorum queue, by number; messages that are not there never were
+    lives         of the queue
+    arrived       when the last message arrived that was published
     """
 
     embedded: PendingRuns = field(default_factory=PendingRuns)
@@ -43,6 +47,8 @@ class Replayed:
     end: int = 0
     sizes: dict[int, int] = field(default_factory=dict)
     returns: dict[int, int] = field(default_factory=dict)
+    lives: Lives = FIRST_LIFE
+    arrived: int = UNKNOWN
 
     @property
     def is_empty(self) -> bool:
@@ -50,13 +56,11 @@ class Replayed:
         return not (self.embedded.count or self.stored.count or self.acked)
 
     @property
-    def numbering(self) -> range | None:
-        """The numbers that were reserved and that no message has, if the journal has no message of the queue and knows
-        of no segment. The next message gets its `stop`.
-        """
+    def numbering(self) -> Numbering | None:
+        """Where the numbering stands, if the journal has no message of the queue and knows of no segment."""
         if self.embedded.count or self.stored.count or self.sizes:
             return None
-        return range(min(self.end, self.next_number), self.next_number)
+        return Numbering(min(self.end, self.next_number), self.next_number, self.lives)
 
     def stored_spans(self) -> list[StoredSpan]:
         """The messages of `stored`, by the ids that their bodies have in the message store."""
@@ -68,11 +72,12 @@ class Replayed:
         ]
 
     def apply(self, entry: Record) -> None:
-        """Apply a PUBLISH, ACK, STATE, SIZES or RETURNED record."""
+        """Apply a PUBLISH, ACK, STATE, SIZES, RETURNED or LIVES record."""
         if entry.type is Type.PUBLISH:
             for run, is_stored in decode_runs(entry.body):
                 (self.stored if is_stored else self.embedded).add(run)
                 self.end = max(self.end, run.end)
+                self.arrived = max(self.arrived, latest(run.arrived))
                 self.next_number = max(self.next_number, self.end)
         elif entry.type is Type.ACK:
             self.ack(decode_spans(entry.body))
@@ -81,6 +86,8 @@ class Replayed:
         elif entry.type is Type.RETURNED:
             # Counts only grow, and a later record has the later count.
             self.returns.update(decode_returns(entry.body))
+        elif entry.type is Type.LIVES:
+            self.lives = decode_lives(entry.body)
         else:
             self.next_number = max(self.next_number, int.from_bytes(entry.body, "big"))
 

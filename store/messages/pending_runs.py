@@ -71,7 +71,7 @@ class PendingRuns:
             last.complete()
             self.runs.append(run)
         elif run.first == end:
-            last.extend(run.contents, run.origins, run.body_bytes)
+            last.extend(run.contents, run.origins, run.body_bytes, run.arrived)
         else:
             for other in self.runs.overlapping(run.first, run.end - 1):
                 self.runs.replace(other, other.around(run.first, run.end))

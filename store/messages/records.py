@@ -22,15 +22,18 @@ frame, because of the magic. `walk_frames` describes how a file is read that is 
 | HANDED_OVER | u128 id, u32 count, as many u64 targets, a run: dead letters that the targets have to take |
 | TAKEN | u128 id, u32 count: `queue` has taken so many dead letters |
 | RETURNED | (u64 first, u32 count, u32 returns) one after the other: how often these messages were returned by now |
+| LIVES | u32 life, then (u64 first, u64 next, u32 life) for each gap in the numbering of the queue (`lives`) |
 
-**Run**: `u64 first | u32 count | u8 flags | i64 expiry (-1 none) | u32 origin size | origin | lengths | slots`
+**Run**: `u64 first | u32 count | u8 flags | i64 expiry (-1 none) | u32 origin size | origin | arrived | lengths |
+slots`
 
 The flags are 1 redelivered, 2 bodies are in the message store, 4 all slots have one length, 8 the messages have several
-origins. `origin` is msgpack of `Origin`. With flag 8 it is a column: `u32 count`, then each distinct origin as
-`u32 size | msgpack`, then for each message the place of its origin among them, a u16, or a u32 if `count` is above
-65,536. `lengths` is one u32 if all slots have one length, else one each. A slot is the content, or a **stub** of 24
-bytes if the body is in the store: `id 0..11 | u64 body size | id 11..16`. A stub has the body size where a content has
-it, so the same code measures both.
+origins, 16 it is known when they arrived. `origin` is msgpack of `Origin`. With flag 8 it is a column: `u32 count`,
+then each distinct origin as `u32 size | msgpack`, then for each message the place of its origin among them, a u16, or a
+u32 if `count` is above 65,536. With flag 16 `arrived` is `u32 count`, then for each time `u64 first number | u64
+microseconds since the epoch` (`arrivals`); without it there is nothing. `lengths` is one u32 if all slots have one
+length, else one each. A slot is the content, or a **stub** of 24 bytes if the body is in the store: `id 0..11 | u64
+body size | id 11..16`. A stub has the body size where a content has it, so the same code measures both.
 
 **Spans**: `(u64 first, u32 count, u32 step)` one after the other; round robin over k consumers acknowledges in steps of
 k.
@@ -49,6 +52,7 @@ from zlib import crc32
 import msgpack  # type: ignore[import-untyped]
 
 from ..disk.contents import Readable
+from .arrivals import UNKNOWN, Arrived, decode_arrived, encode_arrived, latest
 from .message import BODY_SIZE_END, Origin, Origins, Sizes, any_of, body_sizes, slice_of
 from .message_ids import SHARED_AT, SHARED_FROM, StoredSpan, stored_spans
 from .run import Run
@@ -66,7 +70,7 @@ MAX_SPAN_COUNT = 0xFFFFFFFF
 MAX_FRAME_SIZE = 1 << 30
 
 STUB_SIZE = 24
-_REDELIVERED, _STORED, _UNIFORM, _COLUMN = 1, 2, 4, 8
+_REDELIVERED, _STORED, _UNIFORM, _COLUMN, _ARRIVED = 1, 2, 4, 8, 16
 
 
 class Kind(enum.IntEnum):
@@ -89,6 +93,7 @@ class Type(enum.IntEnum):
     HANDED_OVER = 7
     TAKEN = 8
     RETURNED = 9
+    LIVES = 10
 
 
 class Damaged(Exception):
@@ -193,12 +198,17 @@ def encode_run(run: Run, is_stored: bool) -> list[bytes]:
         origin = _encode_column(run.origins)
     else:
         origin = encode_origin(run.origin)
+    if run.arrived:
+        flags |= _ARRIVED
+        lengths = encode_arrived(run.arrived, run.first, run.first + len(contents)) + lengths
     head = RUN.pack(run.first, len(contents), flags, -1 if run.expiry is None else run.expiry, len(origin))
     return [head + origin + lengths, *contents]
 
 
-def _walk_runs(data: bytes) -> Iterator[tuple[int, int, int, int, Origins, Sequence[int], Sequence[int]]]:
-    """Every run in `data`: (first, count, flags, expiry, origins, offsets where the slots begin, where they end)."""
+def _walk_runs(data: bytes) -> Iterator[tuple[int, int, int, int, Origins, Arrived, Sequence[int], Sequence[int]]]:
+    """Every run in `data`: (first, count, flags, expiry, origins, when they arrived, offsets where the slots begin,
+    where they end).
+    """
     offset = 0
     while offset < len(data):
         first, count, flags, expiry, origin_size = RUN.unpack_from(data, offset)
@@ -206,6 +216,9 @@ def _walk_runs(data: bytes) -> Iterator[tuple[int, int, int, int, Origins, Seque
         packed = data[offset : offset + origin_size]
         origins: Origins = _decode_column(packed, count) if flags & _COLUMN else decode_origin(packed)
         offset += origin_size
+        arrived: Arrived = UNKNOWN
+        if flags & _ARRIVED:
+            arrived, offset = decode_arrived(data, offset)
         if flags & _UNIFORM:
             size = int.from_bytes(data[offset : offset + 4], "big")
             offset += 4
@@ -215,12 +228,12 @@ def _walk_runs(data: bytes) -> Iterator[tuple[int, int, int, int, Origins, Seque
                 accumulate(unpack(f">{count}I", data[offset : offset + 4 * count]), initial=offset + 4 * count)
             )
         offset = bounds[-1]
-        yield first, count, flags, expiry, origins, bounds[:-1], bounds[1:]
+        yield first, count, flags, expiry, origins, arrived, bounds[:-1], bounds[1:]
 
 
 def decode_runs(data: bytes) -> Iterator[tuple[Run, bool]]:
     """Every run in `data`, and whether its bodies are in the message store."""
-    for first, count, flags, expiry, origins, starts, ends in _walk_runs(data):
+    for first, count, flags, expiry, origins, arrived, starts, ends in _walk_runs(data):
         contents = [data[start:end] for start, end in zip(starts, ends)]
         run = Run(
             first,
@@ -229,6 +242,7 @@ def decode_runs(data: bytes) -> Iterator[tuple[Run, bool]]:
             None if expiry < 0 else expiry,
             bool(flags & _REDELIVERED),
             0,
+            arrived=arrived,
         )
         sizes_of = run.measured()
         run.body_bytes = sizes_of * count if isinstance(sizes_of, int) else sum(sizes_of)
@@ -240,6 +254,7 @@ class RunHead(NamedTuple):
 
     stored    its messages if their bodies are in the message store, else empty
     expiry    of the messages; None if they never expire
+    arrived   when the last of them arrived
     """
 
     first: int
@@ -248,11 +263,12 @@ class RunHead(NamedTuple):
     stored: list[StoredSpan]
     expiry: int | None
     body_sizes: Sizes
+    arrived: int
 
 
 def skim_runs(data: bytes) -> Iterator[RunHead]:
     """The heads of the runs in `data`, for recovery, which makes no object for each message of a backlog."""
-    for first, count, flags, expiry, origins, starts, ends in _walk_runs(data):
+    for first, count, flags, expiry, origins, arrived, starts, ends in _walk_runs(data):
         stored: list[StoredSpan] = []
         if flags & _STORED and max(data[starts[0] + SHARED_AT : ends[-1] : STUB_SIZE]) < SHARED_FROM:
             base = int.from_bytes(stub_id(data[starts[0] : ends[0]]), "big") - first
@@ -266,6 +282,7 @@ def skim_runs(data: bytes) -> Iterator[RunHead]:
             stored,
             None if expiry < 0 else expiry,
             body_sizes([data[at : at + BODY_SIZE_END] for at in starts]),
+            latest(arrived),
         )
 
 

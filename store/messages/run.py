@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...seams import seam
+from .arrivals import UNKNOWN, Arrived, copy_of, extended
 from .ascending_runs import AscendingRuns
 from .message import Delivery, Origin, Origins, QueuedMessage, Sizes, body_sizes, each_of, have_same_fate, slice_of
 from .spans import consecutive
@@ -41,6 +42,7 @@ class Run:
     live              how many slots are not None
     kind              where the bodies and the index entries are: `TO_STORE` and the others above
     id_base           belongs to the owner (see `placement`); runs with another `kind` or `id_base` are never joined
+    arrived           when the messages arrived (see `arrivals`)
     """
 
     __slots__ = (
@@ -55,6 +57,7 @@ class Run:
         "live",
         "kind",
         "id_base",
+        "arrived",
     )
 
     def __init__(
@@ -68,6 +71,7 @@ class Run:
         sizes: Sizes | None = None,
         kind: int = 0,
         id_base: int = 0,
+        arrived: Arrived = UNKNOWN,
     ) -> None:
         self.first = first
         self.contents = contents
@@ -82,6 +86,7 @@ class Run:
         self.live = len(contents)
         self.kind = kind
         self.id_base = id_base
+        self.arrived = arrived
         if self.live >= UNTRACKED_FROM:
             untrack(contents)
             if isinstance(origins, list):
@@ -128,8 +133,10 @@ class Run:
         )
 
     @seam("the origins of a run that grows")
-    def extend(self, contents: Sequence[bytes], origins: Origins, body_bytes: int) -> None:
-        """Add messages at the end; `body_bytes` are those of the added ones."""
+    def extend(self, contents: Sequence[bytes], origins: Origins, body_bytes: int, arrived: Arrived = UNKNOWN) -> None:
+        """Add messages at the end; `body_bytes` and `arrived` are those of the added ones."""
+        if arrived != self.arrived:
+            self.arrived = extended(self.arrived, self.first, arrived, self.end)
         if self.sizes is not None:
             # Measure only the new part, or a fetch after each publish would measure the whole run again.
             added = body_sizes(contents)
@@ -162,6 +169,9 @@ class Run:
         if isinstance(origins, list) or origins != other.origins:
             mine_, theirs_ = each_of(origins, len(self.contents)), each_of(other.origins, len(other.contents))
             self.origins = theirs_ + mine_ if is_below else mine_ + theirs_
+        if self.arrived != other.arrived:
+            low, high = (other, self) if is_below else (self, other)
+            self.arrived = extended(copy_of(low.arrived), low.first, high.arrived, high.first)
         if is_below:
             self.first = other.first
             self.contents[:0] = other.contents
@@ -182,7 +192,16 @@ class Run:
             self.origins = origins[count:]
             origins = origins[:count]
         head = Run(
-            self.first, taken, origins, self.expiry, self.redelivered, taken_bytes, sizes, self.kind, self.id_base
+            self.first,
+            taken,
+            origins,
+            self.expiry,
+            self.redelivered,
+            taken_bytes,
+            sizes,
+            self.kind,
+            self.id_base,
+            copy_of(self.arrived),
         )
         # Deleting the slots, rather than keeping an offset, frees their bodies, which may be large.
         del self.contents[:count]
@@ -204,6 +223,7 @@ class Run:
                 self.sizes,
                 self.kind,
                 self.id_base,
+                copy_of(self.arrived),
             )
         sizes = self.measured()
         return Run(
@@ -216,6 +236,7 @@ class Run:
             sizes if isinstance(sizes, int) else sizes[start:stop],
             self.kind,
             self.id_base,
+            copy_of(self.arrived),
         )
 
     def around(self, start: int, stop: int) -> list[Run]:
@@ -278,6 +299,7 @@ class Run:
             0,
             0,
             self.kind,
+            arrived=copy_of(self.arrived),
         )
 
     def message(self, index: int) -> QueuedMessage:

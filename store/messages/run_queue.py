@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...seams import seam
+from .arrivals import UNKNOWN
 from .ascending_runs import AscendingRuns
 from .message import Origins, any_of, slice_of
 from .run import ABSENT, Run, insert_joined
@@ -27,18 +28,25 @@ class RunQueue:
         self.body_bytes = 0
 
     def append(
-        self, first: int, contents: Sequence[bytes], origins: Origins, expiry: int | None, body_bytes: int
+        self,
+        first: int,
+        contents: Sequence[bytes],
+        origins: Origins,
+        expiry: int | None,
+        body_bytes: int,
+        arrived: int = UNKNOWN,
     ) -> None:
         """Add messages above all others. The list is copied, because other queues may have been given it too."""
         block = self.runs.blocks[-1]
         self.count += len(contents)
         self.body_bytes += body_bytes
         if block and block[-1].accepts(first, any_of(origins), expiry, False):
-            block[-1].extend(contents, origins, body_bytes)
+            block[-1].extend(contents, origins, body_bytes, arrived)
         else:
             if block:
                 block[-1].complete()
-            self.runs.append(Run(first, list(contents), slice_of(origins, slice(None)), expiry, False, body_bytes))
+            column = slice_of(origins, slice(None))
+            self.runs.append(Run(first, list(contents), column, expiry, False, body_bytes, arrived=arrived))
 
     def push(self, run: Run) -> None:
         """Add a run above all others, and take over its list."""
@@ -48,7 +56,7 @@ class RunQueue:
         if run.kind & ABSENT:
             self.absent += len(run.contents)
         if block and block[-1].accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind, run.id_base):
-            block[-1].extend(run.contents, run.origins, run.body_bytes)
+            block[-1].extend(run.contents, run.origins, run.body_bytes, run.arrived)
         else:
             if block:
                 block[-1].complete()

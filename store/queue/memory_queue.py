@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ...seams import seam
 from ..index.segment_jobs import SegmentReadJob
+from ..messages.arrivals import UNKNOWN
 from ..messages.ascending_runs import AscendingRuns
+from ..messages.lives import FIRST_LIFE
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
 from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
@@ -63,7 +65,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         handed: Handed | None = None,
     ) -> range:
         numbers = self._number(len(contents), confirm)
-        self._ready.append(numbers.start, contents, origins, expiry, body_bytes)
+        self._ready.append(numbers.start, contents, origins, expiry, body_bytes, self.arrived)
         return numbers
 
     def publish_delivered(
@@ -79,7 +81,8 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
     ) -> range:
         assert not self._ready.count, "publish_delivered on a queue that is not empty"
         numbers = self._number(len(contents), confirm)
-        self._pending.add(Run(numbers.start, list(contents), slice_of(origins, slice(None)), expiry, False, body_bytes))
+        column = slice_of(origins, slice(None))
+        self._pending.add(Run(numbers.start, list(contents), column, expiry, False, body_bytes, arrived=self.arrived))
         self._rates.out += len(contents)
         self._rates.acks_into += len(contents)
         return numbers
@@ -229,6 +232,8 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         return range(min(lowest, ready.head.first) if ready else lowest, self._next)
 
     gap = range(0)
+    lives = FIRST_LIFE
+    arrived = UNKNOWN
 
     def kept_numbers(self) -> range:
         return self.numbers()

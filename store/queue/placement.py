@@ -149,7 +149,14 @@ class Placement:
         if is_stored and not run.kind & ABSENT:
             assert run.kind & IN_STORE, "an index entry must not come before its body"
             entries = Run(
-                run.first, self._stubs(run), run.origins, run.expiry, run.redelivered, run.body_bytes, run.sizes
+                run.first,
+                self._stubs(run),
+                run.origins,
+                run.expiry,
+                run.redelivered,
+                run.body_bytes,
+                run.sizes,
+                arrived=run.arrived,
             )
         run.kind |= INDEXED
         if run.origin.persistent and is_journaled:

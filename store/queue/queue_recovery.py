@@ -15,6 +15,8 @@ from ..disk.progress import Progress
 from ..index.queue_index import QueueIndex
 from ..index.segment_scan import Scan, ScannedSpan
 from ..journal.replay import Replayed
+from ..messages.arrivals import UNKNOWN
+from ..messages.lives import FIRST_LIFE, Lives, Numbering, lives_of
 from ..messages.message_ids import StoredSpan
 from ..messages.pending_runs import PendingRuns
 from .sub_queues import SubQueues
@@ -28,6 +30,8 @@ class RecoveredQueue(NamedTuple):
     gap          numbers that no message has
     is_scanned   the terms were not enough, so the segments were scanned
     spans        what the scan found together
+    lives        of the queue, without the one that the gap begins
+    arrived      when the last message arrived
     """
 
     messages: int
@@ -39,6 +43,8 @@ class RecoveredQueue(NamedTuple):
     gap: range
     is_scanned: bool
     spans: Sequence[ScannedSpan] = ()
+    lives: Lives = FIRST_LIFE
+    arrived: int = UNKNOWN
 
 
 def recovery_terms(index: QueueIndex, found: RecoveredQueue) -> dict[str, Any]:
@@ -52,10 +58,12 @@ def recovery_terms(index: QueueIndex, found: RecoveredQueue) -> dict[str, Any]:
         "may_expire": found.may_expire and has_any,
         "has_shared": found.has_shared and has_any,
         "segments": index.terminate(),
+        "lives": found.lives,
+        "arrived": found.arrived,
     }
 
 
-def empty_terms(numbering: range) -> dict[str, Any]:
+def empty_terms(numbering: Numbering) -> dict[str, Any]:
     """The recovery terms of a queue that has no message, see `numbering_of`."""
     next_number = numbering.stop
     return {
@@ -66,23 +74,27 @@ def empty_terms(numbering: range) -> dict[str, Any]:
         "may_expire": False,
         "has_shared": False,
         "segments": {},
+        "lives": numbering.lives,
+        "passed_over_from": numbering.start,
     }
 
 
-def numbering_of(terms: dict[str, Any]) -> range | None:
+def numbering_of(terms: dict[str, Any]) -> Numbering | None:
     """The numbering of a queue whose `terms` say that it has no message and no segment; None for any other.
 
-    A numbering is the range of numbers that were reserved and that no message has. The next message gets its `stop`.
+    A queue that was not needed between an unclean end and the clean stop begins its new life later, so the terms say
+    from where on numbers were passed over.
     """
     if terms["persistent_count"] or terms["segments"]:
         return None
     next_number = terms["next_seq_id"]
-    return range(next_number, next_number)
+    return Numbering(terms.get("passed_over_from", next_number), next_number, lives_of(terms))
 
 
-def found_empty(numbering: range) -> RecoveredQueue:
+def found_empty(numbering: Numbering) -> RecoveredQueue:
     """What a queue begins with that has nothing but its numbering."""
-    return RecoveredQueue(0, 0, numbering.stop, numbering.stop, False, False, numbering, False)
+    stop, gap, lives = numbering.stop, numbering.gap, numbering.lives
+    return RecoveredQueue(0, 0, stop, stop, False, False, gap, False, lives=lives)
 
 
 def persistent(sub: SubQueues, pending: PendingRuns) -> tuple[int, int]:
@@ -98,11 +110,12 @@ def persistent(sub: SubQueues, pending: PendingRuns) -> tuple[int, int]:
 class QueueRecovery:
     """One start of a queue. `replayed` are the queue's records in the journal."""
 
-    __slots__ = ("_index", "_replayed", "_scan")
+    __slots__ = ("_index", "_lives", "_replayed", "_scan")
 
     def __init__(self, index: QueueIndex, replayed: Replayed | None) -> None:
         self._index = index
         self._replayed = replayed
+        self._lives = FIRST_LIFE if replayed is None else replayed.lives
         self._scan: Scan | None = None
 
     def scan(self, known: dict[str, Any] | None, progress: Progress) -> list[StoredSpan]:
@@ -120,6 +133,8 @@ class QueueRecovery:
         Call it after `scan`.
         """
         known = known or {}
+        # Both have the same, but the terms of an earlier version have none, and the journal may have none of a queue.
+        lives = max(self._lives, lives_of(known))
         if self._scan is None:
             next_number = known["next_seq_id"]
             return RecoveredQueue(
@@ -131,6 +146,8 @@ class QueueRecovery:
                 known.get("has_shared", False),
                 range(0),
                 False,
+                lives=lives,
+                arrived=known.get("arrived", UNKNOWN),
             )
         scan, self._scan = self._scan, None
         kept = self._index.drop_missing(scan, missing)
@@ -147,4 +164,6 @@ class QueueRecovery:
             range(max(scan.end, least), next_number),
             True,
             scan.spans,
+            lives,
+            max(scan.arrived, known.get("arrived", UNKNOWN)),
         )

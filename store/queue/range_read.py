@@ -27,6 +27,7 @@ from operator import itemgetter
 
 from ..index.segment_jobs import SegmentReadJob
 from ..messages.ascending_runs import AscendingRuns
+from ..messages.lives import Lives
 from ..messages.message import QueuedMessage
 from ..messages.records import stub_id
 from ..messages.run import ABSENT, Run
@@ -136,6 +137,19 @@ class SupportsRangeRead(ABC):
 
     #: Numbers that no message has, because the queue skipped them after an unclean end.
     gap: range
+
+    #: When the messages arrive that are published from now on; see `stamp`.
+    arrived: int
+
+    def stamp(self, now: int) -> None:
+        """It is `now`, in microseconds since the epoch. The clock may be set back, but no message arrives before an
+        earlier one.
+        """
+        if now > self.arrived:
+            self.arrived = now
+
+    #: The lives of the queue, and the gaps in its numbers.
+    lives: Lives
 
     @abstractmethod
     def record_returns(self, numbers: Iterable[int]) -> None:

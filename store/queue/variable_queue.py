@@ -40,7 +40,9 @@ from ..index.queue_index import SEGMENT_ENTRIES, QueueIndex
 from ..index.segment_jobs import SegmentReadJob
 from ..journal.number_reserve import NumberReserve
 from ..journal.replay import Replayed
+from ..messages.arrivals import UNKNOWN
 from ..messages.ascending_runs import AscendingRuns
+from ..messages.lives import FIRST_LIFE, Lives, Numbering
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
 from ..messages.message_ids import StoredSpan
 from ..messages.parts import Part
@@ -84,6 +86,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         "_detached",
         "_index",
         "_journal_position",
+        "_keeps_numbers",
         "_moved",
         "_peek",
         "_next",
@@ -94,8 +97,10 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         "_recovery",
         "_reserve",
         "_watermark",
+        "arrived",
         "segment_writer",
         "gap",
+        "lives",
         "may_expire",
         "paging",
         "returns",
@@ -130,6 +135,9 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._next = 0
         self._reserve = NumberReserve(index.reserve if keeps_numbers else None)
         self.gap = range(0)
+        self.lives = FIRST_LIFE
+        self.arrived = UNKNOWN
+        self._keeps_numbers = keeps_numbers
         self._watermark = 0  # messages with lower numbers were at the head before (D-5)
         self._rates = Rates(clock)
         self.unconfirmed = Unconfirmed()
@@ -156,7 +164,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
             # The terms are used up, and the journal may give up the file with the record of an earlier process.
             self.repeat_returns()
 
-    def begin_empty(self, numbering: range) -> None:
+    def begin_empty(self, numbering: Numbering) -> None:
         """Begin without a message, with the numbering of an earlier process of the queue (`numbering_of`)."""
         self._begin(found_empty(numbering))
 
@@ -164,11 +172,21 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self.may_expire = found.may_expire
         self._place.has_shared = found.has_shared
         self._next, self._watermark, self.gap = found.next_number, found.watermark, found.gap
+        self._begin_life(found.lives)
+        self.arrived = found.arrived
         if found.is_scanned and self._index.unflushed_bytes > RECOVERED_UNFLUSHED_BYTES:
             self._flush_recovered()
         self._reserve.found(self._next)
         self.sub_queues.transient_threshold = self._next
         self._find_messages(found)
+
+    def _begin_life(self, lives: Lives) -> None:
+        """Begin a new life if numbers were passed over. The record of it comes before any number of it is shown, and
+        the journal repeats it from then on; the terms of a clean stop are used up when the queue begins.
+        """
+        self.lives = lives.after(self.gap) if self.gap and self._keeps_numbers else lives
+        if self.lives.life:
+            self._index.begin_life(self.lives)
 
     def _find_messages(self, found: RecoveredQueue) -> None:
         """Begin with the messages on the disk."""
@@ -191,7 +209,16 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         terms = recovery_terms(
             self._index,
             RecoveredQueue(
-                count, body_bytes, self._next, self._watermark, self.may_expire, self._place.has_shared, self.gap, False
+                count,
+                body_bytes,
+                self._next,
+                self._watermark,
+                self.may_expire,
+                self._place.has_shared,
+                self.gap,
+                False,
+                lives=self.lives,
+                arrived=self.arrived,
             ),
         )
         if self.returns and count:
@@ -250,7 +277,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
             self.may_expire = True
         redelivered = handed is not None and handed.is_redelivered
         for run in self._place.split(
-            Run(first, list(contents), slice_of(origins, slice(None)), expiry, redelivered, body_bytes),
+            self._run(first, contents, origins, expiry, redelivered, body_bytes),
             shared,
             handed is not None,
         ):
@@ -283,13 +310,26 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
             self.may_expire = True
         redelivered = handed is not None and handed.is_redelivered
         for run in self._place.split(
-            Run(first, list(contents), slice_of(origins, slice(None)), expiry, redelivered, body_bytes),
+            self._run(first, contents, origins, expiry, redelivered, body_bytes),
             shared,
             handed is not None,
         ):
             self._write(run, confirm, handed is not None)
             self._pending.add(run)
         return range(first, end)
+
+    def _run(
+        self,
+        first: int,
+        contents: Sequence[bytes],
+        origins: Origins,
+        expiry: int | None,
+        redelivered: bool,
+        body_bytes: int,
+    ) -> Run:
+        """The run of messages that are published."""
+        column = slice_of(origins, slice(None))
+        return Run(first, list(contents), column, expiry, redelivered, body_bytes, arrived=self.arrived)
 
     def discard(
         self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = (), is_recorded: bool = False

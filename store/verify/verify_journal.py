@@ -21,6 +21,7 @@ from ..disk.walk_frames import DamagedPart, WholeFrame, walk_frames
 from ..journal.in_transit import InTransit, decode_handed_over, decode_taken
 from ..journal.journal_file import file_name, file_number
 from ..journal.replay import Replayed, merge_sizes
+from ..messages.lives import Lives, decode_lives
 from ..messages.records import (
     STUB_SIZE,
     Kind,
@@ -243,7 +244,23 @@ class _Reader:
             merge_sizes(queue.sizes, decode_sizes(entry.body))
         elif entry.type is Type.RETURNED:
             queue.returns.update(decode_returns(entry.body))
+        elif entry.type is Type.LIVES:
+            self._check_lives(place, offset, entry, decode_lives(entry.body))
+            queue.lives = decode_lives(entry.body)
         # A STATE record may reserve numbers that were never given, so it does not count here.
+
+    def _check_lives(self, place: str, offset: int, entry: Record, lives: Lives) -> None:
+        """Gaps ascend, and so do their lives, up to the present one."""
+        bounds = [number for gap in lives.gaps for number in (gap.first, gap.next)]
+        past = [gap.life for gap in lives.gaps]
+        if bounds != sorted(bounds) or past != sorted(set(past)) or past and past[-1] > lives.life:
+            self.findings.error(
+                place,
+                f"the gaps in the numbers of queue {entry.queue:x} are out of order",
+                "readers may take numbers that no message had for lost messages. This is a fault of warren; please "
+                "report it",
+                offset,
+            )
 
 
 def _count(entry: Record, behind: _Behind) -> None:

@@ -19,6 +19,12 @@ def given_up_too_late(returned: Any, self: Any, tags: Any) -> Any:
         self.limit = limit
 
 
+@bug("which lives of a queue survive a crash")
+def gap_forgotten(lives: Any, self: Any, *record: Any) -> int:
+    """The journal gets no record of a new life of a queue, so the next crash forgets the gap in its numbers."""
+    return int(self.position)
+
+
 @bug("which returns of messages survive a crash")
 def returns_forgotten_in_a_crash(returned: Any, self: Any, *record: Any) -> int:
     """The journal gets no record of a return."""

@@ -51,6 +51,12 @@ async def flushed_before_it_is_written(flush_synced: Any, self: Any) -> bool:
     return True
 
 
+@bug("which messages of a run a block has")
+def block_without_the_last(add: Any, self: Any, run: Any) -> None:
+    """A block leaves out the last message of a run of several."""
+    add(self, run.part(0, len(run.contents) - 1) if len(run.contents) > 1 else run)
+
+
 @bug("whether a silent client is dead")
 def silent_peer_kept(step: Any, self: Any, received: int) -> bool:
     """Missed heartbeats do not end a connection."""

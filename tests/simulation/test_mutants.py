@@ -38,6 +38,7 @@ FIRST = {
     "dead_letter_taken_without_record": 30,
     "dead_letters_reversed": 20,
     "double_delivery_after_channel_close": 40,
+    "gap_forgotten": 500,
     "given_up_too_late": 3_400,
     "message_kept_by_a_group": 2_000,
     "pattern_of_any_priority": 110,

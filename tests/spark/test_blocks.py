@@ -48,7 +48,7 @@ def block_of(runs):
     for run in runs:
         builder.add(run)
     stop = (runs[-1].end if runs else first) + 3
-    return builder.build(stop), first, stop
+    return b"".join(builder.build(stop)), first, stop
 
 
 @given(stored_runs())

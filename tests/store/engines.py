@@ -20,6 +20,7 @@ from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
 from warren.store.journal.log_writer import LogWriter
 from warren.store.journal.replay import Replayed
+from warren.store.messages.lives import Lives
 from warren.store.messages.message import Delivery, QueuedMessage
 from warren.store.messages.run import Run
 from warren.store.queue.backing_queue import UNLIMITED
@@ -52,6 +53,10 @@ class DirectLog:
         self._writer.reserve(queue, number)
         return self._pass_on()
 
+    def lives(self, queue: int, lives: Lives) -> int:
+        self._writer.lives(queue, lives)
+        return self._pass_on()
+
     @property
     def durable(self) -> int:
         return self._journal.durable
@@ -79,7 +84,13 @@ class DirectLog:
     def _pass_on(self) -> int:
         for part in self._writer.take():
             self._journal.append(
-                part.queue, part.parts, part.records, part.next_number, part.sizes, repeated=part.repeated
+                part.queue,
+                part.parts,
+                part.records,
+                part.next_number,
+                part.sizes,
+                repeated=part.repeated,
+                lives=part.lives,
             )
         return self._journal.position
 

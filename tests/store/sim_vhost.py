@@ -47,7 +47,8 @@ from warren.store.queue.variable_queue import VariableQueue
 
 #: Limits with which a few messages fill a file; bodies of 60 bytes and more go to the message store.
 SMALL_FILES = FileLimits(journal=1500, store=800, segment_entries=16, embed_below=60)
-#: Virtual seconds in which a message store ends its longest wait before a sync (`message_store.DWELL_SECONDS`).
+#: Virtual seconds in which a message store ends its longest wait before a sync (`message_store.DWELL_SECONDS`), and the
+#: journal writes records for which nobody waits (`journal.UNAWAITED_SECONDS`).
 DWELL = 0.05
 PROPS = b"\x10\x00\x02"
 #: Names blocking calls: a class of the objects whose method is called, or the function itself.
@@ -456,6 +457,10 @@ class SimVhost:
     def turn(self) -> None:
         """Have the processes handle every message that waits. No call is made."""
         self.world.run_until(lambda: not self.base.ready)
+
+    def pass_time(self) -> None:
+        """Let the time pass for which disk writes are put off. No call is made."""
+        self.world.run(DWELL)
 
     def call(self, owner: Owner) -> Call:
         """The only waiting call of that function, or of a method of that class."""

@@ -32,6 +32,16 @@ def test_content_framing(frame_max: int, frames_of_body: float) -> None:
     assert b"".join(payload for _, _, payload in bodies) == body
 
 
+@given(st.lists(st.binary(max_size=50), max_size=12), st.integers(9, 80))
+def test_a_content_of_pieces_is_that_of_the_pieces_joined(pieces: list[bytes], frame_max: int) -> None:
+    """Its frames end between pieces where they can, and are never too large or empty."""
+    content = frames.build_content_of(1, b"\0\0", pieces, frame_max)
+    assert frames.content_body(content) == b"".join(pieces)
+    assert frames.content_size(content) == sum(map(len, pieces))
+    found, rest = frames.split_frames(content)
+    assert rest == b"" and all(0 < len(payload) <= frame_max - 8 for _, _, payload in found[1:])
+
+
 def test_an_empty_body_has_no_body_frame() -> None:
     """AB-44: its content is only a header frame."""
     content = frames.build_content(1, PROPS, b"", 4096)

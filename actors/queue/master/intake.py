@@ -19,6 +19,7 @@ from ....seams import seam
 from ....store.messages.message import any_of, slice_of
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.fair_queue import FairQueue
+from ....store.queue.range_read import SupportsRangeRead
 from ..arrivals import Arrival, Arrivals
 from ..consumers import ChannelRecord, Consumers, Share
 from ..effects import Effects
@@ -109,6 +110,7 @@ class Intake(Arrivals):
         "_expiry",
         "_fair",
         "_length_limit",
+        "_numbered",
         "pacing",
     )
 
@@ -128,6 +130,9 @@ class Intake(Arrivals):
         super().__init__(persistence, transit)
         self.backing = backing
         self._fair = backing if isinstance(backing, FairQueue) else None
+        #: The same queue if it can be read by number: then it keeps when its messages arrived.
+        bare = backing.bare
+        self._numbered = bare if isinstance(bare, SupportsRangeRead) else None
         self._consumers = consumers
         self._dispatch = dispatch
         self._expiry = expiry
@@ -146,6 +151,8 @@ class Intake(Arrivals):
         if self._asked:
             return
         arrivals = self.take()
+        if arrivals and self._numbered is not None:
+            self._numbered.stamp(self._expiry.now())
         if self._fair is not None:
             arrivals = list(self._by_lane(arrivals, self._fair))
         for at, arrival in enumerate(arrivals):

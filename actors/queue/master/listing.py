@@ -40,7 +40,7 @@ def queue_items(
     active = consumers.active
     # An exclusive consumer is the only one of its queue.
     exclusive = next(iter(consumers)) if consumers.has_exclusive() else None
-    numbers = range_readers.numbers()
+    numbers, lives = range_readers.numbers(), range_readers.lives()
     capacity = round(utilisation.value(), 4) if len(consumers) else 0
     return {
         **replica_items(row, backing, channels, credit),
@@ -57,6 +57,8 @@ def queue_items(
         "readers": len(range_readers.readers),
         "first_number": None if numbers is None else numbers.start,
         "next_number": None if numbers is None else numbers.stop,
+        "life": None if lives is None else lives.life,
+        "gaps": None if lives is None else [list(gap) for gap in lives.gaps],
     }
 
 

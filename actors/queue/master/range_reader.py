@@ -11,7 +11,7 @@ from collections import deque
 
 from ....amqp.added_header import HeaderAdder
 from ....amqp.fields import Table
-from ....amqp.frames import build_content
+from ....amqp.frames import build_content_of
 from ....amqp.properties import Properties, encode_properties
 from ....routing.range_read_arguments import BLOCK_CONTENT_TYPE, NEXT_HEADER, NUMBER_HEADER, NumberRange
 from ....store.block import BlockBuilder
@@ -164,7 +164,7 @@ class BlockReader(RangeReader):
     def _finish_block(self) -> None:
         headers = Table([(NUMBER_HEADER, "l", self._builder.first), (NEXT_HEADER, "l", self.position)])
         props = encode_properties(Properties(content_type=BLOCK_CONTENT_TYPE, headers=headers))
-        content = build_content(1, props, self._builder.build(self.position), BLOCK_FRAME)
+        content = build_content_of(1, props, self._builder.build(self.position), BLOCK_FRAME)
         self._size = 0
         self.buffer.append((self._origin, False, content))
 

@@ -44,6 +44,7 @@ from ....routing.range_read_arguments import (
 )
 from ....routing.rows import QueueRow
 from ....store.index.segment_jobs import SegmentReadJob
+from ....store.messages.lives import Lives
 from ....store.messages.message import Origin
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead
@@ -237,6 +238,10 @@ class RangeReaders:
             reader.consumer.unacked -= len(tags)
 
     # -- reading ------------------------------------------------------------------------------------
+
+    def lives(self) -> Lives | None:
+        """The lives of the queue, and the gaps in its numbers; None if each priority has numbers of its own."""
+        return None if self.backing is None else self.backing.lives
 
     def numbers(self) -> range | None:
         """From the lowest number in the queue to the next one; None if each priority has numbers of its own."""

@@ -105,7 +105,9 @@ class Writer:
         return position
 
     def send(self) -> None:
-        self.stage.tell(self.address, self.stage.journal, "append", self.queue, self.log.take(), self.log.position)
+        is_awaited = self.log.is_awaited
+        gathered, position = self.log.take(), self.log.position
+        self.stage.tell(self.address, self.stage.journal, "append", self.queue, gathered, position, is_awaited)
 
     def received(self, name: str) -> list:
         return [message[-1] for message in self.actor.take(name)]
@@ -529,7 +531,7 @@ class QueueStandIn(Process):
 
     def on_publish(self, sender, first, count, size):
         self.log.publish(ONE << 8, run_of(first, count, size))
-        self.send(self.journal, ("append", ONE, self.log.take(), self.log.position))
+        self.send(self.journal, ("append", ONE, self.log.take(), self.log.position, True))
         return True
 
     def on_durable(self, sender, position):

@@ -132,6 +132,7 @@ def test_nothing_reaches_the_disk_after_the_terms_of_a_queue(stage):
     channel.publish([bytes(LARGE)], props=PERSISTENT)
     store = MessageStoreView(stage.actor(stage.storage.persistent))
     stage.until(lambda: sum(store.references().values()) == 1)
+    stage.quiet()  # so that the store has no turn of its own before `until` has looked into its mailbox
     backing, durability = queue.actor.backing, queue.actor.durability
     backing.fetch(1, True)
     ending = stage.ask(queue.address, "terminate")

@@ -94,6 +94,7 @@ MESSAGE = {
     "delete": ((FLAG, FLAG), NUMBER),
     "info": ((), INFO),
     "storage_info": ((), INFO),
+    "reading_info": ((), INFO),
     "set_queue_mode": ((st.sampled_from(("default", "lazy")),), None),
     "consumers_info": ((), st.lists(INFO, max_size=2)),
     "confirm": ((TEXT, RANGES), None),

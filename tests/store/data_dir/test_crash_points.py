@@ -234,6 +234,7 @@ def test_c_8_ack_in_the_buffer_of_the_journal(vhost, size, is_store_synced):
     """
     kept = vhost.kept(4, size)
     vhost.queue.ack(vhost.taken(2))
+    vhost.pass_time()
     assert vhost.waits(Journal)
     if is_store_synced:
         job = vhost.persistent.take_sync(everything=True)
@@ -249,6 +250,7 @@ def test_c_9_ack_durable_and_not_committed_by_the_store(vhost, size):
     """The messages are absent, and counting the references again frees their bodies."""
     kept = vhost.kept(4, size)
     vhost.queue.ack(vhost.taken(3))
+    vhost.pass_time()
     vhost.make(vhost.call(Journal))
     vhost.end()
     assert vhost.contents() == kept[3:]
@@ -260,6 +262,7 @@ def test_c_10_file_of_an_acked_body_gone_and_the_ack_not_durable(vhost):
     kept = vhost.kept(30, LARGE)
     files = {name for name in vhost.disk.list("msg_store_persistent") if name.endswith(".rdq")}
     vhost.queue.ack(vhost.taken(28))
+    vhost.pass_time()
     vhost.make_all(SyncJob, GcJob)
     assert vhost.waits(Journal)
     assert len(files - set(vhost.disk.list("msg_store_persistent"))) >= 3

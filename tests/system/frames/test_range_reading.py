@@ -194,6 +194,7 @@ def test_blocks_have_what_single_deliveries_have(channel, local, mode):
     """
     assert set(channel.connection._impl.server_properties["warren_features"]) >= {"read-blocks", "queue-id"}
     channel.queue_declare("q", durable=True, arguments={"x-queue-mode": mode})
+    before = time.time()
     bodies = [b"%d" % number * (1 + number % 400) for number in range(1500)]
     bodies[100:1500:300] = [bytes(size) for size in (5_000, 200_000, 0, 4_096, 60_000)]
     for number, body in enumerate(bodies):
@@ -221,6 +222,8 @@ def test_blocks_have_what_single_deliveries_have(channel, local, mode):
     assert 5 < blocks < 300
     assert {(message.exchange, message.routing_keys) for message in messages} == {("", ("q",))}
     assert [message.persistent for message in messages] == [bool(number % 2) for number in range(1500)]
+    times = [message.arrived for message in messages]
+    assert times == sorted(times) and before <= times[0] / 1e6 <= times[-1] / 1e6 <= time.time()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,124 @@
+"""Records for which nobody waits go to the journal together with others, or a few milliseconds later by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from warren.actors.disk.journal import Journal
+from warren.actors.queue.contract import to_queue
+from warren.store.bodies.sync_job import SyncJob
+from warren.store.data_dir.file_limits import FileLimits
+
+from ..sim_vhost import SimQueue, SimVhost, content
+
+#: Bytes of a body that is embedded in the index, and of one that goes to the message store.
+SMALL, LARGE = 1, 100
+
+
+@pytest.fixture
+def vhost(tmp_path: Path) -> Iterator[SimVhost]:
+    vhost = SimVhost(tmp_path, limits=FileLimits(embed_below=60))
+    vhost.start()
+    yield vhost
+    vhost.kill()
+
+
+@pytest.fixture
+def queue(vhost: SimVhost) -> SimQueue:
+    """The queue of the virtual host, after everything that its start has written."""
+    vhost.write_all()
+    return vhost.queue
+
+
+def publish(queue: SimQueue, size: int, count: int = 1) -> list[int]:
+    """Publish, and have a consumer take everything; returns the tags."""
+    first = len(queue.published)
+    queue.publish([content(first + at, size) for at in range(count)])
+    return [got.tag for got in queue.fetch(count)]
+
+
+def spare_a_body(vhost: SimVhost, queue: SimQueue) -> None:
+    """Have a body acknowledged before the store has written it, so that the store holds back the next ones."""
+    queue.ack(publish(queue, LARGE))
+    vhost.write_all()
+    assert queue.confirmed == {1}
+
+
+def test_acknowledgements_alone_wait_for_a_moment(vhost, queue):
+    tags = publish(queue, SMALL, 4)
+    vhost.write_all()
+    for tag in tags[:3]:
+        queue.ack([tag])
+    assert not vhost.waits(Journal)
+    vhost.pass_time()
+    commits = vhost.journal.files.durable
+    vhost.make(vhost.call(Journal))
+    vhost.turn()
+    assert vhost.journal.files.durable == commits + 3, "one commit has all of them"
+    assert not vhost.waits(Journal)
+    vhost.kill()
+    vhost.start()
+    assert [got.tag for got in vhost.queue.look()] == tags[3:]
+
+
+def test_a_publish_takes_the_acknowledgements_along_at_once(vhost, queue):
+    tags = publish(queue, SMALL, 2)
+    vhost.write_all()
+    queue.ack(tags[:1])
+    assert not vhost.waits(Journal)
+    queue.publish([content(9, SMALL)])
+    vhost.make(vhost.call(Journal))
+    vhost.turn()
+    assert queue.confirmed == {1, 2, 3}
+    vhost.kill()
+    vhost.start()
+    assert [got.tag for got in vhost.queue.look()] == [1, 2]
+
+
+def test_records_without_bodies_wait_while_consumers_keep_up(vhost, queue):
+    """The store holds back the body of such a message, and the acknowledgement confirms it."""
+    spare_a_body(vhost, queue)
+    queue.publish([content(2, LARGE)])
+    assert not vhost.waits(Journal)
+    queue.ack([got.tag for got in queue.fetch(1)])
+    assert queue.confirmed == {1, 2}
+
+
+def test_records_follow_their_bodies_at_once(vhost, queue):
+    """Consumers do not keep up any more. A confirm then waits for the store and for one commit, and for no timer."""
+    spare_a_body(vhost, queue)
+    queue.publish([content(2, LARGE)])
+    while not vhost.waits(SyncJob):
+        assert not vhost.waits(Journal)
+        assert vhost.world.step(vhost.world.time + 1.0)
+    began = vhost.world.time
+    vhost.make_all(SyncJob)
+    vhost.make(vhost.call(Journal))
+    vhost.turn()
+    assert vhost.world.time - began < 0.001
+    assert queue.confirmed == {1, 2}
+    # The store has written a body, so the next one does not wait either.
+    queue.publish([content(3, LARGE)])
+    assert vhost.waits(Journal)
+
+
+def test_a_purge_is_answered_after_a_commit_of_its_own(vhost, queue):
+    publish(queue, SMALL, 2)
+    queue.publish([content(3, SMALL)])
+    vhost.write_all()
+    answer = queue.begin(to_queue.purge())
+    assert not answer.is_here
+    vhost.make_all(Journal)
+    assert answer.value() == 1
+
+
+def test_many_bytes_of_acknowledgements_do_not_wait(vhost, queue, monkeypatch):
+    monkeypatch.setattr("warren.actors.disk.journal.UNAWAITED_BYTES", 100)
+    tags = publish(queue, SMALL, 40)
+    vhost.write_all()
+    while not vhost.waits(Journal):
+        queue.ack([tags.pop()])
+    assert 30 < len(tags) < 39
