@@ -26,6 +26,7 @@ from ..store.disk.lmdb_check import DamagedFile, check_file
 from ..store.disk.read_only_disk import ReadOnlyDisk
 from ..store.disk.walk_frames import DamagedPart, walk_frames
 from ..store.index.segment_file import BLOCK, mark, segment_path
+from ..store.messages.arrivals import stretches
 from ..store.messages.message import body_size
 from ..store.messages.records import Kind, decode_runs, decode_spans, stub_id
 from ..store.messages.run import Run as StoredRun
@@ -172,14 +173,18 @@ def _runs(level: Level, run: StoredRun, indices: Sequence[int]) -> list[Run]:
     expires = -1 if run.expiry is None else run.expiry
     found: list[Run] = []
     watermark = run.end if level.watermark is None or run.redelivered else level.watermark
-    if not isinstance(run.origins, list):
+    if not isinstance(run.origins, list) and isinstance(run.arrived, int):
         before = sum(run.first + index < watermark for index in indices)
         sizes = (before, True), (len(indices) - before, False)
-        keys = run.origin.routing_keys
-        return [Run(size, run.origin.exchange, keys, was, -1, expires) for size, was in sizes if size]
+        origin, arrived = run.origin, run.arrived or -1
+        return [Run(size, origin.exchange, origin.routing_keys, was, arrived, expires) for size, was in sizes if size]
+    times = stretches(run.arrived, run.first, run.end)
+    stop = arrived = 0
     for index in indices:
-        origin = run.origins[index]
-        each = Run(1, origin.exchange, origin.routing_keys, run.first + index < watermark, -1, expires)
+        number, origin = run.first + index, run.origin_at(index)
+        while number >= stop:
+            _, stop, arrived = next(times)
+        each = Run(1, origin.exchange, origin.routing_keys, number < watermark, arrived or -1, expires)
         if found and found[-1][1:] == each[1:]:
             found[-1] = found[-1]._replace(size=found[-1].size + 1)
         else:

@@ -13,7 +13,7 @@ from warren.spark.options import BatchOptions, DirectoryOptions
 from warren.store.verify.verify import opened, verify
 
 SMALL, LARGE = 50, 9000  # in the index, and in the message store
-COLUMNS = "queue,seq,exchange,routing_key,body,message_id,persistent,properties,redelivered,size"
+COLUMNS = "queue,seq,exchange,routing_key,body,message_id,persistent,properties,redelivered,size,arrived"
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +78,7 @@ def test_it_is_what_a_broker_delivers_and_nothing_is_touched(directories, state,
     expected = delivered(row_plan, path, tmp_path / "copy", ["audit", "orders"])
     in_order = sorted((row for row in found if row["queue"] != "urgent"), key=lambda row: (row["queue"], row["seq"]))
     assert len(expected) == 400 + 370
+    assert all(row["arrived"] is not None for row in in_order)
     assert in_order == expected
     assert sum(row["queue"] == "urgent" for row in found) == 20
 

@@ -74,6 +74,8 @@ def test_every_column_of_every_kind_of_message(broker, queue, row_plan, mode):
     )
     assert found[2]["properties"] == encode_properties(Properties(headers=table_from(published[2][2]["headers"])))
     assert {row["redelivered"] for row in found} == {False}
+    # Only blocks say when a message came.
+    assert [row["arrived"] is None for row in found] == [mode == "plain"] * 5
     assert found[3]["routing_keys"] == ["a.c"]
 
 
