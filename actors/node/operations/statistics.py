@@ -8,7 +8,6 @@ in well under a millisecond. What is read grows with what was busy, and goes in 
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
@@ -185,7 +184,7 @@ async def _node(operator: Operator) -> dict[str, Any]:
     status = await process.ask(operator.node, to_node.status())
     memory = await process.ask(context.memory_monitor, to_memory_monitor.status())
     alarms = await process.ask(context.alarms, to_alarms.active())
-    usage = resource.getrusage(resource.RUSAGE_SELF)
+    fd_total, switches = _limits()
     members = [
         {"name": node.name, "is_running": bool(node.incarnation), "role": node.role, "maintenance": node.in_maintenance}
         for node in context.definitions.nodes.values()
@@ -204,8 +203,8 @@ async def _node(operator: Operator) -> dict[str, Any]:
         "holds": list(status["holds"]),
         "processes": len(context.activity.members),
         "fd_used": _descriptors(),
-        "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        "context_switches": usage.ru_nvcsw + usage.ru_nivcsw,
+        "fd_total": fd_total,
+        "context_switches": switches,
         "sockets": context.sessions.count(),
         "messages": context.counts.values(),
         "routed": context.counts.routed,
@@ -230,6 +229,16 @@ def _descriptors() -> int:
         return len(os.listdir("/proc/self/fd")) - 1
     except OSError:
         return 0
+
+
+def _limits() -> tuple[int, int]:
+    """How many descriptors the program may have, and how often it has changed the processor; 0 on Windows."""
+    try:
+        import resource
+    except ImportError:
+        return 0, 0
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0], usage.ru_nvcsw + usage.ru_nivcsw
 
 
 @operation()
