@@ -34,6 +34,7 @@ from .failure import EX_USAGE, CommandFailure
 from .force_boot_command import force_boot
 from .node_command import GENERAL_OPTIONS, NodeCommand
 from .perf_test import perf_test
+from .pipeline import pipeline
 from .report_command import report
 from .simulate import simulate
 from .start import start
@@ -145,7 +146,7 @@ COMMANDS = (
     *definition_commands.COMMANDS,
 )
 
-for each in (force_boot, perf_test, simulate, start, store, *COMMANDS):
+for each in (force_boot, perf_test, pipeline, simulate, start, store, *COMMANDS):
     root.add_command(each)
 
 

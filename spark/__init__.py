@@ -14,12 +14,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .errors import SparkSourceError
     from .java import java_home
+    from .jobs.archive import read_archive, verify_archive
     from .sessions import register, session
 
-__all__ = ["SparkSourceError", "java_home", "register", "session"]
+__all__ = ["SparkSourceError", "java_home", "read_archive", "register", "session", "verify_archive"]
 
 #: The module that defines each public name.
-_HOMES = {"SparkSourceError": "errors", "java_home": "java", "register": "sessions", "session": "sessions"}
+_HOMES = {
+    "SparkSourceError": "errors",
+    "java_home": "java",
+    "read_archive": "jobs.archive",
+    "register": "sessions",
+    "session": "sessions",
+    "verify_archive": "jobs.archive",
+}
 
 
 def __getattr__(name: str) -> Any:

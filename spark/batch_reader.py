@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from .catalogue import states
+from .catalogue import covers, states
 from .columns import RowPlan
 from .errors import broker_away, queue_gone, refused
 from .offsets import Piece, QueueState, cut_pieces, first_number, without_gaps
@@ -54,7 +54,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         found = ask_states(options)
-        missing = [name for name in options.given_names if not _has(found, name)]
+        missing = [name for name in options.given_names if not covers(found, name)]
         if missing:
             raise queue_gone(missing[0], "there is no such queue")
         pieces = []
@@ -124,11 +124,6 @@ def ask_states(options: Any) -> dict[str, QueueState]:
         raise refused(shown, str(refusal)) from refusal
     finally:
         connection.close()
-
-
-def _has(found: dict[str, QueueState], name: str) -> bool:
-    # A sharded queue is there by its shards.
-    return name in found or any(each.startswith(f"{name}:") or each.startswith(f"{name}.") for each in found)
 
 
 def _with_default(wanted: Any, name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..amqp import methods
@@ -11,7 +11,7 @@ from ..amqp.frames import content_body, content_properties
 from ..amqp.properties import decode_properties
 from .errors import refused, wrong_options
 from .offsets import Gap, QueueState
-from .wire import Connection, Refused
+from .wire import Away, Connection, Refused
 
 #: The reserved queue that answers with the catalogue.
 CATALOGUE = "amq.warren.catalogue"
@@ -20,7 +20,8 @@ CATALOGUE = "amq.warren.catalogue"
 def states(connection: Connection, names: Sequence[str], pattern: str | None) -> dict[str, QueueState]:
     """The queues of these names, or those that fit the pattern, as they are now. A queue that does not exist is absent.
 
-    The shards of a sharded queue are there under their own names. Raises SparkSourceError E4 and E5, Away and Refused.
+    The shards of a sharded queue are there under their own names. Raises SparkSourceError E4 and E5, Refused, and Away,
+    also while one of the queues starts.
     """
     if "catalogue" in connection.features:
         return _from_catalogue(connection, names, pattern)
@@ -44,9 +45,22 @@ def _from_catalogue(connection: Connection, names: Sequence[str], pattern: str |
         rows += json.loads(content_body(delivery.content))
     for row in rows:
         if not row.get("readable", True):
-            why = row.get("unreadable") or row.get("reason") or "it numbers each priority by itself"
-            raise refused(row["name"], f"it cannot be read by number: {why}")
-    return {row["name"]: _state(row) for row in rows}
+            raise refused(row["name"], f"it cannot be read by number: {row['reason']}")
+    found = {row["name"]: _state(row) for row in rows}
+    require_running(connection, found, names)
+    return found
+
+
+def require_running(connection: Connection, found: Mapping[str, QueueState], names: Iterable[str]) -> None:
+    """Raise Away if a queue exists that was not found: the catalogue leaves out queues that do not run."""
+    for name in names:
+        if not covers(found, name) and connection.declare_passively(name):
+            raise Away(f"{connection.where} is starting queue '{name}'")
+
+
+def covers(found: Mapping[str, QueueState], name: str) -> bool:
+    """Whether a queue is among those that were found, itself or by its shards."""
+    return name in found or any(state.shard_of == name for state in found.values())
 
 
 def _state(row: dict[str, Any]) -> QueueState:
@@ -56,17 +70,14 @@ def _state(row: dict[str, Any]) -> QueueState:
         row["next"],
         row.get("id") or "",
         row.get("life") or 0,
-        tuple(sorted(_gap(gap) for gap in row.get("gaps") or ())),
+        tuple(Gap(*gap) for gap in row["gaps"]),
         row.get("messages") or 0,
         row.get("message_bytes") or 0,
         tuple(row.get("endpoints") or ()),
         row.get("arguments") or {},
         row.get("consumers") or 0,
+        row.get("shard_of"),
     )
-
-
-def _gap(gap: Any) -> Gap:
-    return Gap(gap["first"], gap["next"], gap["life"]) if isinstance(gap, dict) else Gap(*gap)
 
 
 def _one(connection: Connection, name: str) -> QueueState | None:

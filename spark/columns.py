@@ -226,7 +226,10 @@ class _Builder:
 
     def _of_properties(self, value: Callable[[Decoded, RowOptions], Any], type: Any) -> Any:
         distinct, indices = self._decoded()
-        return pa.array([value(each, self._options) for each in distinct], type).take(indices)
+        values = [value(each, self._options) for each in distinct]
+        if not any(each is not None for each in values):
+            return pa.nulls(len(indices), type)
+        return pa.array(values, type).take(indices)
 
     def _routing_keys(self, type: Any) -> Any:
         """The keys of a run, and those that the messages themselves name in CC, which a delivery shows nowhere else."""

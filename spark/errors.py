@@ -154,3 +154,12 @@ def not_deduplicated(what: str) -> SparkSourceError:
         "E13",
         f"exactly-once: {what}. Give the queue or the exchange x-warren-deduplicate, or take at-least-once",
     )
+
+
+def archive_full(place: str, safe: int) -> SparkSourceError:
+    """The disk of the archive is full. `safe`: the first number that is not in the archive."""
+    return SparkSourceError(
+        "E14",
+        f"{place}: no space left. Messages before number {safe:,} are safe; nothing from there on was acknowledged. "
+        "Make room, run it again",
+    )

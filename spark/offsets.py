@@ -40,6 +40,7 @@ class QueueState:
     life, gaps  see `Gap`; 0 and empty if the broker does not tell them
     first       the lowest number that is there
     next        the number of the next message
+    shard_of    the sharded queue of which it is a shard
     endpoints   where the queue's master is, `host:port`; empty if it is where the connection leads
     """
 
@@ -54,6 +55,7 @@ class QueueState:
     endpoints: tuple[str, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
     consumers: int = 0
+    shard_of: str | None = None
 
     @property
     def mean_bytes(self) -> float:

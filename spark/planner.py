@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ..amqp import methods
-from .catalogue import states
+from .catalogue import require_running, states
 from .errors import already_deleting, broker_away, refused
 from .offsets import QueueState
 from .options import StreamOptions
@@ -50,10 +50,19 @@ class Planner:
     def _shown(self) -> str:
         return ", ".join(self._options.given_names) or str(self._options.pattern)
 
-    def states(self) -> dict[str, QueueState]:
-        """The queues of the query as they are now. Raises SparkSourceError E3, E4, E5 and E7."""
+    def states(self, known: Iterable[str] = ()) -> dict[str, QueueState]:
+        """The queues of the query as they are now. Raises SparkSourceError E3, E4, E5 and E7.
+
+        known   queues that the query has read; one that is absent was deleted
+        """
         options = self._options
-        found = self._trying(lambda connection: states(connection, options.given_names, options.pattern))
+
+        def ask(connection: Connection) -> dict[str, QueueState]:
+            found = states(connection, options.given_names, options.pattern)
+            require_running(connection, found, known)
+            return found
+
+        found = self._trying(ask)
         if options.delete_on_commit != "false":
             self._trying(lambda connection: self._hold(connection, found.values()))
         return found

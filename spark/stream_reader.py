@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 
 from ..version import __version__
 from .batch_reader import RangePartition
+from .catalogue import covers
 from .columns import RowPlan
 from .errors import data_loss, other_offset_version, queue_gone
 from .offsets import (
@@ -76,8 +77,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:
             states = self._ask()
-            missing = [name for name in self._options.given_names if name not in states]
-            if missing and not states:
+            missing = [name for name in self._options.given_names if not covers(states, name)]
+            if missing:
                 raise queue_gone(missing[0], "there is no such queue")
             places = {}
             for state in states.values():
@@ -92,7 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.delete_on_commit == "true" and not start.get("initial"):
             # The micro-batch before is in the commit log. Spark commits a source's last one only after the next one.
             self._acknowledge(start)
-        states = self._known(self._ask())
+        states = self._known(self._ask(start["queues"]))
         begins = self._begins(start, states)
         bounded = not isinstance(limit, ReadAllAvailable)
         messages = min(limit.max_rows, UNLIMITED) if isinstance(limit, ReadMaxRows) else None
@@ -123,8 +124,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The first number of each queue that is not read yet. Raises SparkSourceError E8 for what is lost."""
         begins = {}
         for name, place in start["queues"].items():
-            if self._frozen is not None and name not in self._frozen and name not in states:
-                continue
             found = loss(name, place, states.get(name))
             if found is not None:
                 self._report(found, states.get(name))
@@ -251,8 +250,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner = Planner(self._options)
         return self._planner
 
-    def _ask(self) -> dict[str, QueueState]:
-        self._states = self._broker().states()
+    def _ask(self, known: Iterable[str] = ()) -> dict[str, QueueState]:
+        self._states = self._broker().states(known)
         return self._states
 
     def _check_version(self, offset: Mapping[str, Any]) -> None:

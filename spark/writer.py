@@ -75,9 +75,18 @@ class Publisher:
             raise refused(options.exchange, str(refusal)) from refusal
 
     def publish(self, batches: Iterator[Any]) -> Written:
-        """Publish all rows, and wait until each is confirmed."""
+        """Publish all rows, wait until each is confirmed, and close the connection."""
         try:
-            started = time.monotonic()
+            written = self.send(batches)
+            self._connection.close()
+            return written
+        finally:
+            self.abort()
+
+    def send(self, batches: Iterator[Any]) -> Written:
+        """Publish rows, and wait until each is confirmed; returns what was written so far."""
+        try:
+            started, rows_before = time.monotonic(), self._result.rows
             waiting: list[bytes] = []
             size = 0
             for batch in batches:
@@ -95,23 +104,23 @@ class Publisher:
                         waiting, size = [], 0
                         self._take_confirms(wait=is_full)
                     if self._interval:
-                        self._pace(started)
+                        self._pace(started + (self._result.rows - rows_before) * self._interval)
             if waiting:
                 self._connection.send_bytes(b"".join(waiting))
             while self._unconfirmed:
                 self._wait()
-            self._connection.close()
             return self._result
         except Away as away:
             raise broker_away(self._options.exchange, str(away), self._options.confirm_timeout, None) from away
         except Refused as refusal:
             raise refused(self._options.exchange, str(refusal)) from refusal
-        finally:
-            self._connection.abort()
 
-    def _pace(self, started: float) -> None:
+    def abort(self) -> None:
+        """Close the socket at once."""
+        self._connection.abort()
+
+    def _pace(self, due: float) -> None:
         """Wait until the next message of an even flow is due."""
-        due = started + self._result.rows * self._interval
         while (left := due - time.monotonic()) > 0:
             if self._connection.has_input(left):
                 self._take_confirms(wait=False)

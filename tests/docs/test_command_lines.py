@@ -38,6 +38,7 @@ ELSEWHERE = {
     "store verify": "tests/cli/test_store.py, with the directory of a broker that has ended",
     "simulate": "tests/simulation/test_command.py, and below those of the pages with fewer schedules",
     "perf-test": "tests/perf_test, and below those of the pages for a shorter time",
+    "pipeline": "tests/spark/test_in_spark.py, because its commands need Spark",
 }
 
 #: A section of commands that need other nodes; tests of the cluster run them.
@@ -123,6 +124,7 @@ def in_sentences(page):
 
 
 IN_BLOCKS = [(page, line) for page in PAGES if page not in SESSIONS for line in blocks_of(page)]
+IN_BLOCKS = [(page, line) for page, line in IN_BLOCKS if not line.startswith("warren pipeline ")]
 IN_SENTENCES = [(page, line) for page in PAGES for line in in_sentences(page)]
 USAGES = re.findall(r"^\| `warren ([\w-]+)([^`]*)` \|", CLI_PAGE.partition("## Commands")[2], re.MULTILINE)
 

@@ -1,20 +1,46 @@
 """The source inside Spark itself: one session for all tests of this file, because a Java takes seconds to start."""
 
+import contextlib
 import json
+import math
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
+from click.testing import CliRunner
 
 from warren import Broker
+from warren.actors.connection.handshake import WARREN_FEATURES
+from warren.amqp import methods
+from warren.cli.failure import CommandFailure
+from warren.cli.main import root
+from warren.spark import read_archive, verify_archive
 from warren.spark.errors import SparkSourceError
+from warren.spark.jobs.analyse import analyse
+from warren.spark.jobs.archive import archive
+from warren.spark.jobs.replay import replay
+from warren.spark.options import SinkOptions
+from warren.spark.wire import Connection
+from warren.spark.writer import Publisher
 
 # The first query of a session starts workers of Python, which takes long on a machine that does much else.
 pytestmark = pytest.mark.timeout(900)
 
+SETTINGS = {
+    "spark.log.level": "ERROR",
+    # A worker may take long to start on a machine that does much else.
+    "spark.python.authenticate.socketTimeout": "5m",
+}
+
+#: How often each test kills something: more on demand.
 ROUNDS = int(os.environ.get("WARREN_SPARK_ROUNDS", "1"))
 
 
@@ -23,7 +49,7 @@ def spark():
     from warren.spark import session
 
     try:
-        found = session("tests", "local[2]", **{"spark.sql.streaming.pollingDelay": "50ms", "spark.log.level": "ERROR"})
+        found = session("tests", "local[2]", **SETTINGS)
     except SparkSourceError as error:
         if error.code != "E1" or "CI" in os.environ:
             raise
@@ -140,31 +166,217 @@ def test_messages_that_others_take_fail_the_query_or_are_passed_over(spark, brok
         query.run(broker, queue)
 
 
-@pytest.mark.parametrize("round", range(ROUNDS))
-def test_killed_workers_and_a_restarted_broker_cost_no_message(spark, tmp_path, round):
-    """The ledger: each number once, whatever dies in the middle of micro-batches."""
-    count = 40_000
-    query = Query(spark, tmp_path)
+def test_an_archive_is_equal_to_the_queue_and_a_replay_to_the_archive(spark, tmp_path):
+    target = str(tmp_path / "archive")
     with Broker(port=0, data_dir=tmp_path / "data") as broker:
-        broker.declare_queue("orders", durable=True)
-        publish(broker, "orders", count)
-        broker.wait_idle()
-        port = broker.port
-        options = {"maxMessagesPerTrigger": "4000", "deleteOnCommit": "true", "reconnectTimeout": "300s"}
-        running = query.start(broker, "orders", **options)
-        wait_for(lambda: query.committed() >= 2, running)
-    # The broker is gone now, and the query waits for it.
-    with Broker(port=port, data_dir=tmp_path / "data") as broker:
-        wait_for(lambda: query.committed() >= 4, running)
-        kill_workers()
+        for name in ("eu/orders", "us", "again"):
+            broker.declare_queue(name, durable=True)
+        bodies = {"eu/orders": [bytes(number % 3000) for number in range(6000)], "us": [b"%d" % n for n in range(500)]}
+        for name, each in bodies.items():
+            for number, body in enumerate(each):
+                broker.publish(body, name, delivery_mode=2, message_id=f"{name}-{number}", headers={"n": number % 5})
+        options = {"url": broker.url, "queues": "eu/orders,us", "max_messages_per_trigger": 4000}
+        result = archive(spark, target, max_messages_per_partition=1500, **options)
+        assert (result.messages, result.gone) == (6500, 0)
+        assert broker.queue("eu/orders").messages == broker.queue("us").messages == 0
+        checked = verify_archive(target)
+        assert [(each.queue, each.first, each.next, each.rows, each.problems) for each in checked] == [
+            ("eu/orders", 0, 6000, 6000, ()),
+            ("us", 0, 500, 500, ()),
+        ]
+        # Any reader of Parquet sees the same rows.
+        files = sorted(Path(target, "queue=eu%2Forders").rglob("*.parquet"))
+        rows = [row for file in files for row in pyarrow.parquet.ParquetFile(file).read().to_pylist()]
+        assert [row["body"] for row in rows] == bodies["eu/orders"]
+        assert [row["message_id"] for row in rows] == [f"eu/orders-{number}" for number in range(6000)]
+        assert all(row["archived_at"] is not None for row in rows)
+        assert read_archive(spark, target, queue="us", columns=["seq"]).count() == 500
+        publish(broker, "us", 10)
+        assert archive(spark, target, **options).messages == 10
+        assert [each.next for each in verify_archive(target)] == [6000, 510]
+
+        counted = replay(target, to_queue="again", dry_run=True)
+        assert (counted.queues, counted.messages) == (2, 6510) and broker.queue("again").messages == 0
+        sent = replay(target, url=broker.url, to_queue="again", queue="eu/orders")
+        assert sent.messages == 6000
+        assert replay(target, url=broker.url, to_queue="again", queue="eu/orders").messages == 0
+        again = load(spark, broker, "again", columns="seq,body,message_id,headers").orderBy("seq").collect()
+        assert [bytes(row.body) for row in again] == bodies["eu/orders"]
+        assert [row.message_id for row in again] == [f"eu/orders-{number}" for number in range(6000)]
+        assert again[7].headers == {"n": "2", "x-warren-replay": "replay"}
+        check_analysis(spark, target, rows, tmp_path)
+        files[0].unlink()
+        assert "cannot be read" in verify_archive(target)[0].problems[0]
+
+
+def check_analysis(spark, target, rows, folder):
+    """The tables are those of plain Python, and the report loads nothing."""
+    found = analyse(
+        spark, archive=target, bucket="1d", report=str(folder / "report.html"), tables=str(folder / "tables")
+    )
+    sizes = sorted(row["size"] for row in rows)
+    at = {share: sizes[math.ceil(share * len(sizes)) - 1] for share in (0.5, 0.9, 0.99)}
+    (row,) = [row for row in found.tables["sizes"] if row["queue"] == "eu/orders"]
+    assert (row["messages"], row["p50"], row["p90"], row["p99"], row["most"]) == (6000, *at.values(), sizes[-1])
+    assert row["share_embedded"] == sum(size < 4096 for size in sizes) / 6000
+    keys = [(row["exchange"], row["routing_key"], row["messages"]) for row in found.tables["keys"]]
+    assert keys == [("", "eu/orders", 6000), ("", "us", 510)]
+    assert sum(row["messages"] for row in found.tables["rates"]) == 6510
+    assert [row["repeated_ids"] for row in found.tables["redelivery"]] == [0, 0]
+    assert [(row["queue"], row["rows"], row["gone"]) for row in found.tables["holes"]] == [
+        ("eu/orders", 6000, 0),
+        ("us", 510, 0),
+    ]
+    page = (folder / "report.html").read_text()
+    assert "6,510 messages of 2 queues" in page and page.count("<svg") >= 3 and len(page) < 2 << 20
+    assert (
+        not re.findall(r"""(?:src|href)=["'](?!#)""", page)
+        and "@import" not in page
+        and "url(" not in re.sub(r"url\(#", "", page)
+    )
+    assert spark.read.parquet(str(folder / "tables" / "keys")).count() == 2
+
+
+def test_the_command_archives(spark, broker, queue, tmp_path, monkeypatch):
+    class Kept:
+        """The session of the tests, which outlives the command."""
+
+        def __getattr__(self, name):
+            return getattr(spark, name)
+
+        def stop(self):
+            pass
+
+    monkeypatch.setattr("warren.spark.sessions.session", lambda *_, **settings: Kept())
+    broker.declare_queue(queue, durable=True)
+    publish(broker, queue, 20)
+    base = ["pipeline", "archive", "--url", broker.url, "--to", str(tmp_path / "a"), "--formatter", "json"]
+    done = CliRunner().invoke(root, [*base, "--queue", queue, "--keep"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert json.loads(done.stdout)["messages"] == 20
+    assert broker.queue(queue).messages == 20
+    broker.purge(queue)
+    publish(broker, queue, 5)
+    assert CliRunner().invoke(root, [*base, "--queue", queue, "--keep"]).exit_code == 0
+    broker.delete_queue(queue)
+    failed = CliRunner().invoke(root, [*base, "--queue", queue], standalone_mode=False).exception
+    assert isinstance(failed, CommandFailure) and failed.code == 65 and "it was deleted" in failed.message
+
+
+#: Without the catalogue nobody can tell a queue that was declared again, nor a gap after a crash from a loss.
+needs_catalogue = pytest.mark.skipif("catalogue" not in WARREN_FEATURES, reason="this broker has no catalogue")
+
+
+class Killable:
+    """A broker in a process of its own, which can be killed with -9 and started again on the same port."""
+
+    CODE = (
+        "import sys; from warren import Broker\n"
+        "with Broker(port=int(sys.argv[1]), data_dir=sys.argv[2]) as broker:\n"
+        "    print(broker.port, flush=True); sys.stdin.read()"
+    )
+
+    def __init__(self, folder):
+        self.folder, self.port = folder, 0
+        self.start()
+
+    def start(self):
+        command = [sys.executable, "-c", self.CODE, str(self.port), str(self.folder)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/")
+        self.port = int(self.process.stdout.readline())
+        self.url = f"amqp://127.0.0.1:{self.port}/%2F"
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def publish(self, numbers):
+        """Publish a body for each number, and wait for the confirms."""
+        connection = Connection(SinkOptions.parse({"url": self.url}), "test")
+        connection.call(methods.QueueDeclare(queue="orders", durable=True), methods.QueueDeclareOk)
+        connection.close()
+        options = SinkOptions.parse({"url": self.url, "routingKey": "orders"})
+        batch = pyarrow.RecordBatch.from_pydict({"body": pyarrow.array([b"%d" % number for number in numbers])})
+        Publisher(options, 0, 1, "test").publish(iter([batch]))
+
+    def count(self):
+        connection = Connection(SinkOptions.parse({"url": self.url}), "test")
         try:
-            running.awaitTermination()
-        except Exception as error:
-            # Local mode never repeats a task, so a killed worker may end the query; it goes on where it was.
-            assert "crashed" in str(error) or "exited unexpectedly" in str(error) or "EOF" in str(error), error
-            query.run(broker, "orders", **options)
-        assert query.numbers() == list(range(count))
-        assert broker.queue("orders").messages == 0
+            declare = methods.QueueDeclare(queue="orders", passive=True)
+            return connection.call(declare, methods.QueueDeclareOk).message_count
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def killable(tmp_path):
+    broker = Killable(tmp_path / "data")
+    yield broker
+    broker.kill()
+
+
+def bodies(spark, query):
+    return sorted(int(row.body) for row in spark.read.parquet(query.table).select("body").collect())
+
+
+@needs_catalogue
+@pytest.mark.parametrize("round", range(ROUNDS))
+def test_a_killed_broker_and_killed_workers_cost_no_message(spark, tmp_path, killable, round):
+    """The ledger: each message once, whatever dies in the middle of micro-batches."""
+    query = Query(spark, tmp_path)
+    killable.publish(range(40_000))
+    options = {"maxMessagesPerTrigger": "4000", "deleteOnCommit": "true", "reconnectTimeout": "300s"}
+    running = query.start(killable, "orders", **options)
+    wait_for(lambda: query.committed() >= 2, running)
+    killable.kill()
+    killable.start()
+    # The queue goes on behind a gap, because nobody knows which numbers it had promised.
+    killable.publish(range(40_000, 45_000))
+    wait_for(lambda: query.committed() >= 4, running)
+    kill_workers()
+    try:
+        running.awaitTermination()
+    except Exception as error:
+        # Local mode never repeats a task, so a killed worker may end the query; it goes on where it was.
+        assert "SparkSourceError" not in str(error), error
+    query.run(killable, "orders", **options)
+    assert bodies(spark, query) == list(range(45_000))
+    assert killable.count() == 0
+
+
+DRIVER = """
+import sys
+from warren.spark import session
+
+url, folder = sys.argv[1:]
+spark = session("driver", "local[2]", **{"spark.python.authenticate.socketTimeout": "5m"})
+options = {"url": url, "queue": "orders", "deleteOnCommit": "true", "maxMessagesPerTrigger": "1000"}
+stream = spark.readStream.format("warren").options(**options).load()
+sink = stream.writeStream.format("parquet").options(path=f"{folder}/table", checkpointLocation=f"{folder}/checkpoint")
+sink.trigger(availableNow=True).start().awaitTermination()
+"""
+
+
+@pytest.mark.parametrize("round", range(ROUNDS))
+def test_a_killed_driver_costs_no_message(spark, tmp_path, killable, round):
+    query = Query(spark, tmp_path)
+    killable.publish(range(12_000))
+    command = [sys.executable, "-c", DRIVER, killable.url, str(tmp_path)]
+    driver = subprocess.Popen(command, cwd="/", start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        while query.committed() < 2 and driver.poll() is None:
+            threading.Event().wait(0.01)
+    finally:
+        # Its Java is in the same group of processes.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    assert query.committed() >= 2
+    query.run(killable, "orders", deleteOnCommit="true")
+    assert bodies(spark, query) == list(range(12_000))
+    assert killable.count() == 0
 
 
 def wait_for(condition, running):
@@ -179,20 +391,24 @@ def wait_for(condition, running):
 
 
 def kill_workers():
-    """Kill what runs Python for Spark below this process with -9."""
+    """Kill with -9 what runs Python for Spark below this process, but not the daemons that start more of them."""
+    commands, parents = {}, {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            command = (process / "cmdline").read_bytes()
-            if b"pyspark.daemon" in command and descends(int(process.name)):
-                os.kill(int(process.name), signal.SIGKILL)
+            commands[int(process.name)] = (process / "cmdline").read_bytes()
+            parents[int(process.name)] = int((process / "stat").read_text().rpartition(")")[2].split()[1])
         except (FileNotFoundError, ProcessLookupError):
             continue
 
+    def is_daemon(pid):
+        return b"pyspark.daemon" in commands.get(pid, b"")
 
-def descends(pid):
-    """Whether a process is below this one."""
-    while pid > 1:
-        if pid == os.getpid():
-            return True
-        pid = int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
-    return False
+    def is_ours(pid):
+        while pid and pid != os.getpid():
+            pid = parents.get(pid, 0)
+        return pid != 0
+
+    for pid in commands:
+        if is_daemon(pid) and is_daemon(parents[pid]) and is_ours(pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,304 @@
+"""The job `replay`: archived messages into an exchange or a queue again, in the order of each source queue.
+
+Files of Parquet are read and published directly, so it needs no session of Spark and no Java. After each part the place
+in each queue is noted in the archive, where a run of the same name goes on.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet
+
+from ...amqp.errors import AmqpError
+from ...amqp.fields import Table
+from ...amqp.properties import Properties, decode_properties, encode_properties
+from ..errors import wrong_options
+from ..options import SinkOptions
+from ..outgoing import with_id
+from ..parquet_files import OWN, ArchivedFile, noted_files
+from ..writer import Publisher
+
+#: Messages that are confirmed between two notes of the place.
+PART = 10_000
+#: The header by which a replayed message is known: the name of the run.
+HEADER = "x-warren-replay"
+#: Queues that are replayed side by side.
+SIDE_BY_SIDE = 4
+
+_COLUMNS = ["seq", "exchange", "routing_key", "body", "properties", "arrived"]
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """What a run has published, or would publish: queues, messages, bytes of bodies, and the times of arrival.
+
+    may_repeat    how many messages may be published twice, because an earlier run of this name was killed
+    """
+
+    queues: int
+    messages: int
+    bytes: int
+    first: datetime | None
+    last: datetime | None
+    may_repeat: int
+
+
+def replay(
+    target: str,
+    *,
+    exchange: str | None = None,
+    routing_key: str | None = None,
+    to_queue: str | None = None,
+    queue: str | None = None,
+    routing_keys: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    rate: int | None = None,
+    name: str = "replay",
+    deduplicate: bool = False,
+    dry_run: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+    **options: Any,
+) -> ReplayResult:
+    """Publish the messages of the archive `target`.
+
+    exchange, to_queue      where; `exchange` with each message's own key, or with `routing_key`
+    queue                   only the messages of this source queue
+    routing_keys            only messages whose key fits this pattern of `*` and `?`
+    since, until            only messages that arrived then; those whose arrival is not known are left out then
+    rate                    messages a second, evenly; otherwise as fast as the broker confirms
+    name                    a run of this name goes on where an earlier one stopped
+    deduplicate             give each message an id, so that a queue with `x-warren-deduplicate` drops a second one
+    options                 how to reach the broker: `url` and others
+
+    Raises SparkSourceError.
+    """
+    if (exchange is None) == (to_queue is None):
+        raise wrong_options("a replay needs either an exchange or a queue as its target")
+    target = os.path.abspath(target)
+    queues = _queues(target, queue)
+    chosen = _Choice(routing_keys, since, until)
+    if dry_run:
+        return _counted(target, queues, chosen)
+    notes = _Notes(target, name)
+    sink = SinkOptions.parse(
+        {
+            **{key: str(value) for key, value in options.items() if value is not None},
+            "exchange": exchange or "",
+            "routingKey": routing_key or to_queue or "",
+            **({"rate": str(rate)} if rate else {}),
+        }
+    )
+    side_by_side = min(SIDE_BY_SIDE, len(queues)) or 1
+    lock = threading.Lock()
+    sent = 0
+
+    def progressed(count: int) -> None:
+        nonlocal sent
+        with lock:
+            sent += count
+            if on_progress is not None:
+                on_progress(sent)
+
+    def one(key: tuple[str, str], files: Sequence[ArchivedFile]) -> ReplayResult:
+        work = _Replay(target, sink, side_by_side, name, notes, chosen, deduplicate, progressed)
+        work.own_key = to_queue is None and routing_key is None
+        return work.run(key, files)
+
+    with ThreadPoolExecutor(side_by_side) as pool:
+        found = list(pool.map(one, queues.keys(), queues.values()))
+    return _united(found)
+
+
+def _queues(target: str, queue: str | None) -> dict[tuple[str, str], list[ArchivedFile]]:
+    found: dict[tuple[str, str], list[ArchivedFile]] = {}
+    for file in noted_files(target):
+        if file.path is not None and queue in (None, file.queue):
+            found.setdefault((file.queue, file.queue_id), []).append(file)
+    if not found:
+        raise wrong_options(f"the archive '{target}' has no message" + (f" of queue '{queue}'" if queue else ""))
+    return found
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Which messages are published."""
+
+    routing_keys: str | None
+    since: datetime | None
+    until: datetime | None
+
+    def may_have(self, file: ArchivedFile) -> bool:
+        """Whether a file may have a message that is chosen."""
+        if self.since is not None and (file.arrived_most is None or file.arrived_most < self.since):
+            return False
+        return not (self.until is not None and (file.arrived_least is None or file.arrived_least > self.until))
+
+    def of(self, batch: Any) -> Any:
+        """The chosen rows."""
+        mask = None
+        for moment, compare in ((self.since, pa.compute.greater_equal), (self.until, pa.compute.less_equal)):
+            if moment is not None:
+                here = pa.compute.fill_null(compare(batch.column("arrived"), pa.scalar(moment)), False)
+                mask = here if mask is None else pa.compute.and_(mask, here)
+        if self.routing_keys is not None:
+            pattern = self.routing_keys
+            fits = pa.array(
+                [fnmatch.fnmatchcase(key or "", pattern) for key in batch.column("routing_key").to_pylist()]
+            )
+            mask = fits if mask is None else pa.compute.and_(mask, fits)
+        return batch if mask is None else batch.filter(mask)
+
+
+def _rows(target: str, files: Sequence[ArchivedFile], chosen: _Choice, after: int) -> Iterator[Any]:
+    """Record batches of the chosen messages from the number `after` on, in their order."""
+    for file in files:
+        if file.next <= after or not chosen.may_have(file):
+            continue
+        with pa.parquet.ParquetFile(f"{target}/{file.path}") as opened:
+            for batch in opened.iter_batches(PART, columns=_COLUMNS):
+                if after > file.first:
+                    batch = batch.filter(pa.compute.greater_equal(batch.column("seq"), after))
+                batch = chosen.of(batch)
+                if batch.num_rows:
+                    yield batch
+
+
+class _Replay:
+    """Publishes the messages of one queue."""
+
+    #: Whether each message keeps its routing key.
+    own_key = True
+
+    def __init__(
+        self,
+        target: str,
+        sink: SinkOptions,
+        side_by_side: int,
+        name: str,
+        notes: _Notes,
+        chosen: _Choice,
+        deduplicate: bool,
+        progressed: Callable[[int], None],
+    ) -> None:
+        self._target, self._sink, self._side_by_side, self._name = target, sink, side_by_side, name
+        self._notes, self._chosen, self._deduplicate, self._progressed = notes, chosen, deduplicate, progressed
+        self._marked: dict[bytes, bytes] = {}
+
+    def run(self, key: tuple[str, str], files: Sequence[ArchivedFile]) -> ReplayResult:
+        after, was_begun = self._notes.get(key)
+        publisher = Publisher(self._sink, 0, self._side_by_side, self._name)
+        messages = size = 0
+        first = last = None
+        try:
+            for batch in _rows(self._target, files, self._chosen, after):
+                self._notes.begin(key, after)
+                publisher.send(iter([self._outgoing(key, batch)]))
+                after = batch.column("seq")[batch.num_rows - 1].as_py() + 1
+                self._notes.put(key, after)
+                messages += batch.num_rows
+                size += sum(map(len, batch.column("body").to_pylist()))
+                times = [batch.column("arrived")[place].as_py() for place in (0, batch.num_rows - 1)]
+                first, last = first or times[0], times[1] or last
+                self._progressed(batch.num_rows)
+            return ReplayResult(1, messages, size, first, last, PART if was_begun and not self._deduplicate else 0)
+        finally:
+            publisher.abort()
+
+    def _outgoing(self, key: tuple[str, str], batch: Any) -> Any:
+        """The batch as the sink takes it: with the header of this run, and with an id if there is to be one."""
+        encoded = [self._mark(props) for props in batch.column("properties").to_pylist()]
+        if self._deduplicate:
+            prefix = f"{self._name}/{key[1]}"
+            encoded = [
+                with_id(props, f"{prefix}/{number}") for props, number in zip(encoded, batch.column("seq").to_pylist())
+            ]
+        columns = {"body": batch.column("body"), "properties": pa.array(encoded, pa.binary())}
+        if self.own_key:
+            columns["routing_key"] = batch.column("routing_key")
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _mark(self, props: bytes) -> bytes:
+        marked = self._marked.get(props)
+        if marked is None:
+            try:
+                found = decode_properties(props)
+            except AmqpError:
+                found = Properties(delivery_mode=2)
+            found.headers = (found.headers or Table()).replaced(HEADER, "S", self._name.encode())
+            if len(self._marked) > 4096:
+                self._marked.clear()
+            marked = self._marked[props] = encode_properties(found)
+        return marked
+
+
+class _Notes:
+    """The places of a run, in a file of the archive. A part that was begun and not ended may be out already."""
+
+    def __init__(self, target: str, name: str) -> None:
+        if not name or "/" in name or name.startswith("."):
+            raise wrong_options(f"'{name}' cannot be the name of a replay: it becomes the name of a file")
+        self._folder = f"{target}/{OWN}/replay"
+        self._path = f"{self._folder}/{name}.json"
+        self._lock = threading.Lock()
+        self._places: dict[str, list[Any]] = {}
+        if os.path.exists(self._path):
+            with open(self._path, encoding="utf-8") as file:
+                self._places = json.load(file)
+
+    def get(self, key: tuple[str, str]) -> tuple[int, bool]:
+        """The number at which a queue goes on, and whether an earlier run had begun the part from there on."""
+        number, was_begun = self._places.get("/".join(key), (0, False))
+        return number, was_begun
+
+    def begin(self, key: tuple[str, str], number: int) -> None:
+        self._note(key, [number, True])
+
+    def put(self, key: tuple[str, str], number: int) -> None:
+        self._note(key, [number, False])
+
+    def _note(self, key: tuple[str, str], place: list[Any]) -> None:
+        with self._lock:
+            self._places["/".join(key)] = place
+            os.makedirs(self._folder, exist_ok=True)
+            with open(f"{self._path}.new", "w", encoding="utf-8") as file:
+                json.dump(self._places, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(f"{self._path}.new", self._path)
+
+
+def _counted(target: str, queues: dict[tuple[str, str], list[ArchivedFile]], chosen: _Choice) -> ReplayResult:
+    found = []
+    for files in queues.values():
+        messages = size = 0
+        first = last = None
+        for batch in _rows(target, files, chosen, 0):
+            messages += batch.num_rows
+            size += pa.compute.sum(pa.compute.binary_length(batch.column("body"))).as_py() or 0
+            times = [batch.column("arrived")[place].as_py() for place in (0, batch.num_rows - 1)]
+            first, last = first or times[0], times[1] or last
+        found.append(ReplayResult(1, messages, size, first, last, 0))
+    return _united(found)
+
+
+def _united(found: Sequence[ReplayResult]) -> ReplayResult:
+    return ReplayResult(
+        len(found),
+        sum(each.messages for each in found),
+        sum(each.bytes for each in found),
+        min((each.first for each in found if each.first is not None), default=None),
+        max((each.last for each in found if each.last is not None), default=None),
+        sum(each.may_repeat for each in found),
+    )

@@ -1,0 +1,71 @@
+"""The files that an archive's task writes: names that follow from the offsets, a file a date, and a full disk."""
+
+import errno
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from warren.spark.errors import SparkSourceError
+from warren.spark.parquet_files import FileWriter, file_path, queue_of
+
+SCHEMA = pa.schema([("seq", pa.int64()), ("body", pa.binary()), ("arrived", pa.timestamp("us", tz="UTC"))])
+AT = 1_763_800_000_000
+DAYS = [datetime(2026, 11, 22, 23, 59, 59, tzinfo=UTC), datetime(2026, 11, 23, tzinfo=UTC)]
+
+
+def batch(numbers, arrived):
+    rows = [{"seq": number, "body": b"x", "arrived": arrived(number)} for number in numbers]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+def write(target, covers, gaps, batches, queue="a/b"):
+    writer = FileWriter(str(target), queue, "9f" * 16, covers, gaps, AT, "zstd")
+    return list(writer.write(iter(batches)))
+
+
+def files(target):
+    return sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file())
+
+
+def test_names():
+    path = file_path("a/b=c", "9f3a0000aaaa", "2026-11-23", 7, 12)
+    assert path == f"queue=a%2Fb%3Dc/date=2026-11-23/9f3a0000-{7:020}-{12:020}.parquet"
+    assert queue_of(path) == "a/b=c"
+
+
+def test_a_file_ends_with_its_day_and_all_numbers_are_accounted_for(tmp_path):
+    batches = [batch(range(10, 20), lambda n: DAYS[n >= 15]), batch([21, 25], lambda n: DAYS[1])]
+    found = write(tmp_path, range(5, 30), 5, batches)
+    assert [(f.first, f.next, f.rows, f.gone, f.gaps) for f in found] == [(5, 15, 5, 0, 5), (15, 30, 7, 8, 0)]
+    assert [f.path for f in found] == files(tmp_path)
+    assert [f.path.split("/")[1] for f in found] == ["date=2026-11-22", "date=2026-11-23"]
+    assert pyarrow.parquet.read_metadata(tmp_path / found[1].path).num_rows == 7
+    assert (found[0].arrived_least, found[1].arrived_most) == (DAYS[0], DAYS[1])
+
+
+def test_a_task_that_runs_again_replaces_its_files_by_equal_ones(tmp_path):
+    batches = [batch(range(10), lambda n: None)]
+    first = write(tmp_path, range(10), 0, batches)
+    content = (tmp_path / first[0].path).read_bytes()
+    assert write(tmp_path, range(10), 0, batches) == first
+    assert files(tmp_path) == [first[0].path] and (tmp_path / first[0].path).read_bytes() == content
+    assert "date=2025-11-22" in first[0].path  # the trigger's, since the arrival is not known
+
+
+def test_a_range_without_messages_is_noted_without_a_file(tmp_path):
+    (found,) = write(tmp_path, range(3, 9), 2, [])
+    assert (found.path, found.first, found.next, found.rows, found.gone, found.gaps) == (None, 3, 9, 0, 4, 2)
+    assert files(tmp_path) == []
+
+
+def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
+    def full(self, *arguments, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pa.parquet.ParquetWriter, "write_table", full)
+    with pytest.raises(SparkSourceError) as caught:
+        write(tmp_path, range(10), 0, [batch(range(10), lambda n: None)])
+    assert caught.value.code == "E14" and "Messages before number 0 are safe" in str(caught.value)
+    assert files(tmp_path) == []

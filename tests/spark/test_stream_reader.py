@@ -1,0 +1,242 @@
+"""The planner of a stream, driven as Spark drives it, without Spark: offsets, acknowledgements, loss, and one owner."""
+
+import logging
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from warren.actors.connection.handshake import WARREN_FEATURES
+from warren.spark import planner, stream_reader
+from warren.spark.errors import SparkSourceError
+from warren.spark.options import StreamOptions
+from warren.spark.stream_reader import StreamReader
+
+#: Without the catalogue nobody can tell a queue that was declared again, nor a gap after a crash from a loss.
+needs_catalogue = pytest.mark.skipif("catalogue" not in WARREN_FEATURES, reason="this broker has no catalogue")
+
+
+@pytest.fixture
+def reader(broker, row_plan, monkeypatch):
+    """Makes readers of the broker, and stops them at the end."""
+    monkeypatch.setattr(stream_reader, "IDLE_PAUSE", 0.0)
+    monkeypatch.setattr(planner, "LEASE_SECONDS", 0.5)
+    made = []
+
+    def make(queue=None, **given):
+        named = {} if queue is None else {"queue": queue}
+        options = StreamOptions.parse({"url": broker.url, "columns": "queue,seq", **named, **given})
+        made.append(StreamReader(options, row_plan(options)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+def publish(broker, queue, count):
+    for _ in range(count):
+        broker.publish(b"x", queue, delivery_mode=2)
+    broker.wait_idle()
+
+
+def rows(reader, start, end):
+    return [
+        (row["queue"], row["seq"])
+        for partition in reader.partitions(start, end)
+        for batch in reader.read(partition)
+        for row in batch.to_pylist()
+    ]
+
+
+def numbers(reader, start, end):
+    return [number for _, number in rows(reader, start, end)]
+
+
+def refusal(code, call):
+    with pytest.raises(SparkSourceError) as caught:
+        call()
+    assert caught.value.code == code
+    return str(caught.value)
+
+
+def test_micro_batches_adjoin_and_an_idle_one_is_its_start(broker, queue, reader):
+    broker.declare_queue(queue)
+    publish(broker, queue, 25)
+    stream = reader(queue)
+    start = stream.initialOffset()
+    one = stream.latestOffset(start, ReadMaxRows(10))
+    two = stream.latestOffset(one, ReadAllAvailable())
+    assert (numbers(stream, start, one), numbers(stream, one, two)) == (list(range(10)), list(range(10, 25)))
+    assert stream.latestOffset(two, ReadAllAvailable()) == two and stream.partitions(two, two) == []
+    assert stream.reportLatestOffset()["queues"][queue]["next"] == 25
+    assert stream.getDefaultReadLimit() == ReadMaxRows(2_000_000)
+
+
+def test_a_crash_in_the_first_micro_batch_repeats_its_range(broker, queue, reader):
+    """Spark has logged the end only, and asks for the beginning again when the head of the queue has moved."""
+    broker.declare_queue(queue)
+    publish(broker, queue, 10)
+    before = reader(queue)
+    start = before.initialOffset()
+    end = before.latestOffset(start, ReadAllAvailable())
+    for _ in range(4):
+        broker.get(queue)
+    again = reader(queue, failOnDataLoss="false")
+    moved = again.initialOffset()
+    assert moved["queues"][queue]["next"] == 4
+    assert sum(p.piece.next - p.piece.first for p in again.partitions(moved, end)) == 10
+    refusal("E8", lambda: numbers(reader(queue), moved, end))
+
+
+def test_starting_at_the_end(broker, queue, reader):
+    broker.declare_queue(queue)
+    publish(broker, queue, 5)
+    stream = reader(queue, startingOffsets="latest")
+    start = stream.initialOffset()
+    publish(broker, queue, 2)
+    assert stream.initialOffset() == start
+    assert numbers(stream, start, stream.latestOffset(start, ReadAllAvailable())) == [5, 6]
+
+
+def test_acknowledgements(broker, queue, reader):
+    """A commit acknowledges, and so does asking for more, because Spark commits the last micro-batch never."""
+    broker.declare_queue(queue, durable=True)
+    publish(broker, queue, 20)
+    stream = reader(queue, deleteOnCommit="true")
+    start = stream.initialOffset()
+    one = stream.latestOffset(start, ReadMaxRows(5))
+    assert broker.queue(queue).messages == 20
+    stream.commit(one)
+    assert broker.queue(queue).messages == 15
+    two = stream.latestOffset(one, ReadMaxRows(5))
+    assert broker.queue(queue).messages == 15
+    stream.latestOffset(two, ReadMaxRows(5))
+    assert broker.queue(queue).messages == 10
+    stream.commit(one)  # an older one again takes nothing back
+    keeping = reader(queue)
+    keeping.commit(keeping.latestOffset(keeping.initialOffset(), ReadAllAvailable()))
+    assert broker.queue(queue).messages == 10
+
+
+def test_strict_acknowledges_commits_alone(broker, queue, reader):
+    broker.declare_queue(queue, durable=True)
+    publish(broker, queue, 4)
+    stream = reader(queue, deleteOnCommit="strict")
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    stream.latestOffset(end, ReadAllAvailable())
+    assert broker.queue(queue).messages == 4
+    stream.commit(end)
+    assert broker.queue(queue).messages == 0
+
+
+@needs_catalogue
+def test_a_commit_to_a_queue_that_was_declared_again_takes_nothing(broker, queue, reader):
+    broker.declare_queue(queue)
+    publish(broker, queue, 5)
+    stream = reader(queue, deleteOnCommit="true")
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    broker.delete_queue(queue)
+    stream.commit(end)
+    broker.declare_queue(queue)
+    publish(broker, queue, 9)
+    again = reader(queue, deleteOnCommit="true")
+    again.commit(end)
+    assert broker.queue(queue).messages == 9
+
+
+def test_two_queries_that_delete_and_the_successor_of_one(broker, queue, reader):
+    broker.declare_queue(queue)
+    first = reader(queue, deleteOnCommit="true")
+    first.initialOffset()
+    assert "already has a query with deleteOnCommit" in refusal(
+        "E7", reader(queue, deleteOnCommit="true").initialOffset
+    )
+    reader(queue).initialOffset()  # one that does not delete may read
+    first.stop()
+    reader(queue, deleteOnCommit="true").initialOffset()
+
+
+@needs_catalogue
+def test_available_now_has_nothing_of_after(broker, queue, reader):
+    for name in ("a", "b"):
+        broker.declare_queue(f"{queue}.{name}")
+        publish(broker, f"{queue}.{name}", 10)
+    stream = reader(pattern=f"{queue}.*")
+    stream.prepareForTriggerAvailableNow()
+    start = stream.initialOffset()
+    publish(broker, f"{queue}.a", 5)
+    broker.declare_queue(f"{queue}.c")
+    publish(broker, f"{queue}.c", 5)
+    one = stream.latestOffset(start, ReadMaxRows(12))
+    two = stream.latestOffset(one, ReadMaxRows(12))
+    assert stream.latestOffset(two, ReadMaxRows(12)) == two
+    found = rows(stream, start, one) + rows(stream, one, two)
+    assert sorted(found) == [(f"{queue}.{name}", number) for name in ("a", "b") for number in range(10)]
+
+
+@needs_catalogue
+def test_a_queue_that_a_pattern_finds_later_is_read_from_its_first_number(broker, queue, reader):
+    broker.declare_queue(f"{queue}.a")
+    stream = reader(pattern=f"{queue}.*")
+    start = stream.initialOffset()
+    publish(broker, f"{queue}.a", 1)
+    one = stream.latestOffset(start, ReadAllAvailable())
+    broker.declare_queue(f"{queue}.b")
+    publish(broker, f"{queue}.b", 3)
+    broker.get(f"{queue}.b")
+    two = stream.latestOffset(one, ReadAllAvailable())
+    assert rows(stream, one, two) == [(f"{queue}.b", 1), (f"{queue}.b", 2)]
+    three = stream.latestOffset(two, ReadAllAvailable())
+    assert three == two
+
+
+@needs_catalogue
+def test_losses_are_named_or_passed_over(broker, queue, reader, caplog):
+    broker.declare_queue(queue, arguments={"x-max-length": 50})
+    publish(broker, queue, 10)
+    strict, lenient = reader(queue), reader(queue, failOnDataLoss="false")
+    start = strict.initialOffset()
+    publish(broker, queue, 90)
+    text = refusal("E8", lambda: strict.latestOffset(start, ReadAllAvailable()))
+    assert "50 messages left unread (numbers 0 to 49); it has x-max-length=50" in text
+    with caplog.at_level(logging.WARNING, "warren.spark"):
+        end = lenient.latestOffset(start, ReadAllAvailable())
+        assert numbers(lenient, start, end) == list(range(50, 100))
+    assert "50 messages left unread" in caplog.text
+
+    broker.delete_queue(queue)
+    assert "it was deleted" in refusal("E8", lambda: strict.latestOffset(end, ReadAllAvailable()))
+    assert lenient.latestOffset(end, ReadAllAvailable()) == end
+    broker.declare_queue(queue)
+    publish(broker, queue, 3)
+    text = refusal("E8", lambda: strict.latestOffset(end, ReadAllAvailable()))
+    assert "deleted and declared again" in text
+    anew = lenient.latestOffset(end, ReadAllAvailable())
+    assert numbers(lenient, end, anew) == [0, 1, 2]
+    publish(broker, queue, 1)
+    assert numbers(lenient, anew, lenient.latestOffset(anew, ReadAllAvailable())) == [3]
+
+
+def test_few_messages_wait_for_more(broker, queue, reader):
+    broker.declare_queue(queue)
+    publish(broker, queue, 3)
+    stream = reader(queue, minMessagesPerTrigger="5")
+    start = stream.initialOffset()
+    assert stream.latestOffset(start, ReadMaxRows(100)) == start
+    publish(broker, queue, 2)
+    assert numbers(stream, start, stream.latestOffset(start, ReadMaxRows(100))) == [0, 1, 2, 3, 4]
+    impatient = reader(queue, minMessagesPerTrigger="50", maxTriggerDelay="0s")
+    assert numbers(impatient, start, impatient.latestOffset(start, ReadMaxRows(100))) == [0, 1, 2, 3, 4]
+
+
+def test_an_offset_of_another_version_is_refused(broker, queue, reader):
+    broker.declare_queue(queue)
+    stream = reader(queue)
+    newer = {"v": 2, "queues": {"orders": {"next": 1204882}}}
+    text = refusal("E6", lambda: stream.latestOffset(newer, ReadAllAvailable()))
+    assert "version 2" in text and '{"orders": 1204882}' in text
+    refusal("E6", lambda: stream.partitions({"v": 0}, newer))
+
+
+def test_a_queue_that_does_not_exist_ends_the_query_at_its_start(reader):
+    assert "there is no such queue" in refusal("E8", reader("nowhere").initialOffset)
