@@ -14,7 +14,7 @@ QUICK_TESTS := architecture wire routing runtime actors store/disk store/index s
 #: Tests of the code that has a portable twin for systems other than Linux.
 PORTABLE_TESTS := test_broker.py behaviour clients store runtime
 #: Benchmarks that take many minutes or fill a disk; they run only by name: make bench BENCH=backlog
-LONG_BENCHMARKS := backlog churn durable_queues mirrored operators remote restart rounds soak torture
+LONG_BENCHMARKS := backlog churn durable_queues mirrored operators remote restart rounds soak spark torture
 BENCH ?= $(filter-out $(LONG_BENCHMARKS),$(basename $(notdir $(wildcard bench/*.py))))
 #: Packages of the tests with node's amqplib; without npm these tests are skipped and say so.
 NODE_PACKAGES := $(if $(shell command -v npm),tests/clients/node/node_modules/.package-lock.json)

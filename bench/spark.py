@@ -1,0 +1,225 @@
+"""How fast Spark reads a queue, beside what the machine can do at most, and beside RabbitMQ read by pika.
+
+    python -m warren.bench.spark                          a queue of 1,000,000 messages of 100 and of 1,000 bytes
+    python -m warren.bench.spark --messages 100000        a short look
+    python -m warren.bench.spark --rabbitmq 127.0.0.1:5673
+
+Each row is the median of the rounds: messages a second, and seconds of processor time of the broker, of Python and of
+Java for a million messages. `blocks, dropped` is the physical limit: the broker sends blocks to readers that drop them.
+`rabbitmq, pika` consumes the same bodies with pika, without acknowledgements, and does nothing with them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..amqp import methods
+from ..spark.offsets import Piece
+from ..spark.options import BatchOptions, SinkOptions
+from ..spark.sessions import session
+from ..spark.wire import Connection
+from ..spark.writer import Publisher
+
+ROUNDS = 3
+
+
+def processor_seconds(pids: set[int]) -> float:
+    """Seconds of processor time that these processes, and their children that have ended, have used."""
+    ticks = 0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except FileNotFoundError:
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def below(pid: int) -> set[int]:
+    """The processes below this one."""
+    parents = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except FileNotFoundError:
+            continue
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found and child not in found}:
+        found |= more
+    return found - {pid}
+
+
+class Meter:
+    """Counts the processor time of the broker, of Python and of Java while something runs."""
+
+    def __init__(self, broker: int) -> None:
+        self._broker = broker
+
+    def _now(self) -> dict[str, float]:
+        own = below(os.getpid()) - {self._broker} - below(self._broker)
+        java = {pid for pid in own if b"java" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]}
+        return {
+            "broker": processor_seconds({self._broker}),
+            "java": processor_seconds(java),
+            "python": processor_seconds((own - java) | {os.getpid()}),
+        }
+
+    def run(self, work: Callable[[], Any]) -> tuple[float, dict[str, float]]:
+        """Seconds that it took, and seconds of processor time."""
+        before, began = self._now(), time.perf_counter()
+        work()
+        took = time.perf_counter() - began
+        after = self._now()
+        return took, {name: max(0.0, after[name] - before[name]) for name in after}
+
+
+@contextmanager
+def broker_process(folder: Path) -> Iterator[tuple[int, str]]:
+    """A broker of its own process with a data directory: its process id and its URL."""
+    code = (
+        "import sys; from warren import Broker\n"
+        f"with Broker(port=0, data_dir={str(folder)!r}) as broker:\n"
+        "    print(broker.url, flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        yield process.pid, process.stdout.readline().strip()
+    finally:
+        process.stdin.close()
+        process.wait()
+
+
+def fill(url: str, queue: str, count: int, size: int) -> None:
+    """Declare a durable queue and publish into it; half of each body is random."""
+    import pyarrow as pa
+
+    connection = Connection(SinkOptions.parse({"url": url}), "bench")
+    connection.call(methods.QueueDeclare(queue=queue, durable=True), methods.QueueDeclareOk)
+    connection.close()
+    half = size // 2
+
+    def batches() -> Iterator[Any]:
+        for start in range(0, count, 10_000):
+            bodies = [os.urandom(half) + b"." * (size - half) for _ in range(min(10_000, count - start))]
+            yield pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
+
+    Publisher(SinkOptions.parse({"url": url, "routingKey": queue}), 0, 1, "bench").publish(batches())
+
+
+def drop_blocks(url: str, queue: str, count: int) -> None:
+    """Read the queue in blocks, and drop them."""
+    options = BatchOptions.parse({"url": url, "queue": queue})
+    piece = Piece(queue, 0, count, "", 0)
+    connection = Connection(options, "bench")
+    wanted = {"x-warren-read-from": piece.first, "x-warren-read-to": piece.next - 1, "x-warren-blocks": True}
+    for _ in connection.consume(queue, wanted):
+        pass
+    connection.close()
+
+
+def to_parquet(spark: Any, url: str, queue: str, folder: Path, **given: str) -> None:
+    """A streaming query from the queue into Parquet."""
+    stream = spark.readStream.format("warren").options(url=url, queue=queue, **given).load()
+    options = {"path": str(folder / "table"), "checkpointLocation": str(folder / "checkpoint"), "compression": "zstd"}
+    stream.writeStream.format("parquet").options(**options).trigger(availableNow=True).start().awaitTermination()
+
+
+def to_noop(spark: Any, url: str, queue: str, **given: str) -> None:
+    """A table of the queue that Spark makes and drops."""
+    table = spark.read.format("warren").options(url=url, queue=queue, **given).load()
+    table.write.format("noop").mode("append").save()
+
+
+def with_pika(address: str, queue: str, count: int, size: int, meter: Meter) -> float:
+    """Messages a second that pika consumes of the broker at this address. The queue is deleted afterwards."""
+    import pika
+
+    host, _, port = address.rpartition(":")
+    with pika.BlockingConnection(pika.ConnectionParameters(host, int(port))) as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue, durable=True)
+        body = os.urandom(size // 2) + b"." * (size - size // 2)
+        for _ in range(count):
+            channel.basic_publish("", queue, body, pika.BasicProperties(delivery_mode=2))
+        while channel.queue_declare(queue, passive=True).method.message_count < count:
+            time.sleep(0.1)
+        began = time.perf_counter()
+        for place, _ in enumerate(channel.consume(queue, auto_ack=True), 1):
+            if place == count:
+                break
+        took = time.perf_counter() - began
+        channel.cancel()
+        channel.queue_delete(queue)
+    return count / took
+
+
+def show(name: str, size: int, count: int, rounds: list[tuple[float, dict[str, float]]]) -> None:
+    took = statistics.median(took for took, _ in rounds)
+    cost = {part: statistics.median(used[part] for _, used in rounds) * 1e6 / count for part in rounds[0][1]}
+    shown = "  ".join(f"{part} {seconds:6.1f}" for part, seconds in cost.items())
+    print(f"{size:6,} B  {name:28} {count / took:12,.0f}/s   {shown}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000])
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--rabbitmq", metavar="HOST:PORT", help="compare with RabbitMQ there, read by pika")
+    arguments = parser.parse_args()
+    spark = session("bench", "local[2]", **{"spark.log.level": "ERROR"})
+    print("messages a second, and seconds of processor time for a million messages")
+    for size in arguments.sizes:
+        folder = Path(tempfile.mkdtemp(prefix="warren-bench-spark-"))
+        try:
+            with broker_process(folder / "data") as (pid, url):
+                one_size(spark, Meter(pid), url, folder, size, arguments)
+        finally:
+            shutil.rmtree(folder)
+    spark.stop()
+
+
+def one_size(spark: Any, meter: Meter, url: str, folder: Path, size: int, arguments: argparse.Namespace) -> None:
+    """Measure one size of messages."""
+    from ..spark.jobs.archive import archive
+
+    count, rounds = arguments.messages, arguments.rounds
+    fill(url, "bench", count, size)
+    works: dict[str, Callable[[int], None]] = {
+        "blocks, dropped": lambda place: drop_blocks(url, "bench", count),
+        "Spark, noop, core": lambda place: to_noop(spark, url, "bench"),
+        "Spark, noop, seq and body": lambda place: to_noop(spark, url, "bench", columns="seq,body"),
+        "stream to Parquet, core": lambda place: to_parquet(spark, url, "bench", folder / f"core{place}"),
+        "stream to Parquet, plain": lambda place: to_parquet(
+            spark, url, "bench", folder / f"plain{place}", readMode="plain"
+        ),
+        "archive": lambda place: _archive(archive, spark, url, folder / f"archive{place}"),
+    }
+    to_noop(spark, url, "bench", endingOffsets='{"bench": 1000}')  # the first query starts the workers
+    for name, work in works.items():
+        show(name, size, count, [meter.run(lambda work=work, place=place: work(place)) for place in range(rounds)])
+    show("sink, at least once", size, count, [meter.run(lambda: fill(url, "sink", count, size)) for _ in range(rounds)])
+    if arguments.rabbitmq:
+        few = min(count, 100_000)
+        rates = [with_pika(arguments.rabbitmq, "warren-bench-spark", few, size, meter) for _ in range(rounds)]
+        print(f"{size:6,} B  {'rabbitmq, pika':28} {statistics.median(rates):12,.0f}/s", flush=True)
+
+
+def _archive(job: Callable[..., Any], spark: Any, url: str, folder: Path) -> None:
+    job(spark, str(folder), url=url, queue="bench", keep=True)
+
+
+if __name__ == "__main__":
+    main()
