@@ -1,0 +1,17 @@
+"""docs/mirroring.md: its program prints what it says."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "mirroring.md").read_text()
+PROGRAM = next(each for each in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "import warren" in each)
+
+
+def test_the_program_prints_what_the_page_says():
+    promised = re.findall(r"^\s*print\(.*\)  # (.*)$", PROGRAM, re.MULTILINE)
+    assert promised
+    result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, cwd="/")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == promised
