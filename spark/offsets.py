@@ -128,11 +128,13 @@ def share(
     shares = pour(available, messages)
     if size is not None:
         means = {name: max(1.0, states[name].mean_bytes) for name in shares}
-        in_bytes = pour({name: round(count * means[name]) for name, count in shares.items()}, size)
-        shares = {
-            name: min(count, max(1, int(in_bytes[name] / means[name]))) if count else 0
-            for name, count in shares.items()
-        }
+        wanted = {name: round(count * means[name]) for name, count in shares.items()}
+        if sum(wanted.values()) > size:
+            in_bytes = pour(wanted, size)
+            shares = {
+                name: min(count, max(1, int(in_bytes[name] / means[name]))) if count else 0
+                for name, count in shares.items()
+            }
     return {name: starts[name] + count for name, count in shares.items()}
 
 

@@ -53,6 +53,12 @@ def test_the_budget_in_bytes_is_planned_by_average_sizes():
     assert share(states, {"a": 1000, "b": 999}, 5, 20_000) == {"a": 1000, "b": 1000}
 
 
+@given(st.integers(1, 5000), st.integers(1, 100_000), st.integers(1, 3000))
+def test_a_budget_in_bytes_that_is_not_reached_takes_nothing_away(messages, size, wanted):
+    states = {"a": QueueState("a", 0, 3000, messages=messages, message_bytes=size)}
+    assert share(states, {"a": 0}, wanted, 1 << 40) == {"a": wanted}
+
+
 @given(st.integers(0, 1 << 40), st.integers(0, 200_000), st.integers(1, 50_000))
 def test_cuts_cover_a_range_once_in_pieces_of_at_most_the_cut(first, count, cut):
     spans = cut_range(range(first, first + count), cut)
