@@ -153,6 +153,10 @@ class QueueSettings:
         return self.overflow == "drop-head" and limits != (None, None, None)
 
 
+#: The settings of nearly all queues, which share them.
+_DEFAULTS = QueueSettings()
+
+
 @seam("whether an argument or a policy decides")
 def queue_settings(arguments: Table, policy: Mapping[str, Any] = NO_POLICY) -> QueueSettings:
     """Decode arguments that `check_queue_arguments` has accepted, and merge them with what policies define (AB-158).
@@ -182,7 +186,7 @@ def queue_settings(arguments: Table, policy: Mapping[str, Any] = NO_POLICY) -> Q
             given[field] = value
         elif isinstance(value, int):
             given[field] = min(value, given[field])
-    return QueueSettings(**given)
+    return QueueSettings(**given) if given else _DEFAULTS
 
 
 _SETTINGS = {

@@ -108,7 +108,7 @@ class QueueView:
         role = self.queue.role
         return sum(
             len(entry[1])
-            for record, entries in (role.publish_delay.delayed if isinstance(role, Master) else ())
+            for record, entries in ((role.publish_delay.delayed or ()) if isinstance(role, Master) else ())
             if record.channel_id == channel_id
             for entry in entries
         )

@@ -156,7 +156,7 @@ class LoopBase(ActorBase):
         self.poller = SystemPoller()
         self._waker = SystemWaker()
         self._wake_fd = self._waker.fd
-        self.fds: set[int] = set()
+        self.fds: frozenset[int] = frozenset()
         self.poller.watch(self, self._wake_fd, READ)
         self.watchdog = Watchdog()
         self._pool = BlockingPool(blocking_threads, self.name)

@@ -60,10 +60,10 @@ class Poller:
             if known == (owner, mask):
                 return
             if known[0] is not owner:
-                known[0].fds.discard(fd)
+                known[0].fds -= {fd}
         self._register(fd, mask, known is not None)
         self.owners[fd] = (owner, mask)
-        owner.fds.add(fd)
+        owner.fds |= {fd}
 
     def unwatch(self, owner: Any, fd: int) -> None:
         """Stop watching `fd`; nothing happens if `owner` does not watch it."""
@@ -71,7 +71,7 @@ class Poller:
         if known is None or known[0] is not owner:
             return
         del self.owners[fd]
-        owner.fds.discard(fd)
+        owner.fds -= {fd}
         self.forget(fd)
 
     def _register(self, fd: int, mask: int, is_known: bool) -> None:

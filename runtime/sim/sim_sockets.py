@@ -321,7 +321,7 @@ class SimSockets:
         self.active.pop(fd, None)
         known = self.owners.pop(fd, None)
         if known is not None:
-            known[0].fds.discard(fd)
+            known[0].fds -= {fd}
         return True
 
     def end(self, has_power: bool) -> None:
@@ -344,16 +344,16 @@ class SimSockets:
             raise _error(errno.EBADF)
         known = self.owners.get(fd)
         if known is not None and known[0] is not owner:
-            known[0].fds.discard(fd)
+            known[0].fds -= {fd}
         self.owners[fd] = (owner, mask)
-        owner.fds.add(fd)
+        owner.fds |= {fd}
         self.changed(fd)
 
     def unwatch(self, owner: Any, fd: int) -> None:
         known = self.owners.get(fd)
         if known is not None and known[0] is owner:
             del self.owners[fd]
-            owner.fds.discard(fd)
+            owner.fds -= {fd}
             self.active.pop(fd, None)
 
     def changed(self, fd: int) -> None:

@@ -208,7 +208,7 @@ class Books:
     def channel_to_queue(self, address: Any, channel: Any, row: Any) -> None:
         queue = self.stage.actor(row.address)
         waiting = self.mailbox(row.address, "publish") + [
-            ("publish", record.channel_id, entries) for record, entries in queue.role.publish_delay.delayed
+            ("publish", record.channel_id, entries) for record, entries in queue.role.publish_delay.delayed or ()
         ]
         unread = sum(
             len(entry[1]) for message in waiting if message[1] == channel.config.channel_id for entry in message[2]

@@ -47,9 +47,28 @@ CYCLES_REMEMBERED = 100
 #: reads a frame as a whole.
 FRAME_BYTES = 1 << 20
 
+#: Of a queue of which no message has died yet: the logged cycles, and the counters. Nearly all queues share them.
+_NO_CYCLES: frozenset[tuple[str, str]] = frozenset()
+_NONE_DEAD = {EXPIRED: 0, REJECTED: 0, MAXLEN: 0, DELIVERY_LIMIT: 0, PACED: 0}
+
 
 class DeadLetterer:
     """The dead letters of the queue `row`. `wall_clock` gives seconds since the epoch."""
+
+    __slots__ = (
+        "_cycles",
+        "_effects",
+        "_exchange",
+        "_ids",
+        "_routed",
+        "_routing",
+        "_routing_key",
+        "_row",
+        "_transit",
+        "_wall_clock",
+        "backing",
+        "counters",
+    )
 
     def __init__(
         self,
@@ -70,11 +89,11 @@ class DeadLetterer:
         self._exchange: str | None = None
         self._routing_key: str | None = None
         #: Dead messages by reason, whether or not they became dead letters (AB-154).
-        self.counters = {EXPIRED: 0, REJECTED: 0, MAXLEN: 0, DELIVERY_LIMIT: 0, PACED: 0}
+        self.counters = _NONE_DEAD
         self._ids = SharedIds(random_bytes)
         #: How often dead letters were routed, so that they go to the shards of a sharded queue in turn.
         self._routed = 0
-        self._cycles: set[tuple[str, str]] = set()
+        self._cycles = _NO_CYCLES
 
     def apply(self, settings: QueueSettings) -> None:
         """Messages that die from now on go to the dead-letter exchange of `settings`, with its routing key."""
@@ -91,6 +110,8 @@ class DeadLetterer:
         return self._exchange is not None or self._effects.index is not None
 
     def count(self, reason: str, number: int) -> None:
+        if self.counters is _NONE_DEAD:
+            self.counters = dict(_NONE_DEAD)
         self.counters[reason] += number
 
     def report_gone(self, reason: str, tags: Sequence[int]) -> None:
@@ -191,7 +212,7 @@ class DeadLetterer:
             return False
         cycle = (self._row.name, row.name)
         if cycle not in self._cycles and len(self._cycles) < CYCLES_REMEMBERED:
-            self._cycles.add(cycle)
+            self._cycles |= {cycle}
             log.warning(
                 "queue '%s' in vhost '%s': dead letters that came back to queue '%s' are dropped",
                 self._row.name,
