@@ -40,14 +40,18 @@ from ..node.restart_policy import RestartIntensity
 from ..queue.contract import to_queue
 from .changing import Changing
 from .restart_waiters import RestartWaiters
-from .state.commands import AddLearner, LoseMember, SetQueueStates, TransferRing
-from .state.groups import has_live_ring
+from .state.commands import AddLearner, LoseMember, ReplaceMembers, SetQueueStates, TransferRing
+from .state.groups import fitted, has_live_ring
 from .state.state import State
 
 if TYPE_CHECKING:
     from ..queue.contract import ToQueue
 
 log = logging.getLogger("warren.mirror")
+
+
+#: Seconds for which the place of a node that has gone is kept.
+REPLACE_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -88,6 +92,8 @@ class Replicas:
         self._waits: dict[str, Backoff] = {}
         #: By queue id: how often the only replica of the queue was started again.
         self._restarts: dict[str, RestartIntensity] = {}
+        #: The queues that wait for a node that has gone to come back.
+        self._replacing: set[str] = set()
         #: The queues whose master is being moved, and the epoch from which.
         self._moving: dict[str, int] = {}
 
@@ -122,6 +128,9 @@ class Replicas:
             if mine in group.ring:
                 self._waits.pop(row.queue_id, None)
         self._move_master(row)
+        if group is not None and mine == group.master and row.queue_id not in self._replacing and self._is_short(row):
+            self._replacing.add(row.queue_id)
+            self._process.spawn(self._replace(row.vhost, row.name, row.queue_id))
         if not self._agrees(row):
             self._begin(row)
 
@@ -293,6 +302,20 @@ class Replicas:
             await self._changing.note(SetQueueStates(vhost, ((name, queue_id, "crashed"),)))
         else:
             await self._changing.note(LoseMember(vhost, name, queue_id, member))
+
+    def _is_short(self, row: QueueRow) -> bool:
+        """Whether the queue would have replicas on other nodes if they were chosen among all that run."""
+        group = row.group
+        return group is not None and has_live_ring(self._definitions, group) and fitted(self._definitions, row) != row
+
+    async def _replace(self, vhost: str, name: str, queue_id: str) -> None:
+        """Have another node take the place of one that has not come back (CL-92). A restart shall not begin a copy."""
+        await self._process.sleep(REPLACE_SECONDS)
+        self._replacing.discard(queue_id)
+        row = self._state.queue(vhost, name)
+        if row is not None and row.queue_id == queue_id and row.group is not None:
+            if row.group.master == self._mine(row) and self._is_short(row):
+                await self._changing.note(ReplaceMembers(vhost, name, queue_id))
 
     def _move_master(self, row: QueueRow) -> None:
         """Propose that the master be where the policy wants it, if somebody there has all messages."""

@@ -368,3 +368,24 @@ def test_a_node_whose_virtual_host_is_down_leaves_the_rings(declared):
     first.port.tell(first.metadata, to_metadata.vhost_down(V))
     declared.group.until(lambda: first.name not in declared.ring())
     assert len(declared.ring()) == 2 and declared.row(first).state == "running"
+
+
+def test_another_node_takes_the_place_of_one_that_does_not_come_back(monkeypatch):
+    """A node that is only restarted has its place back, because nobody begins to copy for a minute (CL-92)."""
+    monkeypatch.setattr(stubs, "StubSupervisor", Supervisor)
+    monkeypatch.setitem(FEATURES, MIRRORED_QUEUES, "")
+    with Group("abcd") as group:
+        mirrored = Mirrored(group)
+        mirrored.policy('{"ha-mode":"exactly","ha-params":3}')
+        first = group.members[0]
+        first.ask(first.declare("q"))
+        mirrored.settle()
+        ring = mirrored.ring()
+        lost = mirrored.member(ring[2])
+        (spare,) = {each.name for each in group.members} - set(ring)
+        mirrored.take_down(lost)
+        mirrored.settle()
+        began = group.world.now()
+        group.until(lambda: mirrored.learners() == [spare], 120.0)
+        assert group.world.now() - began > 50.0
+        mirrored.settle()
