@@ -246,6 +246,9 @@ def prepare(broker, run):
 def value_of(command, argument, broker):
     if argument == "port":
         return str(broker.port)
+    if argument == "pidfile":  # the node is in this process
+        Path("warren.pid").write_text(str(os.getpid()))
+        return "warren.pid"
     return {**VALUES, **OWN_VALUES.get(command, {})}[argument]
 
 
