@@ -34,6 +34,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 #: The files that take 10 s and more, and a folder of such files. Workers begin with them.
 LONGEST = (
+    "spark/test_in_spark.py",
+    "spark/test_installed.py",
     "simulation/test_mutants.py",
     "torture/test_torture.py",
     "cluster_system",
