@@ -25,6 +25,11 @@ def test_mirrored_queues_keep_their_promises(tmp_path, command):
         assert ran.code == 0, ran.err
         rounds = Rounds(nodes, ledger, SEED, seconds=0.3)
         rounds.declare()
+        check = "check_if_node_is_mirror_sync_critical"
+        assert [command(node, check).code for node in nodes] == [0, 0, 0]
         rounds.run([kill_one, isolate_one, stop_one, kill_and_start_at_once])
+        alone = '{"ha-mode": "exactly", "ha-params": 1}'
+        assert command(next(iter(nodes)), "set_policy", "--priority", "9", "alone", "^ledger", alone).code == 0
+        assert 69 in [command(node, check).code for node in nodes], "the only replica of a queue is on one of them"
     for done in ("confirmed", "delivered", "acked", "drained"):
         assert ledger.counts[done] > 20, f"the clients did too little: {ledger.counts}"
