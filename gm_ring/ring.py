@@ -223,8 +223,8 @@ class RingMember:
         if self._streams:
             self._begin_streams()
         for stream, state in self._streams.items():
-            if old.speakers.get(stream) == self.me and not self.speaks(stream) and self._is_incomplete(old, state):
-                # Another member goes on with the stream, and would give the same positions to something else.
+            if self._may_be_ahead(old, stream, state):
+                # The member that goes on with the stream would give the same positions to something else.
                 self.is_out_of_sync = True
             state.counted = {name: numbers for name, numbers in state.counted.items() if name in view.learners}
         if not self._is_member and view.left_of(self.me) != self._left and self._streams:
@@ -248,8 +248,17 @@ class RingMember:
             if stream not in self._streams:
                 self._streams[stream] = _StreamState(0, 0)
 
-    def _is_incomplete(self, old: View, state: _StreamState) -> bool:
-        return len(old.members) > 1 and state.home[0] < state.retained.last
+    def _may_be_ahead(self, old: View, stream: Stream, state: _StreamState) -> bool:
+        """Whether this member may have more of the stream than one that stands before it now. That cannot be if members
+        have only died or come; but if they have another order, somebody who had less may have got to the front.
+        """
+        if self.speaks(stream):
+            return False
+        if old.speakers.get(stream) == self.me:
+            return state.reported[0] < state.retained.last
+        stayed = [name for name in old.members if name in self.view.members]
+        is_reordered = stayed != [name for name in self.view.members if name in old.members]
+        return is_reordered and state.done < state.retained.last
 
     def neighbour_is_back(self, member: Member) -> None:
         """The connection to this member was lost and is there again."""

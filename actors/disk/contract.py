@@ -67,9 +67,9 @@ class ToJournal(Contract):
         """
 
     @message
-    def forget(self, queue: int) -> None:
+    def forget(self, queue: int) -> bool:
         """From the queue or its supervisor: the queue is deleted, and nothing that the journal has of it counts any
-        more.
+        more. Answered True.
         """
 
     @message

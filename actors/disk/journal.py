@@ -316,7 +316,7 @@ class Journal(Process):
         self._lose(queue)
         self.send(address, to_queue.batch_lost("journal"))
 
-    def on_forget(self, sender: Sender, queue: int) -> None:
+    def on_forget(self, sender: Sender, queue: int) -> bool:
         writer = LogWriter()
         numbers = self.files.numbers
         for level in [level for level in range(queue << LEVEL_BITS, (queue + 1) << LEVEL_BITS) if level in numbers]:
@@ -331,6 +331,7 @@ class Journal(Process):
         self.files.in_transit.forget(queue << LEVEL_BITS)
         self._remove(queue)
         self._absent.discard(queue)
+        return True
 
     def on_detach(self, sender: Sender, queue: int) -> None:
         self._remove(queue)

@@ -295,7 +295,8 @@ class QueueSupervisor(Process):
         assert self.storage is not None
         number = queue_number(row.queue_id)
         # Bodies in the message store that only this queue refers to stay until the next start counts the references.
-        self.send(self.storage.journal, to_journal.forget(number))
+        # The journal must have forgotten the queue before another process of it registers there.
+        await self.ask(self.storage.journal, to_journal.forget(number))
         try:
             await self.run_blocking(remove_queue, self.storage.disk, number)
         except OSError as error:

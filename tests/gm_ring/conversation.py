@@ -13,6 +13,7 @@ brings about. `#` begins a comment.
     learn d                 d follows the ring as a learner
     count a d               a counts d from now on
     admit d                 the log has a view with d in the ring
+    transfer c              the log has a view with c as the first, which speaks
     apply a, apply all      a applies the next view, everybody applies all
     cut a b, mend a b       the connection is lost, and made again
     rest                    the laws of rest hold
@@ -92,6 +93,7 @@ _COMMANDS = {
     "learn": lambda world, told, name: world.add_learner(name),
     "count": lambda world, told, name, learner: world.count(world.named(name), world.named(learner).name),
     "admit": lambda world, told, name: world.admit(world.named(name).name),
+    "transfer": lambda world, told, name: world.transfer(world.named(name).name),
     "apply": _apply,
     "cut": lambda world, told, one, other: world.break_off(world.named(one).name, world.named(other).name),
     "mend": lambda world, told, one, other: world.mend(world.named(one).name, world.named(other).name),

@@ -17,6 +17,8 @@ def played(rng, steps, everybody=False, is_storing=True):
     size = rng.randint(1, 5)
     world = World(NAMES[:size], everybody)
     for _ in range(steps):
+        if not world.living():
+            return world
         _STEPS[rng.choice(_CHOICES)](world, rng)
     healed(world, rng)
     return world
@@ -100,6 +102,12 @@ def _apply(world, rng):
     world.apply(node, len(world.log) - 1 if rng.random() < 0.2 else None)
 
 
+def _transfer(world, rng):
+    """Another member speaks from now on, though nobody has died. Whoever proposes that waits, or not, for silence."""
+    if not world.everybody and len(world.view.members) > 1 and rng.random() < 0.5:
+        world.transfer(rng.choice(world.view.members[1:]))
+
+
 def _learn(world, rng):
     if len(world.view.members) < 6 and len(world.view.learners) < 2:
         world.add_learner(rng.choice(NAMES))
@@ -152,6 +160,7 @@ _STEPS = {
     "apply": _apply,
     "learn": _learn,
     "admit": _count_or_admit,
+    "transfer": _transfer,
     "done": _tell_done,
 }
 _CHOICES = [
@@ -159,7 +168,21 @@ _CHOICES = [
     *["arrive"] * 14,
     *["store"] * 4,
     *["apply"] * 6,
-    *["kill", "evict", "evict", "break", "mend", "mend", "learn", "admit", "admit", "admit", "done", "done"],
+    *[
+        "kill",
+        "evict",
+        "evict",
+        "break",
+        "mend",
+        "mend",
+        "learn",
+        "admit",
+        "admit",
+        "admit",
+        "done",
+        "done",
+        "transfer",
+    ],
 ]
 
 

@@ -170,6 +170,12 @@ class World:
         speakers = self._speakers(members, dict(old.speakers))
         self.propose(replace(old, epoch=old.epoch + 1, members=members, speakers=speakers, learners=learners))
 
+    def transfer(self, to: Member) -> None:
+        """A view in which this member is the first, and speaks."""
+        old = self.view
+        members = (to, *[name for name in old.members if name != to])
+        self.propose(replace(old, epoch=old.epoch + 1, members=members, speakers={ONLY: to}))
+
     def apply(self, node: Node, to: int | None = None) -> bool:
         """A member applies the next view of the log, or the one at that place; returns whether there was one."""
         at = node.applied + 1 if to is None else to
@@ -240,7 +246,8 @@ class World:
             for other in self.nodes.values():
                 theirs = other.known.get(stream, {}).get(position, body)
                 if theirs != body and (other.is_alive or self._is_complete(stream, position)):
-                    if {node.name, other.name} <= set(self.view.members):
+                    is_level = node.ring.view.epoch == other.ring.view.epoch
+                    if is_level and {node.name, other.name} <= set(self.view.members):
                         raise Violation(f"{node.name} is told {body!r} at {position}, {other.name} was told {theirs!r}")
 
     def _is_complete(self, stream: Stream, position: int) -> bool:
@@ -275,7 +282,7 @@ class World:
             return
         view = self.view
         nodes = [self.nodes[name] for name in view.members]
-        if any(node.ring.view.epoch != view.epoch for node in nodes):
+        if any(node.ring.view.epoch != view.epoch or not node.is_alive for node in nodes):
             return
         lasts = [node.ring.last(ONLY) for node in nodes]
         if sorted(lasts, reverse=True) != lasts:
@@ -300,6 +307,11 @@ class World:
             lasts = {node.ring.last(stream) for node in self.in_ring()}
             if len(lasts) != 1:
                 raise Violation(f"at rest the members have {lasts} of {stream!r} (GM-17)")
+        for node in self.in_ring():
+            for stream, first in self.in_ring()[0].known.items():
+                theirs = node.known.get(stream, {})
+                if any(first[at] != theirs[at] for at in {*first} & {*theirs}):
+                    raise Violation(f"{node.name} and the first member were told different instructions")
         kept = {node.name: node.ring.retained_bytes for node in self.in_ring() if node.ring.retained_bytes}
         if kept:
             raise Violation(f"at rest members retain {kept} bytes (GM-17)")
