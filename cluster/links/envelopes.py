@@ -117,6 +117,12 @@ class Envelopes:
         out.raw = []
         return (lane, packed, raw, len(packed) + sum(map(len, raw)))
 
+    def is_withdrawn(self, asker: ActorAddress, ref: int) -> bool:
+        """Whether the ask of this process on the other node was withdrawn, so that nobody waits for the answer. It may
+        have come in one frame with the ask.
+        """
+        return (asker.addressDetails.removeprefix(self._peer_prefix), ref) not in self._asked
+
     def _answer(self, to: str, by: str, message: tuple[Any, ...], out: Outgoing) -> list[Any]:
         _, ref, ok, value = message
         entry = self._asked.pop((to, ref))

@@ -148,6 +148,8 @@ class Session:
 
     def carry(self, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
         """Take a message of a process to the other node. Raises NotCarried if it may not cross."""
+        if message[0] == "$answer" and self._envelopes.is_withdrawn(target, message[1]):
+            return
         encoded = self._envelopes.encode(sender, target, message)
         self._outbox.add(encoded)
         self._flush_later()

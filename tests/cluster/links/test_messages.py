@@ -175,6 +175,14 @@ def test_a_message_arrives_as_it_was_sent(name, data):
         assert arrive(there, here, QUEUE, CHANNEL, ("$answer", 5, True, value)) == ("$answer", 5, True, value)
 
 
+def test_nobody_waits_for_the_answer_to_an_ask_that_was_withdrawn():
+    here, there = letters()
+    arrive(here, there, CHANNEL, QUEUE, ("ask", 1, ("purge",)))
+    assert not there.is_withdrawn(CHANNEL, 1)
+    arrive(here, there, CHANNEL, QUEUE, ("$forget", 1))
+    assert there.is_withdrawn(CHANNEL, 1)
+
+
 def test_the_errors_of_a_queue_arrive():
     """An ask that is refused, and a reader that fails, get the reply code and the text for the client."""
     here, there = letters()
