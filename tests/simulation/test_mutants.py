@@ -29,12 +29,13 @@ LONGER = {
     "pattern_of_any_priority": 60,
     "priority_overlooked": 60,
 }
-#: The first seed for bugs that lower seeds do not find; skipping those saves time.
+#: The first seed for bugs that lower seeds do not find, which saves time, or find with stories that stay long.
 FIRST = {
     "ack_lost_in_the_journal": 190,
     "ack_to_the_next_process": 2_790,
     "binding_before_its_commit": 360,
     "body_misplaced_in_garbage_collection": 100,
+    "bytes_miscounted": 20,
     "dead_letter_taken_without_record": 30,
     "dead_letters_reversed": 20,
     "double_delivery_after_channel_close": 40,
