@@ -553,7 +553,7 @@ class NodeKeywords(TypedDict, total=False):
     credential_validator_regexp: str
     default_vhost: str
     loopback_users: tuple[str, ...]
-    load_definitions: str | None
+    load_definitions: str | PathLike[str] | None
     event_exchange_vhost: str | None
     log_exchange_vhost: str | None
     log_exchange_level: str

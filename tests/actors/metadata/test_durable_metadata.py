@@ -643,7 +643,7 @@ class TestRecovery:
                 "policies": 0,
                 "nodes": 0,
                 "cluster": 0,
-                "features": 1,
+                "features": 2,
             }
 
     def test_a_vhost_that_does_not_start_is_down_and_the_others_are_not(self, data_dir, monkeypatch):
