@@ -239,6 +239,10 @@ class ClusterFaults:
                 if node.has_stopped or base.living == 0 or self.world.time > self._stopping[node.letter]:
                     node.kill()
                     self._went_down(node, self._down_for.pop(node.letter, 0))
+            elif node.letter not in self._full and self._is_vhost_down(node):
+                # It was started on a full disk. An operator starts it again when there is room.
+                self._disturb(f"{node.name} is stopped, for its virtual host is down")
+                self._begin_stop(node, 0)
             elif node.begins_anew:
                 self._disturb(f"{node.name} was declared down and begins another run")
                 self._begin_stop(node, 0)
@@ -247,6 +251,11 @@ class ClusterFaults:
             else:
                 continue
             self.changed()
+
+    def _is_vhost_down(self, node: ClusterNode) -> bool:
+        """Whether the node has started without its virtual host, as it does on a full disk."""
+        supervisor = node.supervisor
+        return self._was_full and supervisor is not None and node.is_up and VHOST in supervisor.routing.down
 
     def _ended(self, node: ClusterNode) -> None:
         """A node has ended by itself, as one does that cannot start on a full disk."""
@@ -273,6 +282,8 @@ class ClusterFaults:
             routing = node.routing
             supervisor = node.supervisor
             if routing is None or supervisor is None or node.begins_anew or not node.listens:
+                return False
+            if self._is_vhost_down(node):
                 return False
             if any(row.state != "running" for row in routing.queues(VHOST)):
                 return False

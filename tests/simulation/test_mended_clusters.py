@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from warren.actors.metadata.state.commands import ChangeNodes
+from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
 from warren.cluster.metadata.process import ClusterMetadata
+from warren.simulation.cluster.faults import VHOST
 from warren.simulation.cluster.plan import parse_cluster_plan
 from warren.simulation.cluster.schedule import ClusterSchedule
 from warren.simulation.shrinking import plainest
@@ -75,3 +77,14 @@ def test_queues_run_again_although_their_stop_was_agreed_on_late():
         carol/3 look then=400
     """
     ClusterSchedule(parse_cluster_plan(plan), seed=4).run()
+
+
+def test_an_operator_starts_a_node_again_that_came_up_without_its_virtual_host(cluster):
+    """As it does if its disk is full at that moment. Found with mirrored queues, which other nodes serve meanwhile."""
+    node = cluster.nodes["b"]
+    cluster.perform(parse_cluster_plan("cluster nodes=3\nb kill for=100").actions[0])
+    assert cluster.world.run_until(lambda: node.process(VhostSupervisor) is not None, 60)
+    cluster.perform(parse_cluster_plan("cluster nodes=3\nb disk for=60000").actions[0])
+    assert cluster.world.run_until(lambda: node.is_up and VHOST in node.supervisor.routing.down, 60)
+    cluster.finish()
+    assert any("its virtual host is down" in text for _, _, text in cluster.told)
