@@ -105,7 +105,7 @@ class Api:
 
 
 def _allowed(endpoint: Endpoint) -> str:
-    """The header `allow`, in RabbitMQ's order."""
+    """The value of the header `allow`: the methods that the endpoint knows, in the order in which RabbitMQ has them."""
     known = {*endpoint.methods, "OPTIONS"} | ({"HEAD"} if "GET" in endpoint.methods else set())
     return ", ".join(name for name in ("HEAD", "GET", "POST", "PUT", "DELETE", "OPTIONS") if name in known)
 

@@ -14,6 +14,7 @@ import asyncio
 import gzip
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
@@ -328,13 +329,9 @@ class Metrics:
             family = _counter(name, f"Messages dead-lettered: {reason}", _dead_letters(reason), _FIXED)
             yield from _lines(name, family, [(_FIXED, family.value(state))])
         queues = state.queue_stats.values()
-        labelled = _labelled(queues, _queue_labels) if per_object else []
+        labelled = _labelled(queues, _queue_labels) if per_object else None
         for family in QUEUE_FAMILIES:
-            name = f"rabbitmq_{family.name}"
-            if per_object:
-                yield from _of_objects(name, family, labelled)
-            else:
-                yield from _lines(name, family, [((), self._queue_sum(family))])
+            yield from _series(family, labelled, partial(self._queue_sum, family))
         if per_object:
             family = _gauge(
                 "queue_head_message_timestamp", "Timestamp of the head message", _item("head_message_timestamp")
@@ -377,34 +374,22 @@ class Metrics:
 
     def _channels(self, per_object: bool) -> Iterator[str]:
         rows = self._state.channels.values()
-        labelled = _labelled(rows, _channel_labels) if per_object else []
+        labelled = _labelled(rows, _channel_labels) if per_object else None
         for family in CHANNEL_FAMILIES:
-            if per_object:
-                yield from _of_objects(f"rabbitmq_{family.name}", family, labelled)
-            else:
-                yield from _lines(f"rabbitmq_{family.name}", family, [((), sum(family.value(row) for row in rows))])
+            yield from _series(family, labelled, partial(_sum, family, rows))
         for name, text, counters in CHANNEL_COUNTERS:
             family = _counter(name, text, _counted(*counters))
-            if per_object:
-                yield from _of_objects(f"rabbitmq_{name}", family, labelled)
-            else:
-                yield from _lines(f"rabbitmq_{name}", family, [((), _total(*counters)(self._state))])
+            yield from _series(family, labelled, partial(_total(*counters), self._state))
 
     def _connections(self, per_object: bool) -> Iterator[str]:
         state = self._state
         rows = state.connections.values()
-        labelled = _labelled(rows, _connection_labels) if per_object else []
+        labelled = _labelled(rows, _connection_labels) if per_object else None
         for family in CONNECTION_FAMILIES:
-            if per_object:
-                yield from _of_objects(f"rabbitmq_{family.name}", family, labelled)
-            else:
-                yield from _lines(f"rabbitmq_{family.name}", family, [((), sum(family.value(row) for row in rows))])
+            yield from _series(family, labelled, partial(_sum, family, rows))
         for name, text, column in CONNECTION_COUNTERS:
             family = _counter(name, text, _item(column))
-            if per_object:
-                yield from _of_objects(f"rabbitmq_{name}", family, labelled)
-            else:
-                yield from _lines(f"rabbitmq_{name}", family, [((), state.node_value(column))])
+            yield from _series(family, labelled, partial(state.node_value, column))
 
     def _identity(self) -> Iterator[str]:
         state = self._state
@@ -514,6 +499,16 @@ def _lines(name: str, family: Family, samples: Samples) -> Iterator[str]:
     yield _head(name, family)
     for labels, value in samples:
         yield f"{name}{_label_text(labels)} {_shown(value)}"
+
+
+def _series(family: Family, objects: Iterable[tuple[str, Row]] | None, total: Callable[[], float]) -> Iterator[str]:
+    """The series of a family for each of the `objects`; its `total` if there are none because nobody asked for them."""
+    name = f"rabbitmq_{family.name}"
+    return _lines(name, family, [((), total())]) if objects is None else _of_objects(name, family, objects)
+
+
+def _sum(family: Family, rows: Iterable[Row]) -> float:
+    return sum(family.value(row) for row in rows)
 
 
 def _of_objects(name: str, family: Family, objects: Iterable[tuple[str, Row]]) -> Iterator[str]:

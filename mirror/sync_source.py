@@ -25,7 +25,13 @@ CHUNK_BYTES = 512 << 10
 
 
 class Chunk(NamedTuple):
-    """Messages with numbers below `cursor`, encoded as the stream has them, at a position of the stream."""
+    """What a learner copies at a time.
+
+    runs        messages from the number that it asked for on, encoded as a publish in the ring's stream is
+    cursor      the number from which it asks next; END if the queue has no more
+    position    where the stream stood when the messages were found. What the stream says behind it happened to them
+                later; what it says up to it must not be applied to them again
+    """
 
     position: int
     cursor: int

@@ -28,7 +28,8 @@ from .rows import QueueRow
 
 MEMBERS, PATTERN = "x-group-members", "x-group-pattern"
 
-#: The argument with which a group marks the consumer that it has at a member. Its value is the name of the group.
+#: A group consumes from each of its members, and gives its consumer there this argument, whose value is the group's
+#: name. So listings show on whose behalf the messages of a member are taken.
 GROUP_ARGUMENT = "x-warren-group"
 
 GroupSchedule = Literal["strict", "fair", "weighted"]

@@ -65,14 +65,14 @@ COLUMNS = {
     "queue_id": Column("string"),
     "size": Column("bigint"),
 }
-#: Columns that are there only if they are named.
+#: Columns that `columns=all` does not bring: `body_error` must be named, and tables of a data directory have `vhost`.
 ON_DEMAND = {"body_error": Column("string"), "vhost": Column("string")}
 
 _TEXTS = (
     *("content_type", "message_id", "correlation_id", "content_encoding", "reply_to", "expiration"),
     *("type", "user_id", "app_id", "cluster_id"),
 )
-#: Columns for which bodies are not needed.
+#: If none of these is read, the broker and the store need not send bodies.
 _WITH_BODIES = {"body", "body_error"}
 
 

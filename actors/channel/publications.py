@@ -1,4 +1,4 @@
-"""`Publications`: what the publishes of one channel mean (AB-105).
+"""`Publications`: decides for each kind of publish of a channel where its messages go and how they are kept (AB-105).
 
 A publisher repeats itself, so everything that follows from the method frame and the fate of a message (see
 `amqp/parser/skimmer.py`) is decided once, as a `Publication`, and kept until the routing table changes. What does not

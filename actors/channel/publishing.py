@@ -232,7 +232,8 @@ class Publisher:
             if publication.wide is not None:
                 self.waiting.append((publication, origins, contents, body_bytes))
                 return
-            # It goes on in this turn, and does not wait for another one, in which other queues might have the names.
+            # All queues are found, so the run is sent to the first of them in this very turn. In a later one queues may
+            # have been deleted and declared again, and the rows that were just found would be those of the old ones.
         elif publication.spread is None and (self.waiting or work.left <= 0):
             self.waiting.append((publication, origins, contents, body_bytes))
             return

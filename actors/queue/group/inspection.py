@@ -1,4 +1,7 @@
-"""`GroupView`: what the process of a group shows of its bookkeeping, for checks."""
+"""`GroupView`: reads which messages the process of a group counts as held and as granted.
+
+The simulation compares that with what the members count as pending, so that it finds a message that one side forgot.
+"""
 
 from __future__ import annotations
 
