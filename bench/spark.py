@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from ..amqp import methods
-from ..spark.offsets import Piece
 from ..spark.options import BatchOptions, SinkOptions
+from ..spark.reading.offsets import Piece
 from ..spark.sessions import session
 from ..spark.wire import Connection
 from ..spark.writer import Publisher

@@ -14,31 +14,19 @@ from typing import Any
 import click
 
 from ..version import __version__
-from . import (
-    access_commands,
-    acting_commands,
-    check_commands,
-    cluster_commands,
-    definition_commands,
-    listing_commands,
-    log_commands,
-    maintenance_commands,
-    message_commands,
-    policy_commands,
-    status_commands,
-    tuning_commands,
-    vhost_commands,
-)
-from .diagnose_command import diagnose, flow_chain
+from .definitions import access_commands, definition_commands, policy_commands, vhost_commands
 from .failure import EX_USAGE, CommandFailure
-from .force_boot_command import force_boot
 from .node_command import GENERAL_OPTIONS, NodeCommand
-from .perf_test import perf_test
-from .pipeline import pipeline
-from .report_command import report
-from .simulate import simulate
-from .start import start
-from .store import store
+from .observing import check_commands, listing_commands, log_commands, message_commands
+from .observing.diagnose_command import diagnose, flow_chain
+from .observing.report_command import report
+from .operating import acting_commands, cluster_commands, maintenance_commands, status_commands, tuning_commands
+from .operating.force_boot_command import force_boot
+from .programs.perf_test import perf_test
+from .programs.pipeline import pipeline
+from .programs.simulate import simulate
+from .programs.start import start
+from .programs.store import store
 
 
 class Root(click.Group):

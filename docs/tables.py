@@ -141,7 +141,7 @@ def spark_options(kind: type[AnyOptions], without: type[AnyOptions] | None = Non
 def spark_columns() -> list[str]:
     """One row for each column of the format `warren`, whose table stands in the module that makes the columns."""
     # Read from the source, because the module imports Arrow, which is not installed everywhere.
-    text = (ROOT / "spark" / "columns.py").read_text("utf-8")
+    text = (ROOT / "spark" / "rows" / "columns.py").read_text("utf-8")
     found = re.findall(
         r'^    "(\w+)": Column\((f?)"([^"]+)"(, True)?\),$', text.partition("ON_DEMAND")[0], re.MULTILINE
     )

@@ -22,8 +22,8 @@ from starlette.requests import Request
 
 from ..actors.management.config import Config
 from ..definitions.passwords import is_password
+from .copy.node_state import NodeState
 from .errors import HttpError, login_failed, login_needed, not_authorised
-from .node_state import NodeState
 
 #: The tags, from the weakest to the strongest. Each grants what those before it grant, but that monitoring does not
 #: grant what policymaker does (CM-228).

@@ -24,11 +24,11 @@ from starlette.types import Receive, Scope, Send
 from ..actors.management.config import Config
 from .access import Logins
 from .call import Answer, Call
+from .copy.follower import Follower
+from .copy.node_link import NodeLink, NodeUnreachable
+from .copy.node_state import NodeState
 from .endpoints import Endpoint, find
 from .errors import HttpError
-from .follower import Follower
-from .node_link import NodeLink, NodeUnreachable
-from .node_state import NodeState
 
 log = logging.getLogger("warren.management")
 

@@ -12,11 +12,11 @@ from starlette.requests import Request
 
 from ..actors.management.config import Config
 from .access import Login, Logins
+from .copy.follower import Follower
+from .copy.history import SAMPLES_MAX
+from .copy.node_link import NodeLink, Refusal
+from .copy.node_state import NodeState
 from .errors import HttpError, bad_request, key_missing, not_authorised, not_found, of_refusal
-from .follower import Follower
-from .history import SAMPLES_MAX
-from .node_link import NodeLink, Refusal
-from .node_state import NodeState
 
 #: By prefix of the query parameters, what they ask for the samples of (CM-249).
 RANGES = ("lengths", "msg_rates", "data_rates", "node_stats")

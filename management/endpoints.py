@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from . import acting, events, health, own, reading
-from . import set_by_operators as setting
 from .access import Who
 from .call import Call
+from .handlers import acting, events, health, own, reading
+from .handlers import set_by_operators as setting
 
 Handler = Callable[[Call], Awaitable[Any]]
 

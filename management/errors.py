@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .node_link import Refusal
+from .copy.node_link import Refusal
 
 REALM = 'Basic realm="RabbitMQ Management"'
 

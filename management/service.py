@@ -21,11 +21,11 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from ..actors.management.config import Config
+from .answers.prometheus import Metrics
 from .app import application
-from .follower import Follower
-from .node_link import NodeLink
-from .node_state import NodeState
-from .prometheus import Metrics
+from .copy.follower import Follower
+from .copy.node_link import NodeLink
+from .copy.node_state import NodeState
 
 log = logging.getLogger("warren.management")
 

@@ -20,29 +20,29 @@ class WarrenDataSource(DataSource):
         return "warren"
 
     def schema(self) -> str:
-        from .columns import ddl
+        from .rows.columns import ddl
 
         options = self._options()
         if isinstance(options, DirectoryOptions) and options.view != "messages":
-            from .offline import VIEWS
+            from .offline.offline import VIEWS
 
             return VIEWS[options.view]
         return ddl(options, isinstance(options, DirectoryOptions))
 
     def reader(self, schema: Any) -> Any:
         if "path" in self._given():
-            from .offline_plan import DirectoryReader
+            from .offline.offline_plan import DirectoryReader
 
             directory = parse_read(self._given(), DirectoryOptions)
             return DirectoryReader(directory, self._rows(schema, directory))
-        from .batch_reader import BatchReader, FilteringBatchReader
+        from .reading.batch_reader import BatchReader, FilteringBatchReader
 
         options = parse_read(self._given(), BatchOptions)
         rows = self._rows(schema, options)
         return FilteringBatchReader(options, rows) if options.push_filters else BatchReader(options, rows)
 
     def streamReader(self, schema: Any) -> Any:
-        from .stream_reader import StreamReader
+        from .reading.stream_reader import StreamReader
 
         options = parse_read(self._given(), StreamOptions)
         return StreamReader(options, self._rows(schema, options))
@@ -60,8 +60,8 @@ class WarrenDataSource(DataSource):
         return StreamWriter(self._sink_options(schema))
 
     def _sink_options(self, schema: Any) -> SinkOptions:
-        from .columns import names_of
         from .outgoing import check_columns
+        from .rows.columns import names_of
 
         options = SinkOptions.parse(self._given())
         check_columns(names_of(schema), options.ignore_columns, options.message_id)
@@ -83,7 +83,7 @@ class WarrenDataSource(DataSource):
     def _rows(self, schema: Any, options: RowOptions) -> Any:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from .columns import RowPlan, check_schema, names_of
+        from .rows.columns import RowPlan, check_schema, names_of
 
         if not (isinstance(options, DirectoryOptions) and options.view != "messages"):
             check_schema(names_of(schema), options, isinstance(options, DirectoryOptions))

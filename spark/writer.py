@@ -19,7 +19,7 @@ from ..amqp.frames import content_body
 from .errors import broker_away, not_deduplicated, not_routed, refused
 from .options import SinkOptions
 from .outgoing import Outgoing, RowEncoder
-from .reading import task_name
+from .reading.range_reading import task_name
 from .wire import Away, Connection, Delivery, Refused
 
 log = logging.getLogger("warren.spark")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow.parquet
 
+from ..archive.parquet_files import OWN, noted_files
 from ..errors import wrong_options
-from ..parquet_files import OWN, noted_files
 
 #: Seconds between two looks at a query that runs.
 LOOK = 0.25
@@ -72,7 +72,7 @@ def archive(
 
     A run that was killed goes on where it was. Raises what Spark raises; its last line is that of a SparkSourceError.
     """
-    from ..archive_source import ArchiveSource
+    from ..archive.archive_source import ArchiveSource
 
     target = os.path.abspath(target)
     os.makedirs(target, exist_ok=True)

@@ -51,7 +51,7 @@ def test_a_violation_is_found(layers, tmp_path, file, code, complaint):
         ),
         ("routing/table.py", "from ..amqp.fields import Table\nfrom ..amqp.errors import AmqpError"),
         ("amqp/frames.py", "import struct\nfrom .constants import FRAME_END\nfrom . import errors"),
-        ("cli/start.py", "from ..broker import Broker\nfrom ..settings import Settings"),
+        ("cli/programs/start.py", "from ...broker import Broker\nfrom ...settings import Settings"),
         ("tests/test_any.py", "from warren import Broker"),
     ],
 )

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from warren import Broker
-from warren.cli import background
 from warren.cli.node_client import NodeFailure, Target
+from warren.cli.programs import background
 
 WARREN = Path(sys.executable).with_name("warren")
 

@@ -40,7 +40,7 @@ def start(data_dir, patch="", **options):
     return subprocess.Popen([sys.executable, "-c", program], cwd="/", **options)
 
 
-AT_ONCE = "from warren.cli import recovery_bar; recovery_bar.SHOWN_FROM = recovery_bar.BETWEEN = 0\n"
+AT_ONCE = "from warren.cli.programs import recovery_bar; recovery_bar.SHOWN_FROM = recovery_bar.BETWEEN = 0\n"
 LOGGED = "from warren.actors.node import vhost_supervisor; vhost_supervisor.LOGGED_FROM = 0\n"
 
 
@@ -87,7 +87,7 @@ def test_a_phase_of_less_than_a_second_shows_no_bar(data_dir):
 
 
 def test_a_log_line_replaces_the_bar(data_dir):
-    logs = "import logging\nfrom warren.cli.recovery_bar import RecoveryBar\nwas = RecoveryBar.advance\n"
+    logs = "import logging\nfrom warren.cli.programs.recovery_bar import RecoveryBar\nwas = RecoveryBar.advance\n"
     logs += (
         "RecoveryBar.advance = lambda bar, size: (was(bar, size), logging.getLogger('test').warning('in between'))\n"
     )

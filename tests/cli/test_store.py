@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from warren.cli import store as command
 from warren.cli.failure import EX_DATAERR, EX_NOINPUT, EX_TEMPFAIL
+from warren.cli.programs import store as command
 from warren.store.data_dir.data_dir import claim
 from warren.store.data_dir.metadata_store import Change, MetadataStore
 from warren.store.index.segment_file import Entries, encode
@@ -125,7 +125,7 @@ def test_the_reason_for_no_check_goes_to_standard_error(data_dir, tmp_path):
 def test_a_long_check_shows_a_bar_on_a_terminal(data_dir):
     script = (
         f"import sys; sys.argv[1:] = ['store', 'verify', {str(data_dir)!r}]\n"
-        "from warren.cli import store, main; store.PROGRESS_FROM = 1; main()"
+        "from warren.cli import main; from warren.cli.programs import store; store.PROGRESS_FROM = 1; main()"
     )
     terminal, screen = pty.openpty()
     result = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=screen, timeout=30, cwd="/")

@@ -1,6 +1,6 @@
 """Rates and samples over time, on a clock of the test's own."""
 
-from warren.management.history import GLOBAL_RETENTION, TRACKS_KEPT, History
+from warren.management.copy.history import GLOBAL_RETENTION, TRACKS_KEPT, History
 
 
 def ticked(history, count, values, start=0, seconds=5):

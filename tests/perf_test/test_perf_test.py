@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from warren import Broker
 from warren.cli.failure import CommandFailure
-from warren.cli.perf_test import perf_test
+from warren.cli.programs.perf_test import perf_test
 
 
 @pytest.fixture(scope="module")

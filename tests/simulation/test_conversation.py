@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from warren.cli.simulate import simulate as command
+from warren.cli.programs.simulate import simulate as command
 from warren.simulation.conversation import (
     Conversation,
     ConversationError,

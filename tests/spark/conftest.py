@@ -18,8 +18,8 @@ if HAS_SPARK:
     import pyarrow as pa
 
     from warren import Broker
-    from warren.spark.columns import RowPlan, chosen, types_of
     from warren.spark.options import DirectoryOptions
+    from warren.spark.rows.columns import RowPlan, chosen, types_of
 
 
 def arrow_types():

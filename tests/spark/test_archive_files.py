@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from warren.spark.archive.parquet_files import FileWriter, file_path, queue_of
 from warren.spark.errors import SparkSourceError
-from warren.spark.parquet_files import FileWriter, file_path, queue_of
 
 SCHEMA = pa.schema([("seq", pa.int64()), ("body", pa.binary()), ("arrived", pa.timestamp("us", tz="UTC"))])
 AT = 1_763_800_000_000

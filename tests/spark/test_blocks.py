@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content, content_body, content_properties, content_size
 from warren.amqp.properties import NO_PROPERTIES, Properties, encode_properties
-from warren.spark.blocks import BadBlock, decode_block
-from warren.spark.messages import joined_messages
+from warren.spark.rows.blocks import BadBlock, decode_block
+from warren.spark.rows.messages import joined_messages
 from warren.store.block import BlockBuilder
 from warren.store.messages.message import Origin
 from warren.store.messages.run import Run

@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 from warren import Broker
-from warren.spark.batch_reader import BatchReader
 from warren.spark.errors import SparkSourceError
-from warren.spark.offline_plan import DirectoryReader
+from warren.spark.offline.offline_plan import DirectoryReader
 from warren.spark.options import BatchOptions, DirectoryOptions
+from warren.spark.reading.batch_reader import BatchReader
 from warren.store.verify.verify import opened, verify
 
 SMALL, LARGE = 50, 9000  # in the index, and in the message store

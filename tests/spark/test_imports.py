@@ -17,7 +17,7 @@ def loaded_by(statement):
 
 
 @pytest.mark.parametrize(
-    "module", ["source", "batch_reader", "stream_reader", "columns", "offline_plan, warren.spark.offline"]
+    "module", ["source", "reading.batch_reader", "reading.stream_reader", "rows.columns", "offline.offline_plan"]
 )
 def test_what_executors_import(module):
     loaded = loaded_by(f"import warren.spark.{module}")
@@ -28,7 +28,9 @@ def test_what_executors_import(module):
 def test_what_spark_finds_by_itself_is_light():
     """A session imports this module at the first use of any Python source."""
     loaded = loaded_by("import warren.spark.source")
-    assert not {"lmdb", "warren.store", "warren.spark.stream_reader", "warren.spark.offline_plan"} & loaded
+    assert (
+        not {"lmdb", "warren.store", "warren.spark.reading.stream_reader", "warren.spark.offline.offline_plan"} & loaded
+    )
 
 
 def test_importing_warren_imports_nothing_of_spark():

@@ -5,7 +5,7 @@ import json
 import hypothesis.strategies as st
 from hypothesis import given
 
-from warren.spark.offsets import (
+from warren.spark.reading.offsets import (
     Gap,
     Piece,
     QueueState,

@@ -8,12 +8,12 @@ import pytest
 from warren import Broker
 from warren.amqp.fields import table_from
 from warren.amqp.properties import Properties, encode_properties
-from warren.spark import reading
-from warren.spark.batch_reader import BatchReader, FilteringBatchReader
 from warren.spark.errors import SparkSourceError
-from warren.spark.offsets import Piece
 from warren.spark.options import BatchOptions
-from warren.spark.reading import RangeReader
+from warren.spark.reading import range_reading as reading
+from warren.spark.reading.batch_reader import BatchReader, FilteringBatchReader
+from warren.spark.reading.offsets import Piece
+from warren.spark.reading.range_reading import RangeReader
 
 BOTH = pytest.mark.parametrize("mode", ["plain", "blocks"])
 

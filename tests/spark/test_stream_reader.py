@@ -6,10 +6,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from warren.actors.connection.handshake import WARREN_FEATURES
-from warren.spark import planner, stream_reader
 from warren.spark.errors import SparkSourceError
 from warren.spark.options import StreamOptions
-from warren.spark.stream_reader import StreamReader
+from warren.spark.reading import planner, stream_reader
+from warren.spark.reading.stream_reader import StreamReader
 
 #: Without the catalogue nobody can tell a queue that was declared again, nor a gap after a crash from a loss.
 needs_catalogue = pytest.mark.skipif("catalogue" not in WARREN_FEATURES, reason="this broker has no catalogue")

@@ -1,0 +1,314 @@
+"""The health checks: each succeeds, or ends with 69 and says what is wrong (CM-190 to CM-198).
+
+The texts are those of `rabbitmq-diagnostics`. With a JSON formatter a check prints one object with `result`,
+`message` and what it found.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import click
+
+from ..failure import EX_UNAVAILABLE, CommandFailure
+from ..node_client import NodeFailure
+from ..node_command import BadArguments, Call, node_command
+
+SECTION = "Monitoring, observability and health checks"
+
+#: Seconds that a connection to a listener may take.
+CONNECT_SECONDS = 10.0
+
+#: Seconds of a day, and the days of each unit in which RabbitMQ measures the life of a certificate.
+DAY = 86_400
+UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
+
+#: Other names of protocols, without hyphens, underscores and capitals, and the names that listeners have.
+PROTOCOLS = {
+    "amqp091": "amqp",
+    "amqp10": "amqp",
+    "amqps": "amqp/ssl",
+    "amqpssl": "amqp/ssl",
+    "cli": "clustering",
+    "distribution": "clustering",
+    "httpapi": "http",
+    "management": "http",
+    "ui": "http",
+    "prometheus": "http/prometheus",
+}
+
+#: The names of the resources in the lines about alarms.
+RESOURCES = {"memory": "Memory", "disk": "Free disk space"}
+
+#: Addresses that stand for all addresses of a machine, and one to which a command of this machine can connect.
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+class CheckFailed(CommandFailure):
+    """A check that found something wrong."""
+
+    def __init__(self, text: str, **facts: Any) -> None:
+        super().__init__(text, EX_UNAVAILABLE)
+        self.facts = facts
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"Error:\n{self.message}", err=True)
+
+
+def alarm_lines(facts: dict[str, Any]) -> list[str]:
+    """A line for each alarm in the node's status."""
+    return [f"{RESOURCES.get(one['resource'], one['resource'])} alarm on node {one['node']}" for one in facts["alarms"]]
+
+
+def running_status(call: Call) -> dict[str, Any]:
+    """The status of a node that has started. Raises NodeFailure if it is still starting."""
+    facts: dict[str, Any] = call.ask("status")
+    if not facts["is_running"]:
+        raise NodeFailure(
+            "usage",
+            "this command requires the 'warren' app to be running on the target node, which is still starting. "
+            "Wait for it with 'warren await_startup'.",
+            [],
+        )
+    return facts
+
+
+# -- whether it runs ---
+
+
+def _running_text(call: Call, is_running: bool) -> str:
+    state = "is fully booted and running" if is_running else "is not running or has not fully booted yet"
+    return f"RabbitMQ on node {call.node_name} {state}{'' if is_running else ' (check with is_booting)'}"
+
+
+@node_command(SECTION, "Checking if RabbitMQ is running on node {node} ...", timeout=60.0)
+def check_running(call: Call) -> None:
+    """Check that the node has started; exit 69 if it is still starting or cannot be reached."""
+    is_running = not call.ask("is_booting")
+    if not is_running:
+        raise CheckFailed(_running_text(call, False))
+    call.checked(_running_text(call, True))
+
+
+@node_command(SECTION, "Asking node {node} for its status ...", timeout=60.0)
+def is_running(call: Call) -> None:
+    """Say whether the node has started. A node that answers is success either way."""
+    answer = not call.ask("is_booting")
+    call.checked(_running_text(call, answer), result=answer)
+
+
+@node_command(SECTION, "Asking node {node} for its boot status ...", timeout=60.0)
+def is_booting(call: Call) -> None:
+    """Say whether the node is still starting. A node that answers is success either way."""
+    answer = call.ask("is_booting")
+    state = (
+        "is booting" if answer else "is fully booted (check with is_running), stopped or has not started booting yet"
+    )
+    call.checked(f"RabbitMQ on node {call.node_name} {state}", result=answer)
+
+
+# -- alarms ---
+
+
+@node_command(SECTION, "Asking node {node} to report any local resource alarms ...", timeout=60.0)
+def check_local_alarms(call: Call) -> None:
+    """Check that neither memory nor disk of the node runs low; exit 69 with the alarms otherwise."""
+    lines = alarm_lines(running_status(call))
+    if lines:
+        raise CheckFailed("\n".join(lines), local=lines)
+    call.checked(f"Node {call.node_name} reported no local alarms")
+
+
+@node_command(SECTION, "Asking node {node} to report any local resource alarms ...", timeout=60.0)
+def check_alarms(call: Call) -> None:
+    """Check that no node of the cluster has an alarm; exit 69 with the alarms otherwise."""
+    lines = alarm_lines(running_status(call))
+    if lines:
+        raise CheckFailed("\n".join(lines), local=lines, **{"global": []})
+    call.checked(f"Node {call.node_name} reported no alarms, local or clusterwide")
+
+
+@node_command(SECTION, "Asking node {node} to report any known resource alarms ...", timeout=60.0)
+def alarms(call: Call) -> None:
+    """List the alarms of memory and disk."""
+    lines = alarm_lines(running_status(call))
+    if lines:
+        call.checked("\n".join(lines), local=lines, **{"global": []})
+    else:
+        call.checked(f"Node {call.node_name} reported no alarms, local or clusterwide", alarms=[])
+
+
+# -- listeners ---
+
+
+def listener_line(one: dict[str, Any]) -> str:
+    """One listener of a node's status."""
+    return "Interface: {interface}, port: {port}, protocol: {protocol}, purpose: {purpose}".format_map(one)
+
+
+@node_command(SECTION, "Asking node {node} to report its protocol listeners ...", timeout=60.0)
+def listeners(call: Call) -> None:
+    """List where the node listens: interface, port, protocol and purpose."""
+    found = running_status(call)["listeners"]
+    call.checked("\n".join(map(listener_line, found)), listeners=found)
+
+
+@node_command(SECTION, timeout=60.0)
+@click.argument("port")
+def check_port_listener(call: Call, port: str) -> None:
+    """Check that the node listens on PORT; exit 69 with the ports on which it does otherwise."""
+    if not port.isdecimal() or int(port) == 0:
+        raise BadArguments("Bad argument: Argument must be a positive integer", is_data=True)
+    node = call.node_name
+    call.banner(f"Asking node {node} if there's an active listener on port {port} ...")
+    found = running_status(call)["listeners"]
+    if int(port) not in [one["port"] for one in found]:
+        ports = ", ".join(str(one["port"]) for one in found)
+        raise CheckFailed(
+            f"No listener for port {port} is active on node {node}. "
+            f"Found listeners that use the following ports: {ports}",
+            port=port,
+            listeners=found,
+        )
+    call.checked(f"A listener for port {port} is running on node {node}.", port=port)
+
+
+@node_command(SECTION, "Asking node {node} if there's an active listener for protocol {protocol} ...", timeout=60.0)
+@click.argument("protocol")
+def check_protocol_listener(call: Call, protocol: str) -> None:
+    """Check that the node listens for PROTOCOL, such as amqp or amqps; exit 69 otherwise."""
+    node = call.node_name
+    wanted = PROTOCOLS.get(protocol.lower().replace("-", "").replace("_", "").replace("/", ""), protocol)
+    found = running_status(call)["listeners"]
+    known = sorted({one["protocol"] for one in found})
+    if wanted not in known:
+        raise CheckFailed(
+            f"No listener for protocol {protocol} is active on node {node}. "
+            f"Found listeners for the following protocols: {', '.join(known)}",
+            protocol=protocol,
+            listeners=found,
+        )
+    call.checked(f"A listener for protocol {wanted} is running on node {node}.", protocol=wanted)
+
+
+@node_command(SECTION, "Testing TCP connections to all active listeners on node {node} ...", timeout=30.0)
+@click.option("--host", metavar="ADDRESS", help="Connect to this address, not to those on which the node listens.")
+def check_port_connectivity(call: Call, host: str | None) -> None:
+    """Check that a TCP connection can be made to each listener of the node; exit 69 with the ports otherwise."""
+    node = call.node_name
+    found = running_status(call)["listeners"]
+    failed = []
+    for one in found:
+        address = host or ANY_ADDRESS.get(one["interface"], one["interface"])
+        try:
+            socket.create_connection((address, one["port"]), CONNECT_SECONDS).close()
+        except OSError as error:
+            failed.append(f"{one['port']} ({address}: {error.strerror or error})")
+    if failed:
+        raise CheckFailed(f"Connection to ports of the following listeners on node {node} failed: {', '.join(failed)}")
+    ports = ", ".join(str(one["port"]) for one in found)
+    call.checked(f"Successfully connected to ports {ports} on node {node}.", listeners=found)
+
+
+@node_command(SECTION, timeout=60.0)
+@click.option("--within", type=click.IntRange(min=0), default=4, help="How far to look ahead.  [default: 4]")
+@click.option("--unit", default="weeks", help="The unit of --within: days, weeks, months or years.  [default: weeks]")
+def check_certificate_expiration(call: Call, within: int, unit: str) -> None:
+    """Check that no certificate of a listener ends soon; exit 69 with the files and dates otherwise."""
+    if unit not in UNITS:
+        raise BadArguments(f"unit '{unit}' is not supported. Please use one of: {', '.join(UNITS)}")
+    call.banner(f"Checking certificate expiration on node {call.node_name} ...")
+    span = f"{within} {unit[:-1] if within == 1 else unit}"
+    expiring = list(call.node.rows("check_certificate_expiration", seconds=float(within * UNITS[unit] * DAY)))
+    if expiring:
+        lines = [f"  * {one['file']}: ends at {one['not_after']}" for one in expiring]
+        raise CheckFailed("\n".join([f"Certificates expiring within {span}:", *lines]), certificates=expiring)
+    call.checked(f"No certificates are expiring within {span}.")
+
+
+# -- virtual hosts and queues ---
+
+
+@node_command(SECTION, "Checking if all vhosts are running on node {node} ...", timeout=60.0)
+def check_virtual_hosts(call: Call) -> None:
+    """Check that all virtual hosts run; exit 69 with the names of the others."""
+    node = call.node_name
+    down = sorted(row["name"] for row in call.node.rows("list_vhosts") if row["cluster_state"].get(node) != "running")
+    if down:
+        raise CheckFailed(
+            "\n".join([f"Some virtual hosts on node {node} are down:", *down]),
+            virtual_hosts=down,
+        )
+    call.checked(f"Node {node} reported all vhosts as running")
+
+
+#: The columns that say who would go on with a queue.
+_MIRRORS = ["name", "slave_pids", "synchronised_slave_pids"]
+
+
+def _only_one(call: Call) -> None:
+    running_status(call)
+    call.checked(f"Node {call.node_name} seems to be the only one in a single node cluster, the check does not apply")
+
+
+@node_command(SECTION, "Checking if node {node} is critical for quorum of any quorum queues ...", timeout=60.0)
+def check_if_node_is_quorum_critical(call: Call) -> None:
+    """Check that no queue loses its majority when the node stops. A node that is alone always passes."""
+    _only_one(call)
+
+
+@node_command(
+    SECTION,
+    "Checking if node {node} is critical for data safety of any classic mirrored queues ...",
+    timeout=60.0,
+)
+def check_if_node_is_mirror_sync_critical(call: Call) -> None:
+    """Check that each mirrored queue whose master is on the node has another replica in sync; exit 69 with the names of
+    the others. A node that is alone always passes.
+    """
+    if call.ask("cluster_status")["membership"] is None:
+        _only_one(call)
+        return
+    node = call.node_name
+    found = [
+        f"{row['name']} in virtual host {vhost['name']}"
+        for vhost in list(call.node.rows("list_vhosts"))
+        for row in call.node.rows("list_queues", vhost=vhost["name"], local=True, columns=_MIRRORS)
+        if isinstance(row["slave_pids"], list) and not row["synchronised_slave_pids"]
+    ]
+    if found:
+        raise CheckFailed(
+            "\n".join([f"Node {node} reported local queues without synchronised mirrors online:", *sorted(found)]),
+            queues=sorted(found),
+        )
+    call.checked(f"Node {node} reported no local queues without synchronised mirrors online")
+
+
+@node_command(SECTION, "Checking health of node {node} ...", timeout=70.0)
+def node_health_check(call: Call) -> None:
+    """Deprecated: check that the node runs and has no alarm. Use check_running and check_local_alarms."""
+    click.echo("This command is DEPRECATED. Use check_running, check_local_alarms and other checks instead.", err=True)
+    facts = running_status(call)
+    if facts["alarms"]:
+        raise CheckFailed("\n".join(alarm_lines(facts)))
+    call.checked("Health check passed")
+
+
+COMMANDS = (
+    check_running,
+    node_health_check,
+    is_running,
+    is_booting,
+    check_local_alarms,
+    check_alarms,
+    alarms,
+    listeners,
+    check_port_listener,
+    check_protocol_listener,
+    check_port_connectivity,
+    check_certificate_expiration,
+    check_virtual_hosts,
+    check_if_node_is_quorum_critical,
+    check_if_node_is_mirror_sync_critical,
+)

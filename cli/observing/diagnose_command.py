@@ -1,0 +1,71 @@
+"""`warren diagnose`: says which stage holds which clients back, and what to do about it."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import click
+
+from ..formatters import cell
+from ..node_command import Call, node_command
+
+#: Connections of one cause that are named.
+NAMED = 3
+
+#: Columns of a line for people.
+WIDTH = 100
+
+
+@node_command("Monitoring, observability and health checks", timeout=120.0)
+def diagnose(call: Call) -> None:
+    """Say in a sentence each which stage holds which connections back, and what to do about it.
+
+    With a formatter for programs: a row for each connection that is held back.
+    """
+    rows = list(call.node.rows("diagnose"))
+    if call.is_machine:
+        call.list(
+            ("connection", "user", "vhost", "state", "bottleneck", "subject", "evidence", "advice"),
+            rows,
+        )
+        return
+    if not rows:
+        click.echo(f"Nothing holds a connection back on node {call.node_name}: none is in flow, and no alarm is on.")
+        return
+    causes: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        causes.setdefault((row["bottleneck"], row["subject"]), []).append(row)
+    for (bottleneck, subject), held_back in sorted(causes.items(), key=lambda cause: -len(cause[1])):
+        click.secho(cell(f"{bottleneck.capitalize()}: {subject}"), bold=True)
+        names = [row["connection"] for row in held_back]
+        others = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
+        one = "connection" if len(names) == 1 else f"{len(names)} connections"
+        evidence = cell(held_back[0]["evidence"])
+        text = f"It holds back {one} {', '.join(names[:NAMED])}{others}: {evidence}. {held_back[0]['advice']}"
+        click.echo(textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))
+
+
+@node_command("Monitoring, observability and health checks", timeout=120.0)
+@click.option("--connection", metavar="NAME", help="Only the connection with this name or pid.")
+def flow_chain(call: Call, connection: str | None) -> None:
+    """Show for each connection the stages from its client to the disk: what blocks each one, and for how long.
+
+    The stage that holds all others back is marked.
+    """
+    rows = list(call.node.rows("flow_chain", connection=connection))
+    if call.is_machine:
+        columns = ("connection", "stage", "name", "state", "blocked_share", "blocked_by", "bottleneck")
+        call.list(columns, rows)
+        return
+    if not rows:
+        click.echo(f"Node {call.node_name} has no connections.")
+    for row in rows:
+        what = f"connection {row['name']}" if row["stage"] == "connection" else f"  {row['stage']} {row['name']}"
+        by = (
+            f", blocked for {row['blocked_share']:.0%} of 5 s by {', '.join(row['blocked_by'])}"
+            if row["blocked_by"]
+            else ""
+        )
+        mark = "  <- the bottleneck" if row["bottleneck"] else ""
+        click.secho(cell(f"{what}: {row['state']}{by}{mark}"), bold=row["bottleneck"])

@@ -1,0 +1,1 @@
+"""The commands that act on a running node, its queues and connections, and its cluster."""

@@ -1,0 +1,70 @@
+"""The commands that keep clients away from a node (CM-53, CM-54, CM-65)."""
+
+from __future__ import annotations
+
+import click
+
+from ..node_command import BadArguments, Call, node_command
+
+SECTION = "Cluster"
+
+#: What `rebalance` may be asked to do, and the words of its banner.
+KINDS = {"all": "all replicated queues", "classic": "replicated (mirrored, non-exclusive) classic queues"}
+KINDS["quorum"] = "quorum queues"
+
+
+@node_command(
+    SECTION, "Will put node {node} into maintenance mode. The node will no longer serve any client traffic!", 60.0
+)
+def drain(call: Call) -> None:
+    """Put the node into maintenance until `revive` or its next start: no clients, no new queues, no leadership."""
+    call.ask("drain")
+    call.done()
+
+
+@node_command(
+    SECTION, "Will put node {node} back into regular operating mode. The node will again serve client traffic.", 60.0
+)
+def revive(call: Call) -> None:
+    """Serve clients again after `drain`."""
+    call.ask("revive")
+    call.done()
+
+
+@node_command(
+    SECTION,
+    "Will suspend client connection listeners on node {node}. The node will no longer accept client connections!",
+    60.0,
+)
+def suspend_listeners(call: Call) -> None:
+    """Accept no new clients until `resume_listeners`. Those that are connected stay."""
+    call.ask("suspend_listeners")
+    call.done()
+
+
+@node_command(
+    SECTION, "Will resume client listeners on node {node}. The node will now accept client connections.", 60.0
+)
+def resume_listeners(call: Call) -> None:
+    """Accept clients again after `suspend_listeners`."""
+    call.ask("resume_listeners")
+    call.done()
+
+
+@node_command(SECTION, timeout=60.0)
+@click.option("--vhost-pattern", metavar="REGEX", help="Only queues of virtual hosts whose names match.")
+@click.option("--queue-pattern", metavar="REGEX", help="Only queues whose names match.")
+@click.argument("kind")
+def rebalance(call: Call, kind: str, vhost_pattern: str | None, queue_pattern: str | None) -> None:
+    """Show how many replicated queues each node leads. Queues without mirrors stay where they are, as in RabbitMQ.
+
+    KIND is all, classic or quorum.
+    """
+    if kind not in KINDS:
+        raise BadArguments("Bad argument: the queue type must be one of all, classic, quorum", is_data=True)
+    call.banner(f"Re-balancing leaders of {KINDS[kind]}...")
+    columns = ("Node name", "Number of quorum queues", "Number of replicated classic queues")
+    call.list(columns, call.node.rows("rebalance"))
+
+
+COMMANDS = (drain, revive, suspend_listeners, resume_listeners, rebalance)

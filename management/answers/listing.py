@@ -1,0 +1,155 @@
+"""Sorting, choosing columns and paging of answers (CM-245 to CM-248)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import regex  # type: ignore[import-untyped]
+
+from ..call import Call
+from ..errors import HttpError, bad_request
+
+Row = dict[str, Any]
+Thing = TypeVar("Thing")
+
+PAGE_SIZE, PAGE_SIZE_MAX = 100, 500
+
+#: Objects that are built before other requests have their turn.
+SLICE = 200
+
+#: Seconds that a regular expression may take with all names.
+PATTERN_SECONDS = 2.0
+
+
+async def listed(
+    call: Call, things: Sequence[Thing], build: Callable[[Thing], Row], name_of: Callable[[Thing], str] | None = None
+) -> Any:
+    """The answer for these things, which are in their default order: a list, or one page of it.
+
+    `build` makes the object of one thing; only those that are shown are built. `name_of` is what `name` filters by;
+    without it the list has no pages (CM-251).
+    """
+    page = _page(call) if name_of is not None else None
+    total = len(things)
+    if page is not None and name_of is not None:
+        things = _named(call, things, name_of)
+    sort = call.query("sort")
+    if not sort:
+        if call.flag("sort_reverse"):
+            things = things[::-1]
+        if page is None:
+            return [_chosen(call, row) for row in await built(things, build)]
+        start, end = _bounds(page, len(things))
+        rows = await built(things[start:end], build)
+    else:
+        rows = await built(things, build)
+        rows.sort(key=lambda row: _sort_key(row, sort), reverse=call.flag("sort_reverse"))
+        if page is None:
+            return [_chosen(call, row) for row in rows]
+        start, end = _bounds(page, len(rows))
+        rows = rows[start:end]
+    number, size = page
+    return {
+        "filtered_count": len(things),
+        "item_count": len(rows),
+        "items": [_chosen(call, row) for row in rows],
+        "page": number,
+        "page_count": max(1, -(-len(things) // size)),
+        "page_size": size,
+        "total_count": total,
+    }
+
+
+async def built(things: Sequence[Thing], build: Callable[[Thing], Row]) -> list[Row]:
+    """The objects of all things, made in slices."""
+    rows: list[Row] = []
+    for start in range(0, len(things), SLICE):
+        rows += [build(thing) for thing in things[start : start + SLICE]]
+        await asyncio.sleep(0)
+    return rows
+
+
+def chosen(call: Call, row: Row) -> Row:
+    """A single object with the columns that were asked for."""
+    return _chosen(call, row)
+
+
+def _page(call: Call) -> tuple[int, int] | None:
+    """Number and size of the page; None if the request asks for none. Raises HttpError."""
+    number, size = call.query("page"), call.query("page_size")
+    if number is None:
+        return None
+    try:
+        page = int(number), int(size) if size else PAGE_SIZE
+    except ValueError:
+        raise bad_request("Pagination parameters are invalid") from None
+    if page[0] < 1 or not 1 <= page[1] <= PAGE_SIZE_MAX:
+        reason = f"Invalid pagination parameters: page number {page[0]}, page size {page[1]}"
+        raise HttpError(400, "invalid_pagination_parameters", reason)
+    return page
+
+
+def _bounds(page: tuple[int, int], count: int) -> tuple[int, int]:
+    number, size = page
+    if number > 1 and (number - 1) * size >= count:
+        reason = f"Page out of range, page: {number} page size: {size}, len: {count}"
+        raise HttpError(400, "page_out_of_range", reason)
+    return (number - 1) * size, number * size
+
+
+def _named(call: Call, things: Sequence[Thing], name_of: Callable[[Thing], str]) -> list[Thing]:
+    """The things whose names have the wanted text in them, or match the wanted expression."""
+    name = call.query("name")
+    if not name:
+        return list(things)
+    if not call.flag("use_regex"):
+        wanted = name.lower()
+        return [thing for thing in things if wanted in name_of(thing).lower()]
+    try:
+        # re checks the syntax as strictly as RabbitMQ does, and regex can be stopped.
+        re.compile(name)
+        pattern = regex.compile(name, regex.IGNORECASE)
+        return [thing for thing in things if pattern.search(name_of(thing), timeout=PATTERN_SECONDS)]
+    except (re.error, regex.error, RecursionError, TimeoutError):
+        raise bad_request("Pagination parameters are invalid") from None
+
+
+def _chosen(call: Call, row: Row) -> Row:
+    columns = call.query("columns")
+    if not columns:
+        return row
+    found: Row = {}
+    for column in columns.split(","):
+        value: Any = row
+        path = column.split(".")
+        for name in path:
+            if not isinstance(value, dict) or name not in value:
+                break
+            value = value[name]
+        else:
+            target = found
+            for name in path[:-1]:
+                inner = target.setdefault(name, {})
+                if not isinstance(inner, dict):
+                    break
+                target = inner
+            else:
+                target[path[-1]] = value
+    return found
+
+
+def _sort_key(row: Row, column: str) -> tuple[Any, ...]:
+    """Objects that lack the field come first; numbers before texts."""
+    value: Any = row
+    for name in column.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    if value is None:
+        kind: tuple[Any, ...] = (0, 0)
+    elif isinstance(value, (int, float)):
+        kind = (1, value)
+    else:
+        kind = (2, str(value))
+    return (*kind, str(row.get("vhost", "")), str(row.get("name", "")))

@@ -1,0 +1,551 @@
+"""The objects of the API (CM-270 to CM-286), built from the copy of the node."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
+from ...version import __version__
+from ..call import Call, Range
+from ..copy.node_state import (
+    CONNECTION_COLUMNS,
+    EXCHANGE_COLUMNS,
+    NODE,
+    NODE_COLUMNS,
+    QUEUE_COLUMNS,
+    QUEUE_LENGTHS,
+    Name,
+)
+from .measures import measured, message_stats
+
+Row = dict[str, Any]
+Ranges = dict[str, Range]
+
+#: RabbitMQ's version whose API this is; tools branch on it.
+RABBITMQ_VERSION = "3.10.8"
+
+#: What RabbitMQ says about the memory of an Erlang process, which a process here has not got.
+GARBAGE = {"max_heap_size": 0, "min_bin_vheap_size": 0, "min_heap_size": 0, "fullsweep_after": 0, "minor_gcs": 0}
+
+TYPES = {
+    "direct": "AMQP direct exchange, as per the AMQP specification",
+    "fanout": "AMQP fanout exchange, as per the AMQP specification",
+    "headers": "AMQP headers exchange, as per the AMQP specification",
+    "topic": "AMQP topic exchange, as per the AMQP specification",
+}
+
+#: Counters that channels have and queues have not.
+NOT_OF_QUEUES = ("confirm", "return_unroutable", "drop_unroutable")
+
+#: Seconds without activity after which a queue or a channel is idle.
+IDLE_AFTER = 10.0
+
+
+def queue(call: Call, name: Name, ranges: Ranges) -> Row:
+    """A queue as lists show it (CM-274)."""
+    state = call.state
+    row = state.queues[name]
+    stats = state.queue_stats.get(name, {})
+    found = declared_queue(call, name)
+    effective = state.policy_of(row["vhost"], row["shard_of"] or row["name"], row["type"])
+    found |= {
+        "policy": effective.policy,
+        "operator_policy": effective.operator_policy,
+        "effective_policy_definition": dict(effective.definition),
+        "state": (stats.get("state") or row["state"]) if row["state"] == "running" else row["state"],
+    }
+    if row["replicas"][1:]:
+        found |= {"slave_nodes": row["replicas"][1:], "synchronised_slave_nodes": [], "recoverable_slaves": []}
+    if row["state"] != "running" or (row["node"] != state.node_name and not stats):
+        return found
+    track = state.history.get(("queue", name))
+    lengths = [stats.get(column) or 0 for column in QUEUE_LENGTHS]
+    found |= measured(state.history, track, QUEUE_LENGTHS, lengths, ranges.get("lengths"))
+    ready_bytes, unacked_bytes = stats.get("message_bytes_ready") or 0, stats.get("message_bytes_unacknowledged") or 0
+    capacity = stats.get("consumer_capacity") or 0
+    found |= {
+        "messages_ram": lengths[0],
+        "messages_ready_ram": lengths[1],
+        "messages_unacknowledged_ram": lengths[2],
+        "messages_persistent": lengths[0] if row["durable"] else 0,
+        "messages_paged_out": 0,
+        "message_bytes": ready_bytes + unacked_bytes,
+        "message_bytes_ready": ready_bytes,
+        "message_bytes_unacknowledged": unacked_bytes,
+        "message_bytes_ram": ready_bytes + unacked_bytes,
+        "message_bytes_persistent": ready_bytes + unacked_bytes if row["durable"] else 0,
+        "message_bytes_paged_out": 0,
+        "consumers": stats.get("consumers") or 0,
+        "consumer_utilisation": capacity,
+        "consumer_capacity": capacity,
+        "exclusive_consumer_tag": stats.get("exclusive_consumer_tag") or None,
+        "single_active_consumer_tag": stats.get("single_active_consumer_tag") or None,
+        "head_message_timestamp": stats.get("head_message_timestamp") or None,
+        "memory": 20_000 + ready_bytes + unacked_bytes,
+        "reductions": sum(stats.get("counts", ())),
+        "reductions_details": {"rate": 0.0},
+        "garbage_collection": GARBAGE,
+        "backing_queue_status": {
+            "mode": stats.get("queue_mode") or "default",
+            "len": lengths[1],
+            "next_seq_id": stats.get("next_number") or 0,
+        },
+    }
+    active = float(state.active_at.get(name) or state.node["started_at"])
+    if state.node["time"] - active > IDLE_AFTER:
+        found["idle_since"] = datetime.fromtimestamp(active, UTC).isoformat(timespec="milliseconds")
+    counts = stats.get("counts", ())
+    shown = message_stats(state.history, track, counts, ranges.get("msg_rates"), len(QUEUE_LENGTHS))
+    if shown:
+        reads = [stats.get("disk_reads") or 0, stats.get("disk_writes") or 0]
+        first = len(QUEUE_COLUMNS) - 2
+        for counter in NOT_OF_QUEUES:
+            del shown[counter], shown[f"{counter}_details"]
+        shown |= measured(state.history, track, ("disk_reads", "disk_writes"), reads, ranges.get("msg_rates"), first)
+        found["message_stats"] = shown
+    return found
+
+
+def declared_queue(call: Call, name: Name) -> Row:
+    """What a queue was declared with."""
+    row = call.state.queues[name]
+    found: Row = {
+        "name": row["name"],
+        "vhost": row["vhost"],
+        "durable": row["durable"],
+        "auto_delete": row["auto_delete"],
+        "exclusive": row["owner"] is not None,
+        "arguments": row["arguments"],
+        "type": row["type"],
+        "node": row["node"],
+    }
+    if row["owner"] is not None:
+        owner = call.state.connections.get(row["owner"])
+        if owner is not None:
+            found["owner_pid_details"] = {
+                "name": owner["name"],
+                "peer_host": owner["peer_host"],
+                "peer_port": owner["peer_port"],
+            }
+    return found
+
+
+def exchange(call: Call, name: Name, ranges: Ranges) -> Row:
+    """An exchange (CM-279)."""
+    state = call.state
+    row = state.exchanges[name]
+    found = {
+        "name": row["name"],
+        "vhost": row["vhost"],
+        "type": row["type"],
+        "durable": row["durable"],
+        "auto_delete": row["auto_delete"],
+        "internal": row["internal"],
+        "arguments": row["arguments"],
+        "policy": state.policy_of(*name).policy,
+        "user_who_performed_action": "rmq-internal" if not name[1] or name[1].startswith("amq.") else "",
+    }
+    counts = state.exchange_counts.get(name)
+    if counts is not None:
+        track = state.history.get(("exchange", name))
+        found["message_stats"] = measured(state.history, track, EXCHANGE_COLUMNS, counts, ranges.get("msg_rates"))
+    return found
+
+
+def connection(call: Call, key: str, ranges: Ranges) -> Row:
+    """A connection (CM-277). Fields without a value are null."""
+    state = call.state
+    row = state.connections[key]
+    track = state.history.get(("connection", key))
+    numbers = [row[column] for column in CONNECTION_COLUMNS]
+    tls = ("ssl_protocol", "ssl_key_exchange", "ssl_cipher", "ssl_hash")
+    certificate = ("peer_cert_subject", "peer_cert_issuer", "peer_cert_validity")
+    return {
+        "name": row["name"],
+        "node": row["node"],
+        "vhost": row["vhost"],
+        "user": row["user"],
+        "user_who_performed_action": row["user"],
+        "user_provided_name": row["user_provided_name"] or None,
+        "protocol": "AMQP 0-9-1",
+        "type": "network",
+        "state": row["state"],
+        "auth_mechanism": row["auth_mechanism"],
+        "host": row["host"],
+        "port": row["port"],
+        "peer_host": row["peer_host"],
+        "peer_port": row["peer_port"],
+        "ssl": bool(row["ssl"]),
+        **{name: row.get(name) or None for name in (*tls, *certificate)},
+        "channels": row["channels"],
+        "channel_max": row["channel_max"],
+        "frame_max": row["frame_max"],
+        "timeout": row["timeout"],
+        "client_properties": row["client_properties"],
+        "connected_at": row["connected_at"],
+        "send_pend": row["send_pend"],
+        "reductions": row["recv_cnt"] + row["send_cnt"],
+        "reductions_details": {"rate": 0.0},
+        "garbage_collection": GARBAGE,
+        **measured(state.history, track, CONNECTION_COLUMNS, numbers, ranges.get("data_rates")),
+    }
+
+
+def channel(call: Call, key: str, ranges: Ranges) -> Row:
+    """A channel (CM-278)."""
+    state = call.state
+    row = state.channels[key]
+    track = state.history.get(("channel", key))
+    found = {
+        "name": row["name"],
+        "number": row["number"],
+        "node": row["node"],
+        "vhost": row["vhost"],
+        "user": row["user"],
+        "user_who_performed_action": row["user"],
+        "connection_details": connection_details(call, row),
+        "state": row["state"],
+        "confirm": row["confirm"],
+        "transactional": row["transactional"],
+        "consumer_count": row["consumer_count"],
+        "messages_unacknowledged": row["messages_unacknowledged"],
+        "messages_unconfirmed": row["messages_unconfirmed"],
+        "messages_uncommitted": row["messages_uncommitted"],
+        "acks_uncommitted": row["acks_uncommitted"],
+        "prefetch_count": row["prefetch_count"],
+        "global_prefetch_count": row["global_prefetch_count"],
+        "pending_raft_commands": 0,
+        "reductions": sum(row["counts"]),
+        "reductions_details": {"rate": 0.0},
+        "garbage_collection": GARBAGE,
+    }
+    active = float(state.active_at.get(key) or state.node["started_at"])
+    if state.node["time"] - active > IDLE_AFTER:
+        found["idle_since"] = datetime.fromtimestamp(active, UTC).isoformat(timespec="milliseconds")
+    shown = message_stats(state.history, track, row["counts"], ranges.get("msg_rates"))
+    if shown:
+        found["message_stats"] = shown
+    return found
+
+
+def connection_details(call: Call, channel_row: Row) -> Row:
+    """The connection of a channel, as far as others show it."""
+    owner = call.state.connections.get(channel_row["connection"], {})
+    return {
+        "name": owner.get("name") or channel_row["name"].rpartition(" (")[0],
+        "peer_host": owner.get("peer_host"),
+        "peer_port": owner.get("peer_port"),
+    }
+
+
+def consumer(call: Call, row: Row) -> Row:
+    """A consumer (CM-276)."""
+    channel_row = call.state.channels.get(row["channel"])
+    details: Row = {}
+    if channel_row is not None:
+        owner = connection_details(call, channel_row)
+        details = {
+            "connection_name": owner["name"],
+            "name": channel_row["name"],
+            "node": channel_row["node"],
+            "number": channel_row["number"],
+            "peer_host": owner["peer_host"],
+            "peer_port": owner["peer_port"],
+            "user": channel_row["user"],
+        }
+    return {
+        "queue": {"name": row["queue_name"], "vhost": row["vhost"]},
+        "consumer_tag": row["consumer_tag"],
+        "channel_details": details,
+        "ack_required": row["ack_required"],
+        "prefetch_count": row["prefetch_count"],
+        "exclusive": row["exclusive"],
+        "active": row["active"],
+        "activity_status": row["activity_status"],
+        "arguments": row["arguments"],
+        "consumer_timeout": "undefined",
+    }
+
+
+def vhost(call: Call, name: str) -> Row:
+    """A virtual host (CM-281), without what its queues add up to."""
+    state = call.state
+    row = state.vhosts[name]
+    said = next((each for each in state.definitions["vhosts"] if each["name"] == name), None)
+    tags = list(said["tags"]) if said else []
+    description = said["description"] if said else ""
+    if name == "/" and not description:
+        description = "Default virtual host"
+    metadata: Row = {"description": description, "tags": tags}
+    return {
+        "name": name,
+        "description": description,
+        "tags": tags,
+        "default_queue_type": (said["default_queue_type"] if said else "") or "undefined",
+        "metadata": metadata,
+        "tracing": row["tracing"],
+        "cluster_state": {state.node_name: "stopped" if row["is_down"] else "running"},
+        **vhost_sums(call, name),
+    }
+
+
+def vhost_sums(call: Call, name: str) -> Row:
+    """What the queues of a virtual host have counted, and the bytes of its connections."""
+    state = call.state
+    sums = [0.0] * len(QUEUE_COLUMNS)
+    rates = [0.0] * len(QUEUE_COLUMNS)
+    for key, stats in state.queue_stats.items():
+        if key[0] == name:
+            values = [*(stats.get(column) or 0 for column in QUEUE_LENGTHS), *stats["counts"]]
+            track = state.history.get(("queue", key))
+            for at, value in enumerate(values):
+                sums[at] += value
+                if track is not None:
+                    rates[at] += track.rate(at, state.history.tick)
+    found: Row = {}
+    for at, column in enumerate(QUEUE_LENGTHS):
+        found[column] = int(sums[at])
+        found[f"{column}_details"] = {"rate": round(rates[at], 6)}
+    first = len(QUEUE_LENGTHS)
+    counts = dict(zip(MESSAGE_COUNTERS, zip(sums[first:], rates[first:])))
+    counts["deliver_get"] = (
+        sum(counts[each][0] for each in ("deliver", "deliver_no_ack", "get", "get_no_ack")),
+        sum(counts[each][1] for each in ("deliver", "deliver_no_ack", "get", "get_no_ack")),
+    )
+    if any(value for value, _ in counts.values()):
+        stats_shown: Row = {}
+        for column, (value, rate) in counts.items():
+            stats_shown[column] = int(value)
+            stats_shown[f"{column}_details"] = {"rate": round(rate, 6)}
+        found["message_stats"] = stats_shown
+    for at, column in enumerate(("recv_oct", "send_oct")):
+        found[column], rate = 0, 0.0
+        for connection_id, row in state.connections.items():
+            if row["vhost"] == name:
+                found[column] += row[column]
+                track = state.history.get(("connection", connection_id))
+                rate += 0.0 if track is None else track.rate(at, state.history.tick)
+        found[f"{column}_details"] = {"rate": round(rate, 6)}
+    return found
+
+
+def exchange_types(call: Call) -> list[Row]:
+    known = {name: TYPES.get(name, f"{name} exchange") for name in call.state.node["exchange_types"]}
+    return [{"name": name, "description": text, "enabled": True} for name, text in known.items()]
+
+
+def listeners(call: Call) -> list[Row]:
+    """The sockets of the node and of this process."""
+    node, config = call.state.node_name, call.config
+    found = [
+        {
+            "node": node,
+            "protocol": "amqp/ssl" if each["tls"] else "amqp",
+            "ip_address": each["host"],
+            "port": each["port"],
+        }
+        for each in call.state.node["listening"]
+    ]
+    ports = call.request.app.state.ports
+    for protocol in ("http", "https", "http/prometheus"):
+        if protocol in ports:
+            found.append({"node": node, "protocol": protocol, "ip_address": config.host, "port": ports[protocol]})
+    return [{**each, "socket_opts": {}} for each in found]
+
+
+def overview(call: Call) -> Row:
+    """The cluster as a whole (CM-270)."""
+    state, ranges = call.state, call.ranges()
+    node, history = state.node, state.history
+    track = history.get(NODE)
+    visible = set(call.visible_vhosts())
+    is_all = len(visible) == len(state.vhosts)
+    column = {name: at for at, name in enumerate(NODE_COLUMNS)}
+    if is_all:
+        lengths = [state.totals[name] for name in QUEUE_LENGTHS]
+        totals = measured(history, track, QUEUE_LENGTHS, lengths, ranges.get("lengths"))
+        stats = message_stats(history, track, node["messages"], ranges.get("msg_rates"), column[MESSAGE_COUNTERS[0]])
+        if stats:
+            disk = [state.queue_sum("disk_reads"), state.queue_sum("disk_writes")]
+            names = ("disk_reads", "disk_writes")
+            stats |= measured(history, track, names, disk, ranges.get("msg_rates"), column["disk_reads"])
+    else:
+        totals, stats = _sums_of(call, visible)
+    churn = measured(history, track, CHURN_COUNTERS, node["churn"], ranges.get("msg_rates"), column[CHURN_COUNTERS[0]])
+    return {
+        "management_version": RABBITMQ_VERSION,
+        "rates_mode": "basic",
+        "sample_retention_policies": {"global": [600, 3600, 28800, 86400], "basic": [600, 3600], "detailed": [600]},
+        "exchange_types": exchange_types(call),
+        "product_version": __version__,
+        "product_name": "warren",
+        "warren_version": __version__,
+        "rabbitmq_version": RABBITMQ_VERSION,
+        "cluster_name": node["cluster_name"],
+        "erlang_version": f"Python {node['python']}",
+        "erlang_full_version": f"Python {node['python']}",
+        "release_series_support_status": "supported",
+        "disable_stats": False,
+        "enable_queue_totals": False,
+        "message_stats": stats,
+        "churn_rates": churn,
+        "queue_totals": totals,
+        "object_totals": {
+            "channels": _count(call, state.channels, visible, is_all),
+            "connections": _count(call, state.connections, visible, is_all),
+            "consumers": state.consumer_count
+            if is_all
+            else sum(row.get("consumers") or 0 for key, row in state.queue_stats.items() if key[0] in visible),
+            "exchanges": sum(key[0] in visible for key in state.exchanges),
+            "queues": len(state.queues) if is_all else sum(key[0] in visible for key in state.queues),
+        },
+        "statistics_db_event_queue": 0,
+        "node": state.node_name,
+        "listeners": listeners(call) if call.user.has("monitoring") else [],
+        "contexts": contexts(call) if call.user.has("monitoring") else [],
+    }
+
+
+def _count(call: Call, rows: dict[str, Row], visible: set[str], is_all: bool) -> int:
+    if call.user.has("monitoring"):
+        return len(rows) if is_all else sum(row["vhost"] in visible for row in rows.values())
+    return sum(row["user"] == call.user.name and row["vhost"] in visible for row in rows.values())
+
+
+def _sums_of(call: Call, visible: set[str]) -> tuple[Row, Row]:
+    """Lengths and counters of the queues in these virtual hosts, for a user who sees no others."""
+    totals: Row = {}
+    stats: Row = {}
+    for name in visible:
+        sums = vhost_sums(call, name)
+        for target, found in (
+            (totals, {key: value for key, value in sums.items() if key.startswith("messages")}),
+            (stats, sums.get("message_stats", {})),
+        ):
+            for key, value in found.items():
+                if isinstance(value, dict):
+                    rate = target.get(key, {}).get("rate", 0.0) + value["rate"]
+                    target[key] = {"rate": rate}
+                else:
+                    target[key] = target.get(key, 0) + value
+    for key in QUEUE_LENGTHS:
+        totals.setdefault(key, 0)
+        totals.setdefault(f"{key}_details", {"rate": 0.0})
+    return totals, stats
+
+
+def contexts(call: Call) -> list[Row]:
+    ports = call.request.app.state.ports
+    names = {"http": "RabbitMQ Management", "https": "RabbitMQ Management", "http/prometheus": "RabbitMQ Prometheus"}
+    return [
+        {
+            "node": call.state.node_name,
+            "description": text,
+            "path": call.config.path_prefix or "/",
+            "port": ports[name],
+            "protocol": name,
+            "ssl": name == "https",
+        }
+        for name, text in names.items()
+        if name in ports
+    ]
+
+
+def nodes(call: Call) -> list[Row]:
+    """All members of the cluster; of another one than this only what the cluster knows (CM-273)."""
+    return [
+        node(call)
+        if each["name"] == call.state.node_name
+        else {
+            "name": each["name"],
+            "type": "disc",
+            "running": each["is_running"],
+            "being_drained": each["maintenance"],
+            "cluster_links": [],
+        }
+        for each in sorted(call.state.node["members"], key=lambda each: str(each["name"]))
+    ]
+
+
+def node(call: Call) -> Row:
+    """This node (CM-272)."""
+    state, wanted = call.state, call.ranges().get("node_stats")
+    row, history = state.node, state.history
+    track = history.get(NODE)
+    column = {name: at for at, name in enumerate(NODE_COLUMNS)}
+    names = ("mem_used", "disk_free", "fd_used", "sockets_used", "proc_used", "context_switches")
+    values = [state.node_value(name) for name in names]
+    found = {
+        "name": row["name"],
+        "type": "disc",
+        "running": True,
+        "being_drained": "maintenance" in row["holds"],
+        "os_pid": str(row["pid"]),
+        "partitions": [],
+        "uptime": int((row["time"] - row["started_at"]) * 1000),
+        "mem_limit": row["memory"]["limit"],
+        "mem_alarm": "memory" in row["alarms"],
+        "mem_calculation_strategy": "rss",
+        "disk_free_limit": (row["disk"] or {}).get("limit", 0),
+        "disk_free_alarm": "disk" in row["alarms"],
+        "fd_total": row["fd_total"],
+        "sockets_total": row["fd_total"],
+        "proc_total": 1_048_576,
+        "run_queue": 0,
+        "processors": 1,
+        "rates_mode": "basic",
+        "net_ticktime": int(row["net_ticktime"]),
+        "log_files": row["log_files"],
+        "db_dir": row["data_dir"],
+        "config_files": [],
+        "enabled_plugins": ["rabbitmq_management", "rabbitmq_prometheus"],
+        "exchange_types": exchange_types(call),
+        "auth_mechanisms": [{"name": name, "description": name, "enabled": True} for name in row["auth_mechanisms"]],
+        "applications": [{"name": "warren", "description": "warren", "version": __version__}],
+        "contexts": contexts(call),
+        "cluster_links": [],
+        "ra_open_file_metrics": {"ra_log_wal": 0, "ra_log_segment_writer": 0},
+        "metrics_gc_queue_length": {},
+        **measured(history, track, names, values, wanted, column[names[0]]),
+        **measured(history, track, CHURN_COUNTERS, row["churn"], wanted, column[CHURN_COUNTERS[0]]),
+    }
+    for name in _UNCOUNTED:
+        found[name] = 0
+        found[f"{name}_details"] = {"rate": 0.0}
+    reads, writes = state.queue_sum("disk_reads"), state.queue_sum("disk_writes")
+    found |= {"msg_store_read_count": reads, "msg_store_write_count": writes}
+    return found
+
+
+#: Counters of a RabbitMQ node for which this node has no number.
+_UNCOUNTED = (
+    *("gc_num", "gc_bytes_reclaimed", "io_read_count", "io_read_bytes", "io_read_avg_time", "io_write_count"),
+    *("io_write_bytes", "io_write_avg_time", "io_sync_count", "io_sync_avg_time", "io_seek_count"),
+    *("io_seek_avg_time", "io_reopen_count", "mnesia_ram_tx_count", "mnesia_disk_tx_count"),
+    *("msg_store_read_count", "msg_store_write_count", "queue_index_read_count", "queue_index_write_count"),
+)
+
+
+def user(row: Row) -> Row:
+    """A user (CM-282)."""
+    return {
+        "name": row["name"],
+        "password_hash": row["password_hash"],
+        "hashing_algorithm": row["hashing_algorithm"],
+        "tags": list(row["tags"]),
+        "limits": dict(row["limits"]),
+    }
+
+
+def policy(row: Row) -> Row:
+    """A policy (CM-284)."""
+    return {
+        "vhost": row["vhost"],
+        "name": row["name"],
+        "pattern": row["pattern"],
+        "apply-to": row["apply_to"],
+        "definition": json.loads(row["definition"]),
+        "priority": row["priority"],
+    }

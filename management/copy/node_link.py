@@ -1,0 +1,135 @@
+"""`NodeLink`: the management process's side of the control protocol.
+
+One connection stays open and brings the statistics; each operation that a request asks for has a connection of its own,
+so that a long one holds up nobody. The node ends with this process's parent, so a node that cannot be reached is one
+that ends, or one that is about to come back with another run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ...actors.control import place
+from ...actors.control.frames import FRAME_MAX, FrameBuffer, FrameError, frame
+from ...actors.control.proof import CHALLENGE_BYTES, SecretError, proof
+
+#: Seconds in which the node must accept a connection and greet.
+CONNECT_SECONDS = 10.0
+
+#: Operations that may run at once. The node lets 64 sessions in, and the owner's commands need some of them.
+OPERATIONS_MAX = 32
+
+
+class NodeUnreachable(Exception):
+    """The node does not answer; the text has the reason."""
+
+
+class Refusal(Exception):
+    """The node refuses an operation. `code` is AMQP's reply code, 0 for a refusal that AMQP does not know."""
+
+    def __init__(self, kind: str, text: str, details: list[str], code: int) -> None:
+        super().__init__("\n".join([text, *details]))
+        self.kind = kind
+        self.text = text
+        self.details = details
+        self.code = code
+
+
+class Connection:
+    """One connection with the node, for one request after the other. Raises NodeUnreachable."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._input = FrameBuffer(FRAME_MAX)
+
+    @classmethod
+    async def open(cls, control_dir: str) -> Connection:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                run_file = place.read_run_file(control_dir)
+                if run_file.socket is not None:
+                    reader, writer = await asyncio.open_unix_connection(run_file.socket)
+                    secret = None
+                else:
+                    reader, writer = await asyncio.open_connection(run_file.host, run_file.port)
+                    secret = place.cookie(control_dir)
+                connection = cls(reader, writer)
+                await connection._greet(secret)
+                return connection
+        except (OSError, TimeoutError, place.PlaceError, SecretError) as error:
+            raise NodeUnreachable(str(error) or "the node does not answer") from None
+
+    async def _greet(self, secret: bytes | None) -> None:
+        hello = await self._receive()
+        theirs = hello.get("challenge")
+        if theirs is not None and secret is not None:
+            ours = secrets.token_bytes(CHALLENGE_BYTES)
+            self._writer.write(frame({"proof": proof(secret, "client", theirs, ours), "challenge": ours}))
+            await self._receive()
+
+    async def rows(self, operation: str, arguments: dict[str, Any]) -> AsyncIterator[list[Any] | Any]:
+        """The pieces of a listing as they arrive; an operation with one result has one piece, that result."""
+        try:
+            self._writer.write(frame({"operation": operation, "arguments": arguments}))
+        except (ValueError, OverflowError, TypeError) as error:
+            raise Refusal("data", f"a value of the request cannot be sent: {error}", [], 0) from None
+        while True:
+            message = await self._receive()
+            if "error" in message:
+                refused = message["error"]
+                raise Refusal(refused["kind"], refused["text"], refused["details"], refused.get("code", 0))
+            if "rows" in message:
+                yield message["rows"]
+            if "result" in message:
+                if message["result"] is not None:
+                    yield message["result"]
+                return
+
+    async def _receive(self) -> dict[str, Any]:
+        try:
+            while (message := self._input.next()) is None:
+                data = await self._reader.read(1 << 18)
+                if not data:
+                    raise NodeUnreachable("the node has closed the connection")
+                self._input.feed(data)
+        except (OSError, FrameError) as error:
+            raise NodeUnreachable(str(error)) from None
+        return message
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class NodeLink:
+    """Reaches the node whose control socket is in `control_dir`."""
+
+    def __init__(self, control_dir: str) -> None:
+        self._control_dir = control_dir
+        self._free = asyncio.Semaphore(OPERATIONS_MAX)
+
+    async def feed(self) -> Connection:
+        """A connection that stays open, for statistics."""
+        return await Connection.open(self._control_dir)
+
+    async def call(self, operation: str, **arguments: Any) -> Any:
+        """Perform an operation and return its result; a listing is returned as one list.
+
+        Raises Refusal, and NodeUnreachable.
+        """
+        async with self._free:
+            connection = await Connection.open(self._control_dir)
+            try:
+                rows: list[Any] = []
+                is_listing = False
+                async for piece in connection.rows(operation, arguments):
+                    if not isinstance(piece, list):
+                        return piece
+                    is_listing = True
+                    rows += piece
+                return rows if is_listing else None
+            finally:
+                connection.close()

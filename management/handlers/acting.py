@@ -1,0 +1,300 @@
+"""The handlers of requests that declare, delete, bind, publish and get with the permissions of their user."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+from urllib.parse import quote
+
+from ...amqp.fields import FieldError, table_from
+from ...routing.properties_key import properties_key
+from ..call import Answer, Call, boolean, integer, required
+from ..copy.node_link import Refusal
+from ..errors import HttpError, bad_request, not_found, of_refusal
+from .reading import connection_key, ends, exchange_name, queue_name
+
+Row = dict[str, Any]
+
+CREATED, CHANGED = Answer(201), Answer(204)
+
+#: The reason that a client gets whose connection an operator closes without giving one (CM-240).
+CLOSED = "Closed via management plugin"
+
+#: AMQP's reply code of a publish that a queue does not take, or that is wrong.
+REFUSED = 406
+
+#: How a fetched message can be settled (CM-301).
+ACK_MODES = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")
+
+#: The properties of a message by the type of their values.
+TEXT_PROPERTIES = (
+    *("content_type", "content_encoding", "correlation_id", "reply_to", "expiration", "message_id", "type"),
+    *("user_id", "app_id", "cluster_id"),
+)
+NUMBER_PROPERTIES = ("delivery_mode", "priority", "timestamp")
+
+
+# -- queues ---
+
+
+async def put_queue(call: Call) -> Any:
+    vhost, name = call.own_vhost(), call.names["queue"]
+    fields = await call.fields()
+    is_new = (vhost, name) not in call.state.queues
+    await call.change(
+        "declare_queue_as",
+        user=call.user.name,
+        vhost=vhost,
+        name=name,
+        durable=boolean(fields.get("durable")),
+        auto_delete=boolean(fields.get("auto_delete")),
+        arguments=arguments(fields),
+    )
+    return CREATED if is_new else CHANGED
+
+
+async def delete_queue(call: Call) -> Any:
+    vhost, name = await queue_name(call)
+    call.own_vhost()
+    await call.change(
+        "delete_queue_as",
+        user=call.user.name,
+        vhost=vhost,
+        name=name,
+        if_unused=call.flag("if-unused"),
+        if_empty=call.flag("if-empty"),
+    )
+    return CHANGED
+
+
+async def purge_queue(call: Call) -> Any:
+    vhost, name = await queue_name(call)
+    call.own_vhost()
+    await call.change("purge_queue_as", user=call.user.name, vhost=vhost, name=name)
+    return CHANGED
+
+
+async def queue_action(call: Call) -> Any:
+    await queue_name(call)
+    (action,) = required(await call.fields(), "action")
+    if action not in ("sync", "cancel_sync"):
+        raise bad_request(["unknown", action])
+    return CHANGED
+
+
+async def get_messages(call: Call) -> Any:
+    vhost, name = call.own_vhost(), call.names["queue"]
+    fields = await call.fields()
+    mode, count, encoding = required(fields, "ackmode", "count", "encoding")
+    if mode not in ACK_MODES:
+        raise bad_request(["unknown_ackmode", mode])
+    count = integer(count)
+    if encoding not in ("auto", "base64"):
+        raise bad_request("Unsupported encoding. Please use auto or base64.")
+    truncate = None if fields.get("truncate") is None else integer(fields["truncate"])
+    rows: list[Row] = []
+    if count > 0:
+        names = {"user": call.user.name, "vhost": vhost, "queue": name}
+        rows = await call.change("get_messages_as", **names, count=min(count, 100_000), ackmode=mode) or []
+    else:
+        await queue_name(call)
+    return [_message(row, encoding, truncate) for row in rows]
+
+
+def _message(row: Row, encoding: str, truncate: int | None) -> Row:
+    body: bytes = row["body"]
+    shown = body if truncate is None else body[: max(0, truncate)]
+    payload, payload_encoding = base64.b64encode(shown).decode("ascii"), "base64"
+    if encoding == "auto":
+        text = _text(shown, is_cut=len(shown) < len(body))
+        if text is not None:
+            payload, payload_encoding = text, "string"
+    return {
+        "payload_bytes": len(body),
+        "redelivered": row["redelivered"],
+        "exchange": row["exchange"],
+        "routing_key": row["routing_key"],
+        "message_count": row["message_count"],
+        "properties": row["properties"],
+        "payload": payload,
+        "payload_encoding": payload_encoding,
+    }
+
+
+def _text(body: bytes, is_cut: bool) -> str | None:
+    """The body as text, None if it is none. One that is cut ends before the character that is incomplete."""
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if is_cut and error.start >= len(body) - 3 and error.reason == "unexpected end of data":
+            return body[: error.start].decode("utf-8")
+        return None
+
+
+# -- exchanges ---
+
+
+async def put_exchange(call: Call) -> Any:
+    vhost, name = call.own_vhost(), call.exchange()
+    fields = await call.fields()
+    is_new = (vhost, name) not in call.state.exchanges
+    await call.change(
+        "declare_exchange_as",
+        user=call.user.name,
+        vhost=vhost,
+        name=name,
+        type=fields.get("type") or "direct",
+        durable=boolean(fields.get("durable")),
+        auto_delete=boolean(fields.get("auto_delete")),
+        internal=boolean(fields.get("internal")),
+        arguments=arguments(fields),
+    )
+    return CREATED if is_new else CHANGED
+
+
+async def delete_exchange(call: Call) -> Any:
+    vhost, name = await exchange_name(call)
+    call.own_vhost()
+    await call.change(
+        "delete_exchange_as", user=call.user.name, vhost=vhost, name=name, if_unused=call.flag("if-unused")
+    )
+    return CHANGED
+
+
+async def publish(call: Call) -> Any:
+    vhost, exchange = call.own_vhost(), call.exchange()
+    fields = await call.fields()
+    key, properties, payload, encoding = required(fields, "routing_key", "properties", "payload", "payload_encoding")
+    if not isinstance(payload, str):
+        raise bad_request("payload_not_string")
+    if encoding == "string":
+        body = payload.encode("utf-8", "surrogatepass")
+    elif encoding == "base64":
+        try:
+            body = base64.b64decode(payload, validate=True)
+        except (binascii.Error, ValueError):
+            raise bad_request(["not_base64", payload]) from None
+    else:
+        raise bad_request(["unsupported_encoding", encoding])
+    names = {"user": call.user.name, "vhost": vhost, "exchange": exchange, "routing_key": str(key)}
+    found = _properties(properties)
+    try:
+        return {"routed": await call.perform("publish_as", **names, properties=found, payload=body)}
+    except Refusal as refusal:
+        if refusal.code == REFUSED and refusal.text == "the message was refused by a queue":
+            raise bad_request("Unable to publish message. Check queue limits.") from None
+        if refusal.code == REFUSED:
+            raise bad_request(f"{REFUSED} PRECONDITION_FAILED - {refusal.text}") from None
+        raise of_refusal(refusal) from None
+
+
+def _properties(given: Any) -> Row:
+    """The properties of a message with values of the right types. RabbitMQ writes an empty object as a list."""
+    if given == []:
+        return {}
+    if not isinstance(given, dict):
+        raise bad_request(["not_object", "properties"])
+    found: Row = {}
+    for name, value in given.items():
+        if name in NUMBER_PROPERTIES:
+            if not isinstance(value, (int, str)) or isinstance(value, bool) or not str(value).lstrip("-").isdigit():
+                raise bad_request(["not_int", name])
+            found[name] = int(value)
+        elif name in TEXT_PROPERTIES:
+            if not isinstance(value, str):
+                raise bad_request(["not_string", name])
+            found[name] = value
+        elif name == "headers":
+            found[name] = arguments({"arguments": value})
+    return found
+
+
+# -- bindings ---
+
+
+async def put_binding(call: Call) -> Any:
+    vhost = call.own_vhost()
+    fields = await call.fields()
+    given, key, between = arguments(fields), fields.get("routing_key") or "", ends(call)
+    if not isinstance(key, str):
+        raise bad_request(["not_string", "routing_key"])
+    await call.change(
+        "bind_as",
+        user=call.user.name,
+        vhost=vhost,
+        source=between["source"],
+        kind=between["destination_type"],
+        destination=between["destination"],
+        routing_key=key,
+        arguments=given,
+    )
+    location = quote(properties_key(key, table_from(given)), safe="")
+    return Answer(201, None, {"location": f"{quote(between['destination'], safe='')}/{location}"})
+
+
+async def delete_binding(call: Call) -> Any:
+    vhost, between = call.own_vhost(), ends(call)
+    try:
+        await call.change(
+            "unbind_as",
+            user=call.user.name,
+            vhost=vhost,
+            source=between["source"],
+            kind=between["destination_type"],
+            destination=between["destination"],
+            properties_key=call.names["props"],
+        )
+    except HttpError as error:
+        raise not_found() if error.status == 404 else error from None
+    return CHANGED
+
+
+def arguments(fields: Row) -> Row:
+    """The arguments of a declaration, which are an AMQP table (CM-295). Raises HttpError."""
+    given = fields.get("arguments")
+    if given is None or given == []:
+        return {}
+    if not isinstance(given, dict):
+        raise bad_request(["not_object", "arguments"])
+    try:
+        table_from(given)
+    except FieldError as error:
+        raise bad_request(f"the arguments are no table of AMQP: {error}") from None
+    return given
+
+
+# -- connections ---
+
+
+async def delete_connection(call: Call) -> Any:
+    key = await connection_key(call)
+    if call.state.connections[key]["user"] != call.user.name:
+        call.user.check("administrator")
+    await _close(call, [call.state.connections[key]["name"]])
+    return CHANGED
+
+
+async def delete_user_connections(call: Call) -> Any:
+    user = call.names["user"]
+    if user != call.user.name:
+        call.user.check("administrator")
+    await _close(call, [row["name"] for row in call.state.connections.values() if row["user"] == user])
+    return CHANGED
+
+
+async def _close(call: Call, names: list[str]) -> None:
+    reason = call.request.headers.get("x-reason") or CLOSED
+    for name in names:
+        await call.operate("close_connection", connection=name, reason=reason)
+    await call.refresh()
+
+
+async def rebalance(call: Call) -> Any:
+    return CHANGED
+
+
+async def reset(call: Call) -> Any:
+    """Forget rates and samples."""
+    call.state.history.clear()
+    return CHANGED

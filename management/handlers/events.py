@@ -1,0 +1,93 @@
+"""`GET /api/events`: one stream of server-sent events that keeps a whole page up to date.
+
+The page names what it shows, each as a path below `/api/` with its query:
+
+    /api/events?get=overview&get=queues%3Fpage%3D1%26sort%3Dmessages
+
+The stream sends each of them at once, and after every statistics interval those that have changed, as an event whose
+name is the number of the path and whose data are the JSON that a GET of it answers. So only what is visible is made,
+and a page needs one connection. A path that is refused sends the refusal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ..access import Login
+from ..call import Answer, Call
+from ..errors import HttpError, bad_request
+
+#: Paths of one stream, and streams at once.
+PATHS_MAX, STREAMS_MAX = 16, 1_000
+
+
+class _Streams:
+    """Counts the streams that are open."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+_STREAMS = _Streams()
+
+
+async def events(call: Call) -> Any:
+    paths = call.request.query_params.getlist("get")
+    if not paths or len(paths) > PATHS_MAX:
+        raise bad_request(f"a stream needs 1 to {PATHS_MAX} parameters 'get', each with a path below /api/")
+    if _STREAMS.count >= STREAMS_MAX:
+        raise HttpError(503, "service_unavailable", f"{STREAMS_MAX} streams of events are open; close some of them")
+    return StreamingResponse(_stream(call, paths), media_type="text/event-stream")
+
+
+async def _stream(call: Call, paths: list[str]) -> AsyncIterator[str]:
+    known: dict[int, str] = {}
+    _STREAMS.count += 1
+    try:
+        while True:
+            for number, path in enumerate(paths):
+                text = await _shown(call, path)
+                if known.get(number) != text:
+                    known[number] = text
+                    yield f"event: {number}\ndata: {text}\n\n"
+            # A comment, by which a client that is gone is noticed.
+            yield f": {call.state.history.tick}\n\n"
+            await call.next_tick()
+            user = call.state.users.get(call.user.name)
+            if user is None:
+                return
+            call.user = Login(user["name"], frozenset(user["tags"]))
+    finally:
+        _STREAMS.count -= 1
+
+
+async def _shown(call: Call, path: str) -> str:
+    """What a GET of the path answers, as JSON in one line."""
+    try:
+        value = await _value(call, path)
+    except HttpError as error:
+        value = error.body
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
+async def _value(call: Call, path: str) -> Any:
+    raw, _, query = path.partition("?")
+    # The table of endpoints, which has this one too, so it cannot be imported here.
+    found = call.request.app.state.find(raw)
+    if found is None or "GET" not in found[0].methods:
+        raise HttpError(404, "Object Not Found", "Not Found")
+    who, handler = found[0].methods["GET"]
+    call.user.check("management")
+    if who is not None:
+        call.user.check(who)
+    scope = {**call.request.scope, "method": "GET", "path": f"/api/{raw}", "raw_path": f"/api/{raw}".encode()}
+    request = Request({**scope, "query_string": query.encode()})
+    value = await handler(call.sub_call(request, found[1]))
+    if isinstance(value, Response):
+        raise bad_request("a stream cannot have another one in it")
+    return value.value if isinstance(value, Answer) else value

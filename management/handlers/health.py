@@ -1,0 +1,109 @@
+"""The handlers of health checks and of the aliveness test (CM-310, CM-311)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..answers import objects
+from ..call import Answer, Call
+from ..errors import HttpError, bad_request, not_found
+
+#: Seconds of the units of a certificate's remaining time.
+UNITS = {"days": 86_400, "weeks": 7 * 86_400, "months": 28 * 86_400, "years": 365 * 86_400}
+
+OK = {"status": "ok"}
+
+#: The names under which tools ask for a protocol.
+PROTOCOLS = {
+    "amqp091": "amqp",
+    "amqp": "amqp",
+    "amqps": "amqp/ssl",
+    "amqp/ssl": "amqp/ssl",
+    "http": "http",
+    "https": "https",
+    "prometheus": "http/prometheus",
+    "http/prometheus": "http/prometheus",
+    "clustering": "clustering",
+}
+
+
+def _failed(reason: str, **members: Any) -> Answer:
+    return Answer(503, {"status": "failed", "reason": reason, **members})
+
+
+async def alarms(call: Call) -> Any:
+    await call.refresh()
+    found = [{"node": call.state.node_name, "resource": source} for source in call.state.node["alarms"]]
+    return _failed("There are alarms in effect in the cluster", alarms=found) if found else OK
+
+
+async def local_alarms(call: Call) -> Any:
+    await call.refresh()
+    found = [{"node": call.state.node_name, "resource": source} for source in call.state.node["alarms"]]
+    return _failed("There are alarms in effect on the node", alarms=found) if found else OK
+
+
+async def virtual_hosts(call: Call) -> Any:
+    down = [name for name, row in call.state.vhosts.items() if row["is_down"]]
+    return _failed("Some virtual hosts are down", **{"virtual-hosts": down}) if down else OK
+
+
+async def critical(call: Call) -> Any:
+    """No queue has mirrors or a quorum that this node could be the last of."""
+    if len(call.state.node["members"]) == 1:
+        return {**OK, "reason": "single node cluster"}
+    return OK
+
+
+async def port_listener(call: Call) -> Any:
+    port = call.names["port"]
+    if not port.isascii() or not port.isdigit():
+        raise bad_request("Invalid port")
+    ports = sorted({row["port"] for row in objects.listeners(call)})
+    if int(port) not in ports:
+        return _failed("No active listener", missing=int(port), ports=ports)
+    return {**OK, "port": int(port)}
+
+
+async def protocol_listener(call: Call) -> Any:
+    wanted = call.names["protocol"].lower()
+    protocols = list(dict.fromkeys(row["protocol"] for row in objects.listeners(call)))
+    if PROTOCOLS.get(wanted, wanted) not in protocols:
+        return _failed("No active listener", missing=wanted, protocols=protocols)
+    return {**OK, "protocol": PROTOCOLS.get(wanted, wanted)}
+
+
+async def certificate_expiration(call: Call) -> Any:
+    within, unit = call.names["within"], call.names["unit"]
+    if unit not in UNITS:
+        raise bad_request("Time unit not recognised. Supported units: days, weeks, months, years.")
+    if not within.isascii() or not within.isdigit():
+        raise bad_request("Invalid expiration value.")
+    seconds = int(within) * UNITS[unit]
+    expired = await call.operate("check_certificate_expiration", seconds=float(seconds))
+    return _failed("Certificates expiring", expired=expired) if expired else OK
+
+
+async def node_is_healthy(call: Call) -> Any:
+    if call.names.get("node", call.state.node_name) != call.state.node_name:
+        raise not_found()
+    found = call.state.node["alarms"]
+    return Answer(200, {"status": "failed", "reason": f"resource alarm(s) in effect: {found}"}) if found else OK
+
+
+async def aliveness(call: Call) -> Any:
+    """Publish a message to the queue `aliveness-test`, which stays, and get it back."""
+    vhost = call.own_vhost()
+    names = {"user": call.user.name, "vhost": vhost}
+    name = "aliveness-test"
+    try:
+        await call.operate("declare_queue_as", **names, name=name, durable=False, auto_delete=False, arguments={})
+        body = os.urandom(8).hex().encode()
+        await call.operate("publish_as", **names, exchange="", routing_key=name, properties={}, payload=body)
+        found = await call.operate("get_messages_as", **names, queue=name, count=1, ackmode="ack_requeue_false")
+    except HttpError as error:
+        if error.status == 401:
+            raise
+        return _failed(str((error.body or {}).get("reason")))
+    return OK if found else _failed("the message that was published could not be fetched")

@@ -1,0 +1,42 @@
+"""The handlers of warren's own endpoints (CM-268), under names that RabbitMQ does not use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..call import Call, integer
+from ..errors import bad_request
+from .reading import exchange_name
+
+
+async def flow(call: Call) -> Any:
+    """What holds connections back: a row for each one that something does, in the words of `warren diagnose`."""
+    return await call.operate("diagnose") or []
+
+
+async def route(call: Call) -> Any:
+    """The queues that a message would reach, without publishing it: `?routing_key=a.b&header.type=x`."""
+    vhost, exchange = await exchange_name(call)
+    prefix = "header."
+    headers = {
+        name.removeprefix(prefix): value for name, value in call.request.query_params.items() if name.startswith(prefix)
+    }
+    key = call.query("routing_key") or ""
+    arguments = {"vhost": vhost, "exchange": exchange, "routing_key": key, "headers": headers}
+    names = await call.operate("would_route", **arguments) or []
+    return {"exchange": exchange, "routing_key": key, "queues": names, "routed": bool(names)}
+
+
+async def messages(call: Call) -> Any:
+    """Messages of indexed queues by key or id: `?queue=a&queue=b&key=k&begin=&end=&max=`."""
+    vhost = call.own_vhost()
+    arguments: dict[str, Any] = {"id": call.names["id"]} if "id" in call.names else {}
+    if not arguments:
+        queues, key = call.request.query_params.getlist("queue"), call.query("key")
+        if not queues or key is None:
+            raise bad_request("a search needs the parameters 'queue' and 'key'")
+        arguments = {"queues": queues, "key": key}
+        for name, operand in (("begin", "begin"), ("end", "end"), ("max", "max_num")):
+            if call.query(name):
+                arguments[operand] = integer(call.query(name))
+    return await call.operate("query_message", vhost=vhost, **arguments)

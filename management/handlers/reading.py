@@ -1,0 +1,346 @@
+"""The handlers of GET requests about what the node counts and what clients declare."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs
+
+from ..answers import objects
+from ..answers.listing import chosen, listed
+from ..call import Answer, Call
+from ..copy.node_state import Name
+from ..errors import login_failed, not_authorised, not_found
+
+Row = dict[str, Any]
+
+
+# -- the node and the cluster ---
+
+
+async def overview(call: Call) -> Any:
+    return chosen(call, objects.overview(call))
+
+
+async def nodes(call: Call) -> Any:
+    return await listed(call, objects.nodes(call), lambda row: row)
+
+
+async def node(call: Call) -> Any:
+    found = _node(call)
+    if call.flag("memory") and found["name"] == call.state.node_name:
+        found["memory"] = await _memory(call)
+    return chosen(call, found)
+
+
+def _node(call: Call) -> Row:
+    for row in objects.nodes(call):
+        if row["name"] == call.names["node"]:
+            return row
+    raise not_found()
+
+
+async def node_memory(call: Call) -> Any:
+    return {"memory": await _memory(call)}
+
+
+async def node_memory_relative(call: Call) -> Any:
+    memory = await _memory(call)
+    total = memory["total"]["rss"] or 1
+    return {"memory": {name: round(100 * value / total) for name, value in memory.items() if isinstance(value, int)}}
+
+
+async def _memory(call: Call) -> Row:
+    if call.names["node"] != call.state.node_name:
+        _node(call)
+        return {}
+    found: Row = await call.operate("memory_breakdown")
+    used = call.state.node["memory"]["used"] or sum(found.values())
+    return {**found, "total": {"erlang": used, "rss": used, "allocated": used}, "strategy": "rss"}
+
+
+async def cluster_name(call: Call) -> Any:
+    return {"name": call.state.node["cluster_name"]}
+
+
+async def extensions(call: Call) -> Any:
+    return []
+
+
+async def auth(call: Call) -> Any:
+    return {"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
+
+
+async def whoami(call: Call) -> Any:
+    return {"name": call.user.name, "tags": sorted(call.user.tags)}
+
+
+async def login(call: Call) -> Any:
+    """Check name and password of a form, and set the cookie of a login (CM-226)."""
+    fields = parse_qs((await call.body()).decode("utf-8", "replace"), keep_blank_values=True)
+    if "username" not in fields or "password" not in fields:
+        raise login_failed()
+    user = call.logins.verify(fields["username"][0], fields["password"][0], call.request)
+    user.check("management")
+    cookie = f"auth={call.logins.cookie(user.name)}; Path={call.config.path_prefix or '/'}; HttpOnly; SameSite=Strict"
+    if call.request.url.scheme == "https":
+        cookie += "; Secure"
+    return Answer(200, "ok", {"set-cookie": f"{cookie}; Max-Age={call.config.session_minutes * 60}"})
+
+
+async def attempts(call: Call) -> Any:
+    logins, (succeeded, failed) = call.logins, call.state.node["logins"]
+    counts = [("http", logins.attempts - logins.failures, logins.failures), ("amqp091", succeeded, failed)]
+    return [
+        {
+            "protocol": protocol,
+            "auth_attempts": accepted + refused,
+            "auth_attempts_failed": refused,
+            "auth_attempts_succeeded": accepted,
+        }
+        for protocol, accepted, refused in counts
+        if accepted + refused
+    ]
+
+
+async def login_sources(call: Call) -> Any:
+    """The attempts by address and user, those over AMQP."""
+    return await call.operate("list_node_auth_attempt_stats", by_source=True) or []
+
+
+async def feature_flags(call: Call) -> Any:
+    return await listed(call, call.state.features, lambda row: row)
+
+
+# -- queues ---
+
+
+async def queues(call: Call) -> Any:
+    if "vhost" in call.names:
+        vhost = call.vhost()
+        visible = {vhost}
+    else:
+        visible = set(call.visible_vhosts())
+    state = call.state
+    names = [name for name in state.sorted_queues() if name[0] in visible and state.queues[name]["shard_of"] is None]
+    if call.flag("disable_stats"):
+        return await listed(call, names, lambda name: _quick_queue(call, name), _second)
+    ranges = call.ranges()
+    return await listed(call, names, lambda name: objects.queue(call, name, ranges), _second)
+
+
+def _quick_queue(call: Call, name: Name) -> Row:
+    found = {**objects.declared_queue(call, name), "state": "live"}
+    if call.flag("enable_queue_totals"):
+        stats = call.state.queue_stats.get(name, {})
+        for column in ("messages", "messages_ready", "messages_unacknowledged"):
+            found[column] = stats.get(column) or 0
+    return found
+
+
+def _second(name: Name) -> str:
+    return name[1]
+
+
+async def queue_name(call: Call) -> Name:
+    """The queue in the path. Raises HttpError."""
+    name = call.vhost(), call.names["queue"]
+    await call.find(lambda: call.state.queues.get(name))
+    return name
+
+
+async def queue(call: Call) -> Any:
+    name = await queue_name(call)
+    found = objects.queue(call, name, call.ranges())
+    rows: list[Row] = []
+    if found.get("consumers"):
+        rows = await call.operate("consumers", vhost=name[0], queue=name[1]) or []
+    found |= {
+        "consumer_details": [objects.consumer(call, row) for row in rows],
+        "incoming": [],
+        "deliveries": [],
+    }
+    return chosen(call, found)
+
+
+async def queue_bindings(call: Call) -> Any:
+    vhost, name = await queue_name(call)
+    return await _bindings(call, [vhost], destination=name, destination_type="queue")
+
+
+# -- exchanges and bindings ---
+
+
+async def exchanges(call: Call) -> Any:
+    visible = {call.vhost()} if "vhost" in call.names else set(call.visible_vhosts())
+    names = sorted(name for name in call.state.exchanges if name[0] in visible)
+    ranges = call.ranges()
+    return await listed(call, names, lambda name: objects.exchange(call, name, ranges), _second)
+
+
+async def exchange_name(call: Call) -> Name:
+    """The exchange in the path. Raises HttpError."""
+    name = call.vhost(), call.exchange()
+    await call.find(lambda: call.state.exchanges.get(name))
+    return name
+
+
+async def exchange(call: Call) -> Any:
+    name = await exchange_name(call)
+    return chosen(call, {**objects.exchange(call, name, call.ranges()), "incoming": [], "outgoing": []})
+
+
+async def exchange_source(call: Call) -> Any:
+    vhost, name = await exchange_name(call)
+    return await _bindings(call, [vhost], source=name)
+
+
+async def exchange_destination(call: Call) -> Any:
+    vhost, name = await exchange_name(call)
+    return await _bindings(call, [vhost], destination=name, destination_type="exchange")
+
+
+async def bindings(call: Call) -> Any:
+    return await _bindings(call, [call.vhost()] if "vhost" in call.names else call.visible_vhosts())
+
+
+async def bindings_between(call: Call) -> Any:
+    return await _bindings(call, [call.vhost()], **ends(call))
+
+
+async def binding(call: Call) -> Any:
+    key = call.names["props"]
+    for row in await _rows(call, [call.vhost()], {**ends(call), "properties_key": key}):
+        return chosen(call, row)
+    raise not_found()
+
+
+def ends(call: Call) -> dict[str, str]:
+    """Source and destination of the bindings in the path."""
+    kind = "queue" if "queue" in call.names else "exchange"
+    return {
+        "source": call.exchange(),
+        "destination": call.names["queue" if kind == "queue" else "destination"],
+        "destination_type": kind,
+    }
+
+
+async def _bindings(call: Call, vhosts: list[str], **wanted: str) -> Any:
+    rows = await _rows(call, vhosts, wanted)
+    columns = ("vhost", "source", "destination_type", "destination", "routing_key", "properties_key")
+    rows.sort(key=lambda row: [row[name] for name in columns])
+    return await listed(call, rows, lambda row: row)
+
+
+async def _rows(call: Call, vhosts: list[str], wanted: dict[str, str]) -> list[Row]:
+    found: list[Row] = []
+    for vhost in vhosts:
+        rows = await call.operate("bindings", vhost=vhost) or []
+        found += [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    return found
+
+
+# -- connections, channels and consumers ---
+
+
+def _connection_keys(call: Call, vhost: str | None = None, user: str | None = None) -> list[str]:
+    """The connections that the user may see, by virtual host and name."""
+    visible = set(call.visible_vhosts())
+    rows = call.state.connections
+    found = [
+        key
+        for key, row in rows.items()
+        if row["vhost"] in visible
+        and (call.user.has("monitoring") or row["user"] == call.user.name)
+        and vhost in (None, row["vhost"])
+        and user in (None, row["user"])
+    ]
+    return sorted(found, key=lambda key: (rows[key]["vhost"], rows[key]["name"]))
+
+
+async def connections(call: Call) -> Any:
+    vhost = call.vhost() if "vhost" in call.names else None
+    user = call.names.get("user")
+    if user is not None and user != call.user.name:
+        call.user.check("administrator")
+    ranges, rows = call.ranges(), call.state.connections
+    keys = _connection_keys(call, vhost, user)
+    return await listed(
+        call, keys, lambda key: objects.connection(call, key, ranges), lambda key: str(rows[key]["name"])
+    )
+
+
+async def connection_key(call: Call) -> str:
+    """The connection in the path. Raises HttpError."""
+    wanted = call.names["name"]
+    key: str = await call.find(
+        lambda: next((key for key, row in call.state.connections.items() if row["name"] == wanted), None)
+    )
+    if not call.user.has("monitoring") and call.state.connections[key]["user"] != call.user.name:
+        raise not_authorised("User not authorised to access object")
+    return key
+
+
+async def connection(call: Call) -> Any:
+    return chosen(call, objects.connection(call, await connection_key(call), call.ranges()))
+
+
+def _channel_keys(call: Call, vhost: str | None = None, connection: str | None = None) -> list[str]:
+    visible = set(call.visible_vhosts())
+    rows = call.state.channels
+    found = [
+        key
+        for key, row in rows.items()
+        if row["vhost"] in visible
+        and (call.user.has("monitoring") or row["user"] == call.user.name)
+        and vhost in (None, row["vhost"])
+        and connection in (None, row["connection"])
+    ]
+    return sorted(found, key=lambda key: (rows[key]["vhost"], rows[key]["name"]))
+
+
+async def channels(call: Call) -> Any:
+    vhost = call.vhost() if "vhost" in call.names else None
+    owner = await connection_key(call) if "name" in call.names else None
+    ranges, rows = call.ranges(), call.state.channels
+    keys = _channel_keys(call, vhost, owner)
+    return await listed(call, keys, lambda key: objects.channel(call, key, ranges), lambda key: str(rows[key]["name"]))
+
+
+async def channel(call: Call) -> Any:
+    wanted = call.names["name"]
+    key: str = await call.find(
+        lambda: next((key for key, row in call.state.channels.items() if row["name"] == wanted), None)
+    )
+    row = call.state.channels[key]
+    if not call.user.has("monitoring") and row["user"] != call.user.name:
+        raise not_authorised("User not authorised to access object")
+    rows = await call.operate("consumers", vhost=row["vhost"]) or [] if row["consumer_count"] else []
+    found = objects.channel(call, key, call.ranges())
+    found |= {
+        "consumer_details": [objects.consumer(call, each) for each in rows if each["channel"] == key],
+        "publishes": [],
+        "deliveries": [],
+    }
+    return chosen(call, found)
+
+
+async def consumers(call: Call) -> Any:
+    visible = {call.vhost()} if "vhost" in call.names else set(call.visible_vhosts())
+    rows = [row for row in await call.operate("consumers") or [] if row["vhost"] in visible]
+    if not call.user.has("monitoring"):
+        rows = [row for row in rows if row["user"] == call.user.name]
+    rows.sort(key=lambda row: (row["vhost"], row["queue_name"], row["consumer_tag"]))
+    return await listed(call, rows, lambda row: objects.consumer(call, row))
+
+
+# -- virtual hosts ---
+
+
+async def vhosts(call: Call) -> Any:
+    return await listed(call, call.visible_vhosts(), lambda name: objects.vhost(call, name))
+
+
+async def vhost(call: Call) -> Any:
+    name = call.names["vhost"]
+    await call.find(lambda: call.state.vhosts.get(name))
+    return chosen(call, objects.vhost(call, call.vhost()))

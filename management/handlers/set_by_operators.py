@@ -1,0 +1,486 @@
+"""The handlers of what operators set: users, permissions, policies, parameters, limits and definitions."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ..answers import objects
+from ..answers.listing import chosen, listed
+from ..call import Answer, Call, required
+from ..errors import HttpError, bad_request, not_authorised, not_found
+
+Row = dict[str, Any]
+
+CREATED, CHANGED = Answer(201), Answer(204)
+
+
+def _table(call: Call, name: str) -> list[Row]:
+    return call.state.definitions.get(name, [])
+
+
+def _one(rows: Sequence[Row]) -> Row:
+    """The only row. Raises HttpError 404 if there is none."""
+    if not rows:
+        raise not_found()
+    return rows[0]
+
+
+# -- virtual hosts ---
+
+
+async def put_vhost(call: Call) -> Any:
+    name = call.names["vhost"]
+    fields = await call.fields()
+    is_new = name not in call.state.vhosts
+    tags = fields.get("tags")
+    queue_type = fields.get("default_queue_type", fields.get("defaultqueuetype"))
+    await call.change(
+        "add_vhost",
+        name=name,
+        description=fields.get("description"),
+        tags=None if tags is None else _words(tags),
+        default_queue_type=queue_type,
+        granted_to=call.user.name if is_new else None,
+    )
+    return CREATED if is_new else CHANGED
+
+
+async def delete_vhost(call: Call) -> Any:
+    await call.find(lambda: call.state.vhosts.get(call.names["vhost"]))
+    await call.change("delete_vhost", name=call.names["vhost"])
+    return CHANGED
+
+
+async def start_vhost(call: Call) -> Any:
+    await call.find(lambda: call.state.vhosts.get(call.names["vhost"]))
+    await call.change("restart_vhost", name=call.names["vhost"])
+    return CHANGED
+
+
+def _words(value: Any) -> list[str]:
+    """Tags: text with commas, or a list."""
+    parts = value if isinstance(value, list) else str(value).split(",")
+    return [str(part).strip() for part in parts if str(part).strip()]
+
+
+# -- users ---
+
+
+async def users(call: Call) -> Any:
+    rows = sorted(_table(call, "users"), key=lambda row: str(row["name"]))
+    if call.request.url.path.endswith("/without-permissions"):
+        granted = {user for user, _ in call.state.permissions}
+        rows = [row for row in rows if row["name"] not in granted]
+    return await listed(call, rows, objects.user)
+
+
+async def user(call: Call) -> Any:
+    found = await call.find(lambda: call.state.users.get(call.names["user"]))
+    return chosen(call, objects.user(found))
+
+
+async def put_user(call: Call) -> Any:
+    name, fields = call.names["user"], await call.fields()
+    if "tags" not in fields:
+        raise bad_request("tags_not_present")
+    tags = _words(fields["tags"])
+    if "password" in fields and "password_hash" in fields:
+        raise bad_request("both_password_and_password_hash_are_provided")
+    known = call.state.users.get(name)
+    password, hashed = fields.get("password") or "", fields.get("password_hash")
+    if not isinstance(password, str) or hashed is not None and not isinstance(hashed, str):
+        raise bad_request(["not_string", "password"])
+    if hashed:
+        try:
+            base64.b64decode(hashed, validate=True)
+        except (binascii.Error, ValueError):
+            raise bad_request(["not_base64", hashed]) from None
+    await call.change(
+        "put_user",
+        user=name,
+        password=password,
+        password_hash=hashed or "",
+        hashing_algorithm=fields.get("hashing_algorithm") or "rabbit_password_hashing_sha256",
+        tags=tags,
+    )
+    return CREATED if known is None else CHANGED
+
+
+async def delete_user(call: Call) -> Any:
+    await call.find(lambda: call.state.users.get(call.names["user"]))
+    await call.change("delete_user", user=call.names["user"])
+    return CHANGED
+
+
+async def delete_users(call: Call) -> Any:
+    (names,) = required(await call.fields(), "users")
+    if not isinstance(names, list):
+        raise bad_request(["not_list", "users"])
+    for name in names:
+        if name not in call.state.users:
+            raise bad_request(["no_such_user", name])
+    for name in names:
+        await call.change("delete_user", user=name)
+    return CHANGED
+
+
+# -- permissions ---
+
+
+def _permission(row: Row) -> Row:
+    return {name: row[name] for name in ("user", "vhost", "configure", "write", "read")}
+
+
+def _topic_permission(row: Row) -> Row:
+    return {name: row[name] for name in ("user", "vhost", "exchange", "write", "read")}
+
+
+async def _permissions(call: Call, table: str) -> list[Row]:
+    """The rows of a table that fit the virtual host and the user in the path, which must exist."""
+    vhost, name = call.names.get("vhost"), call.names.get("user")
+    if vhost is not None:
+        await call.find(lambda: call.state.vhosts.get(vhost))
+    if name is not None:
+        await call.find(lambda: call.state.users.get(name))
+    rows = [row for row in _table(call, table) if vhost in (None, row["vhost"]) and name in (None, row["user"])]
+    return sorted(rows, key=lambda row: (row["vhost"], row["user"], row.get("exchange", "")))
+
+
+async def permissions(call: Call) -> Any:
+    return await listed(call, await _permissions(call, "permissions"), _permission)
+
+
+async def permission(call: Call) -> Any:
+    return chosen(call, _permission(_one(await _permissions(call, "permissions"))))
+
+
+async def _named_in_permission(call: Call) -> tuple[str, str]:
+    vhost, name = call.names["vhost"], call.names["user"]
+    if vhost not in call.state.vhosts or name not in call.state.users:
+        await call.refresh()
+    if vhost not in call.state.vhosts or name not in call.state.users:
+        raise bad_request("vhost_or_user_not_found")
+    return vhost, name
+
+
+async def put_permission(call: Call) -> Any:
+    fields = await call.fields()
+    configure, write, read = required(fields, "configure", "write", "read")
+    vhost, name = await _named_in_permission(call)
+    is_new = (name, vhost) not in call.state.permissions
+    await call.change("set_permissions", user=name, vhost=vhost, configure=configure, write=write, read=read)
+    return CREATED if is_new else CHANGED
+
+
+async def delete_permission(call: Call) -> Any:
+    row = _one(await _permissions(call, "permissions"))
+    await call.change("clear_permissions", user=row["user"], vhost=row["vhost"])
+    return CHANGED
+
+
+async def topic_permissions(call: Call) -> Any:
+    return await listed(call, await _permissions(call, "topic_permissions"), _topic_permission)
+
+
+async def put_topic_permission(call: Call) -> Any:
+    fields = await call.fields()
+    exchange, write, read = required(fields, "exchange", "write", "read")
+    vhost, name = await _named_in_permission(call)
+    key = name, vhost, exchange
+    is_new = key not in {(row["user"], row["vhost"], row["exchange"]) for row in _table(call, "topic_permissions")}
+    await call.change("set_topic_permissions", user=name, vhost=vhost, exchange=exchange, write=write, read=read)
+    return CREATED if is_new else CHANGED
+
+
+async def delete_topic_permission(call: Call) -> Any:
+    _one(await _permissions(call, "topic_permissions"))
+    await call.change("clear_topic_permissions", user=call.names["user"], vhost=call.names["vhost"])
+    return CHANGED
+
+
+# -- policies ---
+
+
+def _is_operator(call: Call) -> bool:
+    return "/operator-policies" in call.request.url.path
+
+
+def _policies(call: Call) -> list[Row]:
+    vhosts = [call.vhost()] if "vhost" in call.names else call.visible_vhosts()
+    rows = [
+        row
+        for row in _table(call, "policies")
+        if row["is_operator"] == _is_operator(call)
+        and row["vhost"] in vhosts
+        and call.names.get("name") in (None, row["name"])
+    ]
+    return sorted(rows, key=lambda row: (row["vhost"], row["name"]))
+
+
+async def policies(call: Call) -> Any:
+    return await listed(call, _policies(call), objects.policy)
+
+
+async def policy(call: Call) -> Any:
+    if not _policies(call):
+        await call.refresh()
+    return chosen(call, objects.policy(_one(_policies(call))))
+
+
+async def put_policy(call: Call) -> Any:
+    vhost, name = call.vhost(), call.names["name"]
+    fields = await call.fields()
+    pattern, definition = required(fields, "pattern", "definition")
+    is_operator, is_new = _is_operator(call), not _policies(call)
+    priority = fields.get("priority", 0)
+    if isinstance(priority, str):
+        try:
+            priority = int(priority)
+        except ValueError:
+            reason = f'Validation failed\n\npriority should be a number, actually was <<"{priority}">>\n'
+            raise bad_request(reason) from None
+    await call.change(
+        "set_operator_policy" if is_operator else "set_policy",
+        name=name,
+        vhost=vhost,
+        pattern=pattern,
+        definition=json.dumps(definition),
+        priority=priority,
+        apply_to=fields.get("apply-to") or ("queues" if is_operator else "all"),
+    )
+    return CREATED if is_new else CHANGED
+
+
+async def delete_policy(call: Call) -> Any:
+    row = _one(_policies(call))
+    operation = "clear_operator_policy" if _is_operator(call) else "clear_policy"
+    await call.change(operation, name=row["name"], vhost=row["vhost"])
+    return CHANGED
+
+
+# -- parameters ---
+
+
+def _parameters(call: Call) -> list[Row]:
+    if not call.user.has("policymaker"):
+        raise not_authorised("User not authorised to access object")
+    vhosts = [call.vhost()] if "vhost" in call.names else call.visible_vhosts()
+    rows = [
+        row
+        for row in _table(call, "parameters")
+        if row["vhost"] in vhosts
+        and call.names.get("component") in (None, row["component"])
+        and call.names.get("name") in (None, row["name"])
+    ]
+    return sorted(rows, key=lambda row: (row["vhost"], row["component"], row["name"]))
+
+
+def _parameter(row: Row) -> Row:
+    return {
+        "vhost": row["vhost"],
+        "component": row["component"],
+        "name": row["name"],
+        "value": json.loads(row["value"]),
+    }
+
+
+async def parameters(call: Call) -> Any:
+    return await listed(call, _parameters(call), _parameter)
+
+
+async def parameter(call: Call) -> Any:
+    return chosen(call, _parameter(_one(_parameters(call))))
+
+
+async def put_parameter(call: Call) -> Any:
+    is_new = not _parameters(call)
+    (value,) = required(await call.fields(), "value")
+    names = {"component": call.names["component"], "name": call.names["name"], "vhost": call.vhost()}
+    await call.change("set_parameter", **names, value=json.dumps(value))
+    return CREATED if is_new else CHANGED
+
+
+async def delete_parameter(call: Call) -> Any:
+    row = _one(_parameters(call))
+    await call.change("clear_parameter", component=row["component"], name=row["name"], vhost=row["vhost"])
+    return CHANGED
+
+
+def _global_parameters(call: Call) -> list[Row]:
+    name = call.names.get("name")
+    return [
+        {"name": row["name"], "value": json.loads(row["value"])}
+        for row in sorted(_table(call, "global_parameters"), key=lambda row: str(row["name"]))
+        if name in (None, row["name"])
+    ]
+
+
+async def global_parameters(call: Call) -> Any:
+    return await listed(call, _global_parameters(call), lambda row: row)
+
+
+async def global_parameter(call: Call) -> Any:
+    return chosen(call, _one(_global_parameters(call)))
+
+
+async def put_global_parameter(call: Call) -> Any:
+    is_new = not _global_parameters(call)
+    (value,) = required(await call.fields(), "value")
+    await call.change("set_global_parameter", name=call.names["name"], value=json.dumps(value))
+    return CREATED if is_new else CHANGED
+
+
+async def delete_global_parameter(call: Call) -> Any:
+    row = _one(_global_parameters(call))
+    await call.change("clear_global_parameter", name=row["name"])
+    return CHANGED
+
+
+async def put_cluster_name(call: Call) -> Any:
+    (name,) = required(await call.fields(), "name")
+    await call.change("set_cluster_name", name=name)
+    return CHANGED
+
+
+async def enable_feature(call: Call) -> Any:
+    name = call.names["name"]
+    if name != "all" and name not in {row["name"] for row in call.state.features}:
+        raise bad_request("unsupported")
+    await call.change("enable_feature_flag", name=name)
+    return CHANGED
+
+
+# -- limits ---
+
+LIMITS = "vhost-limits", "limits"
+
+
+def _vhost_limits(call: Call, vhost: str) -> Row:
+    for row in _table(call, "parameters"):
+        if (row["component"], row["name"]) == LIMITS and row["vhost"] == vhost:
+            value: Row = json.loads(row["value"])
+            return value
+    return {}
+
+
+async def vhost_limits(call: Call) -> Any:
+    vhosts = [call.vhost()] if "vhost" in call.names else call.visible_vhosts()
+    found = [{"vhost": vhost, "value": _vhost_limits(call, vhost)} for vhost in vhosts]
+    return await listed(call, [row for row in found if row["value"]], lambda row: row)
+
+
+async def put_vhost_limit(call: Call) -> Any:
+    vhost = await _existing_vhost(call)
+    (value,) = required(await call.fields(), "value")
+    limits = {**_vhost_limits(call, vhost), call.names["name"]: value}
+    await call.change("set_vhost_limits", vhost=vhost, limits=json.dumps(limits))
+    return CHANGED
+
+
+async def delete_vhost_limit(call: Call) -> Any:
+    vhost = await _existing_vhost(call)
+    limits = _vhost_limits(call, vhost)
+    if limits.pop(call.names["name"], None) is not None:
+        if limits:
+            await call.change("set_vhost_limits", vhost=vhost, limits=json.dumps(limits))
+        else:
+            await call.change("clear_vhost_limits", vhost=vhost)
+    return CHANGED
+
+
+async def _existing_vhost(call: Call) -> str:
+    vhost = call.names["vhost"]
+    await call.find(lambda: call.state.vhosts.get(vhost))
+    return vhost
+
+
+async def user_limits(call: Call) -> Any:
+    name = call.names.get("user")
+    if name is not None:
+        await call.find(lambda: call.state.users.get(name))
+    rows = [row for row in _table(call, "users") if name in (None, row["name"]) and row["limits"]]
+    return await listed(call, rows, lambda row: {"user": row["name"], "value": dict(row["limits"])})
+
+
+async def put_user_limit(call: Call) -> Any:
+    await call.find(lambda: call.state.users.get(call.names["user"]))
+    (value,) = required(await call.fields(), "value")
+    limits = json.dumps({call.names["name"]: value})
+    await call.change("set_user_limits", user=call.names["user"], limits=limits)
+    return CHANGED
+
+
+async def delete_user_limit(call: Call) -> Any:
+    found = await call.find(lambda: call.state.users.get(call.names["user"]))
+    if call.names["name"] in dict(found["limits"]):
+        await call.change("clear_user_limits", user=call.names["user"], limit=call.names["name"])
+    return CHANGED
+
+
+# -- definitions ---
+
+#: The sections of definitions of a single virtual host (CM-312).
+VHOST_SECTIONS = ("parameters", "policies", "queues", "exchanges", "bindings")
+
+#: Sections that are lists, in RabbitMQ's order.
+SECTIONS = (
+    *("users", "vhosts", "permissions", "topic_permissions", "parameters", "global_parameters"),
+    *("policies", "queues", "exchanges", "bindings"),
+)
+
+
+async def definitions(call: Call) -> Any:
+    vhost = await _existing_vhost(call) if "vhost" in call.names else None
+    found: Row = {}
+    for row in await call.operate("export_definitions"):
+        section, item = row["section"], row["item"]
+        if section not in SECTIONS:
+            found[section] = item
+        elif vhost is None:
+            found.setdefault(section, []).append(item)
+        elif section in VHOST_SECTIONS and item["vhost"] == vhost:
+            found.setdefault(section, []).append({name: each for name, each in item.items() if name != "vhost"})
+    for section in SECTIONS if vhost is None else VHOST_SECTIONS:
+        found.setdefault(section, [])
+    name = call.query("download")
+    safe = "".join(each for each in name or "" if each.isalnum() or each in "._-")
+    return Answer(200, found, {"content-disposition": f'attachment; filename="{safe}"'} if safe else None)
+
+
+async def import_definitions(call: Call) -> Any:
+    vhost = await _existing_vhost(call) if "vhost" in call.names else None
+    if call.request.headers.get("content-type", "").startswith("multipart/form-data"):
+        document = _document(_uploaded(await call.body(), call.request.headers["content-type"]))
+    else:
+        document = await call.fields("failed_to_parse_json")
+    names = {row.get("name") for row in document.get("vhosts") or [] if isinstance(row, dict)}
+    new = [name for name in names if isinstance(name, str) and name not in call.state.vhosts]
+    await call.change("import_definitions", document=document, vhost=vhost)
+    for name in new:
+        if (call.user.name, name) not in call.state.permissions:
+            await call.change("add_vhost", name=name, granted_to=call.user.name)
+    return CHANGED
+
+
+def _document(text: bytes) -> Row:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise bad_request("failed_to_parse_json") from None
+    if not isinstance(value, dict):
+        raise bad_request("failed_to_parse_json")
+    return value
+
+
+def _uploaded(body: bytes, content_type: str) -> bytes:
+    """The file in a form, as a browser uploads it."""
+    _, _, boundary = content_type.partition("boundary=")
+    for part in body.split(b"--" + boundary.strip('" ').encode("latin-1")):
+        head, _, content = part.partition(b"\r\n\r\n")
+        if b'name="file"' in head:
+            return content.removesuffix(b"\r\n")
+    raise HttpError(400, "bad_request", "the form has no field 'file'")

@@ -1,0 +1,1 @@
+"""The source and the files of the job `archive`."""

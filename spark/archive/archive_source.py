@@ -1,0 +1,142 @@
+"""The source of the job `archive`: a task writes what it reads into files itself, and gives Spark a row for each file.
+
+So no message passes through Java, where most of the time would go. Offsets, loss and acknowledgements are those of a
+stream.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, InputPartition
+
+from ..options import StreamOptions, option
+from ..reading.batch_reader import RangePartition
+from ..reading.offsets import Piece, QueueState, plan, ranges
+from ..reading.range_reading import RangeReader, task_name
+from ..reading.stream_reader import StreamReader
+from ..rows.columns import COLUMNS, RowPlan
+from .parquet_files import FILE_DDL, ArchivedFile, FileWriter
+
+_MOMENT = pa.timestamp("us", tz="UTC")
+_TEXTS = pa.list_(pa.string())
+_DEATH = pa.struct(
+    [
+        *((name, pa.string()) for name in ("queue", "reason", "exchange")),
+        *(("routing_keys", _TEXTS), ("count", pa.int64()), ("time", _MOMENT)),
+    ]
+)
+_TYPES = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "timestamp": _MOMENT,
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+    "array<string>": _TEXTS,
+    COLUMNS["x_death"].type: pa.list_(_DEATH),
+}
+#: The columns of an archive: all of a message, and when it was archived.
+MESSAGE_SCHEMA = pa.schema([(name, _TYPES[column.type]) for name, column in COLUMNS.items()])
+_FILE_SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("path", "queue", "queue_id")),
+        *((name, pa.int64()) for name in ("first", "next", "rows", "gone", "gaps", "bytes")),
+        *((name, _MOMENT) for name in ("arrived_least", "arrived_most")),
+        ("at", pa.int64()),
+    ]
+)
+
+
+def _text(text: str) -> str:
+    return text
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArchiveOptions(StreamOptions):
+    """The options of a stream, and where its files go."""
+
+    target: str = option(_text, "", "the folder of the archive")
+    compress: str = option(_text, "zstd", "how the files are compressed")
+
+
+class ArchivePartition(RangePartition):
+    """`covers`: the numbers that the files stand for; those before the piece are gaps. `at`: the trigger's time."""
+
+    def __init__(self, piece: Piece, endpoint: str, covers: range, at: int) -> None:
+        super().__init__(piece, endpoint)
+        self.covers = covers
+        self.at = at
+
+
+class ArchiveReader(StreamReader):
+    """Plans like any stream; its tasks write files."""
+
+    def __init__(self, options: ArchiveOptions) -> None:
+        super().__init__(options, RowPlan(MESSAGE_SCHEMA, dataclasses.replace(options, columns=("all",))))
+        self._target = options.target
+        self._compress = options.compress
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._check_version(start)
+        self._check_version(end)
+        if start == end:
+            return []
+        spans = ranges(start, end)
+        pieces = plan(start, end, self._options.min_partitions)
+        at = {name: span.start for name, span in spans.items()}
+        last = {piece.queue: piece for piece in pieces}
+        nowhere = QueueState("", 0, 0)
+        found = []
+        for piece in pieces:
+            # What lies between two pieces is a gap; one at the end belongs to the last piece.
+            stop = spans[piece.queue].stop if last[piece.queue] == piece else piece.next
+            endpoint = (self._states.get(piece.queue, nowhere).endpoints or ("",))[0]
+            found.append(ArchivePartition(piece, endpoint, range(at[piece.queue], stop), end["at"]))
+            at[piece.queue] = stop
+        for name, span in spans.items():
+            if span and name not in last:
+                place = end["queues"][name]
+                piece = Piece(name, span.stop, span.stop, place["id"], place["life"])
+                found.append(ArchivePartition(piece, "", span, end["at"]))
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, ArchivePartition)
+        piece, options = partition.piece, self._options
+        reader = RangeReader(options, piece, self._rows, options.fail_on_data_loss, task_name(), partition.endpoint)
+        gaps = len(partition.covers) - (piece.next - piece.first)
+        writer = FileWriter(self._target, piece.queue, piece.id, partition.covers, gaps, partition.at, self._compress)
+        files = list(writer.write(_dated(reader.batches(), partition.at)))
+        yield _file_batch(files)
+
+
+def _dated(batches: Iterator[Any], at: int) -> Iterator[Any]:
+    """The batches with the column `archived_at`."""
+    moment = pa.scalar(at * 1000, pa.int64()).cast(_MOMENT)
+    for batch in batches:
+        yield batch.append_column("archived_at", pa.repeat(moment, batch.num_rows))
+
+
+def _file_batch(files: Sequence[ArchivedFile]) -> Any:
+    columns = zip(*files) if files else [() for _ in _FILE_SCHEMA]
+    arrays = [pa.array(list(column), field.type) for field, column in zip(_FILE_SCHEMA, columns)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_FILE_SCHEMA)
+
+
+class ArchiveSource(DataSource):
+    """The format `warren-archive`, which only the job `archive` uses."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "warren-archive"
+
+    def schema(self) -> str:
+        return FILE_DDL
+
+    def streamReader(self, schema: Any) -> ArchiveReader:
+        return ArchiveReader(ArchiveOptions.parse({str(name): value for name, value in self.options.items()}))

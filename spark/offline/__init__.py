@@ -1,0 +1,1 @@
+"""Reading the data directory of a stopped broker."""

@@ -1,0 +1,309 @@
+"""What a task reads of a data directory: messages by the rules of recovery, or what the offline check reports."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import lmdb
+import numpy as np
+import pyarrow as pa
+
+from ...amqp.constants import CLASS_BASIC, FRAME_HEADER
+from ...amqp.fields import decode_table_at, table_to_dict
+from ...amqp.frames import CONTENT_HEAD, END
+from ...amqp.properties import NO_PROPERTIES
+from ...store.bodies.location_index import LocationIndex
+from ...store.bodies.rdq_file import DamagedRecord, FoundRecord, file_name, file_number, read_message
+from ...store.bodies.store_recovery import read_state
+from ...store.bodies.walk_records import walk_records
+from ...store.data_dir.vhost_dir import PERSISTENT, queue_directory
+from ...store.disk.disk import File
+from ...store.disk.lmdb_check import DamagedFile, check_file
+from ...store.disk.read_only_disk import ReadOnlyDisk
+from ...store.disk.walk_frames import DamagedPart, walk_frames
+from ...store.index.segment_file import BLOCK, mark, segment_path
+from ...store.messages.arrivals import stretches
+from ...store.messages.message import body_size
+from ...store.messages.records import Kind, decode_runs, decode_spans, stub_id
+from ...store.messages.run import Run as StoredRun
+from ...store.verify.verify import verify
+from ..options import DirectoryOptions
+from ..rows.columns import RowPlan
+from ..rows.messages import Messages, Run, from_contents
+from .offline_plan import JournalPart, Level, SegmentPart, locked, queues, replay, segments_of, tables, vhosts
+
+log = logging.getLogger("warren.spark")
+
+#: Messages that become one `Messages`.
+GROUP = 4096
+
+VIEWS = {
+    "queues": (
+        "vhost string, queue string, queue_id string, durable boolean, arguments string, messages bigint, "
+        "body_bytes bigint, segment_messages bigint, journal_messages bigint, missing_bodies bigint, segments int"
+    ),
+    "damage": "severity string, place string, offset bigint, what string, consequence string",
+}
+
+
+def message_batches(
+    options: DirectoryOptions, rows: RowPlan, parts: Sequence[SegmentPart | JournalPart]
+) -> Iterator[Any]:
+    """The record batches of one task."""
+    with locked(options.path):
+        for part in parts:
+            if isinstance(part, JournalPart):
+                yield from _of_journal(options, rows, part)
+            else:
+                found = _Segment(part.level, part.segment, part.acked)
+                bodies = Bodies(part.level.directory)
+                try:
+                    yield from _batches(options, rows, part.level, found.kept(), bodies)
+                finally:
+                    bodies.close()
+
+
+def _of_journal(options: DirectoryOptions, rows: RowPlan, part: JournalPart) -> Iterator[Any]:
+    replayed = replay(part.directory).queues
+    disk = ReadOnlyDisk(part.directory)
+    bodies = Bodies(part.directory)
+    try:
+        for level in part.levels:
+            left = replayed.pop(level.number)
+            numbers = [run.first // level.entries for run in (*left.embedded.runs, *left.stored.runs)]
+            here = set(segments_of(disk, level.number)) if os.path.isdir(_path(level)) else set()
+            spanned = range(min(numbers, default=0), max(numbers, default=-1) + 2)
+            for segment in sorted(here.intersection(spanned)):
+                for span in _Segment(level, segment, ()).published():
+                    left.embedded.discard(span)
+                    left.stored.discard(span)
+            kept = [
+                (piece, is_stored, None)
+                for runs, is_stored in ((left.embedded, False), (left.stored, True))
+                for run in runs.runs
+                for piece in run.without_holes()
+            ]
+            kept.sort(key=lambda each: each[0].first)
+            yield from _batches(options, rows, level, kept, bodies)
+    finally:
+        bodies.close()
+
+
+def _path(level: Level) -> str:
+    return f"{level.directory}/{queue_directory(level.number)}"
+
+
+#: A run, whether its bodies are in the message store, and the places in it that count; None for all.
+_Kept = tuple[StoredRun, bool, Any]
+
+
+class _Segment:
+    """A segment, read whole: what recovery would keep of it."""
+
+    def __init__(self, level: Level, segment: int, acked: Sequence[range]) -> None:
+        self._base = segment * level.entries
+        self._acked = bytearray(level.entries)
+        self._runs: list[tuple[StoredRun, bool]] = []
+        file = ReadOnlyDisk(level.directory).open(segment_path(queue_directory(level.number), segment))
+        try:
+            for part in walk_frames(file):
+                if isinstance(part, DamagedPart):
+                    continue
+                if part.kind == Kind.ENTRIES:
+                    self._runs += decode_runs(part.payload[BLOCK.size :])
+                else:
+                    mark(self._acked, decode_spans(part.payload), self._base)
+        finally:
+            file.close()
+        mark(self._acked, acked, self._base)
+
+    def published(self) -> Iterator[range]:
+        """The numbers of all entries."""
+        return (range(run.first, run.end) for run, _ in self._runs)
+
+    def kept(self) -> list[_Kept]:
+        """The persistent messages that nobody has acknowledged. Of two entries with one number the first counts."""
+        seen = bytearray(len(self._acked))
+        found = []
+        for run, is_stored in self._runs:
+            low, high = run.first - self._base, run.end - self._base
+            gone = np.frombuffer(self._acked, np.uint8)[low:high] | np.frombuffer(seen, np.uint8)[low:high]
+            places = np.flatnonzero(gone == 0)
+            seen[low:high] = b"\1" * (high - low)
+            if run.origin.persistent and len(places):
+                found.append((run, is_stored, None if len(places) == high - low else places))
+        return sorted(found, key=lambda each: each[0].first)
+
+
+def _batches(
+    options: DirectoryOptions, rows: RowPlan, level: Level, kept: Sequence[_Kept], bodies: Bodies
+) -> Iterator[Any]:
+    parts = _messages(options, level, kept, bodies)
+    yield from rows.batches(level.queue, level.queue_id, parts, level.vhost)
+
+
+def _messages(options: DirectoryOptions, level: Level, kept: Sequence[_Kept], bodies: Bodies) -> Iterator[Messages]:
+    missing = 0
+    has_bodies = options.bodies == "all"
+    for run, is_stored, places in kept:
+        indices: Sequence[int] = range(len(run.contents)) if places is None else places.tolist()
+        for start in range(0, len(indices), GROUP):
+            group = indices[start : start + GROUP]
+            contents = [run.contents[index] for index in group]
+            if is_stored:
+                found = [bodies.get(stub_id(stub)) if has_bodies else _without_body(stub) for stub in contents]
+                group = [index for index, content in zip(group, found) if content is not None]
+                missing += len(contents) - len(group)
+                contents = [content for content in found if content is not None]
+            if contents:
+                numbers = [run.first + index for index in group]
+                part = from_contents(numbers[0], numbers[-1] + 1, numbers, contents, _runs(level, run, group))
+                part.headers_only = is_stored and not has_bodies
+                yield part
+    if missing:
+        log.warning("queue '%s': %d messages have no body in the message store", level.queue, missing)
+
+
+def _runs(level: Level, run: StoredRun, indices: Sequence[int]) -> list[Run]:
+    """What the messages at these places of a run came with. Neighbours that share it are one."""
+    expires = -1 if run.expiry is None else run.expiry
+    found: list[Run] = []
+    watermark = run.end if level.watermark is None or run.redelivered else level.watermark
+    if not isinstance(run.origins, list) and isinstance(run.arrived, int):
+        before = sum(run.first + index < watermark for index in indices)
+        sizes = (before, True), (len(indices) - before, False)
+        origin, arrived = run.origin, run.arrived or -1
+        return [Run(size, origin.exchange, origin.routing_keys, was, arrived, expires) for size, was in sizes if size]
+    times = stretches(run.arrived, run.first, run.end)
+    stop = arrived = 0
+    for index in indices:
+        number, origin = run.first + index, run.origin_at(index)
+        while number >= stop:
+            _, stop, arrived = next(times)
+        each = Run(1, origin.exchange, origin.routing_keys, number < watermark, arrived or -1, expires)
+        if found and found[-1][1:] == each[1:]:
+            found[-1] = found[-1]._replace(size=found[-1].size + 1)
+        else:
+            found.append(each)
+    return found
+
+
+def _without_body(stub: bytes) -> bytes:
+    """A content of the size that a stub states, without properties: those are in the message store too."""
+    return CONTENT_HEAD.pack(FRAME_HEADER, 1, 14, CLASS_BASIC, 0, body_size(stub)) + NO_PROPERTIES + END
+
+
+class Bodies:
+    """The persistent message store of a virtual host, opened when the first body is needed.
+
+    A store that was closed cleanly has an index of where each body is. Otherwise all its files are scanned, as recovery
+    does where it cannot trust the index.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._disk = ReadOnlyDisk(directory)
+        self._index_path = f"{directory}/{PERSISTENT}/index"
+        self._index: LocationIndex | None = None
+        self._scanned: dict[bytes, tuple[int, int, int]] | None = None
+        self._files: dict[int, File] = {}
+        self._is_open = False
+
+    def get(self, message_id: bytes) -> bytes | None:
+        """The content of a message; None if no file has it whole."""
+        if not self._is_open:
+            self._open()
+        place = self._place(message_id)
+        if place is None:
+            return None
+        number, offset, size = place
+        try:
+            return read_message(self._file(number), offset, size, message_id)
+        except (DamagedRecord, FileNotFoundError):
+            return None
+
+    def _open(self) -> None:
+        self._is_open = True
+        state = read_state(self._disk, PERSISTENT)
+        if state is not None and state.is_clean:
+            try:
+                check_file(f"{self._index_path}/data.mdb")
+                index = LocationIndex(self._index_path, is_read_only=True)
+                if index.saved().generation == state.generation:
+                    self._index = index
+                    return
+                index.close()
+            except (OSError, DamagedFile, lmdb.Error):
+                pass
+        self._scanned = {}
+        numbers = sorted(n for name in self._disk.list(PERSISTENT) if (n := file_number(name)) is not None)
+        for number in numbers:
+            for record in walk_records(self._file(number)):
+                if isinstance(record, FoundRecord):
+                    # An id is given again after a crash that lost what the journal had of it: the last body counts.
+                    self._scanned[record.message_id] = number, record.offset, record.total_size
+
+    def _place(self, message_id: bytes) -> tuple[int, int, int] | None:
+        if self._scanned is not None:
+            return self._scanned.get(message_id)
+        assert self._index is not None
+        entry = self._index.get(message_id)
+        return None if entry is None else (entry.file, entry.offset, entry.total_size)
+
+    def _file(self, number: int) -> File:
+        file = self._files.get(number)
+        if file is None:
+            file = self._files[number] = self._disk.open(f"{PERSISTENT}/{file_name(number)}")
+        return file
+
+    def close(self) -> None:
+        """Close index and files."""
+        if self._index is not None:
+            self._index.close()
+        for file in self._files.values():
+            file.close()
+
+
+# --- the other views --------------------------------------------------------------------------------------------------
+
+
+def view_batches(options: DirectoryOptions, rows: RowPlan) -> Iterator[Any]:
+    """One batch with the rows of the view `queues` or `damage`."""
+    with locked(options.path) as path:
+        report = verify(path, lambda found: ())
+        if options.view == "damage":
+            values: list[tuple[Any, ...]] = [
+                (finding.severity.name.lower(), finding.place, finding.offset, finding.found, finding.outcome)
+                for finding in report.findings
+            ]
+        else:
+            counted = {(vhost.name, queue.name): queue for vhost in report.vhosts for queue in vhost.queues}
+            values = []
+            for vhost in vhosts(path, options):
+                fields = {row.key[1]: row.fields for row in tables(path)["queues"] if row.key[0] == vhost}
+                for name, queue_id in sorted(queues(path, vhost, options.queue).values()):
+                    found = counted.get((vhost, name))
+                    counts = (
+                        (0, 0, 0, 0, 0, 0)
+                        if found is None
+                        else (
+                            *(found.messages, found.message_bytes, found.segment_messages),
+                            *(found.journal_messages, found.missing_bodies, found.segments),
+                        )
+                    )
+                    shown = _arguments(fields[name].get("arguments"))
+                    values.append((vhost, name, queue_id, fields[name].get("durable", True), shown, *counts))
+    schema = rows.schema
+    columns = zip(*values) if values else ([] for _ in schema)
+    arrays = [pa.array(list(column), each.type) for each, column in zip(schema, columns)]
+    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _arguments(encoded: Any) -> str:
+    """The arguments of a declaration as JSON."""
+    if not isinstance(encoded, bytes):
+        return "{}"
+    return json.dumps(table_to_dict(decode_table_at(encoded, 0)[0]), default=str, sort_keys=True)

@@ -1,0 +1,130 @@
+"""`spark.read` on a running broker: the planner fixes the ranges, and the tasks read them without consuming."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from ..errors import broker_away, queue_gone, refused
+from ..options import BatchOptions
+from ..rows.columns import RowPlan
+from ..wire import Away, Connection, Refused
+from .catalogue import covers, states
+from .offsets import Piece, QueueState, cut_pieces, first_number, without_gaps
+from .range_reading import RangeReader, task_name
+
+log = logging.getLogger("warren.spark")
+
+#: What the planner's connection is called in the broker's listings.
+PLANNER = "spark/reading/planner"
+
+
+class RangePartition(InputPartition):
+    """One task's part of a queue. It has neither options nor password: those travel with the reader."""
+
+    def __init__(self, piece: Piece, endpoint: str) -> None:
+        super().__init__(tuple(piece))
+        self.piece = piece
+        self.endpoint = endpoint
+
+
+class BatchReader(DataSourceReader):
+    """Reads queues of a running broker."""
+
+    def __init__(self, options: BatchOptions, rows: RowPlan) -> None:
+        self._options = options
+        self._rows = rows
+        #: Set by filters.
+        self._queues: set[str] | None = None
+        self._low, self._high = 0, 1 << 62
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        found = ask_states(options)
+        missing = [name for name in options.given_names if not covers(found, name)]
+        if missing:
+            raise queue_gone(missing[0], "there is no such queue")
+        pieces = []
+        for state in found.values():
+            if self._queues is not None and state.name not in self._queues:
+                continue
+            first = max(first_number(state, options.starting_offsets), state.first, self._low)
+            stop = min(self._end(state), self._high)
+            for span in without_gaps(first, stop, state.gaps, state.life):
+                pieces.append(Piece(state.name, span.start, span.stop, state.id, state.life))
+        return [
+            RangePartition(piece, (found[piece.queue].endpoints or ("",))[0])
+            for piece in cut_pieces(pieces, options.max_messages_per_partition, options.min_partitions)
+        ]
+
+    def _end(self, state: QueueState) -> int:
+        wanted = self._options.ending_offsets
+        return state.next if wanted == "latest" else first_number(state, _with_default(wanted, state.name))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, RangePartition)
+        options = self._options
+        reader = RangeReader(
+            options, partition.piece, self._rows, options.fail_on_data_loss, task_name(), partition.endpoint
+        )
+        return reader.batches()
+
+
+class FilteringBatchReader(BatchReader):
+    """Takes filters on `queue` and `seq`. Spark refuses a reader that could take them unless a setting allows it."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for each in filters:
+            if not self._take(each):
+                yield each
+
+    def _take(self, each: Filter) -> bool:
+        column = getattr(each, "attribute", None)
+        if column == ("queue",) and isinstance(each, (EqualTo, In)):
+            values = {each.value} if isinstance(each, EqualTo) else set(each.value)
+            self._queues = values if self._queues is None else self._queues & values
+            return True
+        if column != ("seq",) or not isinstance(getattr(each, "value", None), int):
+            return False
+        if isinstance(each, (EqualTo, GreaterThan, GreaterThanOrEqual)):
+            self._low = max(self._low, each.value + isinstance(each, GreaterThan))
+        if isinstance(each, (EqualTo, LessThan, LessThanOrEqual)):
+            self._high = min(self._high, each.value + (not isinstance(each, LessThan)))
+        return isinstance(each, (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual))
+
+
+def ask_states(options: Any) -> dict[str, QueueState]:
+    """The queues that the options name, as they are now. Raises SparkSourceError E3, E4 and E5."""
+    shown = ", ".join(options.given_names) or options.pattern
+    try:
+        connection = Connection(options, PLANNER)
+    except Away as away:
+        raise broker_away(shown, str(away), options.connect_timeout, None) from away
+    except Refused as refusal:
+        raise refused(shown, str(refusal)) from refusal
+    try:
+        connection.require_warren()
+        return states(connection, options.given_names, options.pattern)
+    except Away as away:
+        raise broker_away(shown, str(away), options.connect_timeout, None) from away
+    except Refused as refusal:
+        raise refused(shown, str(refusal)) from refusal
+    finally:
+        connection.close()
+
+
+def _with_default(wanted: Any, name: str) -> Any:
+    return wanted if not isinstance(wanted, dict) or name in wanted else "latest"

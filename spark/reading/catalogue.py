@@ -1,0 +1,106 @@
+"""Asking a broker about its queues: in one answer where it has a catalogue, else queue by queue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...amqp import methods
+from ...amqp.frames import content_body, content_properties
+from ...amqp.properties import decode_properties
+from ..errors import refused, wrong_options
+from ..wire import Away, Connection, Refused
+from .offsets import Gap, QueueState
+
+#: The reserved queue that answers with the catalogue.
+CATALOGUE = "amq.warren.catalogue"
+
+
+def states(connection: Connection, names: Sequence[str], pattern: str | None) -> dict[str, QueueState]:
+    """The queues of these names, or those that fit the pattern, as they are now. A queue that does not exist is absent.
+
+    The shards of a sharded queue are there under their own names. Raises SparkSourceError E4 and E5, Refused, and Away,
+    also while one of the queues starts.
+    """
+    if "catalogue" in connection.features:
+        return _from_catalogue(connection, names, pattern)
+    if pattern is not None:
+        raise wrong_options(
+            f"option 'pattern' of format 'warren': {connection.where} has no catalogue of its queues. Name them in "
+            "'queues', or use a newer warren"
+        )
+    found = {}
+    for name in names:
+        state = _one(connection, name)
+        if state is not None:
+            found[name] = state
+    return found
+
+
+def _from_catalogue(connection: Connection, names: Sequence[str], pattern: str | None) -> dict[str, QueueState]:
+    wanted: dict[str, Any] = {"x-warren-queues": list(names)} if pattern is None else {"x-warren-pattern": pattern}
+    rows: list[dict[str, Any]] = []
+    for delivery in connection.consume(CATALOGUE, wanted):
+        rows += json.loads(content_body(delivery.content))
+    for row in rows:
+        if not row.get("readable", True):
+            raise refused(row["name"], f"it cannot be read by number: {row['reason']}")
+    found = {row["name"]: _state(row) for row in rows}
+    require_running(connection, found, names)
+    return found
+
+
+def require_running(connection: Connection, found: Mapping[str, QueueState], names: Iterable[str]) -> None:
+    """Raise Away if a queue exists that was not found: the catalogue leaves out queues that do not run."""
+    for name in names:
+        if not covers(found, name) and connection.declare_passively(name):
+            raise Away(f"{connection.where} is starting queue '{name}'")
+
+
+def covers(found: Mapping[str, QueueState], name: str) -> bool:
+    """Whether a queue is among those that were found, itself or by its shards."""
+    return name in found or any(state.shard_of == name for state in found.values())
+
+
+def _state(row: dict[str, Any]) -> QueueState:
+    return QueueState(
+        row["name"],
+        row["first"],
+        row["next"],
+        row.get("id") or "",
+        row.get("life") or 0,
+        tuple(Gap(*gap) for gap in row["gaps"]),
+        row.get("messages") or 0,
+        row.get("message_bytes") or 0,
+        tuple(row.get("endpoints") or ()),
+        row.get("arguments") or {},
+        row.get("consumers") or 0,
+        row.get("shard_of"),
+    )
+
+
+def _one(connection: Connection, name: str) -> QueueState | None:
+    try:
+        declared = connection.call(methods.QueueDeclare(queue=name, passive=True), methods.QueueDeclareOk)
+        first, after = bounds(connection, name)
+    except Refused as refusal:
+        connection.open_channel()
+        if refusal.code == 404:
+            return None
+        raise refused(name, str(refusal)) from refusal
+    return QueueState(name, first, after, messages=declared.message_count, consumers=declared.consumer_count)
+
+
+def bounds(connection: Connection, name: str) -> tuple[int, int]:
+    """The lowest number in a queue, and the number of its next message. Raises Refused."""
+    found = list(connection.consume(name, {"x-warren-bounds": True}))
+    return bounds_in(found[0].content)
+
+
+def bounds_in(content: bytes) -> tuple[int, int]:
+    """The bounds that the first delivery of a reader has in its headers."""
+    table = decode_properties(content_properties(content)).headers
+    assert table is not None
+    values = {name: value for name, _, value in table}
+    return values["x-warren-first"], values["x-warren-next"]

@@ -1,0 +1,110 @@
+"""Reading a range from a broker without blocks: a delivery a message, with its number in the header `x-warren-seq`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ...amqp.errors import AmqpError
+from ...amqp.fields import FieldError
+from ...amqp.frames import content_properties, with_properties
+from ...amqp.methods import BasicDeliver
+from ...amqp.properties import decode_properties, encode_properties
+from ..rows.messages import Messages, Run, from_contents
+from ..wire import Connection, Delivery
+from .catalogue import bounds_in
+
+#: Messages and bytes that become one `Messages`.
+GROUP_MESSAGES, GROUP_BYTES = 2048, 1 << 20
+
+#: The header as the broker adds it: name, type letter, and 8 bytes of number at the end of the table.
+_NUMBER = b"\x0cx-warren-seql"
+
+
+def read_plain(connection: Connection, queue: str, first: int, stop: int) -> Iterator[Messages]:
+    """The messages from `first` to before `stop` as they come; the last part covers the range to its end.
+
+    Raises Away, Refused, and WentBack.
+    """
+    strip = NumberRemover()
+    numbers: list[int] = []
+    contents: list[bytes] = []
+    runs: list[Run] = []
+    size, at = 0, first
+    is_first = True
+    wanted = {"x-warren-read-from": first, "x-warren-read-to": stop - 1, "x-warren-bounds": True}
+    for method, content in _deliveries(connection, queue, wanted):
+        if is_first:
+            is_first = False
+            lowest, after = bounds_in(content)
+            if after < stop:
+                raise WentBack(after)
+            continue
+        number, original = strip(content)
+        numbers.append(number)
+        contents.append(original)
+        size += len(original)
+        last = runs[-1] if runs else None
+        if (
+            last is not None
+            and last.routing_keys[0] == method.routing_key
+            and last.exchange == method.exchange
+            and last.redelivered == method.redelivered
+        ):
+            runs[-1] = last._replace(size=last.size + 1)
+        else:
+            runs.append(Run(1, method.exchange, (method.routing_key,), method.redelivered))
+        if len(numbers) >= GROUP_MESSAGES or size >= GROUP_BYTES:
+            yield from_contents(at, number + 1, numbers, contents, runs)
+            at, numbers, contents, runs, size = number + 1, [], [], [], 0
+    if numbers:
+        yield from_contents(at, numbers[-1] + 1, numbers, contents, runs)
+
+
+class WentBack(Exception):
+    """The queue has not given the numbers of the range: it is another one than it was. `next` is its next number."""
+
+    def __init__(self, next: int) -> None:
+        super().__init__(next)
+        self.next = next
+
+
+def _deliveries(
+    connection: Connection, queue: str, arguments: Mapping[str, object]
+) -> Iterator[tuple[BasicDeliver, bytes]]:
+    for delivery in connection.consume(queue, arguments):
+        assert isinstance(delivery, Delivery) and isinstance(delivery.method, BasicDeliver)
+        yield delivery.method, delivery.content
+
+
+class NumberRemover:
+    """Takes the header `x-warren-seq` out of a content again, so that its properties are the publisher's.
+
+    Messages with equal properties differ only in the number, so what is left is computed once for them.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, bytes] = {}
+
+    def __call__(self, content: bytes) -> tuple[int, bytes]:
+        """The number, and the content without it."""
+        props = content_properties(content)
+        at = props.rfind(_NUMBER) + len(_NUMBER)
+        number = int.from_bytes(props[at : at + 8], "big", signed=True)
+        key = props[:at] + props[at + 8 :]
+        stripped = self._known.get(key)
+        if stripped is None:
+            if len(self._known) > 4096:
+                self._known.clear()
+            stripped = self._known[key] = without_number(props)
+        return number, with_properties(content, stripped)
+
+
+def without_number(props: bytes) -> bytes:
+    """The properties without the header that the broker added. A table that was made for it goes with it."""
+    try:
+        found = decode_properties(props)
+        left = found.headers.without("x-warren-seq") if found.headers is not None else None
+        found.headers = left or None
+        return encode_properties(found)
+    except (AmqpError, FieldError):
+        return props

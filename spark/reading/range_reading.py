@@ -1,0 +1,222 @@
+"""What a task does: read a range of a queue from a broker, whatever happens to the connection meanwhile.
+
+A broken connection, a restart or a failover fails no task: it connects again and goes on behind the last whole part
+that it has passed on. In local mode Spark never repeats a task, so this is the only retry there.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...amqp.errors import AmqpError
+from ...amqp.frames import content_body
+from ..errors import broker_away, data_loss, queue_gone, refused, wrong_block
+from ..options import QueueOptions
+from ..rows.blocks import BadBlock, decode_block
+from ..rows.columns import RowPlan
+from ..rows.messages import Messages
+from ..wire import Away, Connection, Refused
+from .catalogue import bounds, states
+from .offsets import Piece, cause_of
+from .plain_reading import WentBack, read_plain
+
+log = logging.getLogger("warren.spark")
+
+#: Seconds between two attempts to connect: the first, and the longest.
+PAUSES = 0.1, 5.0
+#: Blocks that the broker may send ahead.
+BLOCKS_AHEAD = 2
+#: Begins the text with which the broker refuses a range whose low end is gone.
+_CANNOT_READ = "cannot be read: the queue holds only numbers"
+
+
+@dataclass
+class RangeReader:
+    """Reads the numbers of one piece. `is_strict`: a number that is gone is an error, E8."""
+
+    options: QueueOptions
+    piece: Piece
+    rows: RowPlan
+    is_strict: bool
+    name: str
+    endpoint: str = ""
+
+    def batches(self) -> Iterator[Any]:
+        """Record batches of all messages of the piece, in the order of their numbers."""
+        began = time.monotonic()
+        rows = 0
+        parts = self._checked(self._parts())
+        try:
+            for batch in self.rows.batches(self.piece.queue, self.piece.id, parts):
+                rows += batch.num_rows
+                yield batch
+        finally:
+            parts.close()
+        gone = self.piece.next - self.piece.first - rows
+        log.log(
+            logging.WARNING if gone else logging.INFO,
+            "queue '%s', [%d, %d): read %d messages in %.1f s%s",
+            self.piece.queue,
+            self.piece.first,
+            self.piece.next,
+            rows,
+            time.monotonic() - began,
+            f"; {gone:,} were gone" if gone else "",
+        )
+
+    def _checked(self, parts: Iterator[Messages]) -> Generator[Messages, None, None]:
+        """The parts, which must adjoin and, in strict mode, have every number."""
+        due = self.piece.first
+        for part in parts:
+            if part.first != due or part.next > self.piece.next:
+                raise self._bad(f"a block covers {part.first:,} to {part.next - 1:,} where {due:,} was due")
+            due = part.next
+            if self.is_strict and len(part) < part.next - part.first:
+                here = np.zeros(part.next - part.first, bool)
+                here[part.numbers - part.first] = True
+                missing = np.flatnonzero(~here) + part.first
+                raise self._lost(len(missing), int(missing[0]), int(missing[-1]))
+            yield part
+        if due != self.piece.next:
+            raise self._bad(f"the last block ends at {due:,}")
+
+    def _bad(self, what: str) -> Exception:
+        return wrong_block(self.piece.queue, self.piece.first, self.piece.next, what)
+
+    def _lost(self, count: int, first: int, last: int) -> Exception:
+        state = None
+        try:
+            connection = self._connect()
+            try:
+                state = states(connection, [self.piece.queue], None).get(self.piece.queue)
+            finally:
+                connection.close()
+        except (Away, Refused):
+            return data_loss(self.piece.queue, count, first, last, "the broker does not answer what took them")
+        return data_loss(self.piece.queue, count, first, last, cause_of(state))
+
+    # -- connections ---
+
+    def _connect(self) -> Connection:
+        return Connection(self.options, self.name, at=self.endpoint)
+
+    def _parts(self) -> Iterator[Messages]:
+        at = self.piece.first
+        pause, since = PAUSES[0], time.monotonic()
+        while at < self.piece.next:
+            connection = None
+            is_done = False
+            try:
+                connection = self._connect()
+                connection.require_warren()
+                for part in self._read(connection, at):
+                    at = part.next
+                    pause, since = PAUSES[0], time.monotonic()
+                    yield part
+                    since = time.monotonic()
+                is_done = True
+            except Away as away:
+                waited = time.monotonic() - since
+                if waited > self.options.reconnect_timeout:
+                    raise broker_away(self.piece.queue, str(away), self.options.reconnect_timeout, at) from away
+                log.info("queue '%s': %s; trying again", self.piece.queue, away)
+                time.sleep(pause)
+                pause = min(2 * pause, PAUSES[1])
+            except AmqpError as error:
+                raise self._bad(f"the broker does not speak AMQP: {error.text}") from error
+            finally:
+                if connection is not None and is_done:
+                    connection.close()
+                elif connection is not None:
+                    # What is left of the range is of no use to anybody, as when a query has a limit.
+                    connection.abort()
+
+    def _read(self, connection: Connection, at: int) -> Iterator[Messages]:
+        """The parts from `at` on, until the range ends or the reader is cancelled, as when the queue crashes."""
+        mode = self.options.read_mode
+        if mode == "blocks" or mode == "auto" and "read-blocks" in connection.features:
+            yield from self._read_blocks(connection, at)
+            return
+        before = -1
+        while at < self.piece.next:
+            try:
+                for part in read_plain(connection, self.piece.queue, at, self.piece.next):
+                    at = part.next
+                    yield part
+            except WentBack as back:
+                if self.is_strict:
+                    raise queue_gone(
+                        self.piece.queue, f"its next number is {back.next:,}, and was {self.piece.next:,} or more"
+                    ) from None
+                yield self._nothing(at, self.piece.next)
+                return
+            except Refused as refusal:
+                at = yield from self._after_refusal(connection, refusal, at)
+                continue
+            if at < self.piece.next and before == at:
+                # Cancelled twice at the same number: nothing of the rest of the range is there.
+                yield self._nothing(at, self.piece.next)
+                return
+            before = at
+
+    def _read_blocks(self, connection: Connection, at: int) -> Iterator[Messages]:
+        headers_only = not self.rows.needs_bodies
+        arguments: dict[str, Any] = {
+            "x-warren-read-from": at,
+            "x-warren-read-to": self.piece.next - 1,
+            "x-warren-blocks": self.options.block_size,
+            "x-warren-lenient": True,
+        }
+        if headers_only:
+            arguments["x-warren-headers-only"] = True
+        if self.piece.id and "queue-id" in connection.features:
+            arguments["x-warren-queue-id"] = self.piece.id
+        try:
+            for delivery in connection.consume(self.piece.queue, arguments):
+                try:
+                    yield decode_block(content_body(delivery.content), headers_only)
+                except BadBlock as bad:
+                    raise self._bad(str(bad)) from None
+        except Refused as refusal:
+            yield from self._after_refusal(connection, refusal, at)
+
+    def _after_refusal(self, connection: Connection, refusal: Refused, at: int) -> Generator[Messages, None, int]:
+        """What is left to yield after the broker has closed the channel; returns where reading goes on."""
+        queue, stop = self.piece.queue, self.piece.next
+        if refusal.code == 404 or refusal.code == 406 and "has id" in refusal.text:
+            if self.is_strict:
+                what = "it was deleted" if refusal.code == 404 else "it was deleted and declared again"
+                raise queue_gone(queue, f"{what} before numbers {at:,} to {stop - 1:,} were read") from refusal
+            yield self._nothing(at, stop)
+            return stop
+        if refusal.code == 406 and _CANNOT_READ in refusal.text:
+            connection.open_channel()
+            first, after = bounds(connection, queue)
+            first = min(max(first, at + 1), stop)
+            if self.is_strict:
+                raise self._lost(first - at, at, first - 1) from refusal
+            yield self._nothing(at, first)
+            return first
+        raise refused(queue, str(refusal)) from refusal
+
+    def _nothing(self, first: int, stop: int) -> Messages:
+        empty = np.zeros(0, np.int64)
+        return Messages(first, stop, empty, b"", np.zeros(1, np.int64), [])
+
+
+def task_name() -> str:
+    """The name of a task's connection in the broker's listings."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return "spark"
+    query = context.getLocalProperty("sql.streaming.queryId") or "batch"
+    batch = context.getLocalProperty("streaming.sql.batchId") or str(context.stageId())
+    return f"spark/{query}/{batch}/{context.partitionId()}"

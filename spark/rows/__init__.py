@@ -1,0 +1,1 @@
+"""From messages to rows: blocks, bodies, properties, and the columns of record batches."""

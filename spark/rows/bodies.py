@@ -1,0 +1,97 @@
+"""Bodies as `bodyFormat` wants them: bytes, strings, or structs made from JSON."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json
+
+from ..errors import bad_body
+from ..options import RowOptions
+
+
+def body_column(queue: str, numbers: Any, bodies: Any, type: Any, options: RowOptions) -> tuple[Any, Any]:
+    """The column `body` of this type, and the column `body_error`: why a body is null. Raises SparkSourceError E9."""
+    if options.body_format == "binary" or bodies.null_count == len(bodies):
+        return (bodies if bodies.null_count < len(bodies) else pa.nulls(len(bodies), type)), _no_errors(len(bodies))
+    if options.body_format == "text":
+        return _texts(queue, numbers, bodies, options)
+    return _structs(queue, numbers, bodies, type, options)
+
+
+def _no_errors(count: int) -> Any:
+    return pa.nulls(count, pa.string())
+
+
+def _texts(queue: str, numbers: Any, bodies: Any, options: RowOptions) -> tuple[Any, Any]:
+    try:
+        return bodies.cast(pa.string()), _no_errors(len(bodies))
+    except pa.ArrowInvalid:
+        pass
+    values: list[str | None] = []
+    errors: list[str | None] = []
+    for number, body in zip(numbers, bodies.to_pylist()):
+        try:
+            values.append(body.decode())
+            errors.append(None)
+        except UnicodeDecodeError as error:
+            if options.bad_bodies == "fail":
+                raise bad_body(queue, int(number), "UTF-8", f"{error.reason} at byte {error.start}") from None
+            values.append(None if options.bad_bodies == "null" else body.decode("utf-8", "replace"))
+            errors.append(f"not UTF-8: {error.reason} at byte {error.start}")
+    return pa.array(values, pa.string()), pa.array(errors, pa.string())
+
+
+def _structs(queue: str, numbers: Any, bodies: Any, type: Any, options: RowOptions) -> tuple[Any, Any]:
+    """Parse all bodies at once, as lines; one by one if a body is not one line of good JSON."""
+    joined = b"\n".join(bodies.to_pylist())
+    if joined.count(b"\n") == max(0, len(bodies) - 1) and b"\r" not in joined:
+        try:
+            found = _parsed(joined, type)
+        except pa.ArrowInvalid:
+            found = None
+        if found is not None and len(found) == len(bodies):
+            return found, _no_errors(len(bodies))
+    values, errors = [], []
+    for number, body in zip(numbers, bodies.to_pylist()):
+        value, error = _one(body, type)
+        if error is not None and options.bad_bodies == "fail":
+            raise bad_body(queue, int(number), f"JSON of '{options.body_schema}'", error)
+        values.append(value)
+        errors.append(error)
+    return pa.concat_arrays(values), pa.array(errors, pa.string())
+
+
+def _one(body: bytes, type: Any) -> tuple[Any, str | None]:
+    """An array of one struct, or of a null and why."""
+    try:
+        found = _parsed(body, type)
+        if len(found) == 1:
+            return found, None
+        error = f"{len(found)} values"
+    except pa.ArrowInvalid as invalid:
+        error = str(invalid).removeprefix("JSON parse error: ").split(" in row")[0]
+    return pa.nulls(1, type), error
+
+
+def _parsed(lines: bytes, type: Any) -> Any:
+    if not lines.strip():
+        return pa.nulls(0, type)
+    table = pyarrow.json.read_json(
+        io.BytesIO(lines),
+        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=max(1 << 20, len(lines) + 1)),
+        parse_options=pyarrow.json.ParseOptions(
+            explicit_schema=pa.schema(list(type)), unexpected_field_behavior="ignore", newlines_in_values=True
+        ),
+    ).combine_chunks()
+    columns = [table.column(field.name).combine_chunks() for field in type]
+    arrays = [column.chunk(0) if isinstance(column, pa.ChunkedArray) else column for column in columns]
+    return pa.StructArray.from_arrays(arrays, fields=list(type)) if arrays else pa.nulls(table.num_rows, type)
+
+
+def sizes_column(sizes: Any) -> Any:
+    """The column `size`."""
+    return pa.array(sizes.astype(np.int64))

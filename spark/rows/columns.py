@@ -1,0 +1,288 @@
+"""The columns of a row, and how record batches of Arrow are built of messages.
+
+Everything but body, number and times depends on what messages share, so it is computed once for each run or for each
+distinct value of the properties, and repeated by Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import wrong_option, wrong_options
+from ..options import RowOptions
+from . import properties
+from .bodies import body_column, sizes_column
+from .messages import Messages, joined_messages
+from .properties import Decoded, decoded
+
+#: A record batch has at most so many rows, and ends when its contents have so many bytes.
+BATCH_ROWS = 8192
+BATCH_BYTES = 4 << 20
+
+
+class Column(NamedTuple):
+    """A column: its type in Spark's DDL, and whether it is there unless asked otherwise."""
+
+    type: str
+    is_core: bool = False
+
+
+DEATH = "struct<queue:string,reason:string,exchange:string,routing_keys:array<string>,count:bigint,time:timestamp>"
+
+#: All columns in their order.
+COLUMNS = {
+    "queue": Column("string", True),
+    "seq": Column("bigint", True),
+    "exchange": Column("string", True),
+    "routing_key": Column("string", True),
+    "body": Column("binary", True),
+    "headers": Column("map<string,string>", True),
+    "content_type": Column("string", True),
+    "message_id": Column("string", True),
+    "correlation_id": Column("string", True),
+    "timestamp": Column("timestamp", True),
+    "priority": Column("int", True),
+    "redelivered": Column("boolean", True),
+    "arrived": Column("timestamp", True),
+    "content_encoding": Column("string"),
+    "reply_to": Column("string"),
+    "expiration": Column("string"),
+    "type": Column("string"),
+    "user_id": Column("string"),
+    "app_id": Column("string"),
+    "cluster_id": Column("string"),
+    "persistent": Column("boolean"),
+    "expires": Column("timestamp"),
+    "routing_keys": Column("array<string>"),
+    "x_death": Column(f"array<{DEATH}>"),
+    "properties": Column("binary"),
+    "queue_id": Column("string"),
+    "size": Column("bigint"),
+}
+#: Columns that `columns=all` does not bring: `body_error` must be named, and tables of a data directory have `vhost`.
+ON_DEMAND = {"body_error": Column("string"), "vhost": Column("string")}
+
+_TEXTS = (
+    *("content_type", "message_id", "correlation_id", "content_encoding", "reply_to", "expiration"),
+    *("type", "user_id", "app_id", "cluster_id"),
+)
+#: If none of these is read, the broker and the store need not send bodies.
+_WITH_BODIES = {"body", "body_error"}
+
+
+def types_of(options: RowOptions, with_vhost: bool = False) -> dict[str, str]:
+    """The types of all columns as these options make them."""
+    types = {name: column.type for name, column in (COLUMNS | ON_DEMAND).items()}
+    if not with_vhost:
+        del types["vhost"]
+    if options.headers_format == "json":
+        types["headers"] = "string"
+    if options.body_format == "text":
+        types["body"] = "string"
+    elif options.body_format == "json":
+        # Spark's parser takes the fields of a struct as those of a table.
+        types["body"] = f"struct<{options.body_schema}>"
+    return types
+
+
+def chosen(options: RowOptions, with_vhost: bool = False) -> list[str]:
+    """The names of the columns that the option `columns` asks for. Raises SparkSourceError E4."""
+    if options.columns == ("core",):
+        names = [name for name, column in COLUMNS.items() if column.is_core]
+        return ["vhost", *names] if with_vhost else names
+    if options.columns == ("all",):
+        return ["vhost", *COLUMNS] if with_vhost else list(COLUMNS)
+    known = types_of(options, with_vhost)
+    for name in options.columns:
+        if name not in known:
+            raise wrong_option("columns", ",".join(options.columns), f"core, all, or names of {', '.join(known)}")
+    return list(dict.fromkeys(options.columns))
+
+
+def ddl(options: RowOptions, with_vhost: bool = False) -> str:
+    """The schema as Spark reads it."""
+    types = types_of(options, with_vhost)
+    return ", ".join(f"`{name}` {types[name]}" for name in chosen(options, with_vhost))
+
+
+def check_schema(declared: Iterable[tuple[str, str]], options: RowOptions, with_vhost: bool = False) -> None:
+    """Raise SparkSourceError E4 if a declared column, with its type in DDL, is none of the format's."""
+    types = types_of(options, with_vhost)
+    declared = list(declared)
+    if "body_error" in dict(declared) and "body" not in dict(declared):
+        raise wrong_options("column 'body_error' of format 'warren' says why 'body' is null, so name that column too")
+    for name, type in declared:
+        if name not in types:
+            raise wrong_options(f"format 'warren' has no column '{name}'. Its columns are {', '.join(types)}")
+        if name == "body" and options.body_format == "json":
+            # Types have several names in DDL, and only Spark's own parser knows them all.
+            is_right = type.startswith("struct<")
+        else:
+            is_right = type.replace(" ", "") == types[name]
+        if not is_right:
+            raise wrong_options(f"column '{name}' of format 'warren' is of type {types[name]}, not {type}")
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """What a task needs to make rows: the schema of Arrow that Spark declared, and the options."""
+
+    schema: Any
+    options: RowOptions
+
+    @property
+    def needs_bodies(self) -> bool:
+        return bool(_WITH_BODIES.intersection(self.schema.names))
+
+    @property
+    def needs_contents(self) -> bool:
+        """Whether anything of the messages themselves is needed, beside their numbers."""
+        return bool(set(self.schema.names) - {"queue", "seq", "queue_id", "vhost"})
+
+    def batches(self, queue: str, queue_id: str, parts: Iterable[Messages], vhost: str = "/") -> Iterator[Any]:
+        """Record batches of parts that adjoin, united to large ones."""
+        waiting: list[Messages] = []
+        rows = size = 0
+        for whole in parts:
+            for part in _at_most(whole):
+                is_like = not waiting or waiting[-1].headers_only == part.headers_only
+                if waiting and (rows + len(part) > BATCH_ROWS or size >= BATCH_BYTES or not is_like):
+                    yield self.batch(queue, queue_id, joined_messages(waiting), vhost)
+                    waiting, rows, size = [], 0, 0
+                if len(part):
+                    waiting.append(part)
+                    rows += len(part)
+                    size += int(part.bounds[-1] - part.bounds[0])
+        if waiting:
+            yield self.batch(queue, queue_id, joined_messages(waiting), vhost)
+
+    def batch(self, queue: str, queue_id: str, messages: Messages, vhost: str = "/") -> Any:
+        """One record batch of exactly the declared schema."""
+        build = _Builder(queue, queue_id, vhost, messages, self)
+        return pa.RecordBatch.from_arrays([build.column(field) for field in self.schema], schema=self.schema)
+
+
+def _at_most(messages: Messages) -> Iterator[Messages]:
+    """Parts with at most the rows and about the bytes of a record batch."""
+    start = 0
+    while start < len(messages):
+        limit = int(messages.bounds[start]) + BATCH_BYTES
+        by_size = int(np.searchsorted(messages.bounds, limit, "right")) - 1
+        stop = min(len(messages), start + BATCH_ROWS, max(by_size, start + 1))
+        yield messages if (start, stop) == (0, len(messages)) else messages.part(start, stop)
+        start = stop
+
+
+class _Builder:
+    """The columns of one batch. What several columns need is computed once."""
+
+    def __init__(self, queue: str, queue_id: str, vhost: str, messages: Messages, plan: RowPlan) -> None:
+        self._constants = {"queue": queue, "queue_id": queue_id or None, "vhost": vhost}
+        self._queue = queue
+        self._messages = messages
+        self._options = plan.options
+        self._body_type = plan.schema.field("body").type if "body" in plan.schema.names else pa.binary()
+        self._body: tuple[Any, Any] | None = None
+        self._distinct: tuple[list[Decoded], Any] | None = None
+
+    def column(self, field: Any) -> Any:
+        """The array of one column."""
+        name, messages = field.name, self._messages
+        if name in self._constants:
+            return pa.repeat(pa.scalar(self._constants[name], pa.string()), len(messages))
+        if name == "seq":
+            return pa.array(messages.numbers)
+        if name == "body":
+            return self._bodies()[0]
+        if name == "body_error":
+            return self._bodies()[1]
+        if name == "size":
+            return sizes_column(messages.body_sizes())
+        if name == "properties":
+            return messages.properties()
+        if name in _OF_RUN:
+            return messages.of_runs([_OF_RUN[name](run) for run in messages.runs], field.type)
+        if name == "routing_keys":
+            return self._routing_keys(field.type)
+        return self._of_properties(_OF_PROPERTIES[name], field.type)
+
+    def _bodies(self) -> tuple[Any, Any]:
+        if self._body is None:
+            messages = self._messages
+            self._body = body_column(self._queue, messages.numbers, messages.bodies(), self._body_type, self._options)
+        return self._body
+
+    def _decoded(self) -> tuple[list[Decoded], Any]:
+        if self._distinct is None:
+            encoded = self._messages.properties().dictionary_encode()
+            self._distinct = [decoded(props) for props in encoded.dictionary.to_pylist()], encoded.indices
+        return self._distinct
+
+    def _of_properties(self, value: Callable[[Decoded, RowOptions], Any], type: Any) -> Any:
+        distinct, indices = self._decoded()
+        values = [value(each, self._options) for each in distinct]
+        if not any(each is not None for each in values):
+            return pa.nulls(len(indices), type)
+        return pa.array(values, type).take(indices)
+
+    def _routing_keys(self, type: Any) -> Any:
+        """The keys of a run, and those that the messages themselves name in CC, which a delivery shows nowhere else."""
+        distinct, indices = self._decoded()
+        if all(len(run.routing_keys) != 1 for run in self._messages.runs) or all(
+            each.table is None or each.table.get("CC") is None for each in distinct
+        ):
+            return self._messages.of_runs([list(run.routing_keys) for run in self._messages.runs], type)
+        keys = [run.routing_keys for run in self._messages.runs for _ in range(run.size)]
+        return pa.array(
+            [
+                list(each) if len(each) > 1 else properties.routing_keys(each[0], distinct[index].table)
+                for each, index in zip(keys, indices.to_pylist())
+            ],
+            type,
+        )
+
+
+def _time(value: int) -> int | None:
+    return None if value < 0 else value
+
+
+#: Columns that a run decides.
+_OF_RUN: dict[str, Callable[[Any], Any]] = {
+    "exchange": lambda run: run.exchange,
+    "routing_key": lambda run: run.routing_keys[0] if run.routing_keys else None,
+    "redelivered": lambda run: run.redelivered,
+    "arrived": lambda run: _time(run.arrived),
+    "expires": lambda run: _time(run.expires),
+}
+
+
+def _text_of(name: str, each: Decoded, options: RowOptions) -> str | None:
+    return each.text(name)
+
+
+def _headers(each: Decoded, options: RowOptions) -> Any:
+    if options.headers_format == "json":
+        return properties.headers_as_json(each.table)
+    return None if options.headers_format == "none" else properties.headers_as_map(each.table)
+
+
+#: Columns that the properties decide.
+_OF_PROPERTIES: dict[str, Callable[[Decoded, RowOptions], Any]] = {
+    **{name: partial(_text_of, name) for name in _TEXTS},
+    "headers": _headers,
+    "timestamp": lambda each, options: each.timestamp,
+    "priority": lambda each, options: each.number("priority"),
+    "persistent": lambda each, options: each.persistent,
+    "x_death": lambda each, options: properties.x_death(each.table),
+}
+
+
+def names_of(schema: Any) -> Sequence[tuple[str, str]]:
+    """The columns of a schema of Spark with their types in DDL."""
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
