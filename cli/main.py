@@ -27,6 +27,7 @@ from .programs.pipeline import pipeline
 from .programs.simulate import simulate
 from .programs.start import start
 from .programs.store import store
+from .top.command import top
 
 
 class Root(click.Group):
@@ -122,6 +123,7 @@ COMMANDS = (
     *listing_commands.COMMANDS,
     diagnose,
     flow_chain,
+    top,
     *check_commands.COMMANDS,
     *log_commands.COMMANDS,
     report,

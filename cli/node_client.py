@@ -149,6 +149,10 @@ class NodeClient:
     def close(self) -> None:
         self._socket.close()
 
+    def allow(self, seconds: float) -> None:
+        """The operations from now on may take so many seconds together."""
+        self._deadline, self._timeout = time.monotonic() + seconds, seconds
+
     def __enter__(self) -> NodeClient:
         return self
 

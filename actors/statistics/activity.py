@@ -84,22 +84,28 @@ class Feed:
 
     def __init__(self, activity: Activity) -> None:
         self._activity = activity
-        #: The ids of processes that have changed, in this order.
+        #: The ids of processes whose statistics may differ from those that were read, in this order.
         self.changed: dict[str, None] = dict.fromkeys(activity.members)
         #: Kind and id of those that have ended.
         self.ended: list[tuple[Kind, str]] = []
 
     def take(self) -> tuple[list[str], list[tuple[Kind, str]]]:
-        """The ids of the processes that have changed since the last call, and those that have ended."""
+        """The ids of the processes that may have changed since the last call, and those that have ended."""
         self._activity._next_round()
         changed, self.changed = list(self.changed), {}
         ended, self.ended = self.ended, []
         return changed, ended
 
     def read(self, process_id: str) -> tuple[Kind, InfoItems] | None:
-        """The statistics of one process; None if it has ended."""
+        """The statistics of one process; None if it has ended. One that was blocked lately is read again next time."""
         found = self._activity.members.get(process_id)
-        return None if found is None else (found[0], found[1].statistics())
+        if found is None:
+            return None
+        items = found[1].statistics()
+        if items.get("state") == "flow" or items.get("blocked_share"):
+            # A block is over, and its share of the last seconds falls, without a turn of the process.
+            self.changed[process_id] = None
+        return found[0], items
 
     def close(self) -> None:
         self._activity.close(self)

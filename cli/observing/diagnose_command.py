@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -33,17 +34,28 @@ def diagnose(call: Call) -> None:
     if not rows:
         click.echo(f"Nothing holds a connection back on node {call.node_name}: none is in flow, and no alarm is on.")
         return
-    causes: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for cause, sentence in causes(rows):
+        click.secho(cause, bold=True)
+        click.echo(textwrap.fill(sentence, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))
+
+
+def causes(rows: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What holds connections back, and a sentence about it with the advice; what holds back the most comes first.
+
+    rows   those of the operation `diagnose`
+    """
+    of_cause: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
-        causes.setdefault((row["bottleneck"], row["subject"]), []).append(row)
-    for (bottleneck, subject), held_back in sorted(causes.items(), key=lambda cause: -len(cause[1])):
-        click.secho(cell(f"{bottleneck.capitalize()}: {subject}"), bold=True)
-        names = [row["connection"] for row in held_back]
+        of_cause.setdefault((row["bottleneck"], row["subject"]), []).append(row)
+    found = []
+    for (bottleneck, subject), held_back in sorted(of_cause.items(), key=lambda cause: -len(cause[1])):
+        names = [cell(row["connection"]) for row in held_back]
         others = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
         one = "connection" if len(names) == 1 else f"{len(names)} connections"
         evidence = cell(held_back[0]["evidence"])
         text = f"It holds back {one} {', '.join(names[:NAMED])}{others}: {evidence}. {held_back[0]['advice']}"
-        click.echo(textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))
+        found.append((cell(f"{bottleneck.capitalize()}: {subject}"), text))
+    return found
 
 
 @node_command("Monitoring, observability and health checks", timeout=120.0)

@@ -99,6 +99,7 @@ NEEDED_OPTIONS = {
 REFUSED = {
     "log_tail": (69, "writes its log to its standard error"),
     "reload_certificates": (69, "does not listen for TLS"),
+    "top": (64, "top needs a terminal"),
 }
 
 

@@ -10,6 +10,7 @@ class Thing:
         self.activity = activity
         self.name = name
         self.round = 0
+        self.flow = {}
         activity.enter(name, "queue", self)
 
     def turn(self):
@@ -18,7 +19,7 @@ class Thing:
             self.activity.note(self.name)
 
     def statistics(self):
-        return {"name": self.name}
+        return {"name": self.name, **self.flow}
 
 
 def things(activity, *names):
@@ -38,6 +39,17 @@ def test_the_first_reading_has_everything_and_later_ones_what_had_a_turn():
     second.turn()
     assert feed.take() == (["first", "second"], [])
     assert feed.read("first") == ("queue", {"name": "first"})
+
+
+def test_what_was_blocked_lately_is_read_again_without_a_turn():
+    """A block ends, and its share of the last seconds falls, while the process has no turn."""
+    activity = Activity()
+    (thing,) = things(activity, "thing")
+    feed = activity.open()
+    for thing.flow in ({"state": "flow"}, {"state": "running", "blocked_share": 0.4}, {"blocked_share": 0.0}):
+        assert feed.take()[0] == ["thing"]
+        feed.read("thing")
+    assert feed.take()[0] == []
 
 
 def test_what_begins_and_ends_between_two_readings_is_told():

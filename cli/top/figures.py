@@ -1,0 +1,249 @@
+"""What `warren top` shows: for each page its columns, each with the value to sort by and the text to show.
+
+A page is a list of keys into the copy of the node (`NodeState`). Of ten thousand queues only those on the screen get
+their texts made, and for sorting one value each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from ...management.copy.node_state import (
+    CHANNEL_COLUMNS,
+    CONNECTION_COLUMNS,
+    NODE,
+    NODE_COLUMNS,
+    QUEUE_COLUMNS,
+    NodeState,
+)
+from ..formatters import cell
+
+#: Columns of a list that its name gets at least; others are left out when the terminal is too narrow.
+NAME_MIN = 16
+
+#: The colours of states that an operator should see.
+STATE_STYLES = {
+    "flow": "yellow",
+    "blocking": "yellow",
+    "blocked": "bold red",
+    "down": "bold red",
+    "crashed": "bold red",
+}
+
+#: The counters of what leaves a queue or a channel towards consumers.
+DELIVERED = ("deliver", "deliver_no_ack", "get", "get_no_ack")
+
+
+class Column(NamedTuple):
+    """`width` 0 takes the room that the others leave. The column with the highest `rank` is left out first."""
+
+    title: str
+    width: int
+    rank: int
+    value: Callable[[NodeState, Any], Any]
+    text: Callable[[Any], str]
+    style: Callable[[Any], str] = lambda value: ""
+
+
+class Page(NamedTuple):
+    """A list. `sorted_by` is the number of the column that orders it at first; `what` is the plural of its things."""
+
+    title: str
+    what: str
+    keys: Callable[[NodeState], Iterable[Any]]
+    name: Callable[[NodeState, Any], str]
+    columns: tuple[Column, ...]
+    sorted_by: int
+
+
+def fitting(columns: tuple[Column, ...], width: int) -> list[tuple[Column, int]]:
+    """The columns that fit beside one another, in order, each with its width; a space stands between two."""
+    chosen = list(columns)
+    while len(chosen) > 1 and NAME_MIN + sum(column.width + 1 for column in chosen) - 1 > width:
+        chosen.remove(max(chosen, key=lambda column: column.rank))
+    rest = width - sum(column.width + 1 for column in chosen) + 1
+    return [(column, column.width or max(rest, 1)) for column in chosen]
+
+
+# -- texts ---
+
+
+def count(value: float) -> str:
+    """A number in at most seven characters."""
+    for unit, size in (("G", 10**9), ("M", 10**6)):
+        if value >= 10 * size:
+            return f"{value / size:,.1f}{unit}"
+    return f"{value:,.0f}"
+
+
+def rate(value: float) -> str:
+    """A number for each second."""
+    return f"{value:.1f}" if 0 < value < 10 else count(value)
+
+
+def rate_or_point(value: float) -> str:
+    """The same; nothing is a point, so that the eye finds what moves."""
+    return rate(value) if value > 0 else "·"
+
+
+def size(value: float) -> str:
+    """Bytes."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def flow_of_bytes(value: float) -> str:
+    """Bytes for each second."""
+    return f"{size(value)}/s" if value > 0 else "·"
+
+
+def share(value: float) -> str:
+    return f"{value:.0%}" if value else "·"
+
+
+def span(seconds: float) -> str:
+    """A time in its two largest units."""
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+    if days:
+        return f"{days} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min" if minutes else f"{int(seconds)} s"
+
+
+def state_style(value: str) -> str:
+    return STATE_STYLES.get(value, "")
+
+
+# -- values ---
+
+
+def _rate(kind: str, columns: tuple[str, ...], names: tuple[str, ...]) -> Callable[[NodeState, Any], float]:
+    """The rate of the sum of these columns of a track."""
+    numbers = [columns.index(name) for name in names]
+
+    def value(state: NodeState, key: Any) -> float:
+        track, tick = state.history.get((kind, key)), state.history.tick
+        if track is None or track.tick != tick:
+            return 0.0
+        return sum(track.rate(number, tick) for number in numbers)
+
+    return value
+
+
+def node_rate(state: NodeState, *names: str) -> float:
+    """The rate of the sum of these counters of the node."""
+    track = state.history.get(NODE)
+    return 0.0 if track is None else sum(track.rate(NODE_COLUMNS.index(name), state.history.tick) for name in names)
+
+
+def _stat(name: str) -> Callable[[NodeState, Any], Any]:
+    """A number of a queue; 0 for one that does not run here."""
+    return lambda state, key: state.queue_stats.get(key, {}).get(name) or 0
+
+
+def _queue_state(state: NodeState, key: Any) -> str:
+    row = state.queues[key]
+    return (
+        str(state.queue_stats.get(key, {}).get("state") or row["state"]) if row["state"] == "running" else row["state"]
+    )
+
+
+def _blocked_by(row: dict[str, Any]) -> str:
+    return ", ".join(str(each) for each in row.get("blocked_by") or ())
+
+
+def _of_connection(name: str, otherwise: Any = "") -> Callable[[NodeState, Any], Any]:
+    return lambda state, key: state.connections[key].get(name) or otherwise
+
+
+def _of_channel(name: str, otherwise: Any = "") -> Callable[[NodeState, Any], Any]:
+    return lambda state, key: state.channels[key].get(name) or otherwise
+
+
+def _queue_name(state: NodeState, key: Any) -> str:
+    vhost, name = key
+    return str(name) if vhost == "/" else f"{vhost}: {name}"
+
+
+def _channel_user(state: NodeState, key: Any) -> str:
+    return str(state.channels[key]["user"])
+
+
+def _queue_rate(*names: str) -> Callable[[NodeState, Any], float]:
+    return _rate("queue", QUEUE_COLUMNS, names)
+
+
+def _channel_rate(*names: str) -> Callable[[NodeState, Any], float]:
+    return _rate("channel", CHANNEL_COLUMNS, names)
+
+
+def _connection_rate(name: str) -> Callable[[NodeState, Any], float]:
+    return _rate("connection", CONNECTION_COLUMNS, (name,))
+
+
+QUEUES = Page(
+    "Queues",
+    "queues",
+    lambda state: state.queues,
+    _queue_name,
+    (
+        Column("NAME", 0, 0, _queue_name, cell),
+        Column("STATE", 8, 2, _queue_state, cell, state_style),
+        Column("READY", 8, 1, _stat("messages_ready"), count),
+        Column("UNACKED", 8, 4, _stat("messages_unacknowledged"), count),
+        Column("TOTAL", 8, 3, _stat("messages"), count),
+        Column("IN/s", 8, 5, _queue_rate("publish"), rate_or_point),
+        Column("OUT/s", 8, 6, _queue_rate(*DELIVERED), rate_or_point),
+        Column("ACK/s", 8, 9, _queue_rate("ack"), rate_or_point),
+        Column("CONS", 5, 7, _stat("consumers"), count),
+        Column("BLOCKED", 7, 8, _stat("blocked_share"), share),
+        Column("TYPE", 8, 10, lambda state, key: state.queues[key]["type"], cell),
+        Column("NODE", 20, 11, lambda state, key: state.queues[key]["node"], cell),
+    ),
+    4,
+)
+CONNECTIONS = Page(
+    "Connections",
+    "connections",
+    lambda state: state.connections,
+    lambda state, key: str(state.connections[key]["name"]),
+    (
+        Column("NAME", 0, 0, _of_connection("name"), cell),
+        Column("STATE", 8, 1, _of_connection("state"), cell, state_style),
+        Column("USER", 12, 4, _of_connection("user"), cell),
+        Column("VHOST", 10, 7, _of_connection("vhost"), cell),
+        Column("CHAN", 4, 5, _of_connection("channels", 0), count),
+        Column("FROM CLIENT", 12, 2, _connection_rate("recv_oct"), flow_of_bytes),
+        Column("TO CLIENT", 11, 3, _connection_rate("send_oct"), flow_of_bytes),
+        Column("BLOCKED", 7, 6, _of_connection("blocked_share", 0.0), share),
+        Column("BLOCKED BY", 16, 8, lambda state, key: _blocked_by(state.connections[key]), cell),
+        Column("NODE", 20, 9, _of_connection("node"), cell),
+    ),
+    5,
+)
+CHANNELS = Page(
+    "Channels",
+    "channels",
+    lambda state: state.channels,
+    lambda state, key: str(state.channels[key]["name"]),
+    (
+        Column("NAME", 0, 0, _of_channel("name"), cell),
+        Column("STATE", 8, 1, _of_channel("state"), cell, state_style),
+        Column("USER", 12, 7, _channel_user, cell),
+        Column("IN/s", 8, 2, _channel_rate("publish"), rate_or_point),
+        Column("OUT/s", 8, 3, _channel_rate(*DELIVERED), rate_or_point),
+        Column("ACK/s", 8, 5, _channel_rate("ack"), rate_or_point),
+        Column("UNACKED", 8, 4, _of_channel("messages_unacknowledged", 0), count),
+        Column("UNCONF", 8, 6, _of_channel("messages_unconfirmed", 0), count),
+        Column("CONS", 5, 8, _of_channel("consumer_count", 0), count),
+        Column("PREF", 6, 9, _of_channel("prefetch_count", 0), count),
+        Column("BLOCKED BY", 16, 10, lambda state, key: _blocked_by(state.channels[key]), cell),
+    ),
+    3,
+)
+PAGES = (QUEUES, CONNECTIONS, CHANNELS)
