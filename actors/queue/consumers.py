@@ -397,6 +397,10 @@ class Consumers:
         self._counts[consumer.priority] = self._counts.get(consumer.priority, 0) + 1
         self._no_ack += consumer.no_ack
         self._exclusive += consumer.exclusive
+        if consumer.limit is not None:
+            consumer.__class__ = GatedConsumer
+            self._has_gates = True
+            self.looks_at_head = self.looks_at_head or consumer.limit.looks_at_head
         self._bounded += consumer.is_bounded
         self._leave_lines()
         if self.single_active:
@@ -450,6 +454,8 @@ class Consumers:
         channel, priority = consumer.channel, consumer.priority
         del self._all[channel.channel_id, consumer.tag]
         self._only = next(iter(self)) if len(self._all) == 1 else None
+        if not self._all:
+            self._has_gates = self.looks_at_head = False
         del channel.consumers[consumer]
         if not channel.consumers:
             self._limited.pop(channel, None)

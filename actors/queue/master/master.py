@@ -352,10 +352,13 @@ class Master(Role):
             and len(consumers)
         ):
             raise AmqpError(ACCESS_REFUSED, f"{self._phrase} in exclusive use")
+        # The limit of the new consumer alone: to look at all of them would make n consumers cost n² steps.
+        bounds = bounds_of(consumer, self.settings)
+        if any(bounds):
+            consumer.limit = HeldLimit(bounds, self.backing.head, ())
         consumers.add(consumer)
         if self.dispatch.group_pacing is not None:
             self.dispatch.group_pacing.set_gates(consumers)
-        self._apply_limits()
         self.had_consumer = True
         self.queue_expiry.enter()
         self.effects.change_consumers()

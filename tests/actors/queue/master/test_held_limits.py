@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from warren.actors.queue.master import master
 from warren.amqp.fields import table_from
 
 from .core import Core
@@ -156,3 +157,24 @@ def test_no_schedule_exceeds_a_limit_and_everything_is_delivered(limits, consume
                 acknowledged += len(tags)
         turn()
     assert acknowledged == published and not len(core.backing)
+
+
+def test_each_consumer_that_comes_is_looked_at_once(monkeypatch):
+    """The limits of those that are there stay as they are, however many they are."""
+    looked_at = []
+    original = master.bounds_of
+    monkeypatch.setattr(master, "bounds_of", lambda *each: looked_at.append(each) or original(*each))
+    core = Core()
+    for number in range(50):
+        core.consume(f"c{number}", arguments=table_from({"x-max-unacked-bytes": 4} if number % 2 else {}))
+    assert len(looked_at) == 50
+
+
+def test_a_consumer_that_comes_to_a_queue_with_a_limit_gets_one_too():
+    core = Core()
+    limited(core, consumer_max_unacked=2)
+    first, second = core.consume("one"), core.consume("two")
+    core.publish(6)
+    core.turn()
+    assert sorted(core.bodies()) == [0, 1, 2, 3]
+    assert first.blocked_by == second.blocked_by == "count"
