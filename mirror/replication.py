@@ -467,6 +467,9 @@ class MirrorReplication:
             return
         if target is not self._target or not self._ring.has_part:
             return
+        if target.is_too_early(position):
+            await replica.sleep(RETRY_SECONDS)
+            return
         before, after = target.chunk(position, cursor)
         self._take(before)
         for content in runs:

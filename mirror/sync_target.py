@@ -9,6 +9,8 @@ belongs:
   leave later are removed from all chunks.
 - A publish has a higher number than everything before it, so later chunks have it. Only when the cursor has passed all
   numbers of a level, publishes to that level that come behind that chunk's position are taken from the stream.
+- The member that the learner copies may change, and the next one may not be as far in the stream. A chunk whose
+  position lies before a publish that was left to it cannot have that publish, so the learner asks again.
 
 So nothing is missed, and no message that has left comes back, whichever of chunk and stream is quicker.
 """
@@ -29,7 +31,7 @@ Placed = list[tuple[int, Instruction]]
 class SyncTarget:
     """See the module. It begins when the stream does."""
 
-    __slots__ = ("_ended", "_kept", "cursor", "is_done")
+    __slots__ = ("_ended", "_kept", "_left_out", "cursor", "is_done")
 
     def __init__(self) -> None:
         self.cursor = 0
@@ -38,6 +40,8 @@ class SyncTarget:
         self._ended: dict[int, int] = {}
         #: What has come since the last chunk.
         self._kept: Placed = []
+        #: The position of the last publish that was left to a later chunk.
+        self._left_out = 0
 
     def came(self, first: int, found: list[Instruction]) -> Placed:
         """Instructions of the stream, with positions from `first` on. Returns what is to be followed now."""
@@ -60,8 +64,18 @@ class SyncTarget:
         self.is_done = cursor == END
         return before, self._due([each for each in kept if each[0] > position])
 
+    def is_too_early(self, position: int) -> bool:
+        """Whether a chunk of this position may lack a publish that was left to it. Then it must not be taken."""
+        return position < self._left_out
+
     def _due(self, placed: Placed) -> Placed:
-        return [(position, each) for position, each in placed if self._is_due(position, each)]
+        due = []
+        for position, each in placed:
+            if self._is_due(position, each):
+                due.append((position, each))
+            else:
+                self._left_out = max(self._left_out, position)
+        return due
 
     def _is_due(self, position: int, instruction: Instruction) -> bool:
         kind, content = instruction

@@ -155,6 +155,27 @@ def test_a_copy_of_a_queue_that_goes_on_is_equal_to_it(levels, monkeypatch):
         assert messages(copy.learner) == messages(copy.source), f"seed {seed}"
 
 
+def test_a_chunk_that_may_lack_what_was_left_to_it_is_too_early(monkeypatch):
+    """The next member that a learner copies may not be as far in the stream as the one before it (CL-85)."""
+    monkeypatch.setattr("warren.mirror.sync_source.CHUNK_BYTES", 1)
+    copy = Copy(Random(1), 0)
+    copy.publish(5)
+    copy.end_turn()
+    copy.stream.clear()
+    copy.ask()
+    copy.chunk_comes()
+    assert not copy.target.is_done, "one message fits into this chunk"
+    before = copy.position
+    copy.publish(2)
+    copy.end_turn()
+    while copy.stream:
+        copy.stream_comes()
+    # The publish is kept until a chunk shows whether it has it.
+    assert not copy.target.is_too_early(before)
+    copy.target.chunk(before, copy.target.cursor + 1)
+    assert copy.target.is_too_early(before) and not copy.target.is_too_early(copy.position)
+
+
 def test_what_has_left_while_bodies_were_read_is_in_no_chunk():
     queue = new_queue(0)
     contents = [build_content(1, PROPS, b"%d" % at, 4096) for at in range(4)]
