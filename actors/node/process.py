@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from thespian.actors import ActorAddress
 
-from ...amqp.constants import CONNECTION_FORCED
+from ...amqp.constants import CONNECTION_FORCED, INTERNAL_ERROR
 from ...amqp.errors import AmqpError
 from ...definitions.features import FEATURES
 from ...definitions.json_text import json_text
@@ -109,6 +109,10 @@ log = logging.getLogger("warren.node")
 
 #: Seconds that a listing waits for a process; one that does not answer is left out.
 LIST_TIMEOUT = 5.0
+
+#: How often a start tries to create what a new node has, and the seconds between two attempts.
+DEFAULTS_ATTEMPTS = 4
+DEFAULTS_WAIT = 0.5
 
 LIST_KINDS = ("bindings", "channels", "connections", "consumers", "exchanges", "queues", "vhosts")
 
@@ -217,7 +221,7 @@ class NodeSupervisor(Process):
         else:
             await self.app.until_wanted()
         await self.ask(self.metadata, to_metadata.start(self.context, self.myAddress))
-        await self._create_defaults()
+        await self._ensure_defaults()
         if settings.load_definitions is not None:
             try:
                 await load_definitions(self.operator, settings.load_definitions)
@@ -256,6 +260,22 @@ class NodeSupervisor(Process):
             except ControlError:
                 self.stop("cannot listen for commands")
                 raise
+
+    async def _ensure_defaults(self) -> None:
+        """Create what is missing, and look again after a change whose outcome is unknown.
+
+        A node of a cluster may get a snapshot instead of the log entries that say what became of its change. What it
+        creates here was made then, or can be made once more.
+        """
+        for attempts_left in reversed(range(DEFAULTS_ATTEMPTS)):
+            try:
+                return await self._create_defaults()
+            except AmqpError as error:
+                if error.code != INTERNAL_ERROR or not attempts_left:
+                    raise
+                log.warning("%s; trying again to create what a new node has", error)
+                await self.sleep(DEFAULTS_WAIT)
+        return None
 
     async def _create_defaults(self) -> None:
         """Create what a new node has, and the virtual hosts that settings name if they are missing.

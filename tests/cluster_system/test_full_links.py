@@ -82,9 +82,10 @@ def test_a_queue_keeps_what_a_node_that_stands_still_does_not_take(nodes, client
     near.confirm()
     far.consume("kept", no_ack=True)
     second.pause()
-    for _ in range(COUNT):
+    for number in range(1, COUNT + 1):
+        # One at a time: what reaches the queue in one turn leaves it in one turn, before the link can be full.
         near.publish(BODY, "kept")
-    near.confirms(1, COUNT)
+        near.confirms(number, number)
     wait_for("the link to be full", lambda: unsent() >= FULL)
     assert near.ready("kept") > COUNT - 200, "the queue stopped only at its limit of unsent deliveries"
     nodes.heal()

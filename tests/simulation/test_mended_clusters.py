@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.actors.metadata.state.commands import ChangeNodes
+from warren.actors.metadata.state.commands import ChangeNodes, EnableFeatures, PutRecords
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
 from warren.cluster.metadata.process import ClusterMetadata
@@ -44,6 +44,28 @@ def test_a_verdict_that_cannot_be_agreed_on_crashes_nobody(cluster, monkeypatch)
     lost = next(node for node in cluster.nodes if node is not leader(cluster))
     cluster.perform(parse_cluster_plan(f"cluster nodes=3\n{lost.letter} kill for=1000").actions[0])
     cluster.finish()
+    assert refused
+
+
+@pytest.mark.parametrize("kind", [EnableFeatures, PutRecords])
+def test_a_start_goes_on_when_the_outcome_of_its_change_is_unknown(kind, monkeypatch):
+    """A node got a snapshot while what it creates at its first start was on the way, and ended."""
+    handler = ClusterMetadata._handlers["change_definitions"]
+    refused = []
+
+    def change_definitions(self, sender, command):
+        if isinstance(command, kind) and not refused:
+            refused.append(command)
+            raise AmqpError(541, "this node has missed what became of this change")
+        return handler(self, sender, command)
+
+    monkeypatch.setitem(ClusterMetadata._handlers, "change_definitions", change_definitions)
+    schedule = ClusterSchedule(parse_cluster_plan("cluster nodes=3"), chooser=plainest())
+    try:
+        schedule.begin()
+        schedule.finish()
+    finally:
+        schedule.close()
     assert refused
 
 
