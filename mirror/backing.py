@@ -158,13 +158,22 @@ class MirroredQueue(BackingQueue):
         """The mirror becomes the master: all its messages are ready again, and may have been delivered before."""
         inner = self.inner
         inner.requeue(inner.pending_numbers())
+        self._begin_anew()
+        self.confirming.clear()
+
+    def resurrect(self) -> None:
+        """A replica with what its disk has takes the place of a master that may have delivered all of it."""
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Deliver what is there as redelivered, and skip the numbers that the master before may have given since."""
+        inner = self.inner
         levels = self._levels | {0}
         for level in sorted(levels):
             origin = Origin("", ("",), False, level)
             number = self.next_number(origin)
             skipped = max(self._reserved - number, 0) if level == 0 else 0
             self._redelivered[level] = inner.discard(origin, skipped + SKIPPED, False).stop
-        self.confirming.clear()
 
     # -- the master
 

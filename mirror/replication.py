@@ -157,6 +157,9 @@ class MirrorReplication:
         self._reclaims = Reclaims()
         #: The position of the last instruction that this mirror has followed.
         self._followed = 0
+        # The master before this one may have delivered everything, and may have given numbers that this disk has not.
+        if self._is_master and self._member.generation > 1:
+            self._mirrored.resurrect()
         self._follow()
 
     # -- what the process hands over

@@ -8,8 +8,9 @@ from warren.actors.metadata.state.commands import ChangeNodes, EnableFeatures, P
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
 from warren.cluster.metadata.process import ClusterMetadata
+from warren.runtime.sim.choosing import SeedChooser
 from warren.simulation.cluster.faults import VHOST
-from warren.simulation.cluster.plan import parse_cluster_plan
+from warren.simulation.cluster.plan import draw_cluster_plan, parse_cluster_plan
 from warren.simulation.cluster.schedule import ClusterSchedule
 from warren.simulation.shrinking import plainest
 
@@ -110,3 +111,10 @@ def test_an_operator_starts_a_node_again_that_came_up_without_its_virtual_host(c
     assert cluster.world.run_until(lambda: node.is_up and VHOST in node.supervisor.routing.down, 60)
     cluster.finish()
     assert any("its virtual host is down" in text for _, _, text in cluster.told)
+
+
+@pytest.mark.parametrize("seed", [501_957, 510_294])
+def test_what_the_master_before_may_have_delivered_comes_as_redelivered(seed):
+    """The master of a mirrored queue stops, and a replica that comes back alone takes its place (P9)."""
+    plan = draw_cluster_plan(SeedChooser(seed).below, is_mirrored=True)
+    ClusterSchedule(plan, seed=seed).run()
