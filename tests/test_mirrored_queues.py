@@ -62,6 +62,9 @@ def test_a_new_queue_has_a_replica_on_every_node(cluster):
         found = cluster.broker(node).queue("ha-new")
         assert found.node == "warren2@localhost" and sorted(found.in_sync) == cluster.nodes
         assert sorted(found.mirrors) == others(cluster, "warren2@localhost")
+    rows = cluster.broker(0)._node.operate("rebalance")
+    led = {row["Node name"]: row["Number of replicated classic queues"] for row in rows}
+    assert led == {node: int(node == "warren2@localhost") for node in cluster.nodes}
     cluster.broker(0).delete_queue("ha-new")
 
 

@@ -56,7 +56,7 @@ def resume_listeners(call: Call) -> None:
 @click.option("--queue-pattern", metavar="REGEX", help="Only queues whose names match.")
 @click.argument("kind")
 def rebalance(call: Call, kind: str, vhost_pattern: str | None, queue_pattern: str | None) -> None:
-    """Show how many replicated queues each node leads. Queues without mirrors stay where they are, as in RabbitMQ.
+    """Show how many replicated queues each node leads. No queue moves yet.
 
     KIND is all, classic or quorum.
     """

@@ -56,8 +56,12 @@ def queue(call: Call, name: Name, ranges: Ranges) -> Row:
         "effective_policy_definition": dict(effective.definition),
         "state": (stats.get("state") or row["state"]) if row["state"] == "running" else row["state"],
     }
-    if row["replicas"][1:]:
-        found |= {"slave_nodes": row["replicas"][1:], "synchronised_slave_nodes": [], "recoverable_slaves": []}
+    if row["mirrors"]:
+        found |= {
+            "slave_nodes": row["mirrors"],
+            "synchronised_slave_nodes": row["in_sync"],
+            "recoverable_slaves": row["mirrors"],
+        }
     if row["state"] != "running" or (row["node"] != state.node_name and not stats):
         return found
     track = state.history.get(("queue", name))

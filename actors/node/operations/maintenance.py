@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ....definitions.errors import DefinitionError
 from ....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...membership.contract import to_membership
@@ -65,9 +67,11 @@ async def resume_listeners(operator: Operator) -> bool:
 
 @operation()
 async def rebalance(operator: Operator) -> Rows:
-    """How many replicated queues each member that runs leads. Queues without mirrors stay where they are."""
+    """How many replicated queues each member that runs leads. No queue moves."""
     nodes = [node.name for node in operator.context.definitions.nodes.values() if node.incarnation]
+    routing = operator.context.routing
+    led = Counter(row.group.master.node for vhost in routing.vhosts() for row in routing.queues(vhost) if row.group)
     return [
-        {"Node name": name, "Number of quorum queues": 0, "Number of replicated classic queues": 0}
+        {"Node name": name, "Number of quorum queues": 0, "Number of replicated classic queues": led[name]}
         for name in sorted(nodes) or [operator.context.node_name]
     ]
