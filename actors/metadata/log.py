@@ -13,11 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from ...amqp.errors import AmqpError
 from ...store.data_dir.data_dir import DataDir
 from .row_encoding import StoredRows
 from .state.commands import Command
 from .state.effects import Applied
 from .state.state import Refusal
+
+
+class OutcomeUnknown(AmqpError):
+    """The log does not say what became of a command: it was applied or not. Whoever may, looks or tries again."""
 
 
 class Outcome(NamedTuple):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from thespian.actors import ActorAddress
 
-from ...amqp.constants import CONNECTION_FORCED, INTERNAL_ERROR
+from ...amqp.constants import CONNECTION_FORCED
 from ...amqp.errors import AmqpError
 from ...definitions.features import FEATURES
 from ...definitions.json_text import json_text
@@ -63,6 +63,7 @@ from ..membership.clustering import Clustering
 from ..membership.contract import StoppedWaiting, ToMembership, to_membership
 from ..metadata.contract import ToMetadata, to_metadata
 from ..metadata.info_items import ConsumerNames, InfoItems, logical_consumers, queue_items, with_shard_items
+from ..metadata.log import OutcomeUnknown
 from ..metadata.process import Metadata
 from ..metadata.state.commands import EnableFeatures, PutRecords
 from ..queue.contract import to_queue
@@ -270,8 +271,8 @@ class NodeSupervisor(Process):
         for attempts_left in reversed(range(DEFAULTS_ATTEMPTS)):
             try:
                 return await self._create_defaults()
-            except AmqpError as error:
-                if error.code != INTERNAL_ERROR or not attempts_left:
+            except OutcomeUnknown as error:
+                if not attempts_left:
                     raise
                 log.warning("%s; trying again to create what a new node has", error)
                 await self.sleep(DEFAULTS_WAIT)

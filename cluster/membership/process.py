@@ -122,6 +122,9 @@ class Members(Process):
         self.led = Signal(self)
         #: Is woken when a link has come up, and when a node has told of its cluster while this one has none.
         self.met = Signal(self)
+        #: Is woken when this process has links. An operator's command may come before that.
+        self.started = Signal(self)
+        self.has_started = False
         self.verdicts: Verdicts | None = None
         self.is_judging = False
         #: What Metadata has sent last.
@@ -161,6 +164,8 @@ class Members(Process):
             raise MembershipError(str(error)) from None
         self.seeking = Seeking(self, is_founder)
         self.moving = Moving(self)
+        self.has_started = True
+        self.started.wake_all()
         self.show_membership()
         for watcher in (self.myAddress, self.metadata):
             self.send(self.links, to_links.subscribe(watcher))
@@ -391,15 +396,21 @@ class Members(Process):
         return True
 
     async def on_join(self, sender: Sender, node: str, role: str) -> str:
+        await self._until_started()
         return await self.moving.join(node, role)
 
     async def on_change_role(self, sender: Sender, role: str) -> bool:
+        await self._until_started()
         await self.moving.change_role(role)
         return True
 
     async def on_leave(self, sender: Sender) -> bool:
+        await self._until_started()
         await self.moving.leave()
         return True
+
+    async def _until_started(self) -> None:
+        await self.started.wait_for(lambda: self.has_started)
 
     async def _until_no_vote(self, node: str) -> None:
         """Return when no member of this name follows the log: one that was removed just now still may.

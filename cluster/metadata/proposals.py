@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ...actors.metadata.log import Answer, Outcome
+from ...actors.metadata.log import Answer, Outcome, OutcomeUnknown
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
 from .command_codec import Batch, pack_batch
@@ -136,7 +136,8 @@ class Proposals:
         unknown = [serial for serial in self._open if serial <= self._sent_to]
         for serial in unknown:
             proposal = self._open.pop(serial)
-            proposal.answer(Outcome(None, self._refusal("this node has missed what became of this change")))
+            text = "metadata cannot be changed now: this node has missed what became of this change"
+            proposal.answer(Outcome(None, OutcomeUnknown(INTERNAL_ERROR, text)))
 
     def expire(self, now: float) -> None:
         """Answer those whose time is over."""

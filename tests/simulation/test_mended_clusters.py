@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from warren.actors.metadata.log import OutcomeUnknown
 from warren.actors.metadata.state.commands import ChangeNodes, EnableFeatures, PutRecords
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
@@ -57,7 +58,7 @@ def test_a_start_goes_on_when_the_outcome_of_its_change_is_unknown(kind, monkeyp
     def change_definitions(self, sender, command):
         if isinstance(command, kind) and not refused:
             refused.append(command)
-            raise AmqpError(541, "this node has missed what became of this change")
+            raise OutcomeUnknown(541, "this node has missed what became of this change")
         return handler(self, sender, command)
 
     monkeypatch.setitem(ClusterMetadata._handlers, "change_definitions", change_definitions)
