@@ -200,6 +200,12 @@ class Settings:
         "where a new queue is at home in a cluster, unless its arguments or a policy say it",
         choices=("client-local", "min-masters", "random"),
     )
+    # D-1
+    queue_mode_precedence: str = setting(
+        "argument",
+        "which counts if a queue's arguments and a policy both set its mode, `default` or `lazy`",
+        choices=("argument", "policy"),
+    )
 
     # -- flow control ---
     # FC-1
@@ -564,6 +570,7 @@ class NodeKeywords(TypedDict, total=False):
     channel_operation_timeout: int
     default_consumer_prefetch: tuple[bool, int]
     queue_master_locator: str
+    queue_mode_precedence: str
     credit_flow_default_credit: tuple[int, int]
     msg_store_credit_disc_bound: tuple[int, int]
     output_buffer_limit: int

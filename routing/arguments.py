@@ -158,10 +158,13 @@ _DEFAULTS = QueueSettings()
 
 
 @seam("whether an argument or a policy decides")
-def queue_settings(arguments: Table, policy: Mapping[str, Any] = NO_POLICY) -> QueueSettings:
+def queue_settings(
+    arguments: Table, policy: Mapping[str, Any] = NO_POLICY, *, policy_sets_mode: bool = False
+) -> QueueSettings:
     """Decode arguments that `check_queue_arguments` has accepted, and merge them with what policies define (AB-158).
 
-    Of two numbers the smaller one counts; otherwise the argument does.
+    Of two numbers the smaller one counts; otherwise the argument does. `policy_sets_mode` makes the queue mode the
+    exception: the policy's counts, if it has one (D-1).
     """
     given: dict[str, Any] = {}
     for name, letter, value in reversed(arguments):  # reversed, so that the first of repeated names counts
@@ -182,7 +185,7 @@ def queue_settings(arguments: Table, policy: Mapping[str, Any] = NO_POLICY) -> Q
             value = max_age_seconds(value)
             if not value:
                 continue  # policies may say '0s', which a declaration may not
-        if field not in given:
+        if field not in given or (field == "queue_mode" and policy_sets_mode):
             given[field] = value
         elif isinstance(value, int):
             given[field] = min(value, given[field])

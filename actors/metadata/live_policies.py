@@ -14,6 +14,7 @@ from ...definitions.changes import RecordChange
 from ...definitions.definitions import Definitions
 from ...definitions.policies import NO_DEFINITION, VhostPolicies, queue_kind
 from ...definitions.records import Policy
+from ...routing.arguments import QueueSettings
 from ...routing.changes import ExchangePut
 from ...routing.rows import ExchangeRow, QueueRow
 from ...routing.table import RoutingTable
@@ -28,12 +29,15 @@ SLICE = 50
 class LivePolicies:
     """Belongs to `process`, the Metadata."""
 
-    def __init__(self, process: Process, here: str, routing: RoutingTable, definitions: Definitions) -> None:
+    def __init__(
+        self, process: Process, here: str, routing: RoutingTable, definitions: Definitions, queue_mode_precedence: str
+    ) -> None:
         self._process = process
         #: The name of this node. Other nodes see to the queues that are at home there.
         self._here = here
         self._routing = routing
         self._definitions = definitions
+        self._queue_mode_precedence = queue_mode_precedence
         #: By virtual host: the policies that queues and exchanges follow.
         self._followed: dict[str, VhostPolicies | None] = {}
         #: By virtual host: the version of the definitions in which its policies changed last.
@@ -59,7 +63,7 @@ class LivePolicies:
         """The process of a queue, at the address in `row`, has read the policies at some time since `read_version`."""
         changed = self._changed_at.get(row.vhost)
         if changed is not None and changed > read_version:
-            self._process.send(row.address, to_queue.apply_settings(policed_settings(row, self._definitions)))
+            self._process.send(row.address, to_queue.apply_settings(self._settings_of(row)))
 
     def vhost_removed(self, vhost: str) -> None:
         self._followed.pop(vhost, None)
@@ -106,7 +110,10 @@ class LivePolicies:
         # Between two slices the queue may have been deleted, and declared again on another node.
         is_here = row is not None and row.state == "running" and row.node == self._here
         if row is not None and is_here and definitions[0] != definitions[1]:
-            self._process.send(row.address, to_queue.apply_settings(policed_settings(row, self._definitions)))
+            self._process.send(row.address, to_queue.apply_settings(self._settings_of(row)))
+
+    def _settings_of(self, row: QueueRow) -> QueueSettings:
+        return policed_settings(row, self._definitions, self._queue_mode_precedence)
 
     def _show_alternate(self, shown: ExchangeRow, policies: VhostPolicies | None) -> None:
         definition = NO_DEFINITION if policies is None else policies.effective("exchanges", shown.name).definition

@@ -118,7 +118,7 @@ class Metadata(Process):
         self.routing = routing
         routing.watch_queues(GroupWatch(self, name, routing).queue_changed)
         self.homes = Homes(name, context.settings.queue_master_locator, state, self.random_bytes)
-        self.policies = LivePolicies(self, name, routing, state.definitions)
+        self.policies = LivePolicies(self, name, routing, state.definitions, context.settings.queue_mode_precedence)
         self.changing = Changing(self, node, routing, state, self.log, self.policies, context)
         self.exchanges = Exchanges(self, self.log, self.changing, self._answer_with)
         self.queues = Queues(self, routing, state, self.changing, self.policies, self.homes, name, data_dir is not None)

@@ -9,11 +9,19 @@ from ...routing.rows import QueueRow
 from ...routing.shards import shard_settings
 
 
-def policed_settings(row: QueueRow, definitions: Definitions) -> QueueSettings:
+def policed_settings(row: QueueRow, definitions: Definitions, queue_mode_precedence: str = "argument") -> QueueSettings:
+    """Merge the arguments in `row` with the policies of its virtual host.
+
+    `queue_mode_precedence` is the setting of that name; it matters only to who reads `queue_mode` in the result.
+    """
     policies = definitions.policies_of(row.vhost)
     if policies is None:
         settings = queue_settings(row.arguments)
     else:
         name = row.name if row.shard_of is None else row.shard_of
-        settings = queue_settings(row.arguments, policies.effective(queue_kind(row.type), name).definition)
+        settings = queue_settings(
+            row.arguments,
+            policies.effective(queue_kind(row.type), name).definition,
+            policy_sets_mode=queue_mode_precedence == "policy",
+        )
     return settings if row.shard_of is None else shard_settings(row, settings)

@@ -168,7 +168,7 @@ class Queue(Process):
         self.member: Member | None = None
         self._take_member(row)
         self.queue_id = row.queue_id
-        self.settings: QueueSettings = policed_settings(row, context.definitions)
+        self.settings: QueueSettings = self._policed_settings()
         self.credit = CreditFlow(
             context.settings.credit_flow_default_credit,
             self.effects.grant,
@@ -314,6 +314,10 @@ class Queue(Process):
         # A fault, as when its node stops: at an orderly end channels would confirm what nobody has taken.
         self.stop(ExitReason(ExitKind.EXIT, "its replica has left the group of the queue"))
 
+    def _policed_settings(self) -> QueueSettings:
+        context = self.context
+        return policed_settings(self.row, context.definitions, context.settings.queue_mode_precedence)
+
     def _use(self, backing: BackingQueue) -> None:
         self._take_delayed()
         self.state.backing = backing
@@ -321,7 +325,7 @@ class Queue(Process):
 
     def become_master(self) -> None:
         """This replica of a mirrored queue serves clients from now on."""
-        self.settings = policed_settings(self.row, self.context.definitions)
+        self.settings = self._policed_settings()
         early, self._early_publishes = self._early_publishes, []
         self.take_role(Master)
         for record, entries in early:
@@ -376,7 +380,7 @@ class Queue(Process):
         return None if self.durability is None else self.durability.loader
 
     def on_set_queue_mode(self, sender: Sender, mode: QueueMode) -> None:
-        self.on_apply_settings(sender, replace(policed_settings(self.row, self.context.definitions), queue_mode=mode))
+        self.on_apply_settings(sender, replace(self._policed_settings(), queue_mode=mode))
 
     def _apply(self) -> None:
         self.backing.set_queue_mode(self.settings.queue_mode)

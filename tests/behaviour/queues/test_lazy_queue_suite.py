@@ -1,4 +1,4 @@
-"""lazy_queue_SUITE: a test for each case without policies (queue-and-store section 12.3), with a data directory."""
+"""lazy_queue_SUITE: a test for each case (queue-and-store section 12.3), with a data directory."""
 
 import pytest
 
@@ -35,7 +35,38 @@ def test_declare_args(disk_broker, disk_channel, name, arguments, mode):
 
 @pytest.mark.parametrize("argument", [None, "default", "lazy"])
 def test_queue_mode_policy(disk_broker, disk_channel, name, argument):
-    """QS-49: the mode is changed as a policy will change it. It overrides the argument until a restart (D-1)."""
+    """QS-49, D-1: a policy sets the mode of a queue without the argument, and the queue follows each change."""
+    disk_channel.queue(name, {} if argument is None else {"x-queue-mode": argument}, durable=True)
+    disk_channel.fill(name, *map(str, range(100)))
+    for mode in ("lazy", "default", "lazy"):
+        disk_broker.set_policy(name, f"^{name}$", {"queue-mode": mode})
+        disk_broker.wait_idle()
+        assert disk_broker.queue(name).queue_mode == (argument or mode)
+    disk_broker.clear_policy(name)
+    disk_broker.wait_idle()
+    assert disk_broker.queue(name).queue_mode == (argument or "default")
+    assert disk_broker.queue(name).messages == 100
+
+
+@pytest.mark.parametrize("argument", ["default", "lazy"])
+def test_queue_mode_policy_that_precedes_the_argument(tmp_path, name, argument):
+    """D-1 with `queue_mode_precedence` `policy`: in queues that are there, and in those declared or started later."""
+    data_dir = str(tmp_path / "data")
+    with Broker(data_dir=data_dir, queue_mode_precedence="policy") as broker:
+        broker.declare_queue("before", durable=True, arguments={"x-queue-mode": argument})
+        assert broker.queue("before").queue_mode == argument
+        mode = {"lazy": "default", "default": "lazy"}[argument]
+        broker.set_policy("modes", ".*", {"queue-mode": mode})
+        broker.wait_idle()
+        broker.declare_queue("after", durable=True, arguments={"x-queue-mode": argument})
+        assert {queue.name: queue.queue_mode for queue in broker.queues()} == {"before": mode, "after": mode}
+    with Broker(data_dir=data_dir, queue_mode_precedence="policy") as broker:
+        assert broker.queue("before").queue_mode == mode
+
+
+@pytest.mark.parametrize("argument", [None, "default", "lazy"])
+def test_set_queue_mode(disk_broker, disk_channel, name, argument):
+    """QS-49: what `Broker.set_queue_mode` sets overrides the argument until the queue's process ends."""
     disk_channel.queue(name, {} if argument is None else {"x-queue-mode": argument}, durable=True)
     disk_channel.fill(name, *map(str, range(100)))
     for mode in ("lazy", "default", "lazy", "lazy", "default"):
