@@ -23,7 +23,7 @@ from ..store.messages.message import Delivery, Origin, Origins, QueuedMessage, a
 from ..store.messages.parts import Part
 from ..store.messages.run import Run
 from ..store.queue.backing_queue import UNLIMITED, BackingQueue, Handed
-from ..store.queue.levelled_queue import LEVEL_SHIFT
+from ..store.queue.levelled_queue import LEVEL_SHIFT, LevelledQueue
 from ..store.queue.range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead
 from ..store.queue.read_ahead import ReadAheadJob
 from . import instructions
@@ -65,8 +65,6 @@ class MirroredQueue(BackingQueue):
         #: not yet, because it stands behind messages that must be read from the disk first.
         self._leaving: deque[tuple[range, bool]] = deque()
         self._kept: frozenset[int] = frozenset()
-        #: The levels that a mirror has messages of.
-        self._levels: set[int] = set()
 
     @property
     def bare(self) -> BackingQueue:
@@ -81,14 +79,12 @@ class MirroredQueue(BackingQueue):
 
     def take(self, run: Run) -> range:
         """Append a run that the master has numbered. Numbers between it and the last one belong to nobody."""
-        level = run.first >> LEVEL_SHIFT
-        self._levels.add(level)
         number = self.next_number(run.origin)
         if number < run.first:
             self.inner.discard(run.origin, run.first - number, False)
         elif number > run.first:
             raise ValueError(f"a mirror that would give the number {number} next was told of {run.first}")
-        if level == 0:
+        if run.first >> LEVEL_SHIFT == 0:
             self._reserved = max(self._reserved, run.end)
         is_kept = self.is_kept(run.origins)
         return self.inner.publish(run.origins, run.contents, run.body_bytes, run.expiry, is_kept)
@@ -162,13 +158,19 @@ class MirroredQueue(BackingQueue):
         self.confirming.clear()
 
     def resurrect(self) -> None:
-        """A replica with what its disk has takes the place of a master that may have delivered all of it."""
+        """This replica, which has recovered its messages from the disk, becomes the master. The master before it may
+        have delivered any of these messages.
+        """
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """Deliver what is there as redelivered, and skip the numbers that the master before may have given since."""
+        """Mark the messages of every level as redelivered, and skip numbers in every level.
+
+        The master before this one may have given the skipped numbers to messages that no other replica has received. A
+        channel may still acknowledge such a message, and must not acknowledge a new message by that.
+        """
         inner = self.inner
-        levels = self._levels | {0}
+        levels = {0, *inner.level_numbers()} if isinstance(inner, LevelledQueue) else {0}
         for level in sorted(levels):
             origin = Origin("", ("",), False, level)
             number = self.next_number(origin)

@@ -60,6 +60,10 @@ class LevelledQueue(BackingQueue):
         """All levels that there are."""
         return self._by_number.values()
 
+    def level_numbers(self) -> Iterable[int]:
+        """The numbers of all levels that there are."""
+        return self._by_number.keys()
+
     def level_from(self, number: int) -> tuple[int, BackingQueue] | None:
         """The lowest level with this number or a higher one that there is."""
         return min((level for level in self._levels if level[0] >= number), key=itemgetter(0), default=None)

@@ -14,7 +14,7 @@ import pytest
 
 from warren.amqp.frames import build_content
 from warren.mirror import instructions, sync_source
-from warren.mirror.backing import mirrored
+from warren.mirror.backing import SKIPPED, mirrored
 from warren.mirror.replication import Safety
 from warren.mirror.sync_source import CHUNK_BYTES, Chunk, read_chunk
 from warren.mirror.sync_target import END, SyncTarget
@@ -201,3 +201,26 @@ def test_what_is_safe_in_several_pieces_counts_as_a_whole():
     assert safety.reached(12, [(100, 120)]) == 8
     assert safety.reached(12, [(0, 19), (121, 180)]) == 9
     assert safety.reached(12, [(181, 181)]) == 12
+
+
+@pytest.mark.parametrize("levels", [0, 3])
+def test_a_resurrected_replica_begins_anew_in_every_level(levels):
+    """What its disk has may have been delivered already, in every level that the queue was recovered with (CL-94)."""
+    copy = Copy(Random(1), levels)
+    origins = [Origin("", ("q",), True, priority) for priority in range(levels + 1)]
+
+    def publish(origin, body: bytes):
+        return copy.source.inner.publish(origin, [build_content(1, PROPS, body, 4096)], 3, None, False)
+
+    for origin in origins:
+        publish(origin, b"old")
+    resurrected = mirrored(copy.source.inner, True)
+    before = [resurrected.next_number(origin) for origin in origins]
+    resurrected.resurrect()
+    assert all(resurrected.next_number(origin) >= number + SKIPPED for origin, number in zip(origins, before))
+    fetched = resurrected.fetch(len(origins), True)
+    assert [each.redelivered for each in fetched] == [True] * len(origins)
+    for origin in origins:
+        publish(origin, b"new")
+    fetched = resurrected.fetch(len(origins), True)
+    assert [each.redelivered for each in fetched] == [False] * len(origins)
