@@ -198,7 +198,7 @@ class Changing:
         supervisor, started = self.supervisors.get(row.vhost), None
         version = self._state.definitions.version
         if supervisor is not None:
-            with suppress(ProcessDown):
+            with suppress(ProcessError):
                 started = await self._process.ask(supervisor, to_queue_supervisor.start_queue(row))
         if started is None:
             # A logical queue is deleted with all its shards.

@@ -220,7 +220,7 @@ class Replicas:
             self._process.spawn(self._settle(row.vhost, row.name, row.queue_id))
 
     async def _settle(self, vhost: str, name: str, queue_id: str) -> None:
-        with suppress(ProcessError):  # the supervisor has ended, and with it all replicas of the virtual host
+        with suppress(ProcessError):  # the virtual host stops or has ended, and with it all its replicas on this node
             while True:
                 row = self._state.queue(vhost, name)
                 if row is None or row.queue_id != queue_id:

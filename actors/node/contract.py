@@ -298,14 +298,17 @@ class ToQueueSupervisor(Contract):
 
     @message
     def start_queue(self, row: QueueRow) -> QueueRow:
-        """From Metadata: start a new queue. Answered with the row, which has the queue's address now."""
+        """From Metadata: start a new queue. Answered with the row, which has the queue's address now.
+
+        Raises VhostEnds.
+        """
 
     @message
     def start_replica(self, row: QueueRow, from_disk: bool) -> QueueRow:
         """From Metadata: start the process of this node's member of a mirrored queue, with what the disk has of the
         queue, or with nothing. Answered with the row, which has the address of the process.
 
-        Raises ProcessDown if it cannot be started.
+        Raises ProcessDown if it cannot be started, and VhostEnds.
         """
 
     @message

@@ -25,7 +25,7 @@ from ...routing.phrases import queue_phrase
 from ...routing.queue_types import GROUP
 from ...routing.rows import QueueRow
 from ...runtime.contract import Address, Sender
-from ...runtime.errors import ProcessDown
+from ...runtime.errors import ProcessDown, ProcessError
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import STEP, Process
 from ...store.data_dir.data_dir import queue_number
@@ -46,6 +46,13 @@ if TYPE_CHECKING:
     from ..queue.contract import NeededBodies, Terms, ToQueue
 
 log = logging.getLogger("warren.queue")
+
+
+class VhostEnds(ProcessError):
+    """The virtual host stops or is deleted, so none of its queues starts any more."""
+
+    def __str__(self) -> str:
+        return f"vhost '{self.args[0]}' stops on this node"
 
 
 def _process_class(row: QueueRow) -> type[Queue]:
@@ -219,34 +226,43 @@ class QueueSupervisor(Process):
 
     async def _recover_late(self, supervised: _Supervised) -> None:
         """Try once more to recover a queue, while the others run."""
-        row = supervised.row
-        address = self._create(supervised)
-        supervised.row = replace(supervised.row, state="running")
         try:
-            await self._start_from_disk(supervised)
+            is_started = await self._start_from_disk(supervised)
         except ProcessDown as down:
             if self._may_start(supervised):
                 self._lost(supervised, down)
             return
-        if self._may_start(supervised):
+        if is_started:
+            row = supervised.row
             log.info("%s is recovered", supervised.phrase)
-            self.send(self.context.metadata, to_metadata.queue_recovered(row.vhost, row.name, row.queue_id, address))
+            recovered = to_metadata.queue_recovered(row.vhost, row.name, row.queue_id, row.address)
+            self.send(self.context.metadata, recovered)
             self._started(supervised)
 
-    async def _start_from_disk(self, supervised: _Supervised, has_files: bool = True) -> None:
-        """Have the queue's new process start from what is on the disk. Raises ProcessDown if it cannot."""
-        row = supervised.row
+    async def _start_from_disk(self, supervised: _Supervised, has_files: bool = True) -> bool:
+        """Start a new process of the queue from what is on the disk. Raises ProcessDown if it cannot.
+
+        Returns False if the queue may not run any more (`_may_start`). The supervisor that stops sees each process from
+        its creation on, so the process is created when nothing has to be awaited before its start.
+        """
         if self.storage is not None:
-            await self._forget_transients(queue_number(row.queue_id))
+            await self._forget_transients(queue_number(supervised.row.queue_id))
+        if not self._may_start(supervised):
+            return False
+        self._create(supervised)
+        row = supervised.row = replace(supervised.row, state="running")
         is_empty = self.storage is None or not row.durable or not has_files
         recovery = None if is_empty else QueueRecovery(None, True)
         needed = await self.ask(row.address, to_queue.start(self.context, row, self.storage, recovery))
         if needed is not True:
             await self.ask(row.address, to_queue.open(needed))
+        return self._may_start(supervised)
 
     # --- the lives of queues ---
 
     async def on_start_queue(self, sender: Sender, row: QueueRow) -> QueueRow:
+        if self.is_ending:
+            raise VhostEnds(row.vhost)
         supervised = self.queues[row.queue_id] = _Supervised(row)
         address = self._create(supervised)
         await self.ask(address, to_queue.start(self.context, supervised.row, self.storage))
@@ -260,14 +276,17 @@ class QueueSupervisor(Process):
             await self._end_process(found)
         if self.storage is not None and row.durable and not from_disk:
             await self._remove_files(row)
+        if self.is_ending:
+            raise VhostEnds(row.vhost)
         self.queues[row.queue_id] = supervised
-        self._create(supervised)
         try:
-            await self._start_from_disk(supervised, has_files=from_disk)
+            is_started = await self._start_from_disk(supervised, has_files=from_disk)
         except ProcessDown:
             if self.queues.get(row.queue_id) is supervised:
                 del self.queues[row.queue_id]
             raise
+        if not is_started:
+            raise VhostEnds(row.vhost)
         self._started(supervised)
         return supervised.row
 
@@ -295,11 +314,12 @@ class QueueSupervisor(Process):
         assert self.storage is not None
         number = queue_number(row.queue_id)
         # Bodies in the message store that only this queue refers to stay until the next start counts the references.
-        # The journal must have forgotten the queue before another process of it registers there.
-        await self.ask(self.storage.journal, to_journal.forget(number))
         try:
+            # The journal must have forgotten the queue before another process of it registers there.
+            await self.ask(self.storage.journal, to_journal.forget(number))
             await self.run_blocking(remove_queue, self.storage.disk, number)
-        except OSError as error:
+        except (OSError, ProcessDown) as error:
+            # The journal has ended if the virtual host stops. A full disk delays that, so deletions still arrive.
             phrase = queue_phrase(row.vhost, row.name)
             log.warning("files of %s stay until the next start: %s", phrase, error)
 
@@ -341,13 +361,13 @@ class QueueSupervisor(Process):
         row, is_recovered = supervised.row, True
         while self._may_start(supervised) and supervised.may_restart(self.now()):
             log.error("%s is restarted; it ended with %s", supervised.phrase, reason)
-            address = self._create(supervised)
             try:
-                await self._start_from_disk(supervised)
+                is_started = await self._start_from_disk(supervised)
             except ProcessDown as down:
                 reason, is_recovered = down.reason, False
                 continue
-            if self._may_start(supervised):
+            if is_started:
+                address = supervised.row.address
                 restarted = to_metadata.queue_restarted(row.vhost, row.name, row.queue_id, address)
                 self.send(self.context.metadata, restarted)
                 self._started(supervised)
@@ -379,6 +399,7 @@ class QueueSupervisor(Process):
         return not self.is_ending and self.queues.get(supervised.row.queue_id) is supervised
 
     def _create(self, supervised: _Supervised) -> Address[ToQueue]:
+        """Create the process of the queue. The caller sends it `start` in the same turn."""
         address: Address[ToQueue] = self.createActor(_process_class(supervised.row))
         supervised.row = supervised.row.at(address)
         supervised.is_starting, supervised.ended = True, None

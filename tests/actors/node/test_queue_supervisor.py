@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 from thespian.actors import ActorExitRequest
 
+from warren.actors.node.queue_supervisor import QueueSupervisor, VhostEnds
 from warren.actors.node.restart_policy import MAX_RESTARTS
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table
 from warren.routing.rows import QueueRow
 from warren.runtime.errors import ProcessDown
+
+from ..durable_node import DurableNode
 
 V = "/"
 WAIT = 60.0
@@ -108,3 +111,27 @@ def test_a_queue_that_crashes_while_it_leaves_does_not_come_back(
     assert client.ask(metadata, ("queue_gone", V, "q", row.queue_id), WAIT) is None
     assert routing.queue(V, "q") is None
     eventually(lambda: not supervisor.queues)
+
+
+@pytest.mark.parametrize("start", [("start_queue",), ("start_replica", True)])
+def test_no_queue_starts_while_the_virtual_host_stops(client, supervisor, start):
+    """Nobody would end it in order. A full disk delays a stop, so other nodes have time to send queues here."""
+    client.ask(supervisor.myAddress, ("terminate",), WAIT)
+    name, *more = start
+    with pytest.raises(VhostEnds, match="vhost '/' stops on this node"):
+        client.ask(supervisor.myAddress, (name, QueueRow(V, "late", None, "id"), *more), WAIT)
+    assert not supervisor.queues
+
+
+def test_a_queue_is_forgotten_after_the_journal_has_ended(tmp_path):
+    """A deletion may arrive while the virtual host stops. The next start removes the files."""
+    with DurableNode(tmp_path) as node:
+        row, _ = node.meta.ask("declare_queue", V, "q", True, None, False, Table(), "c")
+        (supervisor,) = [
+            cell.actor for cell in node.base.cells.values() if type(getattr(cell, "actor", None)) is QueueSupervisor
+        ]
+        ended, _ = node.meta.ask("declare_queue", V, "ended", True, None, False, Table(), "c")
+        node.meta.ask("delete_queue", V, "ended", False, False, "c")
+        supervisor.storage = replace(supervisor.storage, journal=ended.address)
+        assert node.client.ask(supervisor.myAddress, ("forget_queue", row.queue_id), WAIT) is True
+        assert not supervisor.queues
