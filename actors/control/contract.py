@@ -1,4 +1,4 @@
-"""The messages of the processes that serve commands: `ControlListener` and `ControlSession`."""
+"""The messages of the processes that serve commands: `ControlListener`, `ControlSession` and `RemoteSession`."""
 
 from __future__ import annotations
 
@@ -31,5 +31,30 @@ class ToControlSession(Contract):
         """From the listener: serve the accepted socket `fd`. With a `secret` the client must prove that it knows it."""
 
 
+#: Whether it is the last of an answer, and one message of the control protocol, packed.
+Piece = tuple[bool, bytes]
+
+
+class ToRemoteSession(Contract):
+    """What `RemoteSession` receives. It performs one operation after the other."""
+
+    @message
+    def start(self, context: NodeContext, node: Address[ToNode], client: Address[Contract]) -> None:
+        """From the node: perform operations for the process `client`, and end with it."""
+
+    @message
+    def begin_operation(self, name: str, arguments: dict[str, object]) -> Piece:
+        """From the client: perform this operation. Answered with the first piece of its answer."""
+
+    @message
+    def more_of_operation(self) -> Piece:
+        """From the client, after a piece that was not the last one: answered with the next one."""
+
+    @message
+    def end_session(self) -> None:
+        """From the client, which needs it no longer."""
+
+
 to_control_listener = ToControlListener()
 to_control_session = ToControlSession()
+to_remote_session = ToRemoteSession()

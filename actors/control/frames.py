@@ -38,8 +38,25 @@ class FrameError(Exception):
 
 def frame(message: Mapping[str, Any]) -> bytes:
     """A message as a frame. Raises ValueError, OverflowError or TypeError for values that the protocol cannot carry."""
-    body = msgpack.packb(message, unicode_errors="surrogateescape")
+    body = pack(message)
     return _LENGTH.pack(len(body)) + body
+
+
+def pack(message: Mapping[str, Any]) -> bytes:
+    """The body of a frame. Raises ValueError, OverflowError or TypeError for values that the protocol cannot carry."""
+    body: bytes = msgpack.packb(message, unicode_errors="surrogateescape")
+    return body
+
+
+def unpack(body: bytes) -> dict[str, Any]:
+    """The message in the body of a frame. Raises FrameError."""
+    try:
+        message = msgpack.unpackb(body, unicode_errors="surrogateescape")
+    except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        raise FrameError(f"a frame is not MessagePack: {error}") from None
+    if not isinstance(message, dict) or not all(isinstance(key, str) for key in message):
+        raise FrameError("a frame is not a map with texts as keys")
+    return message
 
 
 class FrameBuffer:
@@ -70,10 +87,4 @@ class FrameBuffer:
             return None
         body = bytes(memoryview(self._data)[_LENGTH.size : end])
         del self._data[:end]
-        try:
-            message = msgpack.unpackb(body, unicode_errors="surrogateescape")
-        except (ValueError, msgpack.UnpackException, RecursionError) as error:
-            raise FrameError(f"a frame is not MessagePack: {error}") from None
-        if not isinstance(message, dict) or not all(isinstance(key, str) for key in message):
-            raise FrameError("a frame is not a map with texts as keys")
-        return message
+        return unpack(body)

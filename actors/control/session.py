@@ -14,20 +14,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from ...amqp.errors import AmqpError
-from ...limits import LimitError
 from ...runtime.contract import Address, Sender
-from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ..node.context import NodeContext
-from ..node.contract import ToNode, to_node
-from ..node.operations.catalogue import perform
-from ..node.operations.registry import OperationError, Operator, Rows
+from ..node.contract import ToNode
+from ..node.operations.registry import Operator
+from .answers import answers, refusal
 from .contract import ToControlSession
 from .frames import FRAME_MAX, PROTOCOL, UNPROVED_MAX, FrameBuffer, FrameError, frame
 from .proof import CHALLENGE_BYTES, is_proof, proof
@@ -38,9 +35,6 @@ READ_BYTES = 256 * 1024
 
 #: Bytes of answers that may wait for the client before the operation waits for it.
 OUTPUT_MAX = 256 * 1024
-
-#: Rows in one frame.
-ROWS_MAX = 200
 
 #: Seconds in which a client must have proved that it knows the secret.
 PROOF_SECONDS = 10.0
@@ -56,7 +50,6 @@ class ControlSession(Process):
     """See the module."""
 
     contract = ToControlSession
-    reply_errors = (ProcessError, AmqpError)
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,35 +128,13 @@ class ControlSession(Process):
     # -- operations ---
 
     async def _answer_to(self, name: str, arguments: Mapping[str, object]) -> None:
-        try:
-            state = await self.ask(self.node, to_node.app_state())
-            outcome = perform(self.operator, name, arguments, state)
-            if isinstance(outcome, AsyncIterator):
-                async for rows in outcome:
-                    await self._put_rows(rows)
-                answer: dict[str, object] = {"result": None}
-            else:
-                answer = {"result": await outcome}
-                if isinstance(answer["result"], list):
-                    await self._put_rows(answer["result"])
-                    answer["result"] = None
-        except OperationError as error:
-            answer = _error(error.kind, error.text, error.details)
-        except LimitError as error:
-            answer = _error("data", str(error))
-        except AmqpError as error:
-            answer = _error("unavailable", error.text, code=error.code)
-        except (ProcessDown, ProcessTimeout) as error:
-            answer = _error("unavailable", f"a part of the node does not answer: {error}")
-        except ProcessError as error:
-            answer = _error("unavailable", str(error))
-        self.is_busy = False
-        self.progressed = self.now()
-        self._put(answer)
-
-    async def _put_rows(self, rows: Rows) -> None:
-        for start in range(0, len(rows), ROWS_MAX):
-            self._put({"rows": rows[start : start + ROWS_MAX]})
+        async for answer in answers(self.operator, name, arguments):
+            if "rows" not in answer:
+                self.is_busy = False
+                self.progressed = self.now()
+                self._put(answer)
+                return
+            self._put(answer)
             if self.output_size > OUTPUT_MAX:
                 await self.drained.wait_for(lambda: self.output_size <= OUTPUT_MAX)
             else:
@@ -175,7 +146,7 @@ class ControlSession(Process):
         try:
             data = frame(message)
         except (ValueError, OverflowError, TypeError) as error:
-            data = frame(_error("software", f"the answer cannot be sent: {error}"))
+            data = frame(refusal("software", f"the answer cannot be sent: {error}"))
         if not self.output:
             self.progressed = self.now()
         self.output.append(memoryview(data))
@@ -183,7 +154,7 @@ class ControlSession(Process):
 
     def _refuse(self, kind: str, text: str) -> None:
         self.hangs_up = True
-        self._put(_error(kind, text))
+        self._put(refusal(kind, text))
 
     def on_writable(self, fd: int) -> None:
         """`after_batch` writes."""
@@ -234,8 +205,3 @@ class ControlSession(Process):
             with suppress(OSError):
                 self.sock.close()
             self.sock = None
-
-
-def _error(kind: str, text: str, details: tuple[str, ...] = (), code: int = 0) -> dict[str, object]:
-    """`code` is the reply code of AMQP if the broker refuses what a client might have asked it as well."""
-    return {"error": {"kind": kind, "text": text, "details": list(details), "code": code}}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ...store.disk.progress import Progress
     from ..channel.contract import ToDirectClient
     from ..connection.contract import ToConnection
+    from ..control.contract import ToRemoteSession
     from ..disk.contract import FoundJournal
     from ..events.contract import ToEventHub
     from ..membership.clustering import Clustering
@@ -187,6 +188,10 @@ class ToNode(Contract):
     @message
     def event_hub(self) -> Address[ToEventHub]:
         """From operations: the process to which they subscribe; the node starts it if it has none."""
+
+    @message
+    def open_session(self, client: Address[Contract]) -> Address[ToRemoteSession]:
+        """From operations on another node: answered with a process that performs operations for `client`."""
 
     @message
     def connections(self) -> list[Address[ToConnection]]:

@@ -35,7 +35,7 @@ from ...routing.phrases import no_queue
 from ...routing.rows import QueueRow
 from ...routing.shards import shards_of
 from ...routing.table import WIDE, RoutingTable
-from ...runtime.contract import Address, Message, Sender
+from ...runtime.contract import Address, Contract, Message, Sender
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
@@ -50,8 +50,9 @@ from ..channel.contract import ToDirectClient, to_direct_client
 from ..channel.direct_client import DirectClient
 from ..connection.contract import to_connection, to_listener
 from ..connection.listener import Listener
-from ..control.contract import ToControlListener, to_control_listener
+from ..control.contract import ToControlListener, ToRemoteSession, to_control_listener, to_remote_session
 from ..control.listener import ControlError, ControlListener
+from ..control.remote_session import RemoteSession
 from ..disk.disk_retry import Backoff
 from ..disk.errors import StorageError
 from ..events.contract import ToEventHub, to_event_hub
@@ -426,6 +427,11 @@ class NodeSupervisor(Process):
             "holds": holds,
             "management": ports,
         }
+
+    def on_open_session(self, sender: Sender, client: Address[Contract]) -> Address[ToRemoteSession]:
+        session: Address[ToRemoteSession] = self.createActor(RemoteSession)
+        self.send(session, to_remote_session.start(self.context, self.myAddress, client))
+        return session
 
     async def on_connections(self, sender: Sender) -> list[Address[ToConnection]]:
         return await self.gate.connections()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...actors.channel.contract import to_channel
 from ...actors.connection.contract import to_connection
+from ...actors.control.contract import to_remote_session
 from ...actors.metadata.contract import to_metadata
 from ...actors.node.contract import to_node
 from ...actors.queue.contract import to_queue
@@ -12,7 +13,7 @@ from ...actors.resources.contract import to_alarm_listener, to_alarms
 from ...routing.arguments import QUEUE_MODES
 from ..membership.contract import to_members
 from ..metadata.contract import to_cluster_metadata
-from .codecs import ADDRESS, BOOLEAN, BYTES, FLOAT, INTEGER, RAW_LIST, TEXT, Each, Optional, Parts
+from .codecs import ADDRESS, BOOLEAN, BYTES, FLOAT, INTEGER, PLAIN, RAW_LIST, TEXT, Each, Optional, Parts
 from .content_codecs import (
     AT_MOST_ONCE_ENTRY,
     CONTENTS,
@@ -30,6 +31,9 @@ from .registry import ERRORS, Crossing, Registry
 _RANGES = Each(Parts(INTEGER, INTEGER))
 
 _CONSUMER = (TEXT, ADDRESS, TEXT, BOOLEAN, BOOLEAN, INTEGER, BOOLEAN, INTEGER, TABLE, TEXT)
+
+#: Whether it is the last, and the packed message.
+_PIECE = Parts(BOOLEAN, BYTES)
 
 _REPORT = Parts(TEXT, TEXT, TEXT, TEXT, TEXT)
 
@@ -98,6 +102,10 @@ TO_NODES = (
     Crossing(504, to_alarms.register, ADDRESS, BOOLEAN),
     Crossing(506, to_metadata.await_vhost, TEXT, answer=BOOLEAN),
     Crossing(507, to_metadata.await_replica, TEXT, answer=BOOLEAN),
+    Crossing(508, to_node.open_session, ADDRESS, answer=ADDRESS),
+    Crossing(509, to_remote_session.begin_operation, TEXT, PLAIN, answer=_PIECE),
+    Crossing(510, to_remote_session.more_of_operation, answer=_PIECE),
+    Crossing(511, to_remote_session.end_session),
     Crossing(505, to_alarm_listener.alarms, Each(TEXT, tuple)),
 )
 

@@ -50,7 +50,7 @@ LANE_NAMES = (CONTROL, DATA, BULK)
 LANES = {
     **dict.fromkeys(("alarms", "Alarms", "consensus", "Consensus", "members", "Members"), CONTROL),
     # Listings: the rows of 100,000 queues must not hold up what clients send.
-    **dict.fromkeys(("node", "NodeSupervisor", "ControlSession"), BULK),
+    **dict.fromkeys(("node", "NodeSupervisor", "ControlSession", "RemoteSession"), BULK),
 }
 
 #: Numbers below belong to messages of the runtime.

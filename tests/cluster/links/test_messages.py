@@ -72,6 +72,7 @@ DELIVERY = runs(
 )
 FLAG = st.booleans()
 MOMENT = st.floats(allow_nan=False)
+PIECE = st.tuples(FLAG, st.binary(max_size=9))
 REPORT = st.tuples(TEXT, TEXT, TEXT, TEXT, TEXT)
 
 #: The fields of each message that crosses, and its answer.
@@ -126,6 +127,10 @@ MESSAGE = {
     "register": ((ADDRESS, FLAG), None),
     "alarms": ((st.lists(st.sampled_from(("memory", "disk")), max_size=2).map(tuple),), None),
     "force_close": ((NUMBER, TEXT), None),
+    "open_session": ((ADDRESS,), ADDRESS),
+    "begin_operation": ((TEXT, st.dictionaries(TEXT, NUMBER, max_size=3)), PIECE),
+    "more_of_operation": ((), PIECE),
+    "end_session": ((), None),
 }
 
 
