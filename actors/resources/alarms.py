@@ -101,6 +101,8 @@ class Alarms(Process):
     # -- other nodes ---
 
     def on_node_met(self, sender: Sender, node: str, address: Address[ToAlarms]) -> None:
+        # This process may learn that the node has started again before it learns that the run before has ended.
+        self._forget_node(node)
         self.nodes[system_of(cast(ActorAddress, address))] = node
         self.monitor(address, (PEER, node))
         self.send(address, to_alarms.register(self.myAddress))
@@ -117,14 +119,18 @@ class Alarms(Process):
         self.elsewhere[node] = sources
         self._notify_connections(before)
 
+    def _forget_node(self, node: str) -> None:
+        """Forget the alarms of a node; it sends those that are active when this process registers with it."""
+        self.nodes = {system: other for system, other in self.nodes.items() if other != node}
+        self._set_elsewhere(node, ())
+
     def on_down(self, name: tuple[str, str], reason: ExitReason) -> None:
         kind, ended = name
         if kind == LISTENER:
             self.listeners.pop(ended, None)
             self.connections.pop(ended, None)
         elif kind == PEER:
-            self.nodes = {system: node for system, node in self.nodes.items() if node != ended}
-            self._set_elsewhere(ended, ())
+            self._forget_node(ended)
         else:
             self._set(kind, False, ended)
 

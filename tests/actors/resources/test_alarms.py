@@ -85,3 +85,19 @@ def test_an_alarm_with_an_address_ends_with_that_process(client, system, alarms,
     client.tell(other, ActorExitRequest())
     client.ask(alarms, ("set", "disk", True), WAIT)
     assert received(client, alarms, listener) == [("disk",), (), ("disk",)]
+
+
+def test_the_alarms_of_a_node_end_with_its_run(client, alarms, listener, system):
+    """A node that has started again may be met before the end of its run before is noticed (CL-57).
+
+    The alarms of that run blocked the publishers of this node for ever.
+    """
+    before, after = system.createActor(Alarms), system.createActor(Alarms)
+    client.ask(before, ("set", "disk", True), WAIT)
+    client.tell(alarms, ("register", listener, True))
+    client.tell(alarms, ("node_met", "warren@b", before))
+    received(client, alarms, listener)
+    received(client, before, listener)
+    assert received(client, alarms, listener) == [("disk",)]
+    client.tell(alarms, ("node_met", "warren@b", after))
+    assert received(client, alarms, listener) == [("disk",), ()]
