@@ -119,3 +119,17 @@ def test_what_the_master_before_may_have_delivered_comes_as_redelivered(seed):
     """The master of a mirrored queue stops, and a replica that comes back alone takes its place (P9)."""
     plan = draw_cluster_plan(SeedChooser(seed).below, is_mirrored=True)
     ClusterSchedule(plan, seed=seed).run()
+
+
+def test_a_node_without_a_lease_lacks_no_queue(cluster, monkeypatch):
+    """A node that went on after a pause lost its lease at the end of a schedule, which is no fault."""
+    (action,) = parse_cluster_plan("cluster nodes=3\nalice/3 declare then=400").actions
+    cluster.perform(action)
+    check_equal = cluster.checks.check_equal
+
+    def lose_lease():
+        check_equal()
+        cluster.nodes["b"].supervisor.context.lease.until = cluster.world.time
+
+    monkeypatch.setattr(cluster.checks, "check_equal", lose_lease)
+    cluster.finish()
