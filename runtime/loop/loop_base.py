@@ -20,6 +20,9 @@ processor time.
 The loop calls `on_readable` and `on_writable` directly instead of sending a message: the poller is level triggered and
 would report the descriptor again and again while that message waited.
 
+If the loop slept and a single descriptor has become ready, its client is alone, and what follows from its input is done
+without rounds and lanes, until nobody is ready or somebody else may be due (`_serve_alone`).
+
 These are the bounds on waiting. A busy actor delays the other actors by at most `budget` messages. An actor waits for
 the actors in its own lane, and for at most `BURST` turns of each other lane at a time. Busy actors delay the
 descriptors by at most one round or `POLL_INTERVAL`, whichever is longer, and by at most `ROUND_SECONDS` and one turn.
@@ -227,58 +230,60 @@ class LoopBase(ActorBase):
                 self.fire_timers(now)
             if ready:
                 lanes.admit_each()
-            # Below, the clock is compared with `late` alone until a round has taken as long as a remembered turn.
-            late, round_ends = now + floor, now + ROUND_SECONDS
-            for _ in range(len(active)):
-                lane = active.popleft()
-                if lane.owed:
-                    lane.owed -= 1
-                    if active:
-                        active.append(lane)
-                        continue
-                burst = lane if len(lane) <= BURST else (lane[0],)
-                try:
-                    for cell in burst:
-                        began = now
-                        message = turn(cell)
-                        now = monotonic()
-                        if now > late:
-                            if now - began > floor:
-                                watchdog.note(cell, message, now - began)
-                                floor = watchdog.floor
-                            if now > round_ends:
-                                lanes.drop_until(lane, cell)
-                                break
-                    else:
-                        if burst is lane:
-                            lane.owed = len(lane) - 1
-                            lane.clear()
+            if active:
+                # Below, the clock is compared with `late` alone until a round has taken as long as a remembered turn.
+                late, round_ends = now + floor, now + ROUND_SECONDS
+                for _ in range(len(active)):
+                    lane = active.popleft()
+                    if lane.owed:
+                        lane.owed -= 1
+                        if active:
+                            active.append(lane)
+                            continue
+                    count = len(lane)
+                    burst = lane if count <= BURST else (lane[0],)
+                    try:
+                        for cell in burst:
+                            began = now
+                            message = turn(cell)
+                            now = monotonic()
+                            if now > late:
+                                if now - began > floor:
+                                    watchdog.note(cell, message, now - began)
+                                    floor = watchdog.floor
+                                if now > round_ends:
+                                    lanes.drop_until(lane, cell)
+                                    break
                         else:
-                            lane.popleft()
-                except BaseException:
-                    # Ctrl-C came in the middle of a turn. The actor must stay able to handle its ActorExitRequest.
-                    if cell is not None and cell in lane:
-                        lanes.drop_until(lane, cell)
-                        if cell.actor is not None:
-                            ready.append(cell)
-                    lanes.give_back(lane)
-                    raise
-                if ready:
-                    lane += ready
-                    ready.clear()
-                    active.append(lane)
-                elif lane:
-                    active.append(lane)
-                else:
-                    # Forgotten while it is empty: it takes 0.8 KiB, and most connections are idle.
-                    lane.owner.lane = None
-                if now > round_ends:
-                    break
+                            if burst is lane:
+                                lane.owed = count - 1
+                                lane.clear()
+                            else:
+                                lane.popleft()
+                    except BaseException:
+                        # Ctrl-C came in the middle of a turn. The actor must stay able to handle its ActorExitRequest.
+                        if cell is not None and cell in lane:
+                            lanes.drop_until(lane, cell)
+                            if cell.actor is not None:
+                                ready.append(cell)
+                        lanes.give_back(lane)
+                        raise
+                    if ready:
+                        lane += ready
+                        ready.clear()
+                        active.append(lane)
+                    elif lane:
+                        active.append(lane)
+                    else:
+                        # Forgotten while it is empty: it takes 0.8 KiB, and most connections are idle.
+                        lane.owner.lane = None
+                    if now > round_ends:
+                        break
+                # The loop may sleep for long, and must not keep alive a large message, or a process that has ended.
+                message = cell = lane = burst = None
             while self._round_end:
                 self._end_round()
                 now = monotonic()
-            # The loop may sleep for long, and must not keep alive a large message, or a process that has ended.
-            message = cell = lane = burst = None
             if is_limited and ((condition is not None and condition()) or (deadline is not None and now >= deadline)):
                 return
             if lanes.crowd:
@@ -287,7 +292,7 @@ class LoopBase(ActorBase):
             if active or ready or lanes.crowd or self._unserved:
                 # Descriptors that are left from the last time are all that there is to do: no turn moves `now` on.
                 if now >= next_poll or self._unserved and not active:
-                    self._serve_descriptors(0)
+                    self._serve_descriptors()
                     watchdog.mark()
                     now = monotonic()
                     next_poll = now + POLL_INTERVAL
@@ -303,8 +308,7 @@ class LoopBase(ActorBase):
             if inbox or self._is_stopping:
                 self._is_asleep = False
                 continue
-            self._serve_descriptors(None if wake_at is None else min(max(0.0, wake_at - monotonic()), LONGEST_SLEEP))
-            now = monotonic()
+            now = self._sleep(now, wake_at, is_limited)
 
     def call_at_round_end(self, cell: Cell) -> None:
         self._round_end.append(cell)
@@ -321,10 +325,62 @@ class LoopBase(ActorBase):
             function, args = inbox.popleft()
             function(*args)
 
-    def _serve_descriptors(self, timeout: float | None) -> None:
-        """Let the owners of ready descriptors have their turns, for `ROUND_SECONDS`. `_unserved` has the rest."""
-        events = self._unserved or self.poller.poll(timeout)
+    def _sleep(self, now: float, wake_at: float | None, is_limited: bool) -> float:
+        """Wait until `wake_at` for a descriptor, serve those that are ready, and return the time.
+
+        `is_limited`: the caller checks a condition after each round.
+        """
+        events = self.poller.poll(None if wake_at is None else min(max(0.0, wake_at - now), LONGEST_SLEEP))
         self._is_asleep = False
+        if len(events) == 1 and not is_limited:
+            fd, mask = events[0]
+            owner = self.poller.owners.get(fd)
+            if owner is not None and owner[0].handlers is not None and not owner[0].group:
+                return self._serve_alone(owner[0], fd, mask, owner[1], wake_at)
+        if events:
+            self._unserved = events
+            self._serve_descriptors()
+        return time.monotonic()
+
+    def _serve_alone(self, owner: Cell, fd: int, mask: int, wanted: int, wake_at: float | None) -> float:
+        """Serve the only descriptor that is ready, and at once everybody whom that makes busy; return the time.
+
+        While one client alone is busy there is nothing to share out. A round with a lane for each turn would take 6 µs
+        of the 80 µs of a message that is published, confirmed, delivered and acknowledged. After `POLL_INTERVAL`, or
+        when a call, a timer or the end of a round is due, the processes that are still ready join the lane of `owner`.
+        """
+        ready, inbox, turn, monotonic = self.ready, self._inbox, self.turn, time.monotonic
+        began = monotonic()
+        # Not longer than the floor, so that the watchdog is passed every turn that it asks for.
+        ends = began + min(POLL_INTERVAL, self.watchdog.floor)
+        if wake_at is not None and wake_at < ends:
+            ends = wake_at
+        cell, message = owner, ("a descriptor",)
+        self.descriptor_turn(owner, fd, mask, wanted)
+        try:
+            while True:
+                now = monotonic()
+                if now > ends:
+                    if now - began > self.watchdog.floor:
+                        self.watchdog.note(cell, message, now - began)
+                    break
+                if not ready or inbox or self._round_end:
+                    break
+                began = now
+                cell = ready.popleft()
+                message = turn(cell)
+        except BaseException:
+            # As in `_rounds`. A cell that is idle has had its turn.
+            if cell.actor is not None and not cell.is_idle and cell not in ready:
+                ready.append(cell)
+            raise
+        if ready:
+            self.lanes.admit(owner)
+        return now
+
+    def _serve_descriptors(self) -> None:
+        """Let the owners of ready descriptors have their turns, for `ROUND_SECONDS`. `_unserved` has the rest."""
+        events = self._unserved or self.poller.poll(0)
         if not events:
             return
         owners, lanes, ready, watchdog = self.poller.owners, self.lanes, self.ready, self.watchdog

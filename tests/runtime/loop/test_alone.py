@@ -1,0 +1,157 @@
+"""A client that is alone is served without lanes and rounds, and holds up nobody else for it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from thespian.actors import ActorSystem
+
+from warren.runtime.loop import loop_base
+from warren.runtime.loop.loop_base import LoopBase
+from warren.runtime.process import Process
+
+#: Turns after which a test fails, instead of running for ever.
+TOO_MANY = 200_000
+
+
+class Spinner(Process):
+    """Has one turn after the other from its first input on, until `until()` or a limit is reached; then it stops the
+    loop. `at_turn` has what it does in a turn, by number.
+    """
+
+    def on_open(self, sender, fd, until, at_turn):
+        self.until = until
+        self.at_turn = at_turn
+        self.turns = 0
+        self.watch(fd)
+
+    def on_readable(self, fd):
+        os.read(fd, 1)
+        self.send(self.myAddress, ("spin",))
+
+    def on_spin(self, sender):
+        self.turns += 1
+        if self.until() or self.turns == TOO_MANY:
+            self._myRef.base.stop()
+            return
+        self.send(self.myAddress, ("spin",))
+        if self.turns in self.at_turn:
+            self.at_turn[self.turns](self)
+
+
+class Noter(Process):
+    """Notes events in a list."""
+
+    def on_open(self, sender, fd, noted):
+        self.noted = noted
+        if fd is not None:
+            self.watch(fd)
+
+    def on_readable(self, fd):
+        self.noted.append(os.read(fd, 1))
+
+    def on_want_timer(self, sender, seconds):
+        self.start_timer(seconds)
+
+    def on_timer(self, payload):
+        self.noted.append("timer")
+
+    def on_want_round_end(self, sender):
+        self.call_at_round_end()
+
+    def on_round_end(self):
+        self.noted.append("round end")
+
+
+@pytest.fixture
+def loop():
+    base = LoopBase(thread=False)
+    yield base
+    base.shutdown()
+
+
+@pytest.fixture
+def pipes():
+    made = [os.pipe() for _ in range(2)]
+    yield made
+    for pair in made:
+        for fd in pair:
+            os.close(fd)
+
+
+@pytest.fixture
+def noted():
+    return []
+
+
+@pytest.fixture
+def spin(loop, pipes, noted):
+    """A function that has a Spinner spin until something is noted, and returns how many turns it had."""
+
+    def spin(at_turn=()):
+        address = opened(loop, Spinner, pipes[0][0], lambda: bool(noted), dict(at_turn))
+        os.write(pipes[0][1], b".")
+        loop.run_forever()
+        return loop.cells[address.actorAddressString].actor.turns
+
+    return spin
+
+
+@pytest.fixture
+def patient(loop, monkeypatch):
+    """The loop does not poll on its own while a client is busy."""
+    monkeypatch.setattr(loop_base, "POLL_INTERVAL", 600.0)
+    loop.watchdog.floor = 600.0
+
+
+def opened(loop, process, *arguments):
+    address = ActorSystem(systemBase=loop, transientUnique=True).createActor(process)
+    loop.enqueue(loop.address, address, ("open", *arguments))
+    loop.run_until(lambda: not loop.lanes, 60)
+    return address
+
+
+def test_the_input_of_another_client_is_read(loop, pipes, noted, spin):
+    """A client that never rests is interrupted for a poll, and the other client gets its turns."""
+    opened(loop, Noter, pipes[1][0], noted)
+    turns = spin({3: lambda spinner: os.write(pipes[1][1], b"x")})
+    assert noted == [b"x"]
+    assert turns < TOO_MANY
+
+
+def test_a_call_from_another_thread_is_next(loop, noted, spin, patient):
+    """A finished sync must not wait for a poll."""
+    assert spin({5: lambda spinner: loop.post(noted.append, "called")}) == 6
+
+
+def test_a_timer_is_not_late(loop, noted, spin, patient):
+    """Timers end the turns of a client that is alone."""
+    noter = opened(loop, Noter, None, noted)
+    loop.enqueue(loop.address, noter, ("want_timer", 0.01))
+    loop.run_until(lambda: not loop.lanes, 60)
+    turns = spin()
+    assert noted == ["timer"]
+    assert turns < TOO_MANY
+
+
+def test_a_round_ends(loop, noted, spin, patient):
+    """What a process has put off to the end of the round is done when those who were ready had their turns."""
+    noter = opened(loop, Noter, None, noted)
+    turns = spin({5: lambda spinner: spinner.send(noter, ("want_round_end",))})
+    assert noted == ["round end"]
+    assert turns <= 8
+
+
+def test_ctrl_c_in_a_turn_loses_no_process(loop, noted, spin):
+    """The process whose turn was cut short, and those that were ready, go on when the loop runs again."""
+
+    def interrupt(spinner):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        spin({5: interrupt})
+    noted.append("interrupted")
+    (spinner,) = [cell.actor for cell in loop.cells.values() if isinstance(getattr(cell, "actor", None), Spinner)]
+    loop.run_until(lambda: spinner.turns > 5, 5)
+    assert spinner.turns == 6
