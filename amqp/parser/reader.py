@@ -469,11 +469,13 @@ class FrameReader:
         assembly.has_header = True
         assembly.props = start.props
         assembly.size = assembly.remaining = start.size
-        self.large = LargeContent(start.channel, start.header_frame, start.step, start.size)
-        self.large.add(memoryview(self._buffer)[self._position + len(start.prefix) - 7 :])
+        self.large = large = LargeContent(start.channel, start.header_frame, start.step, start.size)
+        large.add(memoryview(self._buffer)[self._position + len(start.prefix) - 7 :])
         self.content_started = True
         self._buffer = b""
         self._position = 0
+        # The body frames that are complete are read now: at the next input they would set `content_started` again (AB-33).
+        self._read_large(large)
 
     def _read_large(self, large: LargeContent) -> Event | None:
         """The event of a content that has arrived in place. `large` stays set while it is not complete."""

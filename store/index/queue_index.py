@@ -311,8 +311,8 @@ class QueueIndex:
                 for unflushed in (self._embedded, self._stored, *self._flushing):
                     unflushed.discard(span)
                 if segment is not None:
-                    if segment.size:
-                        self._note_emptied(number)
+                    # Also if the flush under way is about to write the file: no acks of its entries follow.
+                    self._note_emptied(number)
                     segment.unacked = 0
                     segment.acks = []
                     self._cache.drop_table(number)

@@ -285,6 +285,27 @@ def test_segments_disappear_when_acked(disk):
     assert (disk.list("q"), index.bounds()) == ([], (0, 0))
 
 
+def test_a_purge_during_the_first_flush_of_a_segment_survives_a_clean_restart(disk):
+    """QS-22: the journal gives up the record of a purge; the flush that it met had not written the segment yet."""
+    journal, index, _ = opened(disk)
+    index.publish(run_of(0, 2 * ENTRIES))
+    journal.write_all()
+    flush = index.take_flush()
+    index.ack_between(0, 2 * ENTRIES)
+    flush.run()
+    index.flushed(flush)
+    for number in range(2 * ENTRIES, 3 * ENTRIES):
+        index.publish(run_of(number, 1))
+        journal.write_all()
+    assert journal.current > 1
+    clean = index.terminate()
+    journal.retire(journal.current)
+    journal.close()
+    disk.crash(Random(0))
+    _, index, _ = opened(disk, clean)
+    assert sorted(held(index, 0, 3 * ENTRIES)) == list(range(2 * ENTRIES, 3 * ENTRIES))
+
+
 def test_what_was_read_of_a_segment_goes_with_its_file(disk):
     """The next file of a removed segment has other blocks at the same offsets (QS-22, QS-25)."""
     journal, index, _ = opened(disk)
