@@ -474,7 +474,7 @@ class FrameReader:
         self.content_started = True
         self._buffer = b""
         self._position = 0
-        # The body frames that are complete are read now: at the next input they would set `content_started` again (AB-33).
+        # The body frames that are complete are read now: at the next input they would set `content_started` again.
         self._read_large(large)
 
     def _read_large(self, large: LargeContent) -> Event | None:

@@ -10,6 +10,7 @@ import pytest
 from warren.actors.metadata.row_encoding import stored_rows
 from warren.store.verify import verify as engine
 from warren.tests.behaviour.wire import Client
+from warren.tests.file_sizes import size_of_files
 from warren.tests.torture.broker import AS_IT_IS, SMALL, TorturedBroker
 
 QUEUES = [f"q{number}" for number in range(10)]
@@ -31,7 +32,7 @@ def started(broker):
 
 def store_bytes(tmp_path):
     """The size of the files of the persistent store. Space reserved ahead is not part of it."""
-    return sum(file.stat().st_size for file in Path(tmp_path / "data").rglob("msg_store_persistent/*.rdq"))
+    return size_of_files(Path(tmp_path / "data").rglob("msg_store_persistent/*.rdq"))
 
 
 def wait_for_one_file(tmp_path):

@@ -16,6 +16,7 @@ from warren.runtime.process import Process
 from warren.store.bodies.sync_job import SyncJob
 from warren.store.disk.disk import SyncFailed
 from warren.store.disk.real_disk import RealDisk, RealFile
+from warren.tests.file_sizes import size_of_files
 
 WAIT = 60
 BODY = b"x" * 10_000
@@ -186,7 +187,7 @@ def test_credit_and_garbage(system, tmp_path):
     assert [event for event in events if event[0] == "msg_store_persistent"] == [("msg_store_persistent", 800)] * 3
     ask(system, queue, "tell", ("remove", "q", [name(number) for number in range(2400) if number % 8]))
     deadline = time.monotonic() + WAIT
-    while sum(file.stat().st_size for file in (tmp_path / "msg_store_persistent").glob("*.rdq")) > 32 << 20:
+    while size_of_files((tmp_path / "msg_store_persistent").glob("*.rdq")) > 32 << 20:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert ask(system, queue, "pass_on", ("read_many", [name(8), name(1600)])) == [BODY * 2, BODY * 2]

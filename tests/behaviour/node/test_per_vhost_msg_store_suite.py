@@ -12,6 +12,7 @@ import pytest
 from warren import Broker, Settings
 from warren.settings import SettingsError
 from warren.store.data_dir.data_dir import DataDir
+from warren.tests.file_sizes import size_of_files
 
 from ..wire import Client
 
@@ -30,7 +31,7 @@ def started(data_dir):
 def size_of(broker, vhost):
     """Bytes of a virtual host's files, except LMDB's, which grow by whole pages."""
     files = Path(DataDir(broker.settings.data_dir).vhost(vhost)).rglob("*")
-    return sum(file.stat().st_size for file in files if file.is_file() and file.suffix != ".mdb")
+    return size_of_files(file for file in files if file.suffix != ".mdb")
 
 
 def written(broker, vhost):
@@ -96,7 +97,7 @@ def test_storage_deleted_on_vhost_delete(data_dir):
         assert before > 100 * (SMALL + LARGE)
         broker.delete_vhost("gone")
         assert not path.exists()
-        assert sum(file.stat().st_size for file in (Path(data_dir) / "vhosts").rglob("*") if file.is_file()) < before
+        assert size_of_files((Path(data_dir) / "vhosts").rglob("*")) < before
     finally:
         broker.stop()
 
