@@ -159,11 +159,16 @@ class Replication:
 
     @property
     def contact(self) -> float:
-        """Of a leader: when it sent the latest heartbeats that a majority has answered; 0.0 if there is none."""
+        """Of a leader: when it sent the latest heartbeats that a majority has answered, or up to a tick before that;
+        0.0 if there is none.
+
+        A tick is taken up to half a tick before the moment that it stands for, and its heartbeats leave at once. A
+        lease that counted from the later moment would outlast CL-51.
+        """
         leading = self.raft.leading
         if leading is None or leading.contact < 0:
             return 0.0
-        return self._last_tick - leading.contact_age * TICK
+        return self._last_tick - (leading.contact_age + 0.5) * TICK
 
     def close(self) -> None:
         self._is_closed = True

@@ -73,6 +73,8 @@ class ClusterChecks:
                 )
 
     def _check_declared_down(self, leader: str, view: ConsensusView) -> None:
+        if view.leads_in != max(self._leaders):
+            return  # it has stood still, and does not know yet that another node leads and what that one has declared
         for node in self._nodes:
             base, run = node.base, view.run_of(node.name)
             if base is None or run is None or node.machine.is_paused or node.routing is None:
@@ -121,6 +123,12 @@ class ClusterChecks:
             return False
         first, *others = [self._view(node) for node in self._nodes]
         return all(other.rows() == first.rows() for other in others)
+
+    def have_same_queues(self) -> bool:
+        """Whether all nodes serve clients with the same queues."""
+        tables = [node.routing for node in self._nodes]
+        names = [None if table is None else {row.name for row in table.queues(VHOST)} for table in tables]
+        return None not in names and all(each == names[0] for each in names)
 
     def are_level(self) -> bool:
         """Whether all nodes have applied the same entries."""

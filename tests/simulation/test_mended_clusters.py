@@ -8,7 +8,9 @@ from warren.actors.metadata.log import OutcomeUnknown
 from warren.actors.metadata.state.commands import ChangeNodes, EnableFeatures, PutRecords
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
+from warren.cluster.consensus.leader import Leader
 from warren.cluster.metadata.process import ClusterMetadata
+from warren.cluster.metadata.replication import TICK
 from warren.runtime.sim.choosing import SeedChooser
 from warren.simulation.cluster.faults import VHOST
 from warren.simulation.cluster.plan import draw_cluster_plan, parse_cluster_plan
@@ -132,4 +134,55 @@ def test_a_node_without_a_lease_lacks_no_queue(cluster, monkeypatch):
         cluster.nodes["b"].supervisor.context.lease.until = cluster.world.time
 
     monkeypatch.setattr(cluster.checks, "check_equal", lose_lease)
+    cluster.finish()
+
+
+def test_the_lease_of_a_leader_counts_from_before_its_question(cluster, monkeypatch):
+    """A tick may be taken half a tick before its time. A lease counted from that time, so it ended too late (CL-51)."""
+    asked = {}
+    tick = Leader.tick
+
+    def note(leading, now):
+        asked[leading, now] = cluster.world.time
+        tick(leading, now)
+
+    monkeypatch.setattr(Leader, "tick", note)
+    replication = leader(cluster).process(ClusterMetadata).agreed.replication
+    was_early = False
+    for _ in range(100):
+        cluster.world.run(0.03)
+        replication._take_ticks()
+        leading = replication.raft.leading
+        if (leading, leading.contact) in asked:
+            moment = asked[leading, leading.contact]
+            assert replication.contact <= moment
+            was_early |= replication.contact + TICK / 2 > moment
+    assert was_early
+
+
+def test_a_leader_of_an_earlier_term_knows_of_no_runs(cluster):
+    """It stood still while the others elected another leader, which has declared a new run of a node up."""
+    former = leader(cluster)
+    other = next(node for node in cluster.nodes if node is not former)
+    letters = former.letter, other.letter
+    for line in (f"{letters[1]} power-cut for=300", f"{letters[0]} pause for=4500", "net wait for=4600"):
+        for action in parse_cluster_plan(f"cluster nodes=3\n{line}").actions:
+            cluster.perform(action)
+    cluster.finish()
+
+
+def test_the_home_of_a_queue_may_show_it_last(cluster, monkeypatch):
+    """Its client has left before the declare was answered, and the answers of a slow node came late."""
+    (declare,) = parse_cluster_plan("cluster nodes=3\nalice/3 declare then=400").actions
+    cluster.perform(declare)
+    check_equal = cluster.checks.check_equal
+
+    def hide():
+        check_equal()
+        routing = cluster.nodes["a"].supervisor.routing
+        row = routing.queue("/", "alice.1")
+        routing.hide_queue("/", "alice.1")
+        cluster.world.at(cluster.world.time + 0.2, lambda: routing.put_queue(row))
+
+    monkeypatch.setattr(cluster.checks, "check_equal", hide)
     cluster.finish()
