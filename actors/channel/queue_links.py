@@ -253,7 +253,8 @@ class QueueLinks:
     async def restarted(self, row: QueueRow) -> QueueRow:
         """Wait until the queue whose process at `row.address` has died runs again, and return its new row.
 
-        Raise AmqpError 404 if that takes longer than `channel_operation_timeout`, or if the queue does not run again.
+        Raise AmqpError 404 if that takes longer than `channel_operation_timeout`, or if the queue does not run again,
+        as when the node stops meanwhile.
         """
         try:
             again = await self._process.ask(
@@ -263,6 +264,8 @@ class QueueLinks:
             )
         except ProcessTimeout:
             raise queue_unavailable(row.vhost, row.name, "timeout", row.node) from None
+        except ProcessDown:  # the node stops, and Metadata has ended before the connections
+            raise queue_unavailable(row.vhost, row.name, "stopped", row.node) from None
         if again.queue_id != row.queue_id:
             raise no_queue(row.vhost, row.name)  # the queue was deleted, and another one has its name
         return again

@@ -269,6 +269,26 @@ def test_a_crashed_queue_cancels_its_consumers(stage):
     assert not channel.actor.consumers.by_tag and not channel.actor.queues.rows
 
 
+@pytest.mark.parametrize("consumes_before", [True, False])
+def test_a_node_that_stops_crashes_no_channel_that_waits_for_a_restart(stage, consumes_before):
+    """Metadata ends in order before the channels do, and the queue runs no more (AB-63)."""
+    queue, channel = stage.queue(), stage.channel()
+    consume = BasicConsume(queue="q", consumer_tag="t")
+    if consumes_before:
+        channel.send(consume)
+        stage.settle()
+    stage.crash(queue.address)
+    if not consumes_before:
+        channel.send(consume)
+    stage.settle()
+    assert [BasicConsumeOk] * consumes_before == kinds(channel.frames())
+    stage.base.end(stage.base.cells[stage.metadata.actorAddressString], NORMAL)
+    stage.settle()
+    assert stage.is_alive(channel.address)
+    (answer,) = channel.frames()
+    assert type(answer) is (BasicCancel if consumes_before else ChannelClose)
+
+
 def test_acks_of_an_earlier_life_do_not_settle_messages_of_this_one(stage):
     """AB-86: a restarted queue keeps its id and numbers its messages anew, so tags of the dead process must not reach
     it."""
