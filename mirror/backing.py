@@ -155,7 +155,6 @@ class MirroredQueue(BackingQueue):
         inner = self.inner
         inner.requeue(inner.pending_numbers())
         self._begin_anew()
-        self.confirming.clear()
 
     def resurrect(self) -> None:
         """This replica, which has recovered its messages from the disk, becomes the master. The master before it may

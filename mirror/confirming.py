@@ -93,13 +93,6 @@ class Confirming:
             _add(self._ringed, first, last)
         return position
 
-    def clear(self) -> None:
-        """The replica is no master any more; nobody awaits its confirms."""
-        self._durable.clear()
-        self._transient.clear()
-        self._safe, self._ringed = [], []
-        self.received = self.stored = 0
-
 
 def _add(ranges: Ranges, first: int, last: int) -> None:
     """Add numbers, nearly always behind all others."""

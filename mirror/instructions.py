@@ -49,15 +49,23 @@ def publish(
 
 def published(content: bytes) -> tuple[list[Part], Run]:
     """Who published a run, and the run."""
-    start = _SIZE.size + _SIZE.unpack_from(content)[0]
-    parts = [tuple(part) for part in msgpack.unpackb(content[_SIZE.size : start])]
-    run, _ = next(decode_runs(content[start:]))
-    return parts, run
+    run, _ = next(decode_runs(content[_start_of_run(content) :]))
+    return publishers(content), run
+
+
+def publishers(content: bytes) -> list[Part]:
+    """Who published a run."""
+    return [tuple(part) for part in msgpack.unpackb(content[_SIZE.size : _start_of_run(content)])]
+
+
+def _start_of_run(content: bytes) -> int:
+    size: int = _SIZE.unpack_from(content)[0]
+    return _SIZE.size + size
 
 
 def first_number(content: bytes) -> int:
     """The number of the first message of a run that was published."""
-    first: int = RUN.unpack_from(content, _SIZE.size + _SIZE.unpack_from(content)[0])[0]
+    first: int = RUN.unpack_from(content, _start_of_run(content))[0]
     return first
 
 

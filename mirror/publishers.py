@@ -21,14 +21,19 @@ Ranges = list[tuple[int, int]]
 class Publishers:
     """The publishes in the instructions behind a position."""
 
-    __slots__ = ("_taken",)
+    __slots__ = ("_last", "_taken")
 
     def __init__(self) -> None:
+        #: The position of the last instruction that was noted.
+        self._last = 0
         #: The position of an instruction, and the parts of its run for which a channel awaits confirms.
         self._taken: deque[tuple[int, list[Part]]] = deque()
 
     def took(self, position: int, parts: Iterable[Part]) -> None:
-        """A run with these parts is in the instruction at this position."""
+        """A run with these parts is in the instruction at this position. It may have been noted before."""
+        if position <= self._last:
+            return
+        self._last = position
         awaiting = [part for part in parts if part[3]]
         if awaiting:
             self._taken.append((position, awaiting))

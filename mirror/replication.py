@@ -30,7 +30,7 @@ from ..actors.queue.contract import to_queue
 from ..actors.queue.mirroring import DONE_TIMER, LEASE_TIMER, RETRY_TIMER, STALL_TIMER
 from ..amqp.errors import AmqpError
 from ..definitions.policies import queue_kind
-from ..gm_ring.frames import Frame
+from ..gm_ring.frames import Frame, Instruction
 from ..gm_ring.ring import Completed, RingMember
 from ..gm_ring.view import View
 from ..gm_ring.wire import ONLY, packed, unpacked
@@ -276,6 +276,7 @@ class MirrorReplication:
             if self._target is None:
                 self._take(list(enumerate(taken, first)))
             elif taken:
+                self._note_publishers(first, taken)
                 self._take(self._target.came(first, taken))
             else:
                 # The stream begins here.
@@ -417,6 +418,14 @@ class MirrorReplication:
                 backing.reserve(instructions.number_in(content))
             elif kind == instructions.CONFIRMED:
                 self._reclaims.publishers.confirmed(instructions.number_in(content))
+
+    def _note_publishers(self, first: int, taken: list[Instruction]) -> None:
+        """Note who has published what comes in the stream of a learner. The chunks that bring these messages do not name
+        their publishers, and once the learner is the master, channels ask it.
+        """
+        for position, (kind, content) in enumerate(taken, first):
+            if kind == instructions.PUBLISH:
+                self._reclaims.publishers.took(position, instructions.publishers(content))
 
     def _take_run(self, position: int, content: bytes) -> None:
         backing = self._mirrored

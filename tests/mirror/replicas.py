@@ -75,6 +75,9 @@ class FakeReplica:
         #: The numbers that were confirmed.
         self.confirmed: list[int] = []
         self.asked: list[object] = []
+        self.replies: list[object] = []
+        self.slept = 0
+        self.loader = None
 
     def send(self, address, message) -> None:
         self._group.wires.setdefault((self.member, address), deque()).append(message)
@@ -93,7 +96,18 @@ class FakeReplica:
         self.asked.append(coroutine)
 
     def ask(self, address, message):
-        raise AssertionError("nobody asks here")
+        """Ask the replica of another member: a coroutine."""
+        name, *fields = message
+        return getattr(self._group.replicas[address].replication, name.removeprefix("sync_"))(*fields)
+
+    def reply(self, sender, answer) -> None:
+        self.replies.append(answer)
+
+    async def synced(self) -> None:
+        """The disk is done when a test says so."""
+
+    async def sleep(self, seconds) -> None:
+        self.slept += 1
 
     def become_master(self) -> None:
         self.has_promoted = True
@@ -249,6 +263,23 @@ class Group:
                 self.end_turn(replica)
             else:
                 replica.is_alive = False
+
+    def learn(self, name: str) -> FakeReplica:
+        """A learner comes, and the log has a row with it."""
+        group = self.row.group
+        member = Member(name, "1", group.members + 1)
+        self.row = replace(self.row, group=replace(group, learners=(member,), members=group.members + 1))
+        for replica in self.living():
+            self.apply(replica)
+        learner = self.replicas[member] = FakeReplica(self, member, self.row)
+        self.end_turn(learner)
+        return learner
+
+    def admit(self, learner: FakeReplica) -> None:
+        """The log has a row with the learner in the ring; nobody has applied it."""
+        group = self.row.group
+        group = replace(group, ring=(*group.ring, learner.member), learners=(), epoch=group.epoch + 1)
+        self.row = replace(self.row, group=group)
 
     def check_rest(self) -> None:
         ring = [self.replicas[member] for member in self.row.group.ring]
