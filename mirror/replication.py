@@ -420,8 +420,10 @@ class MirrorReplication:
                 self._reclaims.publishers.confirmed(instructions.number_in(content))
 
     def _note_publishers(self, first: int, taken: list[Instruction]) -> None:
-        """Note who has published what comes in the stream of a learner. The chunks that bring these messages do not name
-        their publishers, and once the learner is the master, channels ask it.
+        """Note who has published what comes in the stream of a learner.
+
+        The chunks that bring these messages do not name their publishers, and once the learner is the master, channels
+        ask it.
         """
         for position, (kind, content) in enumerate(taken, first):
             if kind == instructions.PUBLISH:
