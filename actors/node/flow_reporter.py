@@ -19,8 +19,8 @@ from ...runtime.process import Process
 from ..connection.contract import ToConnection, to_connection
 from ..metadata.info_items import InfoItems
 from .contract import ToFlowReporter, ToNode
-from .operations.bottlenecks import ADVICE
-from .operations.diagnosing import bottleneck
+from .operations.observing.bottlenecks import ADVICE
+from .operations.observing.diagnosing import bottleneck
 from .operations.registry import ANSWER_SECONDS, Operator
 
 if TYPE_CHECKING:

@@ -98,7 +98,7 @@ from .first_user import first_user
 from .flow_reporter import FlowReporter
 from .gate import Gate, Hold
 from .operations.catalogue import perform
-from .operations.definitions import load_definitions
+from .operations.definitions.export_and_import import load_definitions
 from .operations.registry import OperationError, Operator
 from .peers import ALARMS_NAME, NODE_NAME
 from .vhost_supervisor import VhostSupervisor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...actors.node.operations.bottlenecks import verdict
+from ...actors.node.operations.observing.bottlenecks import verdict
 from .node_state import NodeState
 
 #: States of connections that are being closed already.

@@ -12,7 +12,7 @@ import pytest
 from thespian.actors import ActorExitRequest
 
 from warren import Broker
-from warren.actors.node.operations.bottlenecks import chain, verdict
+from warren.actors.node.operations.observing.bottlenecks import chain, verdict
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.cli.main import NOT_OFFERED, main
 

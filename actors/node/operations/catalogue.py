@@ -3,35 +3,17 @@
 A process that performs operations imports `perform` from here. A new module of operations is added to the import below.
 """
 
-from . import (
-    acting,
-    as_user,
-    cluster,
-    definitions,
-    features,
-    listings,
-    maintenance,
-    memory,
-    messages,
-    pacing,
-    permissions,
-    policies,
-    program,
-    remote,
-    statistics,
-    status,
-    tuning,
-    users,
-    vhosts,
-    watching,
-)
+from .definitions import export_and_import
+from .definitions import pacing, permissions, policies, users, vhosts
+from .observing import listings, memory, messages, statistics, status, watching
+from .operating import acting, as_user, cluster, features, maintenance, program, remote, tuning
 from .registry import perform
 
 __all__ = [
     "acting",
     "as_user",
     "cluster",
-    "definitions",
+    "export_and_import",
     "features",
     "listings",
     "maintenance",

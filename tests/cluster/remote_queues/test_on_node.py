@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from warren.actors.control.frames import unpack
+from warren.actors.node.operations.operating.remote import on_node
 from warren.actors.node.operations.registry import OperationError
-from warren.actors.node.operations.remote import on_node
 
 from .test_listings import rows_of
 

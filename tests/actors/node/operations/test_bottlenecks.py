@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.actors.node.operations.bottlenecks import ADVICE, verdict
+from warren.actors.node.operations.observing.bottlenecks import ADVICE, verdict
 
 
 def connection(**items):

@@ -10,20 +10,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
-from ....amqp import methods
-from ....amqp.constants import NOT_FOUND
-from ....amqp.errors import AmqpError
-from ....amqp.fields import FieldError, Table, table_from
-from ....amqp.method import Method
-from ....amqp.properties import Properties, decode_properties, encode_properties
-from ....routing.properties_key import properties_key as key_of
-from ....runtime.contract import Address
-from ...channel.contract import FetchedMessage, Outcome, ToDirectClient, to_direct_client
-from ...channel.direct_client import DirectClient
-from ...metadata.contract import to_metadata
-from .listings import SLICE
-from .plain_values import plain, plain_table
-from .registry import OperationError, Operator, Rows, operation
+from .....amqp import methods
+from .....amqp.constants import NOT_FOUND
+from .....amqp.errors import AmqpError
+from .....amqp.fields import FieldError, Table, table_from
+from .....amqp.method import Method
+from .....amqp.properties import Properties, decode_properties, encode_properties
+from .....routing.properties_key import properties_key as key_of
+from .....runtime.contract import Address
+from ....channel.contract import FetchedMessage, Outcome, ToDirectClient, to_direct_client
+from ....channel.direct_client import DirectClient
+from ....metadata.contract import to_metadata
+from ..observing.listings import SLICE
+from ..plain_values import plain, plain_table
+from ..registry import OperationError, Operator, Rows, operation
 
 #: Seconds that a method may take.
 CALL_SECONDS = 60.0

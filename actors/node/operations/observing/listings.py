@@ -11,19 +11,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from itertools import islice
 from typing import Any, TypeVar
 
-from ....amqp.fields import TYPE_NAMES, Table
-from ....definitions.policies import queue_kind
-from ....routing.rows import QueueRow
-from ....routing.shards import shards_of
-from ....runtime.contract import Address, Message
-from ....runtime.errors import ProcessDown, ProcessTimeout
-from ...connection.contract import ToConnection, to_connection
-from ...metadata.contract import to_metadata
-from ...metadata.info_items import ConsumerNames, InfoItems, logical_consumers, queue_items, with_shard_items
-from ...queue.contract import ToQueue, to_queue
-from ..contract import to_node
-from . import diagnosing
-from .columns import (
+from .....amqp.fields import TYPE_NAMES, Table
+from .....definitions.policies import queue_kind
+from .....routing.rows import QueueRow
+from .....routing.shards import shards_of
+from .....runtime.contract import Address, Message
+from .....runtime.errors import ProcessDown, ProcessTimeout
+from ....connection.contract import ToConnection, to_connection
+from ....metadata.contract import to_metadata
+from ....metadata.info_items import ConsumerNames, InfoItems, logical_consumers, queue_items, with_shard_items
+from ....queue.contract import ToQueue, to_queue
+from ...contract import to_node
+from ..columns import (
     BINDINGS,
     CHANNELS,
     CONNECTIONS,
@@ -34,7 +33,8 @@ from .columns import (
     QUEUES,
     UNRESPONSIVE_QUEUES,
 )
-from .registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
+from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
+from . import diagnosing
 
 log = logging.getLogger("warren.node")
 

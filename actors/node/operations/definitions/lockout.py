@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 
-from ....definitions.records import Permission
-from .registry import Operator
+from .....definitions.records import Permission
+from ..registry import Operator
 
 log = logging.getLogger("warren.node")
 

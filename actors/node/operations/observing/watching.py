@@ -7,9 +7,9 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from ...events.contract import to_event_hub
-from ..contract import to_node
-from .registry import OperationError, Operator, Rows, operation
+from ....events.contract import to_event_hub
+from ...contract import to_node
+from ..registry import OperationError, Operator, Rows, operation
 
 #: Seconds between two looks at what has come.
 WATCH_CHECK = 0.1

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from ....definitions.features import FEATURES
-from ...metadata.state.commands import EnableFeatures
-from ..context import NodeContext
-from .changing import change
-from .columns import FEATURE_FLAGS
-from .registry import OperationError, Operator, Rows, operation
+from .....definitions.features import FEATURES
+from ....metadata.state.commands import EnableFeatures
+from ...context import NodeContext
+from ..columns import FEATURE_FLAGS
+from ..definitions.changing import change
+from ..registry import OperationError, Operator, Rows, operation
 
 
 @operation()

@@ -14,22 +14,22 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
-from ....amqp.fields import Table, table_from
-from ....routing.exchange_types import EXCHANGE_TYPES
-from ....routing.properties_key import properties_key
-from ....routing.rows import ExchangeRow, QueueRow
-from ....version import __version__
-from ...metadata.contract import to_metadata
-from ...metadata.info_items import ConsumerNames, InfoItems, logical_consumers
-from ...queue.contract import to_queue
-from ...resources.contract import to_alarms, to_memory_monitor
-from ...statistics.activity import Feed
-from ..context import NodeContext
-from ..contract import to_node
-from .features import feature_rows
+from .....amqp.fields import Table, table_from
+from .....routing.exchange_types import EXCHANGE_TYPES
+from .....routing.properties_key import properties_key
+from .....routing.rows import ExchangeRow, QueueRow
+from .....version import __version__
+from ....metadata.contract import to_metadata
+from ....metadata.info_items import ConsumerNames, InfoItems, logical_consumers
+from ....queue.contract import to_queue
+from ....resources.contract import to_alarms, to_memory_monitor
+from ....statistics.activity import Feed
+from ...context import NodeContext
+from ...contract import to_node
+from ..operating.features import feature_rows
+from ..plain_values import plain_table
+from ..registry import ANSWER_SECONDS, Operator, Rows, operation
 from .listings import SLICE, check_vhost, in_time
-from .plain_values import plain_table
-from .registry import ANSWER_SECONDS, Operator, Rows, operation
 from .watching import log_files
 
 #: Rows of the routing table that are compared with the known ones in one turn.

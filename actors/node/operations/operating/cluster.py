@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from ....definitions.errors import DefinitionError
-from ....routing.rows import QueueRow
-from ....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
-from ....store.data_dir import reset as data_reset
-from ...membership.contract import to_membership
-from ...metadata.contract import to_metadata
-from ...metadata.info_items import InfoItems
-from ...metadata.state.commands import RemoveNode
-from ..contract import to_node
-from .columns import LINKS
+from .....definitions.errors import DefinitionError
+from .....routing.rows import QueueRow
+from .....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from .....store.data_dir import reset as data_reset
+from ....membership.contract import to_membership
+from ....metadata.contract import to_metadata
+from ....metadata.info_items import InfoItems
+from ....metadata.state.commands import RemoveNode
+from ...contract import to_node
+from ..columns import LINKS
+from ..observing.status import status
+from ..registry import OperationError, Operator, Rows, operation
 from .features import feature_rows
-from .registry import OperationError, Operator, Rows, operation
-from .status import status
 
 #: Seconds that the members may take to agree on a change.
 CHANGE_SECONDS = 15.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from ....runtime.contract import Address
-from ....runtime.errors import ProcessDown, ProcessTimeout
-from ....runtime.process import Process
-from ...control.contract import ToRemoteSession, to_remote_session
-from ..contract import to_node
-from .registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
+from .....runtime.contract import Address
+from .....runtime.errors import ProcessDown, ProcessTimeout
+from .....runtime.process import Process
+from ....control.contract import ToRemoteSession, to_remote_session
+from ...contract import to_node
+from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
 
 
 class Remote:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....definitions import patterns
-from ....definitions.records import Permission, Record, RecordKey, TopicPermission
-from ...metadata.state.commands import PutRecords, RemoveRecords
+from .....definitions import patterns
+from .....definitions.records import Permission, Record, RecordKey, TopicPermission
+from ....metadata.state.commands import PutRecords, RemoveRecords
+from ..registry import OperationError, Operator, Rows, operation
 from .changing import change, check_vhost, known_user, refusals
 from .lockout import Lockout
-from .registry import OperationError, Operator, Rows, operation
 
 
 @operation()

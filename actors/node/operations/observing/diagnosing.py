@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ....runtime.contract import Address
-from ....runtime.errors import ProcessDown, ProcessTimeout
-from ...connection.contract import ToConnection, to_connection
-from ...metadata.info_items import InfoItems
-from ...queue.contract import to_queue
+from .....runtime.contract import Address
+from .....runtime.errors import ProcessDown, ProcessTimeout
+from ....connection.contract import ToConnection, to_connection
+from ....metadata.info_items import InfoItems
+from ....queue.contract import to_queue
+from ..registry import ANSWER_SECONDS, Operator, Rows
 from .bottlenecks import Verdict, chain, verdict
-from .registry import ANSWER_SECONDS, Operator, Rows
 
 
 async def bottleneck(operator: Operator, address: Address[ToConnection], items: InfoItems) -> Verdict | None:

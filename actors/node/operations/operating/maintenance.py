@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ....definitions.errors import DefinitionError
-from ....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
-from ...membership.contract import to_membership
-from ...metadata.contract import to_metadata
-from ...metadata.state.commands import SetMaintenance
-from ..contract import to_node
-from .registry import OperationError, Operator, Rows, operation
+from .....definitions.errors import DefinitionError
+from .....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from ....membership.contract import to_membership
+from ....metadata.contract import to_metadata
+from ....metadata.state.commands import SetMaintenance
+from ...contract import to_node
+from ..registry import OperationError, Operator, Rows, operation
 
 #: Seconds that the members may take to agree on a change.
 CHANGE_SECONDS = 15.0

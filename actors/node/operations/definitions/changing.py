@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ....amqp.errors import AmqpError
-from ....definitions.errors import DefinitionError
-from ....definitions.records import User
-from ...events.events import OPERATOR
-from ...metadata.contract import to_metadata
-from ...metadata.state.commands import DefinitionCommand
-from .registry import OperationError, Operator
+from .....amqp.errors import AmqpError
+from .....definitions.errors import DefinitionError
+from .....definitions.records import User
+from ....events.events import OPERATOR
+from ....metadata.contract import to_metadata
+from ....metadata.state.commands import DefinitionCommand
+from ..registry import OperationError, Operator
 
 
 @contextmanager

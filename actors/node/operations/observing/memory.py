@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ....store.data_dir.vhost_dir import INDEX
-from ...resources.contract import to_memory_monitor
+from .....store.data_dir.vhost_dir import INDEX
+from ....resources.contract import to_memory_monitor
+from ..registry import OperationError, Operator, operation
 from .listings import list_connections, list_queues
-from .registry import OperationError, Operator, operation
 
 #: Where Linux lists the mappings of a process.
 SMAPS = Path("/proc/self/smaps")

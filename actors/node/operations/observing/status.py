@@ -9,12 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from ....version import __version__
-from ...connection.certificate_dates import ends_of
-from ...membership.contract import MembershipStatus, to_membership
-from ...resources.contract import to_alarms, to_memory_monitor
-from ..contract import to_node
-from .registry import OperationError, Operator, Rows, operation
+from .....version import __version__
+from ....connection.certificate_dates import ends_of
+from ....membership.contract import MembershipStatus, to_membership
+from ....resources.contract import to_alarms, to_memory_monitor
+from ...contract import to_node
+from ..registry import OperationError, Operator, Rows, operation
 from .watching import log_files
 
 #: What each member knows of itself, for `cluster_status`.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from ....definitions.json_text import json_text, parse_json
-from ....definitions.policies import Kind, VhostPolicies, queue_kind
-from ....definitions.policy_keys import checked_policy
-from ....definitions.records import Policy
-from ...metadata.state.commands import PutRecords, RemoveRecords
+from .....definitions.json_text import json_text, parse_json
+from .....definitions.policies import Kind, VhostPolicies, queue_kind
+from .....definitions.policy_keys import checked_policy
+from .....definitions.records import Policy
+from ....metadata.state.commands import PutRecords, RemoveRecords
+from ..registry import OperationError, Operator, operation
 from .changing import change, check_vhost, refusals
-from .registry import OperationError, Operator, operation
 
 #: The priority of such a policy, so that it applies before the policies for many queues.
 PRIORITY = 1000

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ....amqp.errors import AmqpError
-from ....amqp.fields import FieldError, Table, table_from
-from ....definitions import patterns
-from ....definitions.errors import DefinitionError
-from ....definitions.json_text import json_text, parse_json
-from ....definitions.limits import VHOST_LIMITS, user_limits, vhost_limits
-from ....definitions.password_rules import check_password
-from ....definitions.passwords import SALT_BYTES, SHA256, check_hash, hashed, is_password
-from ....definitions.policy_keys import checked_policy
-from ....definitions.records import (
+from .....amqp.errors import AmqpError
+from .....amqp.fields import FieldError, Table, table_from
+from .....definitions import patterns
+from .....definitions.errors import DefinitionError
+from .....definitions.json_text import json_text, parse_json
+from .....definitions.limits import VHOST_LIMITS, user_limits, vhost_limits
+from .....definitions.password_rules import check_password
+from .....definitions.passwords import SALT_BYTES, SHA256, check_hash, hashed, is_password
+from .....definitions.policy_keys import checked_policy
+from .....definitions.records import (
     GlobalParameter,
     Parameter,
     Permission,
@@ -23,15 +23,15 @@ from ....definitions.records import (
     User,
     VhostProperties,
 )
-from ....routing.arguments import check_exchange_arguments, check_queue_declaration
-from ....routing.equivalence import check_exchange_equivalence, check_queue_equivalence
-from ....routing.exchange_types import check_exchange_type
-from ....routing.phrases import check_not_reserved
-from ....routing.rows import QueueRow
-from ...events.events import OPERATOR
-from ...metadata.contract import to_metadata
-from ..context import NodeContext
-from .listings import SLICE
+from .....routing.arguments import check_exchange_arguments, check_queue_declaration
+from .....routing.equivalence import check_exchange_equivalence, check_queue_equivalence
+from .....routing.exchange_types import check_exchange_type
+from .....routing.phrases import check_not_reserved
+from .....routing.rows import QueueRow
+from ....events.events import OPERATOR
+from ....metadata.contract import to_metadata
+from ...context import NodeContext
+from ..observing.listings import SLICE
 
 #: Bytes of UTF-8 that a name has at most.
 NAME_MAX = 255

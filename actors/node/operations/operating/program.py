@@ -7,7 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
-from .registry import OperationError, Operator, Rows, operation
+from ..registry import OperationError, Operator, Rows, operation
 
 #: Parts of the names of environment variables whose values are secret (CM-75).
 SECRET_WORDS = ("PASS", "SECRET", "TOKEN", "KEY", "COOKIE")

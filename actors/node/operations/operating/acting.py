@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ....amqp.constants import CONNECTION_FORCED, NOT_FOUND, PRECONDITION_FAILED
-from ....amqp.errors import AmqpError
-from ....routing.rows import QueueRow
-from ...connection.contract import to_connection
-from ...events.events import OPERATOR
-from ...metadata.contract import to_metadata
-from ...queue.contract import to_queue
-from .listings import check_vhost, connections
-from .registry import OperationError, Operator, operation
+from .....amqp.constants import CONNECTION_FORCED, NOT_FOUND, PRECONDITION_FAILED
+from .....amqp.errors import AmqpError
+from .....routing.rows import QueueRow
+from ....connection.contract import to_connection
+from ....events.events import OPERATOR
+from ....metadata.contract import to_metadata
+from ....queue.contract import to_queue
+from ..observing.listings import check_vhost, connections
+from ..registry import OperationError, Operator, operation
 
 
 @operation()

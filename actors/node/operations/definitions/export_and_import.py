@@ -12,18 +12,18 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from ....amqp.errors import AmqpError
-from ....amqp.fields import table_to_dict
-from ....definitions.records import VhostProperties
-from ....routing.rows import QueueRow
-from ....version import __version__
-from ...metadata.contract import to_metadata
-from ...metadata.info_items import InfoItems
-from ...metadata.state.commands import PutRecords
+from .....amqp.errors import AmqpError
+from .....amqp.fields import table_to_dict
+from .....definitions.records import VhostProperties
+from .....routing.rows import QueueRow
+from .....version import __version__
+from ....metadata.contract import to_metadata
+from ....metadata.info_items import InfoItems
+from ....metadata.state.commands import PutRecords
+from ..observing.listings import SLICE
+from ..registry import OperationError, Operator, Rows, operation
 from .changing import change, check_vhost
-from .definitions_document import Document
-from .listings import SLICE
-from .registry import OperationError, Operator, Rows, operation
+from .document import Document
 
 log = logging.getLogger("warren.node")
 

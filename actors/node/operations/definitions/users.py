@@ -5,15 +5,15 @@ Passwords are never in a text or a log. The texts of refusals are RabbitMQ's.
 
 from __future__ import annotations
 
-from ....definitions.json_text import json_text
-from ....definitions.limits import USER_LIMIT_NAMES, user_limits
-from ....definitions.password_rules import check_password
-from ....definitions.passwords import SALT_BYTES, SHA256, check_hash, hashed, is_password
-from ....definitions.records import User
-from ...metadata.state.commands import ChangeUser, PutRecords, RemoveRecords
+from .....definitions.json_text import json_text
+from .....definitions.limits import USER_LIMIT_NAMES, user_limits
+from .....definitions.password_rules import check_password
+from .....definitions.passwords import SALT_BYTES, SHA256, check_hash, hashed, is_password
+from .....definitions.records import User
+from ....metadata.state.commands import ChangeUser, PutRecords, RemoveRecords
+from ..registry import OperationError, Operator, Rows, operation
 from .changing import change, known_user, refusals
 from .lockout import Lockout
-from .registry import OperationError, Operator, Rows, operation
 
 
 @operation()

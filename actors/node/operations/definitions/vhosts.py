@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from ....definitions.records import Permission, Record, VhostProperties
-from ...metadata.contract import to_metadata
-from ...metadata.state.commands import PutRecords
+from .....definitions.records import Permission, Record, VhostProperties
+from ....metadata.contract import to_metadata
+from ....metadata.state.commands import PutRecords
+from ..registry import OperationError, Operator, Rows, operation
 from .changing import change, check_vhost
-from .registry import OperationError, Operator, Rows, operation
 
 log = logging.getLogger("warren.node")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from dataclasses import fields
 
-from ....runtime.log_file import reopen_log_files
-from ....settings import Settings
-from ...metadata.contract import to_metadata
-from ...resources.contract import to_memory_monitor
-from ..contract import to_node
-from .listings import check_vhost
-from .registry import OperationError, Operator, Rows, operation
+from .....runtime.log_file import reopen_log_files
+from .....settings import Settings
+from ....metadata.contract import to_metadata
+from ....resources.contract import to_memory_monitor
+from ...contract import to_node
+from ..observing.listings import check_vhost
+from ..registry import OperationError, Operator, Rows, operation
 
 #: Parts of the names of settings whose values are secret (CM-75).
 SECRET_WORDS = ("pass", "secret", "token")

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ....runtime.credit import SHARE_SECONDS
+from .....runtime.credit import SHARE_SECONDS
 
 #: A stage is held back by the next one if that one was blocked for at least this part of its own blocked time.
 PASSED_ON = 0.1

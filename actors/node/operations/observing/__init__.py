@@ -1,0 +1,1 @@
+"""Operations that only look: listings, statistics, reports, and what a node writes as it happens."""

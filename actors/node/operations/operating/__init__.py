@@ -1,0 +1,1 @@
+"""Operations that act on a running node, its queues and connections, and its cluster."""
