@@ -18,7 +18,7 @@ from thespian.actors import ActorSystem
 
 from .actors.channel.contract import ToDirectClient
 from .actors.connection.listener import ListenError
-from .actors.connection.tls_context import TlsError
+from .actors.connection.tls.tls_context import TlsError
 from .actors.control.listener import ControlError
 from .actors.disk.errors import StorageError
 from .actors.membership.clustering import Clustering

@@ -17,11 +17,11 @@ from typing import Any
 import click
 
 from warren.cluster.links.admission import Identity
-from warren.cluster.links.codecs import INTEGER, RAW_LIST, TEXT
 from warren.cluster.links.config import LinkConfig
-from warren.cluster.links.frames import MAX_FRAME, FrameReader
+from warren.cluster.links.encoding.codecs import INTEGER, RAW_LIST, TEXT
+from warren.cluster.links.encoding.frames import MAX_FRAME, FrameReader
+from warren.cluster.links.encoding.registry import DATA, Crossing, Registry
 from warren.cluster.links.lane import Lane
-from warren.cluster.links.registry import DATA, Crossing, Registry
 from warren.cluster.links.session import Session
 from warren.runtime.address import LoopAddress
 from warren.runtime.contract import Contract, message

@@ -16,8 +16,8 @@ from ...runtime.process import Process
 from ..node.context import NodeContext
 from . import Connection
 from .contract import SocketAddress, ToConnection, ToListener, to_connection, to_listener
-from .tls_connection import TlsConnection
-from .tls_context import TlsError, server_context
+from .tls.tls_connection import TlsConnection
+from .tls.tls_context import TlsError, server_context
 
 log = logging.getLogger("warren.listener")
 

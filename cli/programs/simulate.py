@@ -153,8 +153,8 @@ def _run(
 
 def _play(file: TextIO, orders: int) -> None:
     """Play the conversation in the file in that many orders, and print it with what followed."""
-    from ...simulation.conversation import ConversationError, parse_conversation
-    from ...simulation.playing import ConversationBroken, Player
+    from ...simulation.conversations.conversation import ConversationError, parse_conversation
+    from ...simulation.conversations.playing import ConversationBroken, Player
 
     try:
         conversation = parse_conversation(file.read(), file.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .contract import Facts, Membership
-from .frames import FrameError
+from .encoding.frames import FrameError
 
 #: The protocol versions that this build speaks: the oldest and the newest.
 VERSIONS = (1, 1)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from ...actors.control.proof import SECRET_MIN, SecretError, make_secret
 from ...settings import Settings
 from .contract import LinksError
+from .encoding.registry import BULK, CONTROL, DATA, Registry
 from .greeting import derived_key
-from .registry import BULK, CONTROL, DATA, Registry
 
 #: Where the secret is if nothing says otherwise.
 DEFAULT_COOKIE_FILE = "~/.warren.cookie"

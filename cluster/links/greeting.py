@@ -22,9 +22,19 @@ import json
 from typing import Any, NamedTuple
 
 from .admission import BAD_SECRET, CONFLICT, MALFORMED, Identity, Refusal, refusal
-from .frames import AUTH, HELLO, JSON_TYPE, MAX_GREETING_FRAME, RESPONSE, FrameError, FrameReader, json_header, shown
-from .frames import json_frame as frame_of
-from .registry import LANE_NAMES
+from .encoding.frames import (
+    AUTH,
+    HELLO,
+    JSON_TYPE,
+    MAX_GREETING_FRAME,
+    RESPONSE,
+    FrameError,
+    FrameReader,
+    json_header,
+    shown,
+)
+from .encoding.frames import json_frame as frame_of
+from .encoding.registry import LANE_NAMES
 
 #: Bytes of a nonce and of a session's id.
 NONCE_BYTES, SESSION_BYTES = 32, 16

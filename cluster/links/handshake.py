@@ -8,9 +8,9 @@ import ssl
 from contextlib import suppress
 from typing import Any
 
-from ...actors.connection.tls_transport import TlsTransport
+from ...actors.connection.tls.tls_transport import TlsTransport
 from .admission import MALFORMED, Refusal
-from .frames import MAX_GREETING_FRAME, FrameReader
+from .encoding.frames import MAX_GREETING_FRAME, FrameReader
 from .greeting import Acceptor, Connector, Step
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
-from .frames import MAX_FRAME, Buffer, FrameReader, RawFrame
+from .encoding.frames import MAX_FRAME, Buffer, FrameReader, RawFrame
 
 #: Most bytes of one read. What a read has brought is handled before other processes have turns.
 READ_SIZE = 1_048_576

@@ -23,14 +23,14 @@ from ...actors.membership.contract import ToLinkSender, to_link_sender
 from ...runtime.contract import Address, Sender
 from ...runtime.process import Process
 from .admission import Identity
-from .codecs import CodecError
 from .config import LinkConfig
 from .contract import Facts, LinkItems, ToLink, ToLinkWatcher, to_link_watcher
-from .frames import FrameError
+from .encoding.codecs import CodecError
+from .encoding.frames import FrameError
+from .encoding.registry import CONTROL, LANE_NAMES
 from .greeting import NONCE_BYTES, SESSION_BYTES, Connector, Greeted
 from .handshake import Handshake
 from .lane import Lane, LaneClosed
-from .registry import CONTROL, LANE_NAMES
 from .session import Session
 
 log = logging.getLogger("warren.links")

@@ -26,12 +26,12 @@ from ...runtime.process import Process
 from .admission import BAD_SECRET, MALFORMED, Identity, Refusal
 from .config import LinkConfig
 from .contract import LinkItems, LinksError, Membership, ToLink, ToLinks, ToLinkWatcher, to_link
+from .encoding.messages import MESSAGES
+from .encoding.registry import Registry
 from .greeting import NONCE_BYTES, Acceptor
 from .handshake import Handshake
 from .link import Connected, Link
-from .messages import MESSAGES
 from .refusals import Refusals
-from .registry import Registry
 
 if TYPE_CHECKING:
     from ...actors.node.context import NodeContext

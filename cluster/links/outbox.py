@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .envelopes import Encoded, Envelopes, body
-from .frames import MAX_FRAME, MAX_HEADER, MSGPACK_TYPE, ONE_WAY, SEND, Buffer, encode_header, frame_head
+from .encoding.envelopes import Encoded, Envelopes, body
+from .encoding.frames import MAX_FRAME, MAX_HEADER, MSGPACK_TYPE, ONE_WAY, SEND, Buffer, encode_header, frame_head
 
 #: Bytes of messages after which a frame takes no more of them.
 FULL = 262_144

@@ -15,11 +15,21 @@ from ...runtime.remote_systems import Systems
 from .admission import Identity
 from .config import LinkConfig
 from .contract import LaneItems
-from .envelopes import Envelopes, Unknown
-from .frames import MSGPACK_TYPE, PING, RESPONSE, SEND, FrameError, Header, RawFrame, msgpack_frame, msgpack_header
+from .encoding.envelopes import Envelopes, Unknown
+from .encoding.frames import (
+    MSGPACK_TYPE,
+    PING,
+    RESPONSE,
+    SEND,
+    FrameError,
+    Header,
+    RawFrame,
+    msgpack_frame,
+    msgpack_header,
+)
+from .encoding.registry import CONTROL
 from .lane import Lane
 from .outbox import Outbox
-from .registry import CONTROL
 
 #: From so many unsent bytes on the link is full for whoever sends contents, until fewer are left than the second says
 #: (CL-15).

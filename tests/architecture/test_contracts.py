@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from warren.cluster.links.messages import MESSAGES
+from warren.cluster.links.encoding.messages import MESSAGES
 from warren.runtime.contract import Contract, message
 from warren.runtime.process import Process
 

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from warren.cli.programs.simulate import simulate as command
-from warren.simulation.conversation import (
+from warren.simulation.conversations.conversation import (
     Conversation,
     ConversationError,
     Crash,
@@ -17,7 +17,7 @@ from warren.simulation.conversation import (
     Wait,
     parse_conversation,
 )
-from warren.simulation.playing import ConversationBroken, Player
+from warren.simulation.conversations.playing import ConversationBroken, Player
 
 END = "\nend\n----\n"
 

@@ -1,7 +1,7 @@
 """Conversations that once broke a promise, one for each bug that the simulation has found.
 
-A file in tests/testdata/simulation/ has the bug as a comment and the conversation (`warren.simulation.conversation`).
-With WARREN_WRITE_SCENARIOS=1 the test writes the reports of today into the files.
+A file in tests/testdata/simulation/ has the bug as a comment and the conversation, which `warren.simulation` reads
+(`conversations.conversation`). With WARREN_WRITE_SCENARIOS=1 the test writes the reports of today into the files.
 
 Each conversation must go the same way in every order that it leaves open. It is also run twice, the second time without
 access to the real world, and the traces of both runs, with every message and byte, must be the same.
@@ -16,9 +16,9 @@ import pytest
 
 from warren.runtime.sim.choosing import SeedChooser
 from warren.runtime.sim.trace import whole_message
-from warren.simulation.conversation import parse_conversation
+from warren.simulation.conversations.conversation import parse_conversation
+from warren.simulation.conversations.playing import Player
 from warren.simulation.plan import draw_plan
-from warren.simulation.playing import Player
 from warren.simulation.schedule import Schedule
 from warren.tests.runtime.sim.sealing import no_real_world
 

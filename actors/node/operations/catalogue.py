@@ -3,8 +3,7 @@
 A process that performs operations imports `perform` from here. A new module of operations is added to the import below.
 """
 
-from .definitions import export_and_import
-from .definitions import pacing, permissions, policies, users, vhosts
+from .definitions import export_and_import, pacing, permissions, policies, users, vhosts
 from .observing import listings, memory, messages, statistics, status, watching
 from .operating import acting, as_user, cluster, features, maintenance, program, remote, tuning
 from .registry import perform

@@ -18,7 +18,7 @@ import struct
 
 from warren.cluster.links.admission import Identity
 from warren.cluster.links.contract import Membership
-from warren.cluster.links.frames import FrameReader, json_header
+from warren.cluster.links.encoding.frames import FrameReader, json_header
 from warren.cluster.links.greeting import Acceptor, Connector, derived_key
 from warren.tests.conversations import interpreted
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from thespian.actors import ActorSystem
 
 from warren import Settings
-from warren.cluster.links.codecs import ADDRESS, BOOLEAN, INTEGER, PLAIN, RAW_LIST, TEXT
 from warren.cluster.links.contract import Membership, to_links
+from warren.cluster.links.encoding.codecs import ADDRESS, BOOLEAN, INTEGER, PLAIN, RAW_LIST, TEXT
+from warren.cluster.links.encoding.registry import Crossing, Registry
 from warren.cluster.links.links import Links
-from warren.cluster.links.registry import Crossing, Registry
 from warren.runtime.contract import Contract, message
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.loop.outside import OutsideClient

@@ -15,7 +15,7 @@ import struct
 import pytest
 
 from warren.cluster.links.contract import to_links
-from warren.cluster.links.frames import frame_head, msgpack_frame
+from warren.cluster.links.encoding.frames import frame_head, msgpack_frame
 from warren.cluster.links.links import MOST_GREETING
 
 from .nodes import WAIT, Node, to_peer, until, until_linked

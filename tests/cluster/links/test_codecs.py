@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.cluster.links import codecs as c
+from warren.cluster.links.encoding import codecs as c
 from warren.runtime.address import LoopAddress
 from warren.runtime.exit_reason import ExitKind, ExitReason
 

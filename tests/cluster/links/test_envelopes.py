@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from thespian.actors import ActorExitRequest
 
 from warren.amqp.errors import AmqpError
-from warren.cluster.links.codecs import ADDRESS, INTEGER, RAW_LIST, TEXT, CodecError, NotCarried
-from warren.cluster.links.envelopes import Envelopes, Unknown, body
-from warren.cluster.links.registry import ERRORS, Crossing, Registry
+from warren.cluster.links.encoding.codecs import ADDRESS, INTEGER, RAW_LIST, TEXT, CodecError, NotCarried
+from warren.cluster.links.encoding.envelopes import Envelopes, Unknown, body
+from warren.cluster.links.encoding.registry import ERRORS, Crossing, Registry
 from warren.runtime.address import LoopAddress
 from warren.runtime.contract import Contract, message
 from warren.runtime.errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.cluster.links.frames import (
+from warren.cluster.links.encoding.frames import (
     HEAD,
     MAX_HEADER,
     FrameError,

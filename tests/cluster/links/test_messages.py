@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from
-from warren.cluster.links.codecs import CodecError, NotCarried
-from warren.cluster.links.envelopes import Envelopes, Unknown, body
-from warren.cluster.links.messages import MESSAGES
+from warren.cluster.links.encoding.codecs import CodecError, NotCarried
+from warren.cluster.links.encoding.envelopes import Envelopes, Unknown, body
+from warren.cluster.links.encoding.messages import MESSAGES
 from warren.runtime.address import LoopAddress
 from warren.store.messages.message import Delivery, Origin
 

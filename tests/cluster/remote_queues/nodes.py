@@ -15,8 +15,8 @@ from warren.actors.metadata.row_encoding import StoredRows
 from warren.actors.metadata.state.commands import AddNode, ChangeNodes
 from warren.actors.metadata.state.state import apply
 from warren.amqp.errors import AmqpError
-from warren.cluster.links.envelopes import Envelopes, body
-from warren.cluster.links.messages import MESSAGES
+from warren.cluster.links.encoding.envelopes import Envelopes, body
+from warren.cluster.links.encoding.messages import MESSAGES
 from warren.definitions.errors import DefinitionError
 from warren.definitions.records import Node
 from warren.routing.vhost_rows import DEFAULT_EXCHANGES

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from .....version import __version__
-from ....connection.certificate_dates import ends_of
+from ....connection.tls.certificate_dates import ends_of
 from ....membership.contract import MembershipStatus, to_membership
 from ....resources.contract import to_alarms, to_memory_monitor
 from ...contract import to_node

@@ -16,8 +16,8 @@ import ssl
 from collections.abc import Iterable
 from contextlib import suppress
 
-from .output import Buffer, Transport
-from .read_size import ReadSize
+from ..output import Buffer, Transport
+from ..read_size import ReadSize
 from .tls_context import Certificate
 
 #: The most bytes of plaintext in one TLS record.

@@ -12,18 +12,20 @@ from typing import Any
 
 from thespian.actors import ChildActorExited
 
-from ..actors.channel import Channel
-from ..actors.channel.inspection import ChannelView
-from ..actors.connection import Connection
-from ..actors.disk.inspection import MessageStoreView
-from ..actors.disk.message_store import MessageStore
-from ..actors.queue.inspection import QueueView
-from ..actors.queue.process import Queue
-from ..runtime.cell import Cell
-from ..runtime.sim import holds as held
-from ..runtime.sim.sim_base import SimBase
-from ..runtime.sim.trace import Describe, message_name
-from .audit import AUDITOR
+from ...actors.channel import Channel
+from ...actors.channel.inspection import ChannelView
+from ...actors.connection import Connection
+from ...actors.disk.inspection import MessageStoreView
+from ...actors.disk.message_store import MessageStore
+from ...actors.queue.inspection import QueueView
+from ...actors.queue.process import Queue
+from ...runtime.cell import Cell
+from ...runtime.sim import holds as held
+from ...runtime.sim.sim_base import SimBase
+from ...runtime.sim.trace import Describe, message_name
+from ..audit import AUDITOR
+from ..schedule import Schedule
+from ..shrinking import plainest
 from .conversation import (
     PROCESSES,
     Command,
@@ -37,8 +39,6 @@ from .conversation import (
     Step,
     Wait,
 )
-from .schedule import Schedule
-from .shrinking import plainest
 
 #: Virtual seconds within which a step comes to an end.
 SETTLE_SECONDS = 5.0

@@ -50,7 +50,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .plan import CLIENTS, Action, Plan, parse_action, parse_plan
+from ..plan import CLIENTS, Action, Plan, parse_action, parse_plan
 
 #: Separates the commands of a step from what follows.
 MARK = "----"

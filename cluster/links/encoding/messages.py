@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ...actors.channel.contract import to_channel
-from ...actors.connection.contract import to_connection
-from ...actors.control.contract import to_remote_session
-from ...actors.metadata.contract import to_metadata
-from ...actors.node.contract import to_node
-from ...actors.queue.contract import to_queue
-from ...actors.queue.group.contract import to_group
-from ...actors.resources.contract import to_alarm_listener, to_alarms
-from ...routing.arguments import QUEUE_MODES
-from ..membership.contract import to_members
-from ..metadata.contract import to_cluster_metadata
+from ....actors.channel.contract import to_channel
+from ....actors.connection.contract import to_connection
+from ....actors.control.contract import to_remote_session
+from ....actors.metadata.contract import to_metadata
+from ....actors.node.contract import to_node
+from ....actors.queue.contract import to_queue
+from ....actors.queue.group.contract import to_group
+from ....actors.resources.contract import to_alarm_listener, to_alarms
+from ....routing.arguments import QUEUE_MODES
+from ...membership.contract import to_members
+from ...metadata.contract import to_cluster_metadata
 from .codecs import ADDRESS, BOOLEAN, BYTES, FLOAT, INTEGER, PLAIN, RAW_LIST, TEXT, Each, Optional, Parts
 from .content_codecs import (
     AT_MOST_ONCE_ENTRY,

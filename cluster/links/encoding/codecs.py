@@ -23,8 +23,8 @@ from typing import Any
 
 from thespian.actors import ActorAddress
 
-from ...runtime.address import LoopAddress, system_of
-from ...runtime.exit_reason import ExitKind, ExitReason
+from ....runtime.address import LoopAddress, system_of
+from ....runtime.exit_reason import ExitKind, ExitReason
 
 _INTEGERS, _BYTES = {int}, {bytes}
 

@@ -14,8 +14,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ...runtime.errors import ProcessError
-from ...settings import Settings
+from ....runtime.errors import ProcessError
+from ....settings import Settings
 
 VERIFY_MODES = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 

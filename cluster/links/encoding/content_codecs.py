@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...amqp.fields import FieldError, Table, decode_table_at, encode_table
-from ...store.messages.message import Delivery, Origin
-from ...store.messages.message_ids import as_bytes
+from ....amqp.fields import FieldError, Table, decode_table_at, encode_table
+from ....store.messages.message import Delivery, Origin
+from ....store.messages.message_ids import as_bytes
 from .codecs import BOOLEAN, INTEGER, PLAIN, TEXT, Codec, CodecError, Incoming, NotCarried, Optional, Outgoing
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 import trustme
 
-from warren.actors.connection.certificate_dates import ends_of
+from warren.actors.connection.tls.certificate_dates import ends_of
 
 
 def end_that_a_peer_sees(ca, certificate):

@@ -36,8 +36,8 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...amqp.errors import AmqpError
-from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
+from ....amqp.errors import AmqpError
+from ....runtime.errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
 from .codecs import EXIT_REASON, PLAIN, Codec, CodecError, Incoming, NotCarried, Outgoing
 
 CONTROL, DATA, BULK = "control", "data", "bulk"

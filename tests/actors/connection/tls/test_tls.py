@@ -11,8 +11,8 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from warren.actors.connection.output import SocketOutput
-from warren.actors.connection.tls_context import TlsError, distinguished_name, server_context, user_name
-from warren.actors.connection.tls_transport import UNASKED_MAX, TlsTransport
+from warren.actors.connection.tls.tls_context import TlsError, distinguished_name, server_context, user_name
+from warren.actors.connection.tls.tls_transport import UNASKED_MAX, TlsTransport
 from warren.settings import Settings
 
 AUTHORITY = trustme.CA()

@@ -12,14 +12,14 @@ from __future__ import annotations
 import logging
 import ssl
 
-from ...runtime.contract import Sender
-from ...runtime.log_format import one_line
-from ..metadata.info_items import InfoItems
-from ..node.context import NodeContext
-from .contract import SocketAddress
-from .output import Transport
-from .process import Connection
-from .sasl import Certified
+from ....runtime.contract import Sender
+from ....runtime.log_format import one_line
+from ...metadata.info_items import InfoItems
+from ...node.context import NodeContext
+from ..contract import SocketAddress
+from ..output import Transport
+from ..process import Connection
+from ..sasl import Certified
 from .tls_context import certificate_items, user_name
 from .tls_transport import TlsTransport
 
