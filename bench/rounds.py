@@ -5,8 +5,9 @@
     python -m warren.bench.rounds --faults kill_one,isolate_one --rounds 20 --seed 17
     python -m warren.bench.rounds --rabbitmq                 the nodes are RabbitMQ's; it loses what it confirmed
 
-`tests/cluster_system/rounds.py`, `faults.py` and `ledger.py` describe what is done and checked. After a failure the
-directory is kept: `account` is the story with its times, and each node's folder has its log and its data.
+`tests/cluster_system/rounds/` (`rounds.py`, `faults.py`) and the ledger (`simulation/cluster/ledger.py`) describe what
+is done and checked. After a failure the directory is kept: `account` is the story with its times, and each node's
+folder has its log and its data.
 
 Exit code 0 if every promise was kept, else 1.
 """
@@ -23,10 +24,10 @@ import traceback
 from pathlib import Path
 
 from ..simulation.cluster.ledger import RABBITMQ, WARREN, Ledger
-from ..tests.cluster_system.faults import NETWORK, PROCESSES
 from ..tests.cluster_system.nodes import Nodes, single_warren, warren_cluster
 from ..tests.cluster_system.rabbit import rabbit_cluster
-from ..tests.cluster_system.rounds import Fault, Rounds
+from ..tests.cluster_system.rounds.faults import NETWORK, PROCESSES
+from ..tests.cluster_system.rounds.rounds import Fault, Rounds
 
 FAULTS = {fault.__name__: fault for fault in (*PROCESSES, *NETWORK)}
 

@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LONGEST = (
     "spark/test_in_spark.py",
     "spark/test_installed.py",
-    "simulation/test_mutants.py",
+    "simulation/mutants/test_mutants.py",
     "torture/test_torture.py",
     "cluster_system",
     "disk_trouble/test_full_disk.py",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from warren.simulation.cluster.ledger import Ledger, Promises
-from warren.tests.cluster_system.faults import isolate_one, kill_and_start_at_once, kill_one, stop_one
 from warren.tests.cluster_system.nodes import warren_cluster
-from warren.tests.cluster_system.rounds import Rounds
+from warren.tests.cluster_system.rounds.faults import isolate_one, kill_and_start_at_once, kill_one, stop_one
+from warren.tests.cluster_system.rounds.rounds import Rounds
 
 SEED = 1
 

@@ -31,11 +31,11 @@ SESSIONS = {"README.md": "tests/docs/test_readme.py", "cli.md": "tests/docs/test
 
 #: Commands that do not ask the broker of these tests, and the test that runs them.
 ELSEWHERE = {
-    "start": "tests/cli/test_start.py",
+    "start": "tests/cli/programs/test_start.py",
     "stop": "tests/cli/test_node_commands.py, because a command does not stop the broker of another program",
-    "shutdown": "tests/cli/test_operating.py, for the same reason",
+    "shutdown": "tests/cli/operating/test_operating.py, for the same reason",
     "stop_app": "tests/cluster_system/test_apps.py, for the same reason",
-    "store verify": "tests/cli/test_store.py, with the directory of a broker that has ended",
+    "store verify": "tests/cli/programs/test_store.py, with the directory of a broker that has ended",
     "simulate": "tests/simulation/test_command.py, and below those of the pages with fewer schedules",
     "perf-test": "tests/perf_test, and below those of the pages for a shorter time",
     "pipeline": "tests/spark/test_in_spark.py, because its commands need Spark",

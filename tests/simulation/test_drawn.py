@@ -15,7 +15,7 @@ from warren.simulation.plan import CREDITS, Plan
 from warren.simulation.schedule import Schedule, run
 from warren.simulation.strategies import actions, drawn, plans
 
-from .mutants import MUTANTS
+from .mutants.message_mutants import MUTANTS
 
 EXAMPLES = int(os.environ.get("WARREN_DRAWN_EXAMPLES", "40"))
 QUEUES = ("orders", "urgent", "news")

@@ -16,7 +16,7 @@ from warren.simulation.shrinking import shrink
 from warren.store.bodies.store_engine import StoreEngine
 from warren.store.messages.message_ids import SharedIds
 
-from .shared_body_mutants import SHARED_BODY_MUTANTS
+from .mutants.shared_body_mutants import SHARED_BODY_MUTANTS
 
 SCHEDULES = int(os.environ.get("WARREN_SCHEDULES", "2000")) // 5
 MOST = 3000

@@ -7,8 +7,8 @@ import pytest
 from warren import Broker
 from warren.amqp import methods as m
 
-from ..inside import Inside
-from ..wire import Client, Refused, table
+from ...inside import Inside
+from ...wire import Client, Refused, table
 
 if "WARREN_TEST_URL" in os.environ:
     pytest.skip("other brokers have no group queues", allow_module_level=True)

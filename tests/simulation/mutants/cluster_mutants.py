@@ -9,7 +9,7 @@ from typing import Any
 from warren.cluster.consensus.messages import AppendAnswer
 from warren.cluster.membership.pause import Action
 
-from .mutants import MUTANTS
+from .message_mutants import MUTANTS
 from .planting import bug
 
 CLUSTER_MUTANTS: dict[str, Callable[[], Any]] = {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from warren.simulation.cluster.ledger import Ledger, Violation
-from warren.tests.cluster_system import clients
-from warren.tests.cluster_system.faults import kill_one, nothing, pause_briefly, stop_one
 from warren.tests.cluster_system.nodes import single_warren
-from warren.tests.cluster_system.rounds import Fault, Rounds
+from warren.tests.cluster_system.rounds import clients
+from warren.tests.cluster_system.rounds.faults import kill_one, nothing, pause_briefly, stop_one
+from warren.tests.cluster_system.rounds.rounds import Fault, Rounds
 
 SEED = 1
 

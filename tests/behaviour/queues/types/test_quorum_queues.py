@@ -6,7 +6,7 @@ from warren import Broker
 from warren.amqp import methods as m
 from warren.amqp.fields import table_to_dict
 
-from ..wire import table
+from ...wire import table
 
 QUORUM = {"x-queue-type": "quorum"}
 

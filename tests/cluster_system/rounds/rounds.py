@@ -16,8 +16,8 @@ from warren.amqp import methods as m
 from warren.simulation.cluster.ledger import Copy, Ledger, Violation
 from warren.tests.behaviour.wire import Channel, Client, Refused
 
+from ..nodes import LOOK_SECONDS, READY_SECONDS, Nodes, Waited, wait_for
 from .clients import ANSWER_SECONDS, BINDINGS, Consumer, Declarer, Looker, PikaConsumer, Publisher, Worker, arrived
-from .nodes import LOOK_SECONDS, READY_SECONDS, Nodes, Waited, wait_for
 
 FANOUT = "ledger.fanout"
 #: Queues that have their home on each node.

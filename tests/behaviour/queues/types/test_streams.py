@@ -7,7 +7,7 @@ import pytest
 from warren.amqp import methods as m
 from warren.amqp.fields import Table, table_to_dict
 
-from ..wire import Refused, table
+from ...wire import Refused, table
 
 STREAM = {"x-queue-type": "stream"}
 

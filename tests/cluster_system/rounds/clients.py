@@ -22,7 +22,7 @@ from warren.simulation.bodies import Key
 from warren.simulation.cluster.ledger import Copy, Ledger, Violation
 from warren.tests.behaviour.wire import Channel, Client, Event, Refused
 
-from .nodes import Nodes
+from ..nodes import Nodes
 
 #: The exchange to which declarers bind their queues.
 BINDINGS = "ledger.bindings"

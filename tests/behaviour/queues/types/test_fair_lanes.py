@@ -7,7 +7,7 @@ import pytest
 from warren import Broker
 from warren.amqp import methods as m
 
-from ..wire import Client, table
+from ...wire import Client, table
 
 if "WARREN_TEST_URL" in os.environ:
     pytest.skip("other brokers have no fair lanes", allow_module_level=True)

@@ -22,7 +22,7 @@ from warren.simulation.plan import draw_plan
 from warren.simulation.schedule import Schedule
 from warren.tests.runtime.sim.sealing import no_real_world
 
-FILES = sorted((Path(__file__).parents[1] / "testdata" / "simulation").glob("*.txt"))
+FILES = sorted((Path(__file__).parents[2] / "testdata" / "simulation").glob("*.txt"))
 #: In how many orders each conversation is played.
 ORDERS = 6
 SEEDS = range(40)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from warren.simulation.cluster.ledger import Ledger
-from warren.tests.cluster_system.faults import isolate_one, kill_one, nothing, reset_connections
 from warren.tests.cluster_system.nodes import warren_cluster
-from warren.tests.cluster_system.rounds import Rounds
+from warren.tests.cluster_system.rounds.faults import isolate_one, kill_one, nothing, reset_connections
+from warren.tests.cluster_system.rounds.rounds import Rounds
 
 SEED = 1
 

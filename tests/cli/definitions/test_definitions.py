@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from warren import Broker
 from warren.cli.main import main
 
-EXPORTED = Path(__file__).resolve().parents[1] / "testdata" / "definitions" / "rabbitmq-3.10.8.json"
+EXPORTED = Path(__file__).resolve().parents[2] / "testdata" / "definitions" / "rabbitmq-3.10.8.json"
 
 
 @pytest.fixture

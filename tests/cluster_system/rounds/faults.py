@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from .link_proxy import LinkProxies
+from ..link_proxy import LinkProxies
 from .rounds import Fault, Rounds
 
 #: Seconds of silence after which the others declare a node down, with room to spare. They wait for 2 s.

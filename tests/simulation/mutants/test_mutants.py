@@ -11,7 +11,7 @@ from warren.simulation.schedule import run
 from warren.simulation.shrinking import kind_of, shrink
 
 from . import shared_body_mutants  # noqa: F401  # its bugs replace seams too
-from .mutants import MUTANTS
+from .message_mutants import MUTANTS
 from .planting import DECISIONS, replaced
 
 #: Schedules within which a bug must be found.

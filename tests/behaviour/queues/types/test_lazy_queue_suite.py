@@ -4,8 +4,8 @@ import pytest
 
 from warren import Broker, BrokerError
 
-from ..inside import Inside
-from ..wire import Client
+from ...inside import Inside
+from ...wire import Client
 
 WAVE = 2000
 

@@ -19,7 +19,7 @@ import pytest
 from .test_start import started
 from .test_store_of_a_broker import verified
 
-STORES = Path(__file__).parents[1] / "testdata" / "stores"
+STORES = Path(__file__).parents[2] / "testdata" / "stores"
 DEAD_LETTERS = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "graves"}
 QUEUES = {
     "orders": {},

@@ -10,7 +10,7 @@ import pytest
 from warren import Broker
 from warren.amqp import methods as m
 
-from ..wire import table
+from ...wire import table
 
 
 @pytest.fixture(scope="module", params=["memory", "disk"])

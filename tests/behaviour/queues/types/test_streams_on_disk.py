@@ -11,7 +11,7 @@ from warren import Broker
 from warren.amqp import methods as m
 from warren.amqp.fields import Table, table_to_dict
 
-from ..wire import Client
+from ...wire import Client
 
 STREAM = {"x-queue-type": "stream"}
 
