@@ -1,8 +1,7 @@
 """`World`: members of a ring, the log that has their views, and connections that are slow and break; and a law-book.
 
 Nothing happens by itself. A test has members speak, lets frames arrive, kills members, breaks connections, puts views
-into the log and lets members apply them. After every step the laws are checked; their numbers are those of the group
-protocol that the ring comes from:
+into the log and lets members apply them. After every step the laws are checked, by the numbers of docs/spec/gm-ring.md:
 
 - *GM-6*: each member is told consecutive positions of each stream, and no two members different instructions at one.
 - *GM-15*, the rule of confirms: what a speaker reports as complete is at every member of its view, stored if it says
