@@ -44,9 +44,10 @@ class BrokerStats:
 class QueueInfo:
     """A queue.
 
-    `state` is `running`, `flow` while the queue slows its publishers down, `crashed` or `stopped` if its process could
-    not be restarted, or `down` if its virtual host is. A queue that does not run, or does not answer within 5 s, has no
-    counts: `messages` to `consumers`, `queue_mode`, `first_number` and `next_number` are None.
+    `state` is `running`, `flow` while the queue slows its publishers down, `short` while it refuses publishes that
+    await a confirm because too few replicas are in sync, `crashed` or `stopped` if its process could not be restarted,
+    or `down` if its virtual host is. A queue that does not run, or does not answer within 5 s, has no counts:
+    `messages` to `consumers`, `queue_mode`, `first_number` and `next_number` are None.
 
     `messages` is `messages_ready` + `messages_unacknowledged`, all counted at the same moment. `first_number` is the
     lowest sequence number in the queue (it may be lower than that if the head of the backlog is on disk) and

@@ -96,8 +96,7 @@ class Mirror(Role):
         self._refuse()
 
     def info(self) -> InfoItems:
-        state = self._state
-        return {**replica_items(state.row, self._backing, (), state.credit), "consumers": 0}
+        return {**replica_items(self._state, ()), "consumers": 0}
 
     def consumers_info(self) -> list[InfoItems]:
         return []

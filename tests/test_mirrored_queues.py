@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from warren import Cluster
-from warren.tests.behaviour.wire import Client
+from warren import BrokerError, Cluster
+from warren.amqp import methods as m
+from warren.tests.behaviour.wire import Client, Refused
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -185,3 +186,49 @@ def test_a_replica_that_gets_nothing_is_evicted_and_the_others_go_on(cluster):
     cluster.clear_policy("stalls")
     assert [body for body, _ in taken(cluster.broker(ring[1]), "stalls")] == [b"waits until one has left", b"goes on"]
     cluster.delete_queue("stalls")
+
+
+def test_a_queue_with_too_few_replicas_in_sync_refuses_what_awaits_a_confirm(cluster):
+    """CL-123"""
+
+    def ask_for(floor: int) -> None:
+        cluster.set_policy("floor", "^floor", {"ha-mode": "all", "ha-min-in-sync": floor})
+
+    def refuses() -> bool:
+        try:
+            return not cluster.broker(1).publish(b"refused", "floor", delivery_mode=2)
+        except BrokerError:
+            return True
+
+    ask_for(3)
+    lost = "warren3@localhost"
+    cluster.broker(0).declare_queue("floor", durable=True)
+    published(cluster.broker(1), "floor", [b"with all three"])
+    cluster.kill(lost)
+    until(lambda: lost not in cluster.queue("floor").in_sync)
+    until(lambda: cluster.queue("floor").state == "short")
+    assert refuses()
+    assert cluster.broker(1)._node.operate("cluster_status")["membership"]["short_queues"] == 1
+
+    client = Client(cluster.urls[1])
+    plain, transaction = client.channel(), client.channel()
+    plain.publish(b"nobody asks", "floor")
+    plain.expect_ready("floor", 2)
+    transaction.call(m.TxSelect())
+    transaction.publish(b"in a transaction", "floor")
+    with pytest.raises(Refused) as refused:
+        transaction.call(m.TxCommit())
+    assert refused.value.close.reply_code == 541 and b"ha-min-in-sync" in refused.value.close.reply_text.encode()
+    assert taken(cluster.broker(1), "floor") == [(b"with all three", False), (b"nobody asks", False)]
+
+    ask_for(2)  # changes of the policy are in effect at once
+    until(lambda: cluster.queue("floor").state == "running")
+    published(cluster.broker(1), "floor", [b"with two"])
+    ask_for(3)
+    until(refuses)
+    back(cluster, lost, "floor")
+    until(lambda: cluster.queue("floor").state == "running")
+    published(cluster.broker(1), "floor", [b"with all three again"])
+    assert [body for body, _ in taken(cluster.broker(1), "floor")] == [b"with two", b"with all three again"]
+    cluster.clear_policy("floor")
+    cluster.delete_queue("floor")

@@ -175,8 +175,11 @@ class ToChannel(ToQueueUser):
         """From queues: these publishes are safe."""
 
     @message
-    def refuse(self, queue_id: str, ranges: list[ConfirmRange]) -> None:
-        """From queues: these publishes were not taken (x-overflow reject-publish)."""
+    def refuse(self, queue_id: str, ranges: list[ConfirmRange], is_short: bool = False) -> None:
+        """From queues: these publishes were not taken (x-overflow reject-publish).
+
+        `is_short`: because too few replicas of the queue are in sync (CL-123).
+        """
 
     @message
     def reply_to(self, key: str, exchange: str, routing_key: str, contents: list[bytes]) -> None:

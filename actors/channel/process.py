@@ -425,8 +425,10 @@ class Channel(Process):
     def on_confirm(self, sender: Sender, queue_id: str, ranges: list[ConfirmRange]) -> None:
         self.publisher.confirms.confirm(queue_id, ranges)
 
-    def on_refuse(self, sender: Sender, queue_id: str, ranges: list[ConfirmRange]) -> None:
+    def on_refuse(self, sender: Sender, queue_id: str, ranges: list[ConfirmRange], is_short: bool = False) -> None:
         self.publisher.confirms.refuse(queue_id, ranges)
+        if is_short:
+            self.transaction.meets_short_queue()
 
     def on_deliver(self, sender: Address[ToQueue], queue_id: str, consumer_tag: str, runs: list[DeliveryRun]) -> None:
         if self.state == "running":

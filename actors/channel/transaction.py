@@ -11,12 +11,19 @@ from collections.abc import Callable
 
 from ...amqp import methods
 from ...amqp.channel_state import COMMITTING, check_method
+from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
 from ...amqp.method import Method
 from ...amqp.parser.events import ACKS, METHOD, Event
 from .client_output import ClientOutput
 from .deliveries import Deliveries
 from .publishing import Publisher
+
+#: The refusal of a commit that wants more copies of a message than there are.
+TOO_FEW_IN_SYNC = (
+    "a queue of this transaction has fewer replicas in sync than ha-min-in-sync asks for, so tx.commit cannot promise "
+    "that its messages are kept"
+)
 
 
 class Transaction:
@@ -27,6 +34,7 @@ class Transaction:
         "_channel_error",
         "_connection_error",
         "_deliveries",
+        "_has_met_short_queue",
         "_has_refused_publish",
         "_output",
         "_publisher",
@@ -54,6 +62,8 @@ class Transaction:
         #: Whether tx.commit waits for confirms, and whether a queue refused one of its publishes.
         self.is_committing = False
         self._has_refused_publish = False
+        #: Whether such a queue refused because too few of its replicas are in sync.
+        self._has_met_short_queue = False
 
     def select(self, method: methods.TxSelect) -> None:
         self._publisher.begin_transaction()
@@ -103,13 +113,22 @@ class Transaction:
         self._answer_commit()
         return True
 
+    def meets_short_queue(self) -> None:
+        """A queue refused a publish because too few of its replicas are in sync (CL-123)."""
+        self._has_met_short_queue = self._publisher.held_back is not None
+
     def _take_confirms(self) -> None:
         _, nacks = self._publisher.confirms.flush()
         self._has_refused_publish |= bool(nacks)
 
     def _answer_commit(self) -> None:
         has_refused_publish, self._has_refused_publish = self._has_refused_publish, False
-        if has_refused_publish:
+        has_met_short_queue, self._has_met_short_queue = self._has_met_short_queue, False
+        if has_met_short_queue:
+            self._connection_error(
+                AmqpError(INTERNAL_ERROR, TOO_FEW_IN_SYNC, methods.TxCommit.CLASS_ID, methods.TxCommit.METHOD_ID)
+            )
+        elif has_refused_publish:
             self._channel_error(
                 AmqpError(406, "partial tx completion", methods.TxCommit.CLASS_ID, methods.TxCommit.METHOD_ID)
             )

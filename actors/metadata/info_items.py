@@ -95,8 +95,9 @@ def with_shard_items(items: InfoItems, of_shards: Iterable[InfoItems]) -> InfoIt
     sums = {name: sum([each[name] for each in (items, *found)]) for name in _SUMS}
     # A logical queue has no messages, and so no numbers.
     numbers = dict.fromkeys(("first_number", "next_number", "life", "gaps"))
-    is_in_flow = any([each["state"] == "flow" for each in found])
-    return {**items, **sums, **numbers, "state": "flow" if is_in_flow else items["state"]}
+    states = {each["state"] for each in found}
+    state = next((state for state in ("short", "flow") if state in states), items["state"])
+    return {**items, **sums, **numbers, "state": state}
 
 
 def with_member_items(items: InfoItems, of_members: Iterable[InfoItems]) -> InfoItems:

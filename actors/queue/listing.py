@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ...routing.rows import QueueRow
-from ...runtime.credit import CreditFlow
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.inspection import Residence
 from ...store.queue.range_read import SupportsRangeRead
@@ -15,12 +13,12 @@ from .consumers import ChannelRecord
 
 if TYPE_CHECKING:
     from ..metadata.info_items import InfoItems
+    from .replica_state import ReplicaState
 
 
-def replica_items(
-    row: QueueRow, backing: BackingQueue, channels: Collection[ChannelRecord], credit: CreditFlow
-) -> InfoItems:
+def replica_items(state: ReplicaState, channels: Collection[ChannelRecord]) -> InfoItems:
     """rabbitmqctl's info items of a queue, without those of consumers."""
+    row, backing, credit = state.row, state.backing, state.credit
     ready, unacked = len(backing), sum(len(record.pending) for record in channels)
     return {
         "name": row.name,
@@ -34,7 +32,7 @@ def replica_items(
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
         "messages": ready + unacked,
-        "state": "flow" if credit.in_flow() else "running",
+        "state": "short" if state.is_short else "flow" if credit.in_flow() else "running",
         "message_bytes_ready": backing.ready_bytes,
         "message_bytes_unacknowledged": backing.unacked_bytes,
         "message_bytes": backing.ready_bytes + backing.unacked_bytes,

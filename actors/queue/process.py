@@ -52,6 +52,7 @@ from .contract import LookedUp, QueueRecovery, ToQueue, VhostStorage
 from .disk_loader import DiskLoader, Job
 from .durability import Durability
 from .effects import Effects
+from .floor import is_short_now
 from .head_read import HeadRead
 from .indexing import Indexing
 from .levels import levelled_queue
@@ -296,6 +297,12 @@ class Queue(Process):
                 self._use(self.replication.backing)
             else:
                 self.replication.change_row()
+            self._count_in_sync()
+
+    def _count_in_sync(self) -> None:
+        """Find out whether enough replicas are in sync to take publishes that await a confirm (CL-123)."""
+        state = self.state
+        state.is_short = self._serves and is_short_now(self.context.definitions, self.row, state.is_short)
 
     def _take_member(self, row: QueueRow) -> None:
         """Find out which member of its group the replica is, and let the others reach it from the first turn on."""
@@ -385,6 +392,7 @@ class Queue(Process):
     def _apply(self) -> None:
         self.backing.set_queue_mode(self.settings.queue_mode)
         self.role.apply(self.settings)
+        self._count_in_sync()
         self._apply_index(index_sources(self.settings.message_index))
 
     def _apply_index(self, sources: tuple[str, ...] | None) -> None:

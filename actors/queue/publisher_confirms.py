@@ -22,6 +22,7 @@ from .effects import Effects
 if TYPE_CHECKING:
     from ...runtime.contract import Address
     from ..channel.contract import ConfirmRange, ToChannel
+    from .contract import PublishEntry
 
 #: Messages that the backing queue has taken under consecutive numbers: the first number, the last, and the parts.
 NumberedRun = tuple[int, int, Sequence[Part]]
@@ -66,6 +67,16 @@ class PublisherConfirms:
             refused, self.refused = self.refused, []
             for address, ranges in self._by_channel(refused):
                 endings.append((address, to_channel.refuse(queue_id, ranges)))
+
+    def refuse_awaited(self, record: ChannelRecord, entries: Sequence[PublishEntry]) -> list[PublishEntry]:
+        """Refuse the publishes for which the channel awaits a confirm, because too few replicas are in sync (CL-123).
+
+        Returns the others, which are taken as ever.
+        """
+        ranges = [(first, first + len(contents) - 1) for _, contents, _, first, is_awaited, _ in entries if is_awaited]
+        if ranges:
+            self._effects.endings.append((record.address, to_channel.refuse(self._queue_id, ranges, True)))
+        return [entry for entry in entries if not entry[4]]
 
     def _by_channel(self, parts: Sequence[Part]) -> list[tuple[Address[ToChannel], list[ConfirmRange]]]:
         """The publish numbers in `parts`, for each channel that awaits a confirm for them."""

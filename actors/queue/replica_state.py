@@ -44,3 +44,5 @@ class ReplicaState:
     counts: MessageCounts
     #: The dead letters that go by way of the journal; None if the queue is not durable or the node has no disk.
     transit: Transit | None = None
+    #: Too few replicas are in sync, so publishes that await a confirm are refused (CL-123).
+    is_short: bool = False

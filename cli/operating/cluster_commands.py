@@ -115,6 +115,11 @@ def _membership_lines(node: str, membership: dict[str, Any]) -> list[str]:
         lines.append(f"{node} is {membership['stage']}")
     lines += [_member_line(member, member["node"] in voters) for member in membership["members"]]
     lines.append(_reserve(len(voters), len(running)))
+    if membership["short_queues"]:
+        lines.append(
+            f"{membership['short_queues']} queues refuse publishes that await a confirm: they have fewer replicas in "
+            "sync than ha-min-in-sync asks for"
+        )
     return lines
 
 

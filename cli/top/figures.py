@@ -25,6 +25,7 @@ NAME_MIN = 16
 #: The colours of states that an operator should see.
 STATE_STYLES = {
     "flow": "yellow",
+    "short": "red",
     "blocking": "yellow",
     "blocked": "bold red",
     "down": "bold red",

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from ....definitions.definitions import Definitions
 from ....definitions.features import MIRRORED_QUEUES
-from ....definitions.policies import queue_kind
+from ....definitions.policies import NO_DEFINITION, queue_kind
 from ....routing.arguments import FAIR_BY
 from ....routing.changes import Change, QueuePut
 from ....routing.queue_types import GROUP, STREAM
@@ -49,11 +50,16 @@ def may_mirror(definitions: Definitions) -> bool:
 
 def mode_of(definitions: Definitions, row: QueueRow) -> Mode | None:
     """How this queue shall be mirrored; None if it shall not."""
-    policies = definitions.policies_of(row.vhost)
-    if row.exclusive_owner is not None or policies is None or _is_of_one_node(row):
+    if row.exclusive_owner is not None or _is_of_one_node(row):
         return None
+    return policy_mode(_policy_of(definitions, row))
+
+
+def _policy_of(definitions: Definitions, row: QueueRow) -> Mapping[str, Any]:
+    """What the policies of the queue define."""
+    policies = definitions.policies_of(row.vhost)
     name = row.name if row.shard_of is None else row.shard_of
-    return policy_mode(policies.effective(queue_kind(row.type), name).definition)
+    return NO_DEFINITION if policies is None else policies.effective(queue_kind(row.type), name).definition
 
 
 def _is_of_one_node(row: QueueRow) -> bool:
@@ -65,11 +71,18 @@ def _is_of_one_node(row: QueueRow) -> bool:
 
 def promotes_always(definitions: Definitions, row: QueueRow) -> bool:
     """Whether a learner becomes the master if nobody in the ring is left, though messages may be lost (CL-79)."""
-    policies = definitions.policies_of(row.vhost)
-    if policies is None:
-        return False
-    name = row.name if row.shard_of is None else row.shard_of
-    return policies.effective(queue_kind(row.type), name).definition.get("ha-promote-on-failure") == "always"
+    return _policy_of(definitions, row).get("ha-promote-on-failure") == "always"
+
+
+def min_in_sync(definitions: Definitions, row: QueueRow) -> int:
+    """How many members the ring must have for the queue to take publishes that await a confirm (CL-123)."""
+    floor: int = _policy_of(definitions, row).get("ha-min-in-sync", 1)
+    return floor
+
+
+def is_short(definitions: Definitions, row: QueueRow) -> bool:
+    """Whether a queue has too few members in its ring to take publishes that await a confirm (CL-123)."""
+    return row.group is not None and len(row.group.ring) < min_in_sync(definitions, row)
 
 
 def is_live(definitions: Definitions, member: Member) -> bool:

@@ -453,7 +453,7 @@ class Group(Role):
         state, active = self._state, self.consumers.active
         exclusive = next(iter(self.consumers)) if self.consumers.has_exclusive() else None
         return {
-            **replica_items(state.row, state.backing, (), state.credit),
+            **replica_items(state, ()),
             "unsent": sum(record.unsent for record in state.channels.values()),
             "consumers": len(self.consumers),
             "single_active_consumer_tag": active.tag if active else "",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ....amqp.frames import content_properties
 from ....amqp.properties import decode_properties
-from ....routing.rows import QueueRow
-from ....runtime.credit import CreditFlow
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.fair_queue import FairQueue
 from ....store.queue.levelled_queue import LEVEL_SHIFT
-from ..consumers import ChannelRecord, Consumers
+from ..consumers import Consumers
 from ..listing import replica_items
 from .dead_letterer import DeadLetterer
 from .range_readers import RangeReaders
@@ -20,20 +17,18 @@ from .utilisation import Utilisation
 
 if TYPE_CHECKING:
     from ...metadata.info_items import InfoItems
+    from ..replica_state import ReplicaState
 
 #: Lanes that a listing shows of a queue.
 LANES_SHOWN = 100
 
 
 def queue_items(
-    row: QueueRow,
+    state: ReplicaState,
     queue_mode: str,
-    backing: BackingQueue,
-    channels: Collection[ChannelRecord],
     consumers: Consumers,
     range_readers: RangeReaders,
     dead_letterer: DeadLetterer,
-    credit: CreditFlow,
     utilisation: Utilisation,
 ) -> InfoItems:
     """rabbitmqctl's info items of a queue."""
@@ -43,12 +38,12 @@ def queue_items(
     numbers, lives = range_readers.numbers(), range_readers.lives()
     capacity = round(utilisation.value(), 4) if len(consumers) else 0
     return {
-        **replica_items(row, backing, channels, credit),
+        **replica_items(state, state.channels.values()),
         "consumers": len(consumers),
         # The same number under an old and a new name.
         "consumer_utilisation": capacity,
         "consumer_capacity": capacity,
-        "head_message_timestamp": _head_timestamp(backing),
+        "head_message_timestamp": _head_timestamp(state.backing),
         "queue_mode": queue_mode,
         "single_active_consumer_tag": active.tag if active else "",
         "exclusive_consumer_tag": exclusive.tag if exclusive else "",

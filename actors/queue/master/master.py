@@ -313,10 +313,13 @@ class Master(Role):
     def _take(self, record: ChannelRecord, entries: list[PublishEntry]) -> None:
         """Count a publish in the credit of its channel, and keep its runs until they are accepted."""
         count = len(entries[0][1]) if len(entries) == 1 else sum([len(entry[1]) for entry in entries])
-        self.state.credit.take(record.channel_id, count)
-        self.state.counts.publish += count
+        state = self.state
+        state.credit.take(record.channel_id, count)
+        state.counts.publish += count
         if self.dispatch.awaits_write:
             self.publish_delay.allowance -= count
+        if state.is_short:
+            entries = state.confirms.refuse_awaited(record, entries)
         self.intake.add(record, entries)
 
     def take_delayed(self) -> None:
@@ -570,16 +573,12 @@ class Master(Role):
         index.rest_is_gone("purged", NO_NUMBER, pending)
 
     def info(self) -> InfoItems:
-        state = self.state
         items = queue_items(
-            state.row,
+            self.state,
             self.settings.queue_mode,
-            self.backing,
-            state.channels.values(),
             self.consumers,
             self.range_readers,
             self.dead_letterer,
-            state.credit,
             self.dispatch.utilisation,
         )
         items["pace"] = None if self.pacing is None else self.pacing.info()

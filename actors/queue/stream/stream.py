@@ -120,8 +120,11 @@ class Stream(Role):
 
     def publish(self, record: ChannelRecord, entries: list[PublishEntry]) -> None:
         count = len(entries[0][1]) if len(entries) == 1 else sum([len(entry[1]) for entry in entries])
-        self._state.credit.take(record.channel_id, count)
-        self._state.counts.publish += count
+        state = self._state
+        state.credit.take(record.channel_id, count)
+        state.counts.publish += count
+        if state.is_short:
+            entries = state.confirms.refuse_awaited(record, entries)
         self._arrivals.add(record, entries)
 
     def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None:
@@ -238,7 +241,7 @@ class Stream(Role):
         state, readers = self._state, self.readers.by_number.values()
         numbers = self._backing.numbers()
         return {
-            **replica_items(state.row, self._backing, state.channels.values(), state.credit),
+            **replica_items(state, state.channels.values()),
             "consumers": len(readers),
             "readers": len(readers),
             "first_number": numbers.start,

@@ -83,7 +83,7 @@ TO_QUEUES = (
 
 TO_CHANNELS = (
     Crossing(400, to_channel.confirm, TEXT, _RANGES),
-    Crossing(401, to_channel.refuse, TEXT, _RANGES),
+    Crossing(401, to_channel.refuse, TEXT, _RANGES, BOOLEAN),
     Crossing(402, to_channel.deliver, TEXT, TEXT, Each(DELIVERY_RUN), is_credited=True),
     Crossing(403, to_channel.reading_ended, TEXT, TEXT, Optional(ERRORS)),
     Crossing(404, to_channel.reply_to, TEXT, TEXT, TEXT, CONTENTS, is_credited=True),

@@ -68,7 +68,7 @@ def test_a_refused_message_is_refused_once_and_never_confirmed(stage, holding, o
     queue.publish(publisher, numbered(4), first_confirm=1)
     queue.publish(publisher, numbered(2), first_confirm=5)
     stage.settle()
-    assert stage.actor(publisher).take("refuse") == [(queue.id, [(3, 6)])]
+    assert stage.actor(publisher).take("refuse") == [(queue.id, [(3, 6)], False)]
     assert stage.actor(publisher).take("confirm") == []
     assert len(queue.actor.backing) == 2
     holding[0].inner._confirmed = [(0, 5)]
@@ -82,7 +82,7 @@ def test_a_limit_of_bytes_refuses_what_does_not_fit(stage, holding):
     queue, publisher = stage.queue(x_max_length_bytes=4, x_overflow="reject-publish"), stage.create(Stub)
     queue.publish(publisher, [b"12", b"123", b"12", b"", b"1"], first_confirm=1)
     stage.settle()
-    assert stage.actor(publisher).take("refuse") == [(queue.id, [(2, 2), (5, 5)])]
+    assert stage.actor(publisher).take("refuse") == [(queue.id, [(2, 2), (5, 5)], False)]
     release(stage, queue, holding[0])
     assert stage.actor(publisher).take("confirm") == [(queue.id, [(1, 1), (3, 4)])]
 

@@ -34,7 +34,7 @@ class Turns:
         self.sent.clear()
         self.confirms.collect(safe)
         found = {"confirm": {}, "refuse": {}}
-        for address, (name, queue_id, ranges) in self.sent:
+        for address, (name, queue_id, ranges, *_) in self.sent:
             assert queue_id == "q"
             numbers = [number for low, high in ranges for number in range(low, high + 1)]
             channel_id = address.rpartition(" ")[2]

@@ -12,6 +12,7 @@ from ....membership.contract import to_membership
 from ....metadata.contract import to_metadata
 from ....metadata.info_items import InfoItems
 from ....metadata.state.commands import RemoveNode
+from ....metadata.state.groups import is_short
 from ...contract import to_node
 from ..columns import LINKS
 from ..observing.status import status
@@ -23,6 +24,9 @@ CHANGE_SECONDS = 15.0
 
 #: Seconds that it may take to reach a cluster and to be added to it.
 JOIN_SECONDS = 60.0
+
+#: How many rows of queues are looked at in one turn.
+ROWS_AT_ONCE = 500
 
 #: The refusal of a node without a cluster port.
 NO_PORT = (
@@ -49,7 +53,24 @@ async def cluster_status(operator: Operator) -> dict[str, object]:
     membership = await process.ask(members, to_membership.membership())
     nodes |= await process.ask(members, to_membership.statuses())
     listed = [{**member, **_of_member(nodes, member["node"])} for member in membership["members"]]
-    return {"membership": {**membership, "members": listed}, "nodes": nodes, "feature_flags": features}
+    short_queues = await _count_short_queues(operator)
+    return {
+        "membership": {**membership, "members": listed, "short_queues": short_queues},
+        "nodes": nodes,
+        "feature_flags": features,
+    }
+
+
+async def _count_short_queues(operator: Operator) -> int:
+    """How many queues refuse publishes that await a confirm, because too few replicas are in sync (CL-123)."""
+    context, found = operator.context, 0
+    for vhost in context.routing.vhosts():
+        rows = context.routing.queues(vhost)
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            slice_ = rows[start : start + ROWS_AT_ONCE]
+            found += sum([row.state == "running" and is_short(context.definitions, row) for row in slice_])
+            await operator.process.next_turn()
+    return found
 
 
 def _of_member(nodes: Mapping[str, InfoItems], name: str) -> dict[str, object]:

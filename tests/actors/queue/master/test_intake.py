@@ -40,7 +40,7 @@ def test_a_full_queue_refuses_what_does_not_fit():
     core.publish(5)
     core.turn()
     assert core.sent("confirm") == [("publisher", "id of q", [(1, 3)])]
-    assert core.sent("refuse") == [("publisher", "id of q", [(4, 5)])]
+    assert core.sent("refuse") == [("publisher", "id of q", [(4, 5)], False)]
     assert len(core.backing) == 3
 
 

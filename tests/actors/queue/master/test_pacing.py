@@ -173,7 +173,7 @@ def test_messages_that_would_wait_too_long(overflow):
     core.turn()
     assert len(core.backing) == 2
     assert core.master.info()["pace"]["refused_total"] == 2
-    refused = [ranges for _, _, ranges in core.sent("refuse")]
+    refused = [ranges for _, _, ranges, _ in core.sent("refuse")]
     confirmed = [ranges for _, _, ranges in core.sent("confirm")]
     assert refused == ([[(3, 4)]] if overflow == "nack" else [])
     assert [last for ranges in confirmed for _, last in ranges] == ([2] if overflow == "nack" else [4])
