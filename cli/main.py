@@ -20,7 +20,14 @@ from .node_command import GENERAL_OPTIONS, NodeCommand
 from .observing import check_commands, listing_commands, log_commands, message_commands
 from .observing.diagnose_command import diagnose, flow_chain
 from .observing.report_command import report
-from .operating import acting_commands, cluster_commands, maintenance_commands, status_commands, tuning_commands
+from .operating import (
+    acting_commands,
+    cluster_commands,
+    maintenance_commands,
+    mirror_commands,
+    status_commands,
+    tuning_commands,
+)
 from .operating.force_boot_command import force_boot
 from .programs.perf_test import perf_test
 from .programs.pipeline import pipeline
@@ -120,6 +127,7 @@ COMMANDS = (
     *status_commands.COMMANDS,
     *cluster_commands.COMMANDS,
     *maintenance_commands.COMMANDS,
+    *mirror_commands.COMMANDS,
     *listing_commands.COMMANDS,
     diagnose,
     flow_chain,

@@ -48,6 +48,7 @@ from .sync_source import read_chunk
 from .sync_target import Placed, SyncTarget
 
 if TYPE_CHECKING:
+    from ..actors.metadata.info_items import InfoItems
     from ..actors.queue.mirroring import Replica
     from ..actors.queue.replica_state import ReplicaState
     from ..actors.queue.role import Role
@@ -359,6 +360,18 @@ class MirrorReplication:
 
     def standing(self) -> tuple[int, int, int]:
         return self._ring.last(ONLY), self._ring.safe_at(ONLY), self._ring.lag_of_right()
+
+    def status(self) -> InfoItems:
+        received, stored, waiting = self.standing()
+        if self.serves:
+            stored = self._mirrored.confirming.stored
+        return {
+            "received": received,
+            "stored": stored,
+            "waiting": waiting,
+            "messages": self._mirrored.depth(),
+            "stage": "following" if self._target is None or self._target.is_done else "copying",
+        }
 
     def _look_for_stall(self) -> None:
         confirming, now = self._mirrored.confirming, self._replica.now()

@@ -69,6 +69,26 @@ def test_a_new_queue_has_a_replica_on_every_node(cluster):
     cluster.broker(0).delete_queue("ha-new")
 
 
+def test_every_node_shows_the_ring_of_a_queue(cluster):
+    cluster.broker(1).declare_queue("ha-ring", durable=True)
+    published(cluster.broker(0), "ha-ring", [b"one", b"two"])
+
+    def ring(node: int):
+        return cluster.broker(node)._node.operate("show_ring", name="ha-ring", vhost="/")
+
+    # The last instruction, which no publisher waits for, may still be on its way.
+    until(lambda: all(not member["lag"] and not member["unstored"] for member in ring(0)["members"]))
+    for node in range(3):
+        found = ring(node)
+        assert (found["epoch"], found["reign"], found["missing"], found["evicted"]) == (1, 1, [], [])
+        members = found["members"]
+        assert [member["node"] for member in members] == list(cluster.queue("ha-ring").in_sync)
+        assert [member["role"] for member in members] == ["master", "mirror", "mirror"]
+        assert {member["messages"] for member in members} == {2}
+        assert len({member["received"] for member in members}) == 1 and members[0]["received"] >= 2
+    cluster.broker(0).delete_queue("ha-ring")
+
+
 def test_what_was_confirmed_is_there_when_the_masters_node_was_killed(cluster):
     home = "warren2@localhost"
     cluster.broker(home).declare_queue("ha-kept", durable=True)

@@ -165,6 +165,10 @@ class ToQueue(ToMemoryUser, ToLinkSender):
         """
 
     @message
+    def replica_status(self) -> InfoItems:
+        """From operations on any node: how far this replica of a mirrored queue is (`Replication.status`)."""
+
+    @message
     def sync_chunk(self, first: int) -> tuple[int, int, list[bytes]]:
         """From a learner of this mirrored queue: answered with messages from the number `first` on, as runs.
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address, Sender
     from ...runtime.exit_reason import ExitReason
     from ...store.queue.backing_queue import BackingQueue
+    from ..metadata.info_items import InfoItems
     from ..node.context import NodeContext
     from .disk_loader import DiskLoader
     from .replica_state import ReplicaState
@@ -107,6 +108,16 @@ class Replication(Protocol):
 
     def standing(self) -> tuple[int, int, int]:
         """How far this member of the ring is (`ToQueue.standing`)."""
+
+    def status(self) -> InfoItems:
+        """How far this replica is, for operators.
+
+        received    the position up to which it has the stream
+        stored      the position up to which it has the stream safe; at the master, up to which all others have it safe
+        waiting     how many instructions its right neighbour has not been sent
+        messages    how many messages it has
+        stage       `following` if it has all messages, `copying` if it does not have them yet
+        """
 
     def timer_fired(self, payload: str) -> None:
         """One of the `RING_TIMERS` of the process, which the replication has started, is due."""

@@ -376,6 +376,11 @@ class Queue(Process):
             raise no_queue(self.row.vhost, self.row.name)
         return self.replication.standing()
 
+    def on_replica_status(self, sender: Sender) -> InfoItems:
+        if self.replication is None or not self.is_open:
+            raise no_queue(self.row.vhost, self.row.name)
+        return self.replication.status()
+
     async def synced(self) -> None:
         """Return when everything that was written is on the disk, or a full disk has refused it for a while."""
         if self.durability is not None:

@@ -56,6 +56,7 @@ TO_REPLICAS = (
     Crossing(201, to_queue.follows, INTEGER),
     Crossing(202, to_queue.sync_chunk, INTEGER, answer=Parts(INTEGER, INTEGER, RAW_LIST)),
     Crossing(203, to_queue.standing, answer=Parts(INTEGER, INTEGER, INTEGER)),
+    Crossing(210, to_queue.replica_status, answer=INFO),
 )
 
 TO_QUEUES = (

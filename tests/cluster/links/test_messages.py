@@ -121,6 +121,7 @@ MESSAGE = {
     "await_replica": ((TEXT,), FLAG),
     "follows": ((NUMBER,), None),
     "standing": ((), st.tuples(NUMBER, NUMBER, NUMBER)),
+    "replica_status": ((), INFO),
     "sync_chunk": ((NUMBER,), st.tuples(NUMBER, NUMBER, CONTENTS)),
     "connections": ((), st.lists(ADDRESS, max_size=3)),
     "channels_info": ((), st.lists(INFO, max_size=2)),

@@ -1,0 +1,67 @@
+"""The commands about the replicas of mirrored queues (CL-101)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..node_command import Call, node_command
+
+SECTION = "Replication"
+
+
+@node_command(SECTION, "Ring of queue '{queue}' in vhost '{vhost}' ...")
+@click.argument("queue")
+def show_ring(call: Call, queue: str) -> None:
+    """Draw the ring of the mirrored QUEUE: its members in order, how far each one is, and who lags."""
+    ring = call.ask("show_ring", vhost=call.vhost, name=queue)
+    if call.is_machine:
+        call.facts(ring)
+        return
+    for line in ring_lines(ring):
+        click.echo(line)
+
+
+def ring_lines(ring: dict[str, Any]) -> list[str]:
+    """The ring drawn in text. Instructions of the master go down the members, and their acknowledgements go round."""
+    members = [member for member in ring["members"] if member["role"] != "learner"]
+    learners = [member for member in ring["members"] if member["role"] == "learner"]
+    width = max(len(member["node"]) for member in ring["members"])
+    lines = [f"Epoch {ring['epoch']}, under this master since epoch {ring['reign']}; the queue is {ring['state']}.", ""]
+    last = len(members) - 1
+    for at, member in enumerate(members):
+        edge = ("   " if not last else "+->" if at == 0 else "+--" if at == last else "|  ") + " "
+        lines.append(f"{edge}{member['node']:{width}}  {member['role']:7}  {_standing(member, not last)}")
+        if at < last:
+            lines.append("|     v")
+    if learners:
+        lines += ["", "Not in the ring yet, behind its last member:"]
+        lines += [f"    {member['node']:{width}}  {member['role']:7}  {_standing(member)}" for member in learners]
+    if ring["missing"]:
+        lines += ["", f"Wanted by the policy as well: {', '.join(ring['missing'])}"]
+    lines += [f"Evicted: {each['node']}: {each['reason']}" for each in ring["evicted"]]
+    return lines
+
+
+def _standing(member: dict[str, Any], is_alone: bool = False) -> str:
+    """How far a member is, in words."""
+    if member["received"] is None:
+        return "does not answer"
+    count = member["messages"]
+    words = [f"received {member['received']}", f"stored {member['stored']}"]
+    if member["role"] == "master":
+        words = [f"position {member['received']}"]
+        words += [] if is_alone else [f"all others have stored {member['stored']}"]
+    words.append("1 message" if count == 1 else f"{count} messages")
+    if member["role"] == "learner":
+        words.append(member["stage"])
+    lags = []
+    if member["lag"]:
+        lags.append(f"{member['lag']} behind the master")
+    if member["unstored"]:
+        lags.append(f"{member['unstored']} not stored yet")
+    return ", ".join(words) + (f"  <- lags: {', '.join(lags)}" if lags else "")
+
+
+COMMANDS = (show_ring,)
