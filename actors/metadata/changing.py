@@ -238,7 +238,7 @@ class Changing:
     async def _start_vhost(self, name: str) -> None:
         """Start a new virtual host and show it to clients. If that fails it is deleted. Raises ProcessError."""
         try:
-            self.supervisors[name], _ = await self._process.ask(self._node, to_node.start_vhost(name, []))
+            self.supervisors[name], _ = await self._process.ask(self._node, to_node.start_vhost(name, [], frozenset()))
         except ProcessError:
             await self.note(DeleteVhost(name, is_ended=True))
             raise
@@ -256,7 +256,7 @@ class Changing:
             if row.node != self._node_name:
                 self.elsewhere.show_queue(row)
         try:
-            self.supervisors[name], _ = await self._process.ask(self._node, to_node.start_vhost(name, []))
+            self.supervisors[name], _ = await self._process.ask(self._node, to_node.start_vhost(name, [], frozenset()))
         except ProcessError:
             self._routing.set_down(name)
             raise

@@ -23,7 +23,7 @@ from ...routing.vhost_rows import DEFAULT_EXCHANGES, VhostRows
 from ...runtime.contract import Address
 from ...runtime.errors import ProcessDown, ProcessError
 from ...runtime.process import Process
-from ...store.data_dir.data_dir import DataDir
+from ...store.data_dir.data_dir import DataDir, queue_number
 from ...version import __version__
 from ..disk.errors import StorageError
 from ..node.contract import to_node, to_queue_supervisor
@@ -33,6 +33,7 @@ from .log import Log
 from .queues import Queues
 from .row_encoding import StoredRows
 from .state.commands import SetQueueStates
+from .state.groups import keeps_files
 from .state.state import State
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Recovery:
         shown = self._shown(name)
         rows = self._own_rows(name)
         try:
-            supervisor, rows = await self._process.ask(self._node, to_node.start_vhost(name, rows))
+            supervisor, rows = await self._process.ask(self._node, to_node.start_vhost(name, rows, self._kept(name)))
         except ProcessError as error:
             if isinstance(error, ProcessDown) and not error.reason.is_fault:
                 raise  # The node is ending.
@@ -118,6 +119,13 @@ class Recovery:
             if row.node != self._node_name:
                 self._changing.elsewhere.show_queue(row)
         return [row for row in rows if row.node == self._node_name]
+
+    def _kept(self, vhost: str) -> frozenset[int]:
+        """The numbers of the queues whose master is elsewhere, and of which this node may be asked for what it has: an
+        operator may make it the only member of a group of which nobody else is left (CL-100).
+        """
+        rows = [row for row in self._state.vhosts[vhost].queues.values() if row.durable and row.node != self._node_name]
+        return frozenset(queue_number(row.queue_id) for row in rows if keeps_files(row.group, self._node_name))
 
     def _shown(self, vhost: str) -> dict[str, QueueRow]:
         """The queues of a virtual host in the routing table, by id."""
@@ -189,7 +197,7 @@ class Recovery:
         shown = self._shown(name)
         wanted = [replace(row, state="running") for row in self._own_rows(name) if row.durable]
         try:
-            supervisor, rows = await self._process.ask(self._node, to_node.start_vhost(name, wanted))
+            supervisor, rows = await self._process.ask(self._node, to_node.start_vhost(name, wanted, self._kept(name)))
         except ProcessError as error:
             log.info("vhost '%s' is still down: %s", name, error)
             routing.recovering.discard(name)

@@ -41,7 +41,7 @@ from ..queue.contract import to_queue
 from .changing import Changing
 from .restart_waiters import RestartWaiters
 from .state.commands import AddLearner, LoseMember, ReplaceMembers, SetQueueStates, TransferRing
-from .state.groups import fitted, has_live_ring
+from .state.groups import fitted, has_live_ring, keeps_files
 from .state.state import State
 
 if TYPE_CHECKING:
@@ -262,8 +262,7 @@ class Replicas:
     async def _end(self, life: _Life, row: QueueRow) -> None:
         """End a process whose member is not in the group any more. A node that is wanted keeps what it has."""
         self._lives.pop(row.queue_id, None)
-        group = row.group
-        keeps = group is not None and (self._here in group.wanted or any(node == self._here for node, _ in group.was))
+        keeps = keeps_files(row.group, self._here)
         supervisor = self._changing.supervisors[row.vhost]
         log.info(
             "the replica of %s on this node leaves its group%s",

@@ -210,8 +210,11 @@ class ToNode(Contract):
         """
 
     @message
-    def start_vhost(self, name: str, rows: list[QueueRow]) -> tuple[Address[ToQueueSupervisor], list[QueueRow]]:
-        """From Metadata: start a virtual host with the durable queues it had.
+    def start_vhost(
+        self, name: str, rows: list[QueueRow], kept: frozenset[int]
+    ) -> tuple[Address[ToQueueSupervisor], list[QueueRow]]:
+        """From Metadata: start a virtual host with the durable queues it had. What the disk has of the mirrored queues
+        with the numbers `kept`, which get no process, stays there.
 
         Answered with its queue supervisor and the rows as they are now.
         """
@@ -251,9 +254,11 @@ class ToVhost(Contract):
 
     @message
     def start(
-        self, context: NodeContext, name: str, rows: list[QueueRow]
+        self, context: NodeContext, name: str, rows: list[QueueRow], kept: frozenset[int]
     ) -> tuple[Address[ToQueueSupervisor], list[QueueRow]]:
         """From the node: start, and recover the queues of `rows`. Raises StorageError, and then the process ends.
+
+        kept    the numbers of queues without a process of which everything stays on the disk
 
         Answered with its queue supervisor and the rows as they are now.
         """

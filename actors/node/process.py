@@ -493,14 +493,14 @@ class NodeSupervisor(Process):
             raise NodeError(f"Virtual host '{name}' does not exist")
 
     async def on_start_vhost(
-        self, sender: Sender, name: str, rows: list[QueueRow]
+        self, sender: Sender, name: str, rows: list[QueueRow], kept: frozenset[int]
     ) -> tuple[Address[ToQueueSupervisor], list[QueueRow]]:
         address: Address[ToVhost] = self.createActor(VhostSupervisor)
         self.vhosts[name] = address
         self.vhosts_alive[address.actorAddressString] = name
         self.monitor(address, ("vhost", name))
         try:
-            started = await self.ask(address, to_vhost.start(self.context, name, rows))
+            started = await self.ask(address, to_vhost.start(self.context, name, rows, kept))
         except StorageError:
             # Its disk may have room later, or be mounted again.
             self.start_timer(self.revivals.setdefault(name, Backoff()).next(), name)

@@ -81,7 +81,7 @@ class VhostSupervisor(Process):
         self._indexer_settings: IndexerSettings | None = None
 
     async def on_start(
-        self, sender: Sender, context: NodeContext, name: str, rows: list[QueueRow]
+        self, sender: Sender, context: NodeContext, name: str, rows: list[QueueRow], kept: frozenset[int]
     ) -> tuple[Address[ToQueueSupervisor], list[QueueRow]]:
         self.context = context
         self.name = name
@@ -92,7 +92,7 @@ class VhostSupervisor(Process):
             await self.ask(self.queues, to_queue_supervisor.start(context, None))
             return self.queues, rows
         try:
-            return self.queues, await self._recover(DataDir(data_dir), rows)
+            return self.queues, await self._recover(DataDir(data_dir), rows, kept)
         except (StorageError, DamagedConfig, *REFUSALS) as error:
             self.stop("its data directory cannot be used")
             raise StorageError(
@@ -100,14 +100,14 @@ class VhostSupervisor(Process):
                 "Free space on that disk or repair it. A running broker tries again by itself; otherwise start it again"
             ) from error
 
-    async def _recover(self, data_dir: DataDir, rows: list[QueueRow]) -> list[QueueRow]:
+    async def _recover(self, data_dir: DataDir, rows: list[QueueRow], kept: frozenset[int]) -> list[QueueRow]:
         """Start everything on what the disk has, and return the queues' rows as they are then."""
         context, progress = self.context, self.context.progress
         began = self.now()
         progress.enter(self.name)
         self.path = await self.run_blocking(data_dir.make_vhost, self.name)
         disk = context.open_disk(self.path)
-        numbers = frozenset(queue_number(row.queue_id) for row in rows)
+        numbers = kept.union(queue_number(row.queue_id) for row in rows)
         found: FoundVhost = await self.run_blocking(
             open_vhost, disk, self.path, numbers, context.limits.segment_entries
         )
@@ -145,10 +145,11 @@ class VhostSupervisor(Process):
             progress.begin("queue indexes", await self.run_blocking(index_bytes, disk, found.numbers))
         needed = await self.ask(self.queues, to_queue_supervisor.recover(rows, terms, found.numbers, journaled))
         if not is_clean:
-            await self._count_references(journal, persistent, disk, found, rows, needed)
+            lost = kept.union(queue_number(row.queue_id) for row in rows if row.queue_id not in needed)
+            await self._count_references(journal, persistent, disk, found, lost, needed)
         recovered, messages = await self.ask(self.queues, to_queue_supervisor.open(needed))
-        if any(row.state != "running" for row in recovered):
-            # A queue that could not be recovered is no client of the store, which is not notified when the queue is
+        if kept or any(row.state != "running" for row in recovered):
+            # A queue that was not recovered is no client of the store, which is not notified when the queue is
             # deleted. If it is recovered later it refers to its bodies once more.
             self.send(persistent, to_message_store.doubt())
         progress.leave()
@@ -180,15 +181,14 @@ class VhostSupervisor(Process):
         store: Address[ToMessageStore],
         disk: Disk,
         found: FoundVhost,
-        rows: list[QueueRow],
+        lost: frozenset[int],
         needed: dict[str, NeededBodies],
     ) -> None:
         """Start the persistent store after an unclean end: it counts anew the references that queues found in their
-        indexes.
+        indexes, and those of the queues with the numbers `lost`, which have no process.
         """
         spans = [span for of_queue in needed.values() for of_level in of_queue.values() for span in of_level]
-        # A queue that cannot be recovered now may be at the next start, and must find its bodies then.
-        lost = frozenset(queue_number(row.queue_id) for row in rows if row.queue_id not in needed)
+        # A queue that is not recovered now may be later, and must find its bodies then.
         if lost:
             spans += chain.from_iterable((await self.ask(journal, to_journal.referred(lost))).values())
         on_disk = frozenset(level for level in found.numbers if level >> LEVEL_BITS in lost)

@@ -126,9 +126,10 @@ class StubNode(Process):
         self.send(metadata, ("start", self.context, self.myAddress))
         return metadata
 
-    async def on_start_vhost(self, sender, name, rows):
+    async def on_start_vhost(self, sender, name, rows, kept):
         self.vhosts[name] = self.createActor(VhostSupervisor)
-        self.queue_supervisors[name], rows = await self.ask(self.vhosts[name], ("start", self.context, name, rows))
+        start = "start", self.context, name, rows, kept
+        self.queue_supervisors[name], rows = await self.ask(self.vhosts[name], start)
         return self.queue_supervisors[name], rows
 
     def on_stop_vhost(self, sender, name):

@@ -160,7 +160,7 @@ class DurableStage(DiskStage):
         self.context = replace(self.context, memory_monitor=self.monitor, open_disk=lambda path: disk)
         self.vhost = self.create(VhostSupervisor)
         self.routing.recovering.add("/")
-        self.supervisor, found = self.ask(self.vhost, "start", self.context, "/", list(rows)).answer()
+        self.supervisor, found = self.ask(self.vhost, "start", self.context, "/", list(rows), frozenset()).answer()
         self.rows = tuple(found)
         for row in found:
             self.routing.put_queue(row)

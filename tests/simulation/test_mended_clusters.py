@@ -186,3 +186,24 @@ def test_the_home_of_a_queue_may_show_it_last(cluster, monkeypatch):
 
     monkeypatch.setattr(cluster.checks, "check_equal", hide)
     cluster.finish()
+
+
+def test_a_node_that_starts_keeps_what_it_has_of_queues_whose_master_is_elsewhere(monkeypatch):
+    """The start of the virtual host removed their files, so nobody could fall back on this node any more (CL-100)."""
+    begin, kept = VhostSupervisor._handlers["start"], []
+
+    def note(self, sender, context, name, rows, numbers):
+        kept.append((context.node_name, {row.name for row in rows}, len(numbers)))
+        return begin(self, sender, context, name, rows, numbers)
+
+    plan = parse_cluster_plan("cluster nodes=3 mirrored=1\nb kill for=300\nnet wait for=2000")
+    schedule = ClusterSchedule(plan, chooser=plainest())
+    try:
+        schedule.begin()
+        monkeypatch.setitem(VhostSupervisor._handlers, "start", note)
+        for action in plan.actions:
+            schedule.perform(action)
+        schedule.finish()
+    finally:
+        schedule.close()
+    assert kept == [("warren@b", set(), 3)]

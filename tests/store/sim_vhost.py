@@ -310,6 +310,7 @@ class SimVhost:
         self.root = str(root)
         self.disk: Any = FaultyDisk() if disk is None else disk
         self.highest = dict(queues or {1: None})
+        self.not_started: frozenset[int] = frozenset()
         self.limits = limits
         self.boot_id = boot_id
         self.calls: list[Call] = []
@@ -330,7 +331,10 @@ class SimVhost:
     # -- life ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start every process, and recover the queues from the disk. Raises the error of a failed start."""
+        """Start every process, and recover the queues from the disk. Raises the error of a failed start.
+
+        The queues with the numbers `not_started` get no process, and keep what they have on the disk.
+        """
         world = self.world = SimWorld(chooser=_Plainest(), conditions=Conditions(blocking_delay=0))
         self._machine = world.machine("a")
         base = self.base = self._machine.boot()
@@ -351,9 +355,13 @@ class SimVhost:
             limits=self.limits,
         )
         self.address = base.newPrimaryActor(VhostSupervisor)
-        self.queues = {number: SimQueue(self, number, highest) for number, highest in self.highest.items()}
+        self.queues = {
+            number: SimQueue(self, number, highest)
+            for number, highest in self.highest.items()
+            if number not in self.not_started
+        }
         rows = [queue.row for queue in self.queues.values()]
-        self.supervisor, found = self.ask(self.address, to_vhost.start(context, "/", rows))
+        self.supervisor, found = self.ask(self.address, to_vhost.start(context, "/", rows, self.not_started))
         for row in found:
             assert row.state == "running", f"queue {row.name} is {row.state}"
             self._put(row)

@@ -96,6 +96,15 @@ def has_live_ring(definitions: Definitions, group: MirrorGroup) -> bool:
     return any(is_live(definitions, member) for member in group.ring)
 
 
+def keeps_files(group: MirrorGroup | None, node: str) -> bool:
+    """Whether this node keeps what it has on the disk of the queue while it has no replica that runs: it is wanted, or
+    it has left the ring while it had everything.
+    """
+    return group is not None and (
+        node in group.wanted or group.member_on(node) is not None or any(name == node for name, _ in group.was)
+    )
+
+
 def _running(definitions: Definitions) -> list[str]:
     """The nodes that may have replicas now."""
     return [node.name for node in definitions.nodes.values() if node.incarnation and node.role == "data"]

@@ -527,7 +527,7 @@ class TestFailedEffects:
     def test_a_vhost_that_cannot_be_started_leaves_no_row(self, node, monkeypatch):
         """Its creation raises what its processes raise, and it can be created when the reason is gone (AB-169)."""
 
-        def start(self, sender, context, name, rows):
+        def start(self, sender, context, name, rows, kept):
             self.stop("the test lets it fail")
             raise StorageError("no room")
 
@@ -654,9 +654,9 @@ class TestRecovery:
             node.meta.ask("declare_queue", "other", "q", True, None, False, Table(), MINE)
         healthy = iter((False, True))
 
-        def start(self, sender, context, name, rows):
+        def start(self, sender, context, name, rows, kept):
             assert next(healthy), "the test lets it fail"
-            return VhostSupervisor.on_start(self, sender, context, name, rows)
+            return VhostSupervisor.on_start(self, sender, context, name, rows, kept)
 
         monkeypatch.setitem(VhostSupervisor._handlers, "start", start)
         with DurableNode(data_dir) as node:

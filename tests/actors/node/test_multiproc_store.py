@@ -52,7 +52,7 @@ class Office(Process):
             memory_monitor=self.myAddress,
         )
         self.vhost = self.createActor(VhostSupervisor)
-        supervisor, rows = await self.ask(self.vhost, ("start", self.context, "/", rows), WAIT)
+        supervisor, rows = await self.ask(self.vhost, ("start", self.context, "/", rows, frozenset()), WAIT)
         if not rows:
             rows = [await self.ask(supervisor, ("start_queue", QueueRow("/", "q", None, ID, True)), WAIT)]
         self.queue = rows[0].address

@@ -51,7 +51,7 @@ class StubSupervisor(Process):
 class StubNode(Process):
     """Starts and stops virtual hosts."""
 
-    async def on_start_vhost(self, sender, name, rows):
+    async def on_start_vhost(self, sender, name, rows, kept):
         supervisor = self.createActor(StubSupervisor)
         await self.ask(supervisor, ("begin",))
         return supervisor, [await self.ask(supervisor, ("start_queue", row)) for row in rows]

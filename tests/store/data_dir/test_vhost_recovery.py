@@ -220,6 +220,41 @@ def test_deleted_queue_returns_its_space(vhost):
     assert len(vhost.queue) == 0
 
 
+@pytest.mark.parametrize("ends", ["stop", "kill", "power"])
+def test_a_queue_without_a_process_keeps_what_the_disk_has(tmp_path, ends):
+    """Of a mirrored queue whose master is elsewhere, the node may be asked for its messages later (CL-100)."""
+    vhost = SimVhost(tmp_path, {1: None, 2: None})
+
+    def end():
+        if ends == "stop":
+            vhost.stop()
+        vhost.lose_power(Random(5)) if ends == "power" else vhost.kill()
+
+    vhost.start()
+    published = fill(vhost, 40, 100) + fill(vhost, 40)
+    vhost.write_all()
+    vhost.queue.ack([got.tag for got in vhost.queue.fetch(10)])
+    vhost.write_all()
+    end()
+    vhost.not_started = frozenset({1})
+    for _ in range(2):
+        vhost.start()
+        # The other queue makes files full, which are given up and written anew without those bodies that nobody has.
+        other = vhost.queues[2]
+        for _ in range(8):
+            other.publish([content(1000 + number, 100) for number in range(20)])
+            vhost.write_all()
+            other.ack([got.tag for got in other.fetch(20)])
+            vhost.write_all()
+        vhost.persistent.check()
+        end()
+    vhost.not_started = frozenset()
+    vhost.start()
+    assert contents_of(vhost.queue) == published[10:]
+    vhost.persistent.check()
+    vhost.kill()
+
+
 def test_segment_size_is_fixed_at_first_use(vhost):
     """D-2: a virtual host keeps the size with which it was created, so a changed setting harms no file."""
     published = fill(vhost, 40)
