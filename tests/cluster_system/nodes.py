@@ -74,6 +74,11 @@ class Node:
         return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
 
     @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables of the process."""
+        return {**os.environ, **self._environment}
+
+    @property
     def is_running(self) -> bool:
         return self._process is not None
 
@@ -92,7 +97,7 @@ class Node:
                 stdout=log,
                 stderr=log,
                 cwd="/",
-                env={**os.environ, **self._environment},
+                env=self.environment,
                 start_new_session=True,  # RabbitMQ's script leaves the server in a process of its own
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
 from pathlib import Path
 
 from .nodes import Node, Nodes, free_ports
@@ -47,3 +48,9 @@ def rabbit_cluster(directory: Path, count: int) -> Nodes:
             )
         )
     return Nodes(nodes)
+
+
+def rabbitmqctl(node: Node, *arguments: str) -> None:
+    """Have a node do what `rabbitmqctl` asks. Raises CalledProcessError if it refuses."""
+    command = [str(SERVER.with_name("rabbitmqctl")), "-n", node.name, *arguments]
+    subprocess.run(command, env=node.environment, capture_output=True, timeout=60, check=True)
