@@ -9,11 +9,13 @@ import difflib
 import io
 import sys
 import textwrap
+from collections.abc import Collection
 from typing import Any
 
 import click
 
 from ..version import __version__
+from .aliases import aliases_file, read_aliases
 from .definitions import access_commands, definition_commands, policy_commands, vhost_commands
 from .failure import EX_USAGE, CommandFailure
 from .node_command import GENERAL_OPTIONS, NodeCommand
@@ -47,15 +49,34 @@ class Root(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            name = args[0]
-            reason = NOT_OFFERED.get(name.replace("-", "_"))
-            if reason is not None:
-                raise CommandFailure(f"warren has no command '{name}': {reason}", EX_USAGE)
-            near = difflib.get_close_matches(name.replace("-", "_"), self.commands, n=1, cutoff=SIMILAR)
-            names = textwrap.wrap(", ".join(sorted(self.commands)), WIDTH, break_on_hyphens=False)
-            hint = f"Did you mean '{near[0]}'?" if near else "\n".join(["These are the commands:", *names])
-            raise CommandNotFound(f"Command '{name}' not found.\n{hint}", EX_USAGE)
+            args = self._without_alias(ctx, args)
         return super().resolve_command(ctx, args)
+
+    def _without_alias(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The same command line with the command that an alias stands for. Raises CommandFailure if there is none."""
+        path = aliases_file(ctx.params.get("aliases_file"), args)
+        aliases = {} if path is None else read_aliases(path)
+        name, *rest = args
+        words = aliases.get(name.replace("-", "_"))
+        if words is None:
+            raise self._not_found(name, aliases)
+        # General options of the alias that stand before its command are moved behind it.
+        line = [*words, *rest]
+        _, after, _ = self.make_parser(ctx).parse_args(list(line))
+        if not after or self.get_command(ctx, after[0]) is None:
+            meant = f"'{after[0]}', which is no command" if after else "no command"
+            raise CommandFailure(f"The alias '{name}' in '{path}' stands for {meant}.", EX_USAGE)
+        return [after[0], *line[: len(line) - len(after)], *after[1:]]
+
+    def _not_found(self, name: str, aliases: Collection[str]) -> CommandFailure:
+        reason = NOT_OFFERED.get(name.replace("-", "_"))
+        if reason is not None:
+            return CommandFailure(f"warren has no command '{name}': {reason}", EX_USAGE)
+        known = sorted({*self.commands, *aliases})
+        near = difflib.get_close_matches(name.replace("-", "_"), known, n=1, cutoff=SIMILAR)
+        names = textwrap.wrap(", ".join(known), WIDTH, break_on_hyphens=False)
+        hint = f"Did you mean '{near[0]}'?" if near else "\n".join(["These are the commands:", *names])
+        return CommandNotFound(f"Command '{name}' not found.\n{hint}", EX_USAGE)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}

@@ -44,6 +44,7 @@ GENERAL_OPTIONS: tuple[Callable[[], click.Option], ...] = (
     lambda: click.Option(["--data-dir"], metavar="DIR", help="The node is the one with this data directory."),
     lambda: click.Option(["--address"], metavar="HOST:PORT", help="The node listens for commands there."),
     lambda: click.Option(["--cookie-file"], metavar="FILE", help="The secret of the node at --address."),
+    lambda: click.Option(["--aliases-file"], metavar="FILE", help="Commands of your own, a line each: NAME = COMMAND."),
 )
 GENERAL_NAMES = tuple(str(make().name) for make in GENERAL_OPTIONS)
 
