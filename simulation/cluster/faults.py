@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from ...cluster.membership.lease import LEASE_SHARE
+from ...cluster.membership.lease import CONTACT_SHARE, HEARD_SECONDS, LEASE_SHARE
 from ..disks import ChosenRandom
 from ..model.copies import PromiseBroken
 from ..plan import Action
@@ -30,7 +30,8 @@ class ClusterFaults:
     """See the module.
 
     is_disturbed    something has happened because of which connections may end, and publishes may be refused
-    alone           since when each node that does not reach a majority has not reached one
+    alone           since when each node that does not reach a majority has not reached one, all at once or one after
+                    the other
     """
 
     def __init__(self, schedule: ClusterSchedule) -> None:
@@ -39,6 +40,9 @@ class ClusterFaults:
         self.nodes = schedule.nodes
         self.is_disturbed = False
         self.alone: dict[str, float] = {}
+        #: The pairs of nodes that reach each other, and until when those did that do not.
+        self._reaches: set[tuple[str, str]] = set()
+        self._reached: dict[tuple[str, str], float] = {}
         #: The nodes that are down on purpose, and those whose process is to be killed if they do not stop before.
         self._down: set[str] = set()
         self._stopping: dict[str, float] = {}
@@ -53,8 +57,12 @@ class ClusterFaults:
 
     @property
     def lease(self) -> float:
-        """Seconds for which a lease lasts."""
-        return LEASE_SHARE * self.nodes["a"].settings.net_ticktime
+        """Seconds for which a node may act that reaches no majority any more.
+
+        Of four nodes, two may be left together. Then the leader grants leases to the other one for a while yet.
+        """
+        lasts = LEASE_SHARE * self.nodes["a"].settings.net_ticktime
+        return lasts if self.nodes.majority == 2 else lasts + CONTACT_SHARE * HEARD_SECONDS
 
     def do(self, action: Action) -> None:
         """Do an action of the plan."""
@@ -74,14 +82,22 @@ class ClusterFaults:
 
     def changed(self) -> None:
         """See who reaches a majority now."""
-        time, ledger = self.world.time, self.schedule.ledger
-        for letter in self.nodes.letters:
-            if self.nodes.reached_from(letter) >= self.nodes.majority:
+        time, ledger, letters = self.world.time, self.schedule.ledger, self.nodes.letters
+        self._reached.update(dict.fromkeys(self._reaches, time))
+        pairs = [(one, other) for one in letters for other in letters if one != other]
+        self._reaches = {pair for pair in pairs if self.nodes.reach(*pair)}
+        for letter in letters:
+            others = [(letter, other) for other in letters if other != letter]
+            if 1 + sum(pair in self._reaches for pair in others) >= self.nodes.majority:
                 if self.alone.pop(letter, None) is not None:
                     ledger.together([node_name(letter)])
-            elif letter not in self.alone:
-                self.alone[letter] = time
-                ledger.alone([node_name(letter)], self.lease)
+                continue
+            # A node that stood still answers later what it was sent before, when others may not be reached any more.
+            until = [time if pair in self._reaches else self._reached.setdefault(pair, time) for pair in others]
+            since = sorted(until, reverse=True)[self.nodes.majority - 2]
+            if self.alone.get(letter) != since:
+                self.alone[letter] = since
+                ledger.alone([node_name(letter)], self.lease - (time - since))
 
     # -- machines ---
 

@@ -148,16 +148,13 @@ class ClusterNodes:
                     if link.is_cut:
                         link.mend()
 
-    def reached_from(self, letter: str) -> int:
-        """How many nodes, itself included, this node can talk to now."""
-        if not self._acts(letter):
-            return 0
-        return 1 + sum(
-            other != letter
+    def reach(self, one: str, other: str) -> bool:
+        """Whether these two nodes can talk to each other now."""
+        return (
+            self._acts(one)
             and self._acts(other)
-            and not self.link(letter, other).is_cut
-            and not self.link(other, letter).is_cut
-            for other in self.letters
+            and not self.link(one, other).is_cut
+            and not self.link(other, one).is_cut
         )
 
     def _acts(self, letter: str) -> bool:

@@ -207,3 +207,26 @@ def test_a_node_that_starts_keeps_what_it_has_of_queues_whose_master_is_elsewher
     finally:
         schedule.close()
     assert kept == [("warren@b", set(), 3)]
+
+
+def test_a_majority_may_answer_a_leader_one_after_the_other():
+    """Of four nodes, one answered what the leader had sent before it was cut off, and another one when it went on.
+
+    And as long as that is not too long ago, the leader grants leases.
+    """
+    schedule = ClusterSchedule(parse_cluster_plan("cluster nodes=4"), chooser=plainest())
+    try:
+        schedule.begin()
+        first = leader(schedule).letter
+        paused, cut, dead = [letter for letter in schedule.plan.letters if letter != first]
+        begun = schedule.world.time
+        for line in (f"{paused} pause for=300", f"{dead} kill for=4500", "net wait for=100", f"net isolate node={cut}"):
+            for action in parse_cluster_plan(f"cluster nodes=4\n{line}").actions:
+                schedule.perform(action)
+        assert schedule.faults.alone[first] == pytest.approx(begun, abs=0.01)
+        schedule.perform(parse_cluster_plan("cluster nodes=4\nnet wait for=300").actions[0])
+        assert schedule.faults.alone[first] == pytest.approx(begun + 0.1, abs=0.01)
+        schedule.perform(parse_cluster_plan("cluster nodes=4\nnet wait for=3000").actions[0])
+        schedule.finish()
+    finally:
+        schedule.close()
