@@ -35,6 +35,9 @@ SKIPPED = 1 << 20
 #: After so many numbers of messages that no mirror has, the master tells the mirrors how far it is.
 UNTOLD_MOST = SKIPPED // 2
 
+#: How many messages' returns are told in one instruction.
+RETURNS_AT_ONCE = 4096
+
 #: How many messages a mirror takes from its head in one step.
 PULLED_AT_ONCE = 4096
 
@@ -103,7 +106,9 @@ class MirroredQueue(BackingQueue):
 
     def remove(self, leaving: Iterable[range]) -> None:
         """Messages leave a mirror, wherever they are."""
-        self._leaving += [(span, False) for span in leaving]
+        spans = list(leaving)
+        self._forget_returns(spans)
+        self._leaving += [(span, False) for span in spans]
         self.remove_more()
 
     def keep_only(self, kept: Sequence[range]) -> None:
@@ -113,6 +118,15 @@ class MirroredQueue(BackingQueue):
         self._leaving.append((range(0), True))
         self._kept = frozenset(number for span in kept for number in span)
         self.remove_more()
+
+    def returned(self, returns: dict[int, int]) -> None:
+        """Messages were returned to the master so often by now (a mirror of a quorum queue)."""
+
+    def tell_returns(self) -> None:
+        """Tell the mirrors of a quorum queue how often all its messages were returned, for one that has joined."""
+
+    def _forget_returns(self, leaving: Iterable[range]) -> None:
+        """These messages leave the mirror."""
 
     @property
     def is_behind(self) -> bool:
@@ -416,7 +430,33 @@ class MirroredRangeQueue(MirroredQueue, SupportsRangeRead):
         self._by_number.stamp(now)
 
     def record_returns(self, numbers: Iterable[int]) -> None:
+        numbers = list(numbers)
         self._by_number.record_returns(numbers)
+        self._tell_returns({number: self.returns[number] for number in numbers})
+
+    def tell_returns(self) -> None:
+        numbers = list(self.returns)
+        for start in range(0, len(numbers), RETURNS_AT_ONCE):
+            self._tell_returns({number: self.returns[number] for number in numbers[start : start + RETURNS_AT_ONCE]})
+
+    def _tell_returns(self, returns: dict[int, int]) -> None:
+        if self.is_followed:
+            self.out.append(instructions.returned(returns))
+
+    def returned(self, returns: dict[int, int]) -> None:
+        self.returns.update(returns)
+        self._by_number.record_returns(returns)
+
+    def keep_only(self, kept: Sequence[range]) -> None:
+        super().keep_only(kept)
+        for number in [number for number in self.returns if number not in self._kept]:
+            del self.returns[number]
+
+    def _forget_returns(self, leaving: Iterable[range]) -> None:
+        returns = self.returns
+        for span in leaving if returns else ():
+            for number in span if len(span) < len(returns) else [each for each in returns if each in span]:
+                returns.pop(number, None)
 
     def numbers(self) -> range:
         return self._by_number.numbers()

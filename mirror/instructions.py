@@ -7,6 +7,7 @@
 | PURGE | spans of numbers | forgets all messages but these |
 | CONFIRMED | u64 | forgets who published what is in the instructions up to this position |
 | RESERVE | u64 | gives no number below this one if it becomes the master |
+| RETURNED | numbers and how often (`records.encode_returns`) | remembers how often these messages were returned |
 
 Mirrors have the same numbers as the master. So a message is named by its number, and mirrors need not know about
 consumers: what the master has delivered and what waits is all the same to them.
@@ -14,7 +15,7 @@ consumers: what the master has delivered and what waits is all the same to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 
 import msgpack  # type: ignore[import-untyped]
@@ -22,11 +23,19 @@ import msgpack  # type: ignore[import-untyped]
 from ..gm_ring.frames import Instruction
 from ..store.messages.message import Origins
 from ..store.messages.parts import Part
-from ..store.messages.records import RUN, decode_runs, decode_spans, encode_run, encode_spans
+from ..store.messages.records import (
+    RUN,
+    decode_returns,
+    decode_runs,
+    decode_spans,
+    encode_returns,
+    encode_run,
+    encode_spans,
+)
 from ..store.messages.run import Run
 from ..store.messages.spans import spans
 
-PUBLISH, REMOVE, PURGE, RESERVE, CONFIRMED = 1, 2, 3, 4, 5
+PUBLISH, REMOVE, PURGE, RESERVE, CONFIRMED, RETURNED = 1, 2, 3, 4, 5, 6
 
 _SIZE = Struct(">I")
 _NUMBER = Struct(">Q")
@@ -87,6 +96,16 @@ def purge(kept: Sequence[int]) -> Instruction:
 def reserve(number: int) -> Instruction:
     """The master may have given all numbers below this one."""
     return RESERVE, _NUMBER.pack(number)
+
+
+def returned(returns: Mapping[int, int]) -> Instruction:
+    """How often messages were returned to the queue by now, by number."""
+    return RETURNED, encode_returns(returns)
+
+
+def returns_in(content: bytes) -> dict[int, int]:
+    """How often messages were returned, by number."""
+    return decode_returns(content)
 
 
 def confirmed(position: int) -> Instruction:

@@ -429,6 +429,8 @@ class MirrorReplication:
                 backing.keep_only(list(instructions.removed(content)))
             elif kind == instructions.RESERVE:
                 backing.reserve(instructions.number_in(content))
+            elif kind == instructions.RETURNED:
+                backing.returned(instructions.returns_in(content))
             elif kind == instructions.CONFIRMED:
                 self._reclaims.publishers.confirmed(instructions.number_in(content))
 
@@ -546,6 +548,8 @@ class MirrorReplication:
             if not ready:
                 return
             self._proposed = ready[0]
+            # The messages that it has copied did not say how often they were returned.
+            backing.tell_returns()
             ring.change_view(self._view(frozenset(ready[:1]), ring.view.serial + 1))
             self._do()
         if self._proposed.generation in self._following:

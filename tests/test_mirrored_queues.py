@@ -252,3 +252,38 @@ def test_a_queue_with_too_few_replicas_in_sync_refuses_what_awaits_a_confirm(clu
     assert [body for body, _ in taken(cluster.broker(1), "floor")] == [b"with two", b"with all three again"]
     cluster.clear_policy("floor")
     cluster.delete_queue("floor")
+
+
+def test_a_quorum_queue_goes_on_with_another_member_and_knows_how_often_messages_were_returned(cluster):
+    """It needs no policy; the counts of returns survive a failover, and are in a copy."""
+    home = "warren2@localhost"
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": 3}
+    cluster.broker(home).declare_queue("quorum", durable=True, arguments=arguments)
+    found = cluster.broker(0).queue("quorum")
+    assert found.node == home and sorted(found.in_sync) == cluster.nodes
+    published(cluster.broker(0), "quorum", [b"poison", b"sound"])
+    assert returned(cluster.broker(0), "quorum", 2) == [(b"poison", 0), (b"poison", 1)]
+    published(cluster.broker(0), "quorum", [b"behind the returns"])
+    cluster.kill(home)
+    until(lambda: cluster.broker(0).queue("quorum").node != home)
+    second = cluster.broker(0).queue("quorum").node
+    published(cluster.broker(0), "quorum", [b"with a majority"])
+    assert returned(cluster.broker(0), "quorum", 1) == [(b"poison", 2)]
+    back(cluster, home, "quorum")
+    third = next(node for node in cluster.nodes if node not in (home, second))
+    cluster.kill(third)  # so that the next master is the one that has copied the queue
+    until(lambda: third not in cluster.broker(home).queue("quorum").in_sync)
+    back(cluster, third, "quorum")
+    cluster.kill(second)
+    until(lambda: cluster.broker(home).queue("quorum").node == home)
+    assert returned(cluster.broker(home), "quorum", 2) == [(b"poison", 3), (b"sound", 0)], "3 returns are allowed"
+    back(cluster, second, "quorum")
+    bodies = [b"sound", b"behind the returns", b"with a majority"]
+    assert [body for body, _ in taken(cluster.broker(0), "quorum")] == bodies
+    cluster.delete_queue("quorum")
+
+
+def returned(broker, queue: str, times: int) -> list[tuple[bytes, int]]:
+    """Get the head and return it; its body, and how often it had been returned before."""
+    found = [broker.get(queue, requeue=True) for _ in range(times)]
+    return [(message.body, message.headers["x-delivery-count"]) for message in found]

@@ -8,6 +8,8 @@ from typing import Any
 from ...definitions.definitions import Definitions
 from ...definitions.policies import NOTHING, Kind, queue_kind
 from ...routing.rows import Binding, ExchangeRow, QueueRow
+from .state.groups import is_live
+from .state.replica_rules import members_of
 
 #: One row of a listing: rabbitmqctl's info items, by name.
 InfoItems = dict[str, Any]
@@ -87,6 +89,20 @@ def _replica_items(row: QueueRow) -> InfoItems:
         "in_sync": tuple(member.node for member in group.ring),
         "wanted_nodes": group.wanted,
     }
+
+
+def member_items(row: QueueRow, definitions: Definitions) -> InfoItems:
+    """The members of a quorum queue or a stream, as RabbitMQ names them; nothing for any other queue.
+
+    Those that have all messages and run are `online`: a majority of the members must be for publishes to be confirmed.
+    """
+    if queue_kind(row.type) == "classic":
+        return {}
+    if row.group is None:
+        online = [row.node] if row.state == "running" else []
+    else:
+        online = [member.node for member in row.group.ring if is_live(definitions, member)]
+    return {"leader": row.node, "members": list(members_of(definitions, row)), "online": online}
 
 
 def with_shard_items(items: InfoItems, of_shards: Iterable[InfoItems]) -> InfoItems:

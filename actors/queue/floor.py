@@ -7,7 +7,7 @@ import logging
 from ...definitions.definitions import Definitions
 from ...routing.phrases import queue_phrase
 from ...routing.rows import QueueRow
-from ..metadata.state.groups import is_short, min_in_sync
+from ..metadata.state.replica_rules import is_short, min_in_sync
 
 log = logging.getLogger("warren.mirror")
 

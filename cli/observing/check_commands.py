@@ -243,6 +243,9 @@ def check_virtual_hosts(call: Call) -> None:
     call.checked(f"Node {node} reported all vhosts as running")
 
 
+#: The columns that say whether a queue has a majority of its members without one of them.
+_MEMBERS = ["name", "type", "members", "online"]
+
 #: The columns that say who would go on with a queue.
 _MIRRORS = ["name", "slave_pids", "synchronised_slave_pids"]
 
@@ -254,8 +257,25 @@ def _only_one(call: Call) -> None:
 
 @node_command(SECTION, "Checking if node {node} is critical for quorum of any quorum queues ...", timeout=60.0)
 def check_if_node_is_quorum_critical(call: Call) -> None:
-    """Check that no queue loses its majority when the node stops. A node that is alone always passes."""
-    _only_one(call)
+    """Check that no quorum queue is left without a majority of its members when the node stops; exit 69 with the names
+    of the others. A node that is alone always passes.
+    """
+    if call.ask("cluster_status")["membership"] is None:
+        _only_one(call)
+        return
+    node = call.node_name
+    found = [
+        f"{row['name']} in virtual host {vhost['name']}"
+        for vhost in list(call.node.rows("list_vhosts"))
+        for row in call.node.rows("list_queues", vhost=vhost["name"], columns=_MEMBERS)
+        if row["type"] == "quorum" and node in row["online"] and len(row["online"]) - 1 <= len(row["members"]) // 2
+    ]
+    if found:
+        raise CheckFailed(
+            "\n".join([f"Node {node} reported local queues with minimum online quorum:", *sorted(found)]),
+            queues=sorted(found),
+        )
+    call.checked(f"Node {node} reported no quorum queues with minimum quorum")
 
 
 @node_command(

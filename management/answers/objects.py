@@ -56,7 +56,8 @@ def queue(call: Call, name: Name, ranges: Ranges) -> Row:
         "effective_policy_definition": dict(effective.definition),
         "state": (stats.get("state") or row["state"]) if row["state"] == "running" else row["state"],
     }
-    if row["mirrors"]:
+    found |= row["replicas"]
+    if row["mirrors"] and not row["replicas"]:
         found |= {
             "slave_nodes": row["mirrors"],
             "synchronised_slave_nodes": row["in_sync"],

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
+from ...routing.phrases import queue_phrase
 from ..answers import objects
 from ..call import Answer, Call
 from ..errors import HttpError, bad_request, not_found
@@ -49,11 +51,31 @@ async def virtual_hosts(call: Call) -> Any:
     return _failed("Some virtual hosts are down", **{"virtual-hosts": down}) if down else OK
 
 
-async def critical(call: Call) -> Any:
-    """No queue has mirrors or a quorum that this node could be the last of."""
+async def mirror_sync_critical(call: Call) -> Any:
+    """No queue has mirrors that this node could be the last of."""
     if len(call.state.node["members"]) == 1:
         return {**OK, "reason": "single node cluster"}
     return OK
+
+
+async def quorum_critical(call: Call) -> Any:
+    """No quorum queue would be left without a majority of its members if this node stopped."""
+    if len(call.state.node["members"]) == 1:
+        return {**OK, "reason": "single node cluster"}
+    node = call.state.node_name
+    found = [
+        {"name": row["name"], "readable_name": queue_phrase(row["vhost"], row["name"]), "type": "quorum"}
+        | {"virtual_host": row["vhost"]}
+        for row in call.state.queues.values()
+        if row["type"] == "quorum" and _needs(node, row["replicas"]["members"], row["replicas"]["online"])
+    ]
+    reason = "There are queues that would lose their quorum if the target node is shut down"
+    return _failed(reason, queues=found) if found else OK
+
+
+def _needs(node: str, members: Sequence[str], online: Sequence[str]) -> bool:
+    """Whether there is no majority of the members without this node."""
+    return node in online and len(online) - 1 <= len(members) // 2
 
 
 async def port_listener(call: Call) -> Any:

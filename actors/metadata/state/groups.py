@@ -1,6 +1,7 @@
 """Groups: who has the messages of each mirrored queue, and what commands do to that (CL-28, CL-29, CL-42 to CL-44).
 
-A queue has a group if a policy mirrors it, it is not exclusive, and the nodes of the cluster have the feature for it.
+A queue has a group if its type or a policy asks for replicas (`replica_rules`), and the nodes of the cluster have the
+feature for it.
 The ring of a group has the members that must have a message before it is confirmed, and its learners those that are on
 their way there. `declared` and `fitted` make groups and have them follow policies and nodes, and the functions
 below them change the ring. Each change of a ring raises its epoch by one. A member that leaves a ring never comes back:
@@ -14,14 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from ....definitions.definitions import Definitions
-from ....definitions.features import MIRRORED_QUEUES
-from ....definitions.policies import NO_DEFINITION, queue_kind
-from ....routing.arguments import FAIR_BY
 from ....routing.changes import Change, QueuePut
-from ....routing.queue_types import GROUP, STREAM
 from ....routing.rows import Member, MirrorGroup, QueueRow, QueueState
 from ....routing.vhost_rows import VhostRows
 from .commands import (
@@ -34,55 +30,14 @@ from .commands import (
     ReplaceMembers,
     TransferRing,
 )
-from .placement import Mode, policy_mode, suggested
+from .placement import Mode, suggested
+from .replica_rules import may_mirror, mode_of, promotes_always
 
 #: How many nodes that left a ring are remembered, and how many times a ring was forced.
 REMEMBERED = 8
 
 
 # -- reading ---
-
-
-def may_mirror(definitions: Definitions) -> bool:
-    """Whether the nodes have groups at all: all of them must know what a group is."""
-    return (MIRRORED_QUEUES,) in definitions.features and bool(definitions.nodes)
-
-
-def mode_of(definitions: Definitions, row: QueueRow) -> Mode | None:
-    """How this queue shall be mirrored; None if it shall not."""
-    if row.exclusive_owner is not None or _is_of_one_node(row):
-        return None
-    return policy_mode(_policy_of(definitions, row))
-
-
-def _policy_of(definitions: Definitions, row: QueueRow) -> Mapping[str, Any]:
-    """What the policies of the queue define."""
-    policies = definitions.policies_of(row.vhost)
-    name = row.name if row.shard_of is None else row.shard_of
-    return NO_DEFINITION if policies is None else policies.effective(queue_kind(row.type), name).definition
-
-
-def _is_of_one_node(row: QueueRow) -> bool:
-    """Whether mirrors could not follow such a queue: a stream keeps its messages in another way, a group has none of
-    its own, and in fair lanes the number of a message depends on when it came.
-    """
-    return row.type in (STREAM.name, GROUP.name) or any(name == FAIR_BY for name, _, _ in row.arguments)
-
-
-def promotes_always(definitions: Definitions, row: QueueRow) -> bool:
-    """Whether a learner becomes the master if nobody in the ring is left, though messages may be lost (CL-79)."""
-    return _policy_of(definitions, row).get("ha-promote-on-failure") == "always"
-
-
-def min_in_sync(definitions: Definitions, row: QueueRow) -> int:
-    """How many members the ring must have for the queue to take publishes that await a confirm (CL-123)."""
-    floor: int = _policy_of(definitions, row).get("ha-min-in-sync", 1)
-    return floor
-
-
-def is_short(definitions: Definitions, row: QueueRow) -> bool:
-    """Whether a queue has too few members in its ring to take publishes that await a confirm (CL-123)."""
-    return row.group is not None and len(row.group.ring) < min_in_sync(definitions, row)
 
 
 def is_live(definitions: Definitions, member: Member) -> bool:

@@ -20,6 +20,7 @@ from warren.actors.node.queue_supervisor import QueueSupervisor
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table
+from warren.definitions.features import FEATURES
 from warren.definitions.records import Parameter, Permission, Policy, TopicPermission
 from warren.routing.vhost_rows import DEFAULT_EXCHANGES
 from warren.running_node import RunningNode, StartError
@@ -643,7 +644,7 @@ class TestRecovery:
                 "policies": 0,
                 "nodes": 0,
                 "cluster": 0,
-                "features": 2,
+                "features": len(FEATURES),
             }
 
     def test_a_vhost_that_does_not_start_is_down_and_the_others_are_not(self, data_dir, monkeypatch):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from warren.actors.metadata.info_items import member_items
 from warren.actors.metadata.state.commands import (
     AddLearner,
     AddNode,
@@ -25,10 +26,11 @@ from warren.actors.metadata.state.commands import (
     ReplaceMembers,
     TransferRing,
 )
+from warren.actors.metadata.state.replica_rules import is_short, min_in_sync
 from warren.actors.metadata.state.state import State, apply
 from warren.amqp.fields import table_from
 from warren.definitions.errors import DefinitionError
-from warren.definitions.features import MIRRORED_QUEUES
+from warren.definitions.features import MIRRORED_QUEUES, REPLICATED_QUORUM_QUEUES
 from warren.definitions.records import EnabledFeature, Node, Policy
 from warren.routing.rows import Member, MirrorGroup, QueueRow
 
@@ -380,3 +382,62 @@ def test_a_policy_for_many_queues_touches_those_that_it_matches():
     apply(cluster.state, DeclareQueue(row, False))
     changes = apply(cluster.state, PutRecords((Policy("/", "ha", "^q", '{"ha-mode":"all"}'),))).changes
     assert [change.row.name for change in changes[1:]] == ["q"]
+
+
+def quorum(cluster: Cluster, arguments: dict[str, object] | None = None, feature: bool = True) -> QueueRow:
+    """A quorum queue that is declared at b."""
+    if feature:
+        cluster.state.definitions.put(EnabledFeature(REPLICATED_QUORUM_QUEUES))
+    table = table_from({"x-queue-type": "quorum", **(arguments or {})})
+    row = QueueRow("/", "qq", None, "2" * 32, True, arguments=table, type="quorum", node="b", replicas=("b",))
+    apply(cluster.state, DeclareQueue(row, False))
+    return now(cluster)
+
+
+def now(cluster: Cluster) -> QueueRow:
+    found = cluster.state.queue("/", "qq")
+    assert found is not None
+    return found
+
+
+def test_a_quorum_queue_has_as_many_replicas_as_its_arguments_say_and_three_otherwise():
+    row = quorum(Cluster("abcde"))
+    assert row.group is not None and len(row.group.ring) == 3 and row.node == "b"
+    row = quorum(Cluster("abcde"), {"x-quorum-initial-group-size": 4})
+    assert row.group is not None and len(row.group.ring) == 4
+    row = quorum(Cluster("ab"), {"x-quorum-initial-group-size": 4})
+    assert row.group is not None and len(row.group.ring) == 2
+    assert quorum(Cluster(), feature=False).group is None, "a member of an older version would not know its mirrors"
+
+
+def test_a_quorum_queue_takes_awaited_publishes_while_a_majority_of_its_members_is_in_sync():
+    cluster = Cluster("abc")
+    definitions = cluster.state.definitions
+    quorum(cluster)
+    assert min_in_sync(definitions, now(cluster)) == 2 and not is_short(definitions, now(cluster))
+    cluster.stop("c")
+    assert not is_short(definitions, now(cluster))
+    items = member_items(now(cluster), definitions)
+    assert sorted(items["members"]) == list("abc"), "c is expected to come back"
+    assert items["leader"] == "b" and sorted(items["online"]) == list("ab")
+    apply(cluster.state, EvictFromRings((("/", "qq", "2" * 32, group_of(now(cluster)).epoch),), "a", "no progress"))
+    assert is_short(definitions, now(cluster)) and [each.node for each in group_of(now(cluster)).ring] == ["b"]
+
+
+def test_a_quorum_queue_that_only_one_node_has_had_needs_only_that_one():
+    """A node that joins holds no publisher up while it copies the queue."""
+    cluster = Cluster("b")
+    definitions = cluster.state.definitions
+    quorum(cluster)
+    cluster.start("a")
+    assert min_in_sync(definitions, now(cluster)) == 1
+    apply(cluster.state, AddLearner("/", "qq", "2" * 32, "a", "a1"))
+    assert min_in_sync(definitions, now(cluster)) == 1
+    group = group_of(now(cluster))
+    apply(cluster.state, AdmitToRing("/", "qq", "2" * 32, group.epoch, group.learners[0]))
+    assert min_in_sync(definitions, now(cluster)) == 2
+
+
+def group_of(row: QueueRow) -> MirrorGroup:
+    assert row.group is not None
+    return row.group

@@ -12,14 +12,20 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from .....amqp.fields import TYPE_NAMES, Table
-from .....definitions.policies import queue_kind
 from .....routing.rows import QueueRow
 from .....routing.shards import shards_of
 from .....runtime.contract import Address, Message
 from .....runtime.errors import ProcessDown, ProcessTimeout
 from ....connection.contract import ToConnection, to_connection
 from ....metadata.contract import to_metadata
-from ....metadata.info_items import ConsumerNames, InfoItems, logical_consumers, queue_items, with_shard_items
+from ....metadata.info_items import (
+    ConsumerNames,
+    InfoItems,
+    logical_consumers,
+    member_items,
+    queue_items,
+    with_shard_items,
+)
 from ....queue.contract import ToQueue, to_queue
 from ...contract import to_node
 from ..columns import (
@@ -288,10 +294,9 @@ def _still_exists(operator: Operator, row: QueueRow) -> bool:
 
 def _queue_columns(operator: Operator, row: QueueRow, answer: InfoItems | None) -> InfoItems:
     items = {**queue_items(row, operator.context.definitions), **(answer or {}), "pid": pid(row.node, row.queue_id)}
-    if queue_kind(row.type) != "classic":
-        node = row.node
-        items |= {"leader": node, "members": [node], "online": [node] if row.state == "running" else []}
-    if row.group is not None:
+    members = member_items(row, operator.context.definitions)
+    items |= members
+    if row.group is not None and not members:
         mirrors = {member: pid(member.node, row.queue_id) for member in row.group.everyone[1:]}
         items["slave_pids"] = list(mirrors.values())
         items["synchronised_slave_pids"] = [mirrors[member] for member in row.group.ring[1:]]

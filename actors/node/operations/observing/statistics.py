@@ -20,7 +20,7 @@ from .....routing.properties_key import properties_key
 from .....routing.rows import ExchangeRow, QueueRow
 from .....version import __version__
 from ....metadata.contract import to_metadata
-from ....metadata.info_items import ConsumerNames, InfoItems, logical_consumers
+from ....metadata.info_items import ConsumerNames, InfoItems, logical_consumers, member_items
 from ....queue.contract import to_queue
 from ....resources.contract import to_alarms, to_memory_monitor
 from ....statistics.activity import Feed
@@ -156,6 +156,7 @@ def _queue(context: NodeContext, row: QueueRow) -> dict[str, Any]:
         "node": row.node or context.node_name,
         "mirrors": [] if row.group is None else [member.node for member in row.group.everyone[1:]],
         "in_sync": [] if row.group is None else [member.node for member in row.group.ring[1:]],
+        "replicas": member_items(row, context.definitions),
         "state": row.state,
         "shards": row.shards,
         "shard_of": row.shard_of,

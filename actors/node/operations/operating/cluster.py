@@ -12,7 +12,7 @@ from ....membership.contract import to_membership
 from ....metadata.contract import to_metadata
 from ....metadata.info_items import InfoItems
 from ....metadata.state.commands import RemoveNode
-from ....metadata.state.groups import is_short
+from ....metadata.state.replica_rules import is_short
 from ...contract import to_node
 from ..columns import LINKS
 from ..observing.status import status

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from .....definitions.errors import DefinitionError
+from .....definitions.policies import queue_kind
 from .....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ....membership.contract import to_membership
 from ....metadata.contract import to_metadata
@@ -70,8 +71,13 @@ async def rebalance(operator: Operator) -> Rows:
     """How many replicated queues each member that runs leads. No queue moves."""
     nodes = [node.name for node in operator.context.definitions.nodes.values() if node.incarnation]
     routing = operator.context.routing
-    led = Counter(row.group.master.node for vhost in routing.vhosts() for row in routing.queues(vhost) if row.group)
+    rows = [row for vhost in routing.vhosts() for row in routing.queues(vhost) if row.group is not None]
+    led = Counter((queue_kind(row.type), row.node) for row in rows)
     return [
-        {"Node name": name, "Number of quorum queues": 0, "Number of replicated classic queues": led[name]}
+        {
+            "Node name": name,
+            "Number of quorum queues": led["quorum", name],
+            "Number of replicated classic queues": led["classic", name],
+        }
         for name in sorted(nodes) or [operator.context.node_name]
     ]

@@ -1,0 +1,91 @@
+"""Which replicas a queue asks for, by its policies, its type and its arguments, and how many must be in sync.
+
+| queue | replicas | in sync for publishes that await a confirm |
+|---|---|---|
+| classic | as `ha-mode` of its policy says; otherwise one | as many as `ha-min-in-sync` says; otherwise one |
+| quorum | as many as `x-quorum-initial-group-size` says; otherwise three | a majority of these |
+
+Exclusive queues, groups and queues with fair lanes have one replica: a group has no messages of its own, and in fair
+lanes the number of a message depends on when it came. A stream has one as well, because it keeps its messages in
+another way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ....definitions.definitions import Definitions
+from ....definitions.features import MIRRORED_QUEUES, REPLICATED_QUORUM_QUEUES
+from ....definitions.policies import NO_DEFINITION, queue_kind
+from ....routing.arguments import FAIR_BY
+from ....routing.queue_types import GROUP, QUORUM, STREAM
+from ....routing.rows import QueueRow
+from .placement import Mode, policy_mode
+
+#: How many replicas a quorum queue has if its arguments do not say it, as in RabbitMQ.
+QUORUM_SIZE = 3
+
+
+def may_mirror(definitions: Definitions) -> bool:
+    """Whether the nodes have groups at all: all of them must know what a group is."""
+    return (MIRRORED_QUEUES,) in definitions.features and bool(definitions.nodes)
+
+
+def mode_of(definitions: Definitions, row: QueueRow) -> Mode | None:
+    """How this queue shall be mirrored; None if it shall not."""
+    if row.type == QUORUM.name:
+        is_enabled = (REPLICATED_QUORUM_QUEUES,) in definitions.features
+        return Mode("exactly", _size_of_type(row)) if is_enabled else None
+    is_of_one_node = row.type in (STREAM.name, GROUP.name) or any(name == FAIR_BY for name, _, _ in row.arguments)
+    if row.exclusive_owner is not None or is_of_one_node:
+        return None
+    return policy_mode(_policy_of(definitions, row))
+
+
+def _size_of_type(row: QueueRow) -> int:
+    """How many replicas a quorum queue asks for."""
+    found = row.arguments.get("x-quorum-initial-group-size")
+    return QUORUM_SIZE if found is None else int(found[1])
+
+
+def _policy_of(definitions: Definitions, row: QueueRow) -> Mapping[str, Any]:
+    """What the policies of the queue define."""
+    policies = definitions.policies_of(row.vhost)
+    name = row.name if row.shard_of is None else row.shard_of
+    return NO_DEFINITION if policies is None else policies.effective(queue_kind(row.type), name).definition
+
+
+def promotes_always(definitions: Definitions, row: QueueRow) -> bool:
+    """Whether a learner becomes the master if nobody in the ring is left, though messages may be lost (CL-79)."""
+    return _policy_of(definitions, row).get("ha-promote-on-failure") == "always"
+
+
+def min_in_sync(definitions: Definitions, row: QueueRow) -> int:
+    """How many members the ring must have for the queue to take publishes that await a confirm (CL-123).
+
+    For a quorum queue that is a majority of the nodes that have, or have had, all its messages. So neither a node that
+    joins the cluster nor a replica that still copies the queue holds a publisher up.
+    """
+    floor: int = _policy_of(definitions, row).get("ha-min-in-sync", 1)
+    if row.type != QUORUM.name or row.group is None:
+        return floor
+    there = {member.node for member in row.group.ring}
+    complete = there | {node for node, _ in row.group.was if definitions.node(node) is not None}
+    return min(max(len(there), _size_of_type(row)), len(complete)) // 2 + 1
+
+
+def is_short(definitions: Definitions, row: QueueRow) -> bool:
+    """Whether a queue has too few members in its ring to take publishes that await a confirm (CL-123)."""
+    return row.group is not None and len(row.group.ring) < min_in_sync(definitions, row)
+
+
+def members_of(definitions: Definitions, row: QueueRow) -> tuple[str, ...]:
+    """The nodes of a queue that has replicas by its type, the leader first: those that have one, and those that had one
+    and are expected to come back.
+    """
+    if row.group is None:
+        return (row.node,)
+    there = [member.node for member in row.group.everyone]
+    away = [node for node, _ in reversed(row.group.was) if node not in there and definitions.node(node) is not None]
+    return tuple([*there, *away][: max(len(there), _size_of_type(row))])
