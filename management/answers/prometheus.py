@@ -15,22 +15,23 @@ import gzip
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
 
 from ...actors.management.config import Config
+from ...actors.node.operations.observing.bottlenecks import ADVICE
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
 from ...version import __version__
 from ..copy.follower import Follower
+from ..copy.held_back import held_back
 from ..copy.node_link import NodeUnreachable
 from ..copy.node_state import NodeState
+from .exposition import Family, Labels, counter, gauge, head, label_text, lines, shown
 from .objects import RABBITMQ_VERSION
 
 Row = dict[str, Any]
-Labels = tuple[tuple[str, str], ...]
-Samples = Iterable[tuple[Labels, float]]
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -42,24 +43,6 @@ _CHURN = {name: at for at, name in enumerate(CHURN_COUNTERS)}
 
 PROTOCOL: Labels = (("protocol", "amqp091"),)
 QUEUE_TYPE: Labels = (*PROTOCOL, ("queue_type", "rabbit_classic_queue"))
-
-
-class Family(NamedTuple):
-    """Metrics of one name. `value` reads one from an object, or from the node if there is no `kind`."""
-
-    name: str
-    type: str
-    help: str
-    value: Callable[[Any], float]
-    labels: Labels = ()
-
-
-def _counter(name: str, text: str, value: Callable[[Any], float], labels: Labels = ()) -> Family:
-    return Family(name, "counter", text, value, labels)
-
-
-def _gauge(name: str, text: str, value: Callable[[Any], float], labels: Labels = ()) -> Family:
-    return Family(name, "gauge", text, value, labels)
 
 
 def _counted(*names: str) -> Callable[[Row], float]:
@@ -92,35 +75,35 @@ def _dead_letters(reason: str) -> Callable[[NodeState], float]:
 
 #: Of each queue. Without a queue's labels they are sums, or of a share the mean.
 QUEUE_FAMILIES = (
-    _gauge("queue_messages_ready", "Messages ready to be delivered to consumers", _item("messages_ready")),
-    _gauge("queue_messages_unacked", "Messages delivered and not acknowledged", _item("messages_unacknowledged")),
-    _gauge("queue_messages", "Sum of ready and unacknowledged messages", _item("messages")),
-    _gauge("queue_messages_bytes", "Bytes of the bodies of all messages", _item("message_bytes")),
-    _gauge("queue_messages_ready_bytes", "Bytes of the bodies of ready messages", _item("message_bytes_ready")),
-    _gauge(
+    gauge("queue_messages_ready", "Messages ready to be delivered to consumers", _item("messages_ready")),
+    gauge("queue_messages_unacked", "Messages delivered and not acknowledged", _item("messages_unacknowledged")),
+    gauge("queue_messages", "Sum of ready and unacknowledged messages", _item("messages")),
+    gauge("queue_messages_bytes", "Bytes of the bodies of all messages", _item("message_bytes")),
+    gauge("queue_messages_ready_bytes", "Bytes of the bodies of ready messages", _item("message_bytes_ready")),
+    gauge(
         "queue_messages_unacked_bytes",
         "Bytes of the bodies of unacknowledged messages",
         _item("message_bytes_unacknowledged"),
     ),
-    _gauge("queue_consumers", "Consumers of the queue", _item("consumers")),
-    _gauge(
+    gauge("queue_consumers", "Consumers of the queue", _item("consumers")),
+    gauge(
         "queue_consumer_utilisation", "Share of time that consumers can take messages", _item("consumer_utilisation")
     ),
-    _gauge("queue_consumer_capacity", "Share of time that consumers can take messages", _item("consumer_capacity")),
-    _counter("queue_process_reductions_total", "Messages that the queue has handled", lambda row: sum(row["counts"])),
-    _counter("queue_disk_reads_total", "Messages that the queue has read from the disk", _item("disk_reads")),
-    _counter("queue_disk_writes_total", "Messages that the queue has written to the disk", _item("disk_writes")),
-    _counter("queue_messages_published_total", "Messages published to the queue", _counted("publish")),
+    gauge("queue_consumer_capacity", "Share of time that consumers can take messages", _item("consumer_capacity")),
+    counter("queue_process_reductions_total", "Messages that the queue has handled", lambda row: sum(row["counts"])),
+    counter("queue_disk_reads_total", "Messages that the queue has read from the disk", _item("disk_reads")),
+    counter("queue_disk_writes_total", "Messages that the queue has written to the disk", _item("disk_writes")),
+    counter("queue_messages_published_total", "Messages published to the queue", _counted("publish")),
 )
 
 CHANNEL_FAMILIES = (
-    _gauge("channel_consumers", "Consumers of the channel", _item("consumer_count")),
-    _gauge("channel_messages_unacked", "Messages delivered and not acknowledged", _item("messages_unacknowledged")),
-    _gauge("channel_messages_unconfirmed", "Messages published and not confirmed", _item("messages_unconfirmed")),
-    _gauge("channel_messages_uncommitted", "Messages of a transaction", _item("messages_uncommitted")),
-    _gauge("channel_acks_uncommitted", "Acknowledgements of a transaction", _item("acks_uncommitted")),
-    _gauge("consumer_prefetch", "Prefetch of new consumers", _item("prefetch_count")),
-    _gauge("channel_prefetch", "Prefetch of the whole channel", _item("global_prefetch_count")),
+    gauge("channel_consumers", "Consumers of the channel", _item("consumer_count")),
+    gauge("channel_messages_unacked", "Messages delivered and not acknowledged", _item("messages_unacknowledged")),
+    gauge("channel_messages_unconfirmed", "Messages published and not confirmed", _item("messages_unconfirmed")),
+    gauge("channel_messages_uncommitted", "Messages of a transaction", _item("messages_uncommitted")),
+    gauge("channel_acks_uncommitted", "Acknowledgements of a transaction", _item("acks_uncommitted")),
+    gauge("consumer_prefetch", "Prefetch of new consumers", _item("prefetch_count")),
+    gauge("channel_prefetch", "Prefetch of the whole channel", _item("global_prefetch_count")),
 )
 
 #: Of each channel. Their sums are those of the node, because those of channels would fall when channels close.
@@ -139,8 +122,8 @@ CHANNEL_COUNTERS = (
 )
 
 CONNECTION_FAMILIES = (
-    _gauge("connection_channels", "Channels of the connection", _item("channels")),
-    _gauge("connection_pending_packets", "Bytes that wait to be sent", _item("send_pend")),
+    gauge("connection_channels", "Channels of the connection", _item("channels")),
+    gauge("connection_pending_packets", "Bytes that wait to be sent", _item("send_pend")),
 )
 
 CONNECTION_COUNTERS = (
@@ -152,106 +135,106 @@ _FIXED: Labels = (("queue_type", "rabbit_classic_queue"), ("dead_letter_strategy
 
 #: Of the node.
 NODE_FAMILIES = (
-    _gauge("connections", "Connections that are open", lambda state: len(state.connections)),
-    _gauge("channels", "Channels that are open", lambda state: len(state.channels)),
-    _gauge("consumers", "Consumers", lambda state: state.consumer_count),
-    _gauge("queues", "Queues", lambda state: len(state.queues)),
-    _counter("connections_opened_total", "Connections opened", _churned("connection_created")),
-    _counter("connections_closed_total", "Connections closed", _churned("connection_closed")),
-    _counter("channels_opened_total", "Channels opened", _churned("channel_created")),
-    _counter("channels_closed_total", "Channels closed", _churned("channel_closed")),
-    _counter("queues_declared_total", "Declarations of queues", _churned("queue_declared")),
-    _counter("queues_created_total", "Queues created", _churned("queue_created")),
-    _counter("queues_deleted_total", "Queues deleted", _churned("queue_deleted")),
-    _gauge("alarms_memory_used_watermark", "1 while the alarm of the memory is on", _alarm("memory")),
-    _gauge("alarms_free_disk_space_watermark", "1 while the alarm of the disk is on", _alarm("disk")),
-    _gauge("alarms_file_descriptor_limit", "1 while file descriptors run out", lambda state: 0),
-    _gauge("process_resident_memory_bytes", "Memory in use", lambda state: state.node["memory"]["used"] or 0),
-    _gauge(
+    gauge("connections", "Connections that are open", lambda state: len(state.connections)),
+    gauge("channels", "Channels that are open", lambda state: len(state.channels)),
+    gauge("consumers", "Consumers", lambda state: state.consumer_count),
+    gauge("queues", "Queues", lambda state: len(state.queues)),
+    counter("connections_opened_total", "Connections opened", _churned("connection_created")),
+    counter("connections_closed_total", "Connections closed", _churned("connection_closed")),
+    counter("channels_opened_total", "Channels opened", _churned("channel_created")),
+    counter("channels_closed_total", "Channels closed", _churned("channel_closed")),
+    counter("queues_declared_total", "Declarations of queues", _churned("queue_declared")),
+    counter("queues_created_total", "Queues created", _churned("queue_created")),
+    counter("queues_deleted_total", "Queues deleted", _churned("queue_deleted")),
+    gauge("alarms_memory_used_watermark", "1 while the alarm of the memory is on", _alarm("memory")),
+    gauge("alarms_free_disk_space_watermark", "1 while the alarm of the disk is on", _alarm("disk")),
+    gauge("alarms_file_descriptor_limit", "1 while file descriptors run out", lambda state: 0),
+    gauge("process_resident_memory_bytes", "Memory in use", lambda state: state.node["memory"]["used"] or 0),
+    gauge(
         "resident_memory_limit_bytes", "Memory above which publishers wait", lambda state: state.node["memory"]["limit"]
     ),
-    _gauge(
+    gauge(
         "disk_space_available_bytes",
         "Free space on the disk",
         lambda state: (state.node["disk"] or {}).get("free") or 0,
     ),
-    _gauge(
+    gauge(
         "disk_space_available_limit_bytes",
         "Free space below which publishers wait",
         lambda state: (state.node["disk"] or {}).get("limit") or 0,
     ),
-    _gauge("process_open_fds", "Open file descriptors", lambda state: state.node["fd_used"]),
-    _gauge("process_max_fds", "Limit of file descriptors", lambda state: state.node["fd_total"]),
-    _gauge("process_open_tcp_sockets", "Open sockets of clients", lambda state: state.node["sockets"]),
-    _gauge("process_max_tcp_sockets", "Limit of sockets", lambda state: state.node["fd_total"]),
-    _counter("global_messages_received_total", "Messages received from publishers", _total("publish"), PROTOCOL),
-    _counter("global_messages_routed_total", "Messages routed to queues", lambda state: state.node["routed"], PROTOCOL),
-    _counter("global_messages_confirmed_total", "Messages confirmed to publishers", _total("confirm"), PROTOCOL),
-    _counter(
+    gauge("process_open_fds", "Open file descriptors", lambda state: state.node["fd_used"]),
+    gauge("process_max_fds", "Limit of file descriptors", lambda state: state.node["fd_total"]),
+    gauge("process_open_tcp_sockets", "Open sockets of clients", lambda state: state.node["sockets"]),
+    gauge("process_max_tcp_sockets", "Limit of sockets", lambda state: state.node["fd_total"]),
+    counter("global_messages_received_total", "Messages received from publishers", _total("publish"), PROTOCOL),
+    counter("global_messages_routed_total", "Messages routed to queues", lambda state: state.node["routed"], PROTOCOL),
+    counter("global_messages_confirmed_total", "Messages confirmed to publishers", _total("confirm"), PROTOCOL),
+    counter(
         "global_messages_received_confirm_total",
         "Messages received that are confirmed",
         _total("confirm"),
         PROTOCOL,
     ),
-    _counter(
+    counter(
         "global_messages_unroutable_dropped_total",
         "Messages dropped as unroutable",
         _total("drop_unroutable"),
         PROTOCOL,
     ),
-    _counter(
+    counter(
         "global_messages_unroutable_returned_total",
         "Messages returned as unroutable",
         _total("return_unroutable"),
         PROTOCOL,
     ),
-    _counter(
+    counter(
         "global_messages_delivered_total",
         "Messages delivered to consumers",
         _total("deliver", "deliver_no_ack", "get", "get_no_ack"),
         QUEUE_TYPE,
     ),
-    _counter(
+    counter(
         "global_messages_delivered_consume_manual_ack_total",
         "Messages delivered with manual acknowledgement",
         _total("deliver"),
         QUEUE_TYPE,
     ),
-    _counter(
+    counter(
         "global_messages_delivered_consume_auto_ack_total",
         "Messages delivered with automatic acknowledgement",
         _total("deliver_no_ack"),
         QUEUE_TYPE,
     ),
-    _counter(
+    counter(
         "global_messages_delivered_get_manual_ack_total",
         "Messages fetched with manual acknowledgement",
         _total("get"),
         QUEUE_TYPE,
     ),
-    _counter(
+    counter(
         "global_messages_delivered_get_auto_ack_total",
         "Messages fetched with automatic acknowledgement",
         _total("get_no_ack"),
         QUEUE_TYPE,
     ),
-    _counter("global_messages_redelivered_total", "Messages delivered again", _total("redeliver"), QUEUE_TYPE),
-    _counter("global_messages_acknowledged_total", "Messages acknowledged by consumers", _total("ack"), QUEUE_TYPE),
-    _counter("global_messages_get_empty_total", "Fetches from empty queues", _total("get_empty"), QUEUE_TYPE),
-    _gauge(
+    counter("global_messages_redelivered_total", "Messages delivered again", _total("redeliver"), QUEUE_TYPE),
+    counter("global_messages_acknowledged_total", "Messages acknowledged by consumers", _total("ack"), QUEUE_TYPE),
+    counter("global_messages_get_empty_total", "Fetches from empty queues", _total("get_empty"), QUEUE_TYPE),
+    gauge(
         "global_publishers",
         "Channels that have published",
         lambda state: sum(row["counts"][0] > 0 for row in state.channels.values()),
         PROTOCOL,
     ),
-    _gauge("global_consumers", "Consumers", lambda state: state.consumer_count, PROTOCOL),
-    _gauge("erlang_processes_used", "Processes of the broker", lambda state: state.node["processes"]),
-    _gauge("erlang_processes_limit", "Limit of processes", lambda state: 1_048_576),
-    _gauge(
+    gauge("global_consumers", "Consumers", lambda state: state.consumer_count, PROTOCOL),
+    gauge("erlang_processes_used", "Processes of the broker", lambda state: state.node["processes"]),
+    gauge("erlang_processes_limit", "Limit of processes", lambda state: 1_048_576),
+    gauge(
         "erlang_uptime_seconds", "Seconds since the start", lambda state: state.node["time"] - state.node["started_at"]
     ),
-    _gauge("erlang_net_ticktime_seconds", "Ticks between nodes", lambda state: state.node["net_ticktime"]),
-    _counter(
+    gauge("erlang_net_ticktime_seconds", "Ticks between nodes", lambda state: state.node["net_ticktime"]),
+    counter(
         "erlang_scheduler_context_switches_total", "Context switches", lambda state: state.node["context_switches"]
     ),
 )
@@ -295,12 +278,12 @@ class Metrics:
                 return
         began = time.monotonic()
         if path == "/metrics/detailed":
-            lines = self._detailed(set(query.get("family", ())), set(query.get("vhost", ())))
+            made = self._detailed(set(query.get("family", ())), set(query.get("vhost", ())))
         else:
-            lines = self._all(path.endswith("per-object") or self._config.per_object_metrics)
+            made = self._all(path.endswith("per-object") or self._config.per_object_metrics)
         pieces: list[str] = []
         gathered: list[str] = []
-        for line in lines:
+        for line in made:
             gathered.append(line)
             if len(gathered) >= LINES:
                 pieces.append("\n".join(gathered))
@@ -323,31 +306,31 @@ class Metrics:
         state = self._state
         yield from self._identity()
         for family in NODE_FAMILIES:
-            yield from _lines(f"rabbitmq_{family.name}", family, [(family.labels, family.value(state))])
+            yield from lines(f"rabbitmq_{family.name}", family, [(family.labels, family.value(state))])
         for reason in ("expired", "rejected", "maxlen", "delivery_limit"):
             name = f"rabbitmq_global_messages_dead_lettered_{reason}_total"
-            family = _counter(name, f"Messages dead-lettered: {reason}", _dead_letters(reason), _FIXED)
-            yield from _lines(name, family, [(_FIXED, family.value(state))])
+            family = counter(name, f"Messages dead-lettered: {reason}", _dead_letters(reason), _FIXED)
+            yield from lines(name, family, [(_FIXED, family.value(state))])
         queues = state.queue_stats.values()
         labelled = _labelled(queues, _queue_labels) if per_object else None
         for family in QUEUE_FAMILIES:
             yield from _series(family, labelled, partial(self._queue_sum, family))
         if per_object:
-            family = _gauge(
+            family = gauge(
                 "queue_head_message_timestamp", "Timestamp of the head message", _item("head_message_timestamp")
             )
             found = [(_queue_labels(row), family.value(row)) for row in queues if row.get("head_message_timestamp")]
-            yield from _lines(f"rabbitmq_{family.name}", family, found)
+            yield from lines(f"rabbitmq_{family.name}", family, found)
         yield from self._channels(per_object)
         yield from self._connections(per_object)
         for name, column in (("msg_store_read_total", "disk_reads"), ("msg_store_write_total", "disk_writes")):
-            family = _counter(name, f"Messages of the store: {column}", lambda state: 0)
-            yield from _lines(f"rabbitmq_{name}", family, [((), state.queue_sum(column))])
+            family = counter(name, f"Messages of the store: {column}", lambda state: 0)
+            yield from lines(f"rabbitmq_{name}", family, [((), state.queue_sum(column))])
         yield from self._logins()
-        started = _gauge("process_start_time_seconds", "Start of the node", lambda state: state.node["started_at"])
-        yield from _lines(started.name, started, [((), started.value(state))])
-        scrape = _gauge("telemetry_scrape_duration_seconds", "Seconds of the last scrape", lambda state: 0)
-        yield from _lines(scrape.name, scrape, [((), self._scrape_seconds)])
+        started = gauge("process_start_time_seconds", "Start of the node", lambda state: state.node["started_at"])
+        yield from lines(started.name, started, [((), started.value(state))])
+        scrape = gauge("telemetry_scrape_duration_seconds", "Seconds of the last scrape", lambda state: 0)
+        yield from lines(scrape.name, scrape, [((), self._scrape_seconds)])
         yield from self._own()
 
     def _queue_sum(self, family: Family) -> float:
@@ -378,7 +361,7 @@ class Metrics:
         for family in CHANNEL_FAMILIES:
             yield from _series(family, labelled, partial(_sum, family, rows))
         for name, text, counters in CHANNEL_COUNTERS:
-            family = _counter(name, text, _counted(*counters))
+            family = counter(name, text, _counted(*counters))
             yield from _series(family, labelled, partial(_total(*counters), self._state))
 
     def _connections(self, per_object: bool) -> Iterator[str]:
@@ -388,7 +371,7 @@ class Metrics:
         for family in CONNECTION_FAMILIES:
             yield from _series(family, labelled, partial(_sum, family, rows))
         for name, text, column in CONNECTION_COUNTERS:
-            family = _counter(name, text, _item(column))
+            family = counter(name, text, _item(column))
             yield from _series(family, labelled, partial(state.node_value, column))
 
     def _identity(self) -> Iterator[str]:
@@ -410,13 +393,13 @@ class Metrics:
             ("rabbitmq_build_info", "The version of RabbitMQ whose metrics these are", build),
             ("warren_build_info", "The version of warren", (("version", __version__),)),
         ):
-            yield from _lines(name, Family(name, "untyped", text, float), [(labels, 1)])
+            yield from lines(name, Family(name, "untyped", text, float), [(labels, 1)])
 
     def _logins(self) -> Iterator[str]:
         succeeded, failed = self._state.node["logins"]
         for name, value in (("", succeeded + failed), ("_succeeded", succeeded), ("_failed", failed)):
-            family = _counter(f"auth_attempts{name}_total", "Logins", float)
-            yield from _lines(f"rabbitmq_{family.name}", family, [(PROTOCOL, value)])
+            family = counter(f"auth_attempts{name}_total", "Logins", float)
+            yield from lines(f"rabbitmq_{family.name}", family, [(PROTOCOL, value)])
 
     def _own(self) -> Iterator[str]:
         """Metrics that RabbitMQ has not got."""
@@ -428,11 +411,16 @@ class Metrics:
             ("queue", state.queue_stats),
         ):
             seconds[kind] = sum(row.get("blocked_seconds") or 0 for row in rows.values())
-        family = _gauge("warren_credit_blocked_seconds", "Seconds for which those that are there had no credit", float)
-        yield from _lines(family.name, family, [((("kind", kind),), value) for kind, value in seconds.items()])
+        family = gauge("warren_credit_blocked_seconds", "Seconds for which those that are there had no credit", float)
+        yield from lines(family.name, family, [((("kind", kind),), value) for kind, value in seconds.items()])
+        verdicts = dict.fromkeys(ADVICE, 0)
+        for row in held_back(state):
+            verdicts[row["bottleneck"]] += 1
+        family = gauge("warren_bottleneck_connections", "Connections that this bottleneck holds back now", float)
+        yield from lines(family.name, family, [((("bottleneck", each),), count) for each, count in verdicts.items()])
         longest = max((turn["seconds"] for turn in state.node["longest_turns"]), default=0.0)
-        family = _gauge("warren_longest_turn_seconds", "Longest turn of a process since the start", float)
-        yield from _lines(family.name, family, [((), longest)])
+        family = gauge("warren_longest_turn_seconds", "Longest turn of a process since the start", float)
+        yield from lines(family.name, family, [((), longest)])
 
     def _detailed(self, families: set[str], vhosts: set[str]) -> Iterator[str]:
         state = self._state
@@ -448,8 +436,8 @@ class Metrics:
             "channel": _labelled(wanted(state.channels.values()), _channel_labels),
             "connection": _labelled(wanted(state.connections.values()), _connection_labels),
         }
-        counters = [_counter(name, text, _counted(*each)) for name, text, each in CHANNEL_COUNTERS]
-        bytes_counters = [_counter(name, text, _item(column)) for name, text, column in CONNECTION_COUNTERS]
+        counters = [counter(name, text, _counted(*each)) for name, text, each in CHANNEL_COUNTERS]
+        bytes_counters = [counter(name, text, _item(column)) for name, text, column in CONNECTION_COUNTERS]
         for kind, families_of_kind in (
             ("queue", QUEUE_FAMILIES),
             ("channel", (*CHANNEL_FAMILIES, *counters)),
@@ -461,13 +449,13 @@ class Metrics:
         for at, column in enumerate(("published", "routed")):
             name = f"exchange_messages_{column}_total"
             if ("exchange", name) in names:
-                family = _counter(name, f"Messages {column}", float)
+                family = counter(name, f"Messages {column}", float)
                 samples = [
                     ((("vhost", vhost), ("exchange", exchange)), counts[at])
                     for (vhost, exchange), counts in state.exchange_counts.items()
                     if not vhosts or vhost in vhosts
                 ]
-                yield from _lines(f"rabbitmq_detailed_{name}", family, samples)
+                yield from lines(f"rabbitmq_detailed_{name}", family, samples)
 
 
 def _queue_labels(row: Row) -> Labels:
@@ -484,27 +472,13 @@ def _connection_labels(row: Row) -> Labels:
 
 def _labelled(rows: Iterable[Row], labels: Callable[[Row], Labels]) -> list[tuple[str, Row]]:
     """Each object with the text of its labels, which all its series share."""
-    return [(_label_text(labels(row)), row) for row in rows]
-
-
-def _label_text(labels: Labels) -> str:
-    return "{" + ",".join([f'{key}="{_escaped(text)}"' for key, text in labels]) + "}" if labels else ""
-
-
-def _head(name: str, family: Family) -> str:
-    return f"# TYPE {name} {family.type}\n# HELP {name} {family.help}"
-
-
-def _lines(name: str, family: Family, samples: Samples) -> Iterator[str]:
-    yield _head(name, family)
-    for labels, value in samples:
-        yield f"{name}{_label_text(labels)} {_shown(value)}"
+    return [(label_text(labels(row)), row) for row in rows]
 
 
 def _series(family: Family, objects: Iterable[tuple[str, Row]] | None, total: Callable[[], float]) -> Iterator[str]:
     """The series of a family for each of the `objects`; its `total` if there are none because nobody asked for them."""
     name = f"rabbitmq_{family.name}"
-    return _lines(name, family, [((), total())]) if objects is None else _of_objects(name, family, objects)
+    return lines(name, family, [((), total())]) if objects is None else _of_objects(name, family, objects)
 
 
 def _sum(family: Family, rows: Iterable[Row]) -> float:
@@ -513,21 +487,11 @@ def _sum(family: Family, rows: Iterable[Row]) -> float:
 
 def _of_objects(name: str, family: Family, objects: Iterable[tuple[str, Row]]) -> Iterator[str]:
     """The series of one family for each object; ten thousand of them take a few milliseconds."""
-    yield _head(name, family)
+    yield head(name, family)
     value = family.value
     for text, row in objects:
         found = value(row)
-        yield f"{name}{text} {found if type(found) is int else _shown(found)}"
-
-
-def _shown(value: float) -> str:
-    return repr(value) if isinstance(value, float) and not value.is_integer() else str(int(value))
-
-
-def _escaped(text: str) -> str:
-    if "\\" in text or '"' in text or "\n" in text:
-        return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return text
+        yield f"{name}{text} {found if type(found) is int else shown(found)}"
 
 
 async def _send(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:

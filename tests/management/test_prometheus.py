@@ -3,6 +3,7 @@
 import gzip
 import re
 
+import pika
 import pytest
 
 from .conftest import Api, ports, until
@@ -122,3 +123,25 @@ def test_answers_are_compressed_for_who_takes_that(scrape):
 def test_other_paths_and_methods_are_refused(scrape):
     assert scrape.client.raw("GET", "/other")[0] == 404
     assert scrape.client.raw("POST", "/metrics")[0] == 405
+
+
+def test_connections_are_counted_by_what_holds_them_back(scrape, broker):
+    """FC-67 (c)."""
+
+    def held_back():
+        name = "warren_bottleneck_connections"
+        return {dict(labels)["bottleneck"]: value for (each, labels), value in scrape().items() if each == name}
+
+    nothing = dict.fromkeys(("resource alarm", "client", "channel", "queue", "message store"), 0)
+    until(held_back, nothing.__eq__)
+    broker.set_alarm("memory", True)
+    try:
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            # A connection is blocked from its first publish on.
+            connection.channel().basic_publish("", "nowhere", b"x")
+            until(held_back, {**nothing, "resource alarm": 1}.__eq__)
+            broker.set_alarm("memory", False)
+            connection.process_data_events(0)
+            until(held_back, nothing.__eq__)
+    finally:
+        broker.set_alarm("memory", False)

@@ -1,0 +1,51 @@
+"""The text format of Prometheus: families of metrics, their series, and how labels and values are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+Labels = tuple[tuple[str, str], ...]
+Samples = Iterable[tuple[Labels, float]]
+
+
+class Family(NamedTuple):
+    """Metrics of one name. `value` reads one from an object, or from the node if there is no `kind`."""
+
+    name: str
+    type: str
+    help: str
+    value: Callable[[Any], float]
+    labels: Labels = ()
+
+
+def counter(name: str, text: str, value: Callable[[Any], float], labels: Labels = ()) -> Family:
+    return Family(name, "counter", text, value, labels)
+
+
+def gauge(name: str, text: str, value: Callable[[Any], float], labels: Labels = ()) -> Family:
+    return Family(name, "gauge", text, value, labels)
+
+
+def label_text(labels: Labels) -> str:
+    return "{" + ",".join([f'{key}="{_escaped(text)}"' for key, text in labels]) + "}" if labels else ""
+
+
+def head(name: str, family: Family) -> str:
+    return f"# TYPE {name} {family.type}\n# HELP {name} {family.help}"
+
+
+def lines(name: str, family: Family, samples: Samples) -> Iterator[str]:
+    yield head(name, family)
+    for labels, value in samples:
+        yield f"{name}{label_text(labels)} {shown(value)}"
+
+
+def shown(value: float) -> str:
+    return repr(value) if isinstance(value, float) and not value.is_integer() else str(int(value))
+
+
+def _escaped(text: str) -> str:
+    if "\\" in text or '"' in text or "\n" in text:
+        return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return text
