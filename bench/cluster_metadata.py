@@ -48,7 +48,15 @@ class Cluster:
             ]
             settings = directory / f"warren{number}.toml"
             settings.write_text("\n".join(lines) + "\n")
-            command = [Path(sys.executable).parent / "warren", "start", "--log-level", "error", "--config", settings]
+            command = [
+                Path(sys.executable).parent / "warren",
+                "start",
+                "--no-management",
+                "--log-level",
+                "error",
+                "--config",
+                settings,
+            ]
             self.processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
 
     def client(self, node: int) -> Client:

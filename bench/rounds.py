@@ -1,6 +1,7 @@
 """Rounds of faults against the nodes of a cluster while clients work, with a ledger of what they were promised.
 
     python -m warren.bench.rounds --rounds 200               three nodes; every kind of fault in turn
+    python -m warren.bench.rounds --mirrored                 queues on all nodes; nodes lose their disks as well
     python -m warren.bench.rounds --nodes 1                  a broker without a cluster: only its process has faults
     python -m warren.bench.rounds --faults kill_one,isolate_one --rounds 20 --seed 17
     python -m warren.bench.rounds --rabbitmq                 the nodes are RabbitMQ's; it loses what it confirmed
@@ -23,13 +24,13 @@ import time
 import traceback
 from pathlib import Path
 
-from ..simulation.cluster.ledger import RABBITMQ, WARREN, Ledger
+from ..simulation.cluster.ledger import RABBITMQ, WARREN, Ledger, Promises
 from ..tests.cluster_system.nodes import Nodes, single_warren, warren_cluster
 from ..tests.cluster_system.rabbit import rabbit_cluster
-from ..tests.cluster_system.rounds.faults import NETWORK, PROCESSES
+from ..tests.cluster_system.rounds.faults import NETWORK, PROCESSES, REPLICAS
 from ..tests.cluster_system.rounds.rounds import Fault, Rounds
 
-FAULTS = {fault.__name__: fault for fault in (*PROCESSES, *NETWORK)}
+FAULTS = {fault.__name__: fault for fault in (*PROCESSES, *REPLICAS, *NETWORK)}
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
@@ -43,9 +44,14 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
         "--seed", type=int, default=random.randrange(1_000_000), help="of all choices (default: random)"
     )
     parser.add_argument("--seconds", type=float, default=0.5, help="before and within a fault (default %(default)s)")
+    parser.add_argument("--mirrored", action="store_true", help="mirror the queues on all nodes of warren")
     parser.add_argument("--rabbitmq", action="store_true", help="try RabbitMQ's nodes; their network has no faults")
     options = parser.parse_args(arguments)
+    if options.mirrored and (options.rabbitmq or options.nodes < 3):
+        parser.error("--mirrored needs at least 3 nodes of warren")
     default = PROCESSES if options.nodes == 1 or options.rabbitmq else (*PROCESSES, *NETWORK)
+    if options.mirrored:
+        default = (*default, *REPLICAS)
     names = options.faults.split(",") if options.faults else [fault.__name__ for fault in default]
     if unknown := [name for name in names if name not in FAULTS]:
         parser.error(f"there is no fault '{unknown[0]}'; the faults are {', '.join(FAULTS)}")
@@ -67,9 +73,13 @@ def main() -> int:
     random.Random(options.seed).shuffle(faults)
     began = time.monotonic()
     with (directory / "account").open("w") as account, nodes_of(options, directory) as nodes:
-        ledger = Ledger(account, RABBITMQ if options.rabbitmq else WARREN)
+        promises = RABBITMQ if options.rabbitmq else Promises(fails_over=True) if options.mirrored else WARREN
+        ledger = Ledger(account, promises)
         try:
             nodes.start()
+            if options.mirrored:
+                node = next(iter(nodes))
+                node.command("set_policy", "mirrors", ".*", '{"ha-mode": "all"}').check_returncode()
             rounds = Rounds(nodes, ledger, options.seed, options.seconds)
             rounds.declare()
             for number, fault in enumerate(faults, 1):

@@ -157,6 +157,11 @@ class Node:
         if code:
             raise Waited(f"{self.name} stopped with exit code {code}\n{self.log_end()}")
 
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `warren` with these arguments for this node, which is one of warren's."""
+        command = [sys.executable, "-m", "warren", "--data-dir", str(self.data_dir), *arguments]
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, cwd="/", timeout=60)
+
     def wipe(self) -> None:
         """Delete the data directory of a node that does not run."""
         assert self._process is None, f"{self.name} runs"
@@ -245,6 +250,7 @@ def warren_node(name: str, directory: Path, port: int, settings: str = "", fault
         [sys.executable, "-c", _PROGRAM, fault, "start", "--config", str(config)],
         HOME=str(directory),
         XDG_RUNTIME_DIR=str(directory / "runtime"),
+        WARREN_MANAGEMENT="off",
         **environment,
     )
     config.write_text(f'node_name = "{name}"\nport = {port}\ndata_dir = "{node.data_dir}"\n{settings}')

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from ..link_proxy import LinkProxies
+from ..nodes import Waited, wait_for
 from .rounds import Fault, Rounds
 
 #: Seconds of silence after which the others declare a node down, with room to spare. They wait for 2 s.
@@ -36,12 +37,48 @@ def kill_all(rounds: Rounds) -> None:
         rounds.nodes.kill(name)
 
 
+def kill_two(rounds: Rounds) -> None:
+    """Two nodes at once: of three nodes no majority is left."""
+    names = rounds.chooser.sample(rounds.nodes.names, 2)
+    rounds.disturb(f"kill {' and '.join(names)}")
+    for name in names:
+        rounds.nodes.kill(name)
+    rounds.ledger.alone([name for name in rounds.nodes.names if name not in names])
+    rounds.wait(rounds.chooser.uniform(*LONG))
+
+
 def kill_and_start_at_once(rounds: Rounds) -> None:
     """The node is there again before the others have noticed that it was gone."""
     name = rounds.another()
     rounds.disturb(f"kill and start {name}")
     rounds.nodes.kill(name)
     rounds.nodes.start_node(name)
+
+
+def wipe_one(rounds: Rounds) -> None:
+    """The machine of a node is lost with its disk: the cluster forgets the node, and an empty one takes its place.
+
+    What queues without mirrors had there is lost, so this is for brokers that mirror all queues.
+    """
+    name = rounds.another()
+    rounds.disturb(f"wipe {name}")
+    rounds.nodes.kill(name)
+    rounds.nodes[name].wipe()
+    operated = next(node for node in rounds.nodes if node.name != name)
+    refusal = ""
+
+    def is_forgotten() -> bool:
+        nonlocal refusal
+        done = operated.command("forget_cluster_node", name)
+        refusal = done.stderr
+        return done.returncode == 0
+
+    try:
+        wait_for(f"the cluster to forget {name}", is_forgotten)
+    except Waited as waited:
+        waited.add_note(refusal)
+        raise
+    rounds.wait()
 
 
 def stop_one(rounds: Rounds) -> None:
@@ -141,6 +178,8 @@ def _proxies(rounds: Rounds) -> LinkProxies:
 
 
 PROCESSES: Sequence[Fault] = (nothing, pause_briefly, kill_one, stop_one, kill_and_start_at_once, pause_long, kill_all)
+#: For several nodes whose queues are mirrored.
+REPLICAS: Sequence[Fault] = (kill_two, wipe_one)
 NETWORK: Sequence[Fault] = (
     cut_briefly,
     isolate_one,
