@@ -29,6 +29,7 @@ from .copy.node_link import NodeLink, NodeUnreachable
 from .copy.node_state import NodeState
 from .endpoints import Endpoint, find
 from .errors import HttpError
+from .static import Page
 
 log = logging.getLogger("warren.management")
 
@@ -57,13 +58,14 @@ class Api:
         self._link = link
         self._follower = follower
         self._logins = Logins(config, state)
+        self._page = Page(config.path_prefix, HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
             response = await self._respond(request)
         except HttpError as error:
-            response = _json(error.status, error.body, error.headers)
+            response = _json(error.status, error.body, _without_prompt(request, error.headers))
         except NodeUnreachable as error:
             reason = f"the node does not answer: {error}"
             response = _json(503, {"error": "service_unavailable", "reason": reason}, {})
@@ -74,7 +76,7 @@ class Api:
     async def _respond(self, request: Request) -> Response:
         path = request.scope["raw_path"].decode("latin-1").partition("?")[0].removeprefix(self._config.path_prefix)
         if not path.startswith("/api/") or path in ("/api/", "/api/index.html"):
-            return _outside(path)
+            return self._page.answer(request, path) or _outside(path)
         found = find(path.removeprefix("/api/"))
         if found is None:
             raise HttpError(404, "Object Not Found", "Not Found")
@@ -102,6 +104,13 @@ class Api:
         if method != "GET":
             _audit(call, answer.status)
         return _json(answer.status, answer.value, dict(answer.headers or {}))
+
+
+def _without_prompt(request: Request, headers: dict[str, str]) -> dict[str, str]:
+    """Without the header that makes a browser ask for a password, if a script asks: the page has its own form."""
+    if request.headers.get("x-requested-with"):
+        return {name: value for name, value in headers.items() if name != "www-authenticate"}
+    return headers
 
 
 def _allowed(endpoint: Endpoint) -> str:
@@ -154,7 +163,7 @@ def _audit(call: Call, status: int) -> None:
 
 def _outside(path: str) -> Response:
     """The answer for paths that are not of the API."""
-    if path in ("/", "/api", "/api/", "/api/index.html"):
+    if path in ("/api", "/api/", "/api/index.html"):
         return Response(REFERENCE, headers={**HEADERS, "content-type": "text/html; charset=utf-8"})
     return _json(404, {"error": "Object Not Found", "reason": "Not Found"}, {})
 
@@ -163,7 +172,7 @@ REFERENCE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>warren management</title></head>
 <body><h1>warren management</h1>
 <p>The HTTP API is below <code>/api</code>, and has the endpoints and objects of RabbitMQ 3.10. Try
-<a href="api/overview">api/overview</a>. <code>docs/management.md</code> describes it.</p></body></html>
+<code>/api/overview</code>. <code>docs/management.md</code> describes it.</p></body></html>
 """
 
 

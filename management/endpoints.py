@@ -140,10 +140,11 @@ ENDPOINTS: dict[str, Endpoint] = {
     "auth": _get(ANYBODY, reading.auth),
     "auth/attempts/:node": _get(O, reading.attempts),
     "auth/attempts/:node/source": _get(O, reading.login_sources),
-    "login": Endpoint({"POST": (ANYBODY, reading.login)}),
+    "login": _get(ANYBODY, reading.logged_in, POST=(ANYBODY, reading.login), DELETE=(ANYBODY, reading.logout)),
     # warren's own
     "events": _get(M, events.events),
     "flow": _get(O, own.flow),
+    "flow/:connection": _get(O, own.flow_chain),
     "route/:vhost/:exchange": _get(M, own.route),
     "messages/:vhost": _get(A, own.messages),
     "messages/:vhost/by-id/:id": _get(A, own.messages),

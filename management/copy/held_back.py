@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from ...actors.node.operations.observing.bottlenecks import verdict
+from ...actors.node.operations.observing.bottlenecks import Verdict, chain, verdict
 from .node_state import NodeState
+
+Row = dict[str, Any]
 
 #: States of connections that are being closed already.
 ENDING = ("closing", "closed")
 
 
-def held_back(state: NodeState) -> list[dict[str, Any]]:
+def held_back(state: NodeState) -> list[Row]:
     """A row for each connection that something holds back, as the operation `diagnose` has them."""
-    of_connection: dict[str, list[dict[str, Any]]] | None = None
+    of_connection: dict[str, list[Row]] | None = None
     rows = []
     for key, connection in state.connections.items():
         is_slow = connection["state"] == "flow" or connection["alarms"] or connection["pauses"]
@@ -23,13 +26,24 @@ def held_back(state: NodeState) -> list[dict[str, Any]]:
             of_connection = {}
             for channel in state.channels.values():
                 of_connection.setdefault(channel["connection"], []).append(channel)
-        vhost = connection["vhost"]
-        found = verdict(
-            connection,
-            of_connection.get(key, []),
-            lambda name, vhost=vhost: state.queue_stats.get((vhost, name)),  # type: ignore[misc]
-            connection["node"],
-        )
+        found = _verdict(state, connection, of_connection.get(key, []))
         if found is not None:
             rows.append(found.row(connection))
     return rows
+
+
+def stages(state: NodeState, name: str) -> list[Row] | None:
+    """The rows of the operation `flow_chain` for the connection with this name; None if there is none."""
+    key = next((key for key, row in state.connections.items() if row["name"] == name), None)
+    if key is None:
+        return None
+    connection = state.connections[key]
+    channels = [row for row in state.channels.values() if row["connection"] == key]
+    names = sorted({name for channel in channels for name in channel["blocked_by"]})
+    found = [stats for name in names if (stats := state.queue_stats.get((connection["vhost"], name))) is not None]
+    return chain(connection, channels, found, _verdict(state, connection, channels))
+
+
+def _verdict(state: NodeState, connection: Row, channels: Sequence[Row]) -> Verdict | None:
+    vhost = connection["vhost"]
+    return verdict(connection, channels, lambda name: state.queue_stats.get((vhost, name)), connection["node"])

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..answers.listing import listed
 from ..call import Call, integer
+from ..copy.held_back import held_back, stages
 from ..errors import bad_request
 from .reading import exchange_name
 
 
 async def flow(call: Call) -> Any:
     """What holds connections back: a row for each one that something does, in the words of `warren diagnose`."""
-    return await call.operate("diagnose") or []
+    return await listed(call, held_back(call.state), lambda row: row)
+
+
+async def flow_chain(call: Call) -> Any:
+    """The stages between the client of one connection and the disk, in the words of `warren flow_chain`."""
+    name = call.names["connection"]
+    return await call.find(lambda: stages(call.state, name))
 
 
 async def route(call: Call) -> Any:

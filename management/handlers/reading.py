@@ -9,7 +9,7 @@ from ..answers import objects
 from ..answers.listing import chosen, listed
 from ..call import Answer, Call
 from ..copy.node_state import Name
-from ..errors import login_failed, not_authorised, not_found
+from ..errors import HttpError, login_failed, not_authorised, not_found
 
 Row = dict[str, Any]
 
@@ -85,6 +85,22 @@ async def login(call: Call) -> Any:
     if call.request.url.scheme == "https":
         cookie += "; Secure"
     return Answer(200, "ok", {"set-cookie": f"{cookie}; Max-Age={call.config.session_minutes * 60}"})
+
+
+async def logged_in(call: Call) -> Any:
+    """Who is logged in. Nobody is an answer too, and not a refusal, which a browser would report as an error."""
+    try:
+        user = call.logins.login(call.request)
+        user.check("management")
+    except HttpError:
+        return {"name": None, "tags": []}
+    return {"name": user.name, "tags": sorted(user.tags)}
+
+
+async def logout(call: Call) -> Any:
+    """Have the browser forget the cookie of its login, which no script can do."""
+    cookie = f"auth=; Path={call.config.path_prefix or '/'}; HttpOnly; SameSite=Strict; Max-Age=0"
+    return Answer(204, None, {"set-cookie": cookie})
 
 
 async def attempts(call: Call) -> Any:

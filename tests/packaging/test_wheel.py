@@ -82,7 +82,9 @@ def test_the_wheel_contains_the_package_and_nothing_else(wheel):
     }
     # Spark looks for a top-level module of this name.
     moved = expected - {"warren/spark/pyspark_warren/__init__.py"} | {"pyspark_warren/__init__.py"}
-    assert set(names) == moved | {"warren/py.typed"}
+    page = {f"warren/{path.relative_to(ROOT)}" for path in (ROOT / "management/page").rglob("*") if path.is_file()}
+    assert "warren/management/page/views/overview.js" in page
+    assert set(names) == moved | page | {"warren/py.typed"}
 
 
 def test_an_installed_wheel_starts_a_broker_that_answers(wheel, tmp_path):

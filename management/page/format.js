@@ -1,0 +1,72 @@
+/**
+ * Numbers as an operator reads them.
+ * @module
+ */
+
+const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const SMALL = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+
+/** A count: 12,345. @param {number | null | undefined} value */
+export function count(value) {
+  return typeof value === "number" ? WHOLE.format(value) : "–";
+}
+
+/** A rate: 1,234/s, 0.4/s; nothing for no activity at all. @param {number | null | undefined} value */
+export function rate(value) {
+  if (typeof value !== "number") return "";
+  return `${Math.abs(value) < 10 ? SMALL.format(value) : WHOLE.format(value)}/s`;
+}
+
+/** The rate of a counter of an object's `message_stats`. */
+export function rateOf(row, counter) {
+  return row.message_stats ? rate(row.message_stats[`${counter}_details`]?.rate) : "";
+}
+
+/** Bytes: 12 KiB, 1.5 GiB. @param {number | null | undefined} value */
+export function bytes(value) {
+  if (typeof value !== "number") return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let at = 0;
+  while (Math.abs(value) >= 1024 && at < units.length - 1) {
+    value /= 1024;
+    at += 1;
+  }
+  return `${at && Math.abs(value) < 10 ? SMALL.format(value) : WHOLE.format(value)} ${units[at]}`;
+}
+
+/** A span of seconds: 40 s, 3 min, 2 h 5 min, 4 d 3 h. @param {number} seconds */
+export function span(seconds) {
+  seconds = Math.max(0, Math.round(seconds));
+  if (seconds < 60) return `${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 24) return `${hours} h ${minutes % 60} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+/** A moment in ms since 1970, in the time of this browser. @param {number | null | undefined} time */
+export function moment(time) {
+  return typeof time === "number" && time > 0 ? new Date(time).toLocaleString() : "–";
+}
+
+/** Any value of JSON in one line. */
+export function json(value) {
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+/** "1 queue", "2 queues". */
+export function plural(number, word) {
+  return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+}
+
+/**
+ * What the backlog does at its present rate: "empty in 3 min", "growing 40/s", "steady".
+ * @param {number | undefined} messages
+ * @param {number | undefined} change messages per second
+ */
+export function trend(messages, change) {
+  if (!messages || change === undefined) return "";
+  if (Math.abs(change) < 0.05) return "steady";
+  return change < 0 ? `empty in ${span(messages / -change)}` : `growing ${rate(change)}`;
+}

@@ -1,0 +1,85 @@
+/**
+ * The list of queues.
+ * @module
+ */
+
+import { enc, request } from "../api.js";
+import { badges, features, state, stateOf } from "../badges.js";
+import { form, hint, say, section } from "../dialog.js";
+import { el } from "../dom.js";
+import { bytes, count, rateOf, span, trend } from "../format.js";
+import { List } from "../table.js";
+
+/** The arguments of a queue that have a meaning, with hints. */
+export const QUEUE_ARGUMENTS = [
+  ["x-message-ttl", "ms that a message may wait"], ["x-expires", "ms without use after which the queue is deleted"],
+  ["x-max-length", "most ready messages"], ["x-max-length-bytes", "most bytes of ready messages"],
+  ["x-overflow", "drop-head, reject-publish or reject-publish-dlx"], ["x-dead-letter-exchange", "exchange for rejected and expired messages"],
+  ["x-dead-letter-routing-key", "routing key of dead letters"], ["x-single-active-consumer", "deliver to one consumer at a time: true"],
+  ["x-max-priority", "highest priority, 1 to 255"], ["x-queue-mode", "default or lazy"],
+];
+
+const address = (row) => `#/queues/${enc(row.vhost)}/${enc(row.name)}`;
+
+/** The columns that all lists of queues have. */
+const COLUMNS = [
+  { id: "vhost", title: "Virtual host", sort: "vhost", cell: (row) => row.vhost },
+  { id: "name", title: "Name", sort: "name", mark: (row) => row.name, cell: (row) => el("a", { href: address(row) }, row.name) },
+  { id: "node", title: "Node", sort: "node", mark: (row) => `${row.node} ${row.slave_nodes} ${row.synchronised_slave_nodes}`, cell: node, hidden: true },
+  { id: "type", title: "Type", sort: "type", cell: (row) => row.type },
+  { id: "features", title: "Features", mark: (row) => JSON.stringify(features(row)), cell: (row) => badges(features(row)) },
+  { id: "policy", title: "Policy", sort: "policy", cell: (row) => row.policy ?? "" },
+  { id: "consumers", title: "Consumers", number: true, sort: "consumers", cell: (row) => count(row.consumers) },
+  { id: "capacity", title: "Capacity", number: true, sort: "consumer_capacity", hidden: true, cell: (row) => (row.consumers ? `${Math.round(row.consumer_capacity * 100)} %` : "") },
+  { id: "state", title: "State", sort: "state", mark: stateOf, cell: (row) => state(stateOf(row)) },
+  { id: "ready", title: "Ready", number: true, sort: "messages_ready", cell: (row) => count(row.messages_ready) },
+  { id: "unacked", title: "Unacked", number: true, sort: "messages_unacknowledged", cell: (row) => count(row.messages_unacknowledged) },
+  { id: "total", title: "Total", number: true, sort: "messages", cell: (row) => count(row.messages) },
+  { id: "trend", title: "Trend", sort: "messages_details.rate", cell: (row) => trend(row.messages, row.messages_details?.rate) },
+  { id: "age", title: "Head age", number: true, hidden: true, sort: "head_message_timestamp", cell: headAge },
+  { id: "bytes", title: "Bytes", number: true, sort: "message_bytes", hidden: true, cell: (row) => bytes(row.message_bytes) },
+  { id: "in", title: "Incoming", number: true, sort: "message_stats.publish_details.rate", cell: (row) => rateOf(row, "publish") },
+  { id: "out", title: "Deliver / get", number: true, sort: "message_stats.deliver_get_details.rate", cell: (row) => rateOf(row, "deliver_get") },
+  { id: "redelivered", title: "Redelivered", number: true, sort: "message_stats.redeliver_details.rate", hidden: true, cell: (row) => rateOf(row, "redeliver") },
+  { id: "ack", title: "Ack", number: true, sort: "message_stats.ack_details.rate", cell: (row) => rateOf(row, "ack") },
+];
+
+/** How old the first message is by the timestamp that its publisher gave it. */
+export function headAge(row) {
+  return row.head_message_timestamp ? span(Date.now() / 1000 - row.head_message_timestamp) : "";
+}
+
+function node(row) {
+  const lagging = (row.slave_nodes ?? []).length - (row.synchronised_slave_nodes ?? []).length;
+  const mirrors = row.slave_nodes?.length ? el("abbr", { class: lagging ? "badge bad" : "badge", title: `mirrors: ${row.slave_nodes.join(", ")}${lagging ? `; ${lagging} not synchronised` : ""}` }, `+${row.slave_nodes.length}`) : "";
+  return el("span", {}, row.node, " ", mirrors);
+}
+
+/** @param {import("../main.js").Context} context @returns {import("../main.js").View} */
+export function queues(context) {
+  const list = new List({
+    name: "queues", title: "Queues", columns: COLUMNS, reload: context.reload,
+    path: () => (context.vhost() ? `queues/${enc(context.vhost())}` : "queues"),
+    key: (row) => `${row.vhost}\n${row.name}`,
+    empty: hint("There are no queues. Add one below, or let a client declare it:", "warren perf-test"),
+  });
+  return {
+    title: "Queues",
+    element: el("div", {}, el("div", { class: "heading" }, el("h1", {}, "Queues")), list.element, section("Add a queue", adding(context))),
+    sources: [list.source],
+  };
+}
+
+function adding(context) {
+  return form("Add a queue", [
+    { name: "vhost", label: "Virtual host", value: context.vhost() || "/", required: true },
+    { name: "name", label: "Name", required: true },
+    { name: "durable", label: "Durable", type: "select", options: [["true", "durable"], ["false", "transient"]] },
+    { name: "auto_delete", label: "Delete when its last consumer leaves", type: "check" },
+    { name: "arguments", label: "Arguments", type: "table", shortcuts: QUEUE_ARGUMENTS },
+  ], "Add queue", async (values) => {
+    await request("PUT", `queues/${enc(values.vhost)}/${enc(values.name)}`, { durable: values.durable === "true", auto_delete: values.auto_delete, arguments: values.arguments });
+    say(`Queue '${values.name}' is there.`);
+    context.reload();
+  });
+}

@@ -1,0 +1,83 @@
+"""`Page`: the files of the management page, which `management/page/` contains and any browser loads as they are.
+
+The files are read once, when the process starts. A request names one of them exactly or gets 404, so no path can reach
+another file. Each file has an entity tag: a browser asks again each time and gets 304 unless the file has changed, so a
+new version of the broker never runs with an old version of its page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+FOLDER = Path(__file__).parent / "page"
+
+#: Where the page is, below the prefix of all paths.
+PLACE = "/page/"
+
+#: The kinds of files that the page has.
+MEDIA_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+#: What a browser may do with the page: nothing but load the files of this folder and use the API beside it.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+
+
+class File(NamedTuple):
+    content: bytes
+    media_type: str
+    tag: str
+
+
+class Page:
+    """See the module. `prefix` is what all paths begin with."""
+
+    def __init__(self, prefix: str, headers: Mapping[str, str]) -> None:
+        self._prefix = prefix
+        self._headers = {**headers, "content-security-policy": POLICY, "referrer-policy": "no-referrer"}
+        self._files = {
+            path.relative_to(FOLDER).as_posix(): _read(path)
+            for path in sorted(FOLDER.rglob("*"))
+            if path.suffix in MEDIA_TYPES
+        }
+
+    def answer(self, request: Request, path: str) -> Response | None:
+        """The answer for this path, which has no prefix; None if it is not one of the page's."""
+        if path in ("", "/", PLACE.rstrip("/")):
+            return self._response(request, 302, {"location": self._prefix + PLACE})
+        if not path.startswith(PLACE):
+            return None
+        file = self._files.get(path.removeprefix(PLACE) or "index.html")
+        if file is None:
+            return None
+        tags = {"etag": file.tag, "content-type": file.media_type}
+        if _has_tag(request.headers.get("if-none-match", ""), file.tag):
+            return self._response(request, 304, tags)
+        return self._response(request, 200, tags, file.content)
+
+    def _response(self, request: Request, status: int, headers: Mapping[str, str], content: bytes = b"") -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return Response(status_code=405, headers={**self._headers, "allow": "HEAD, GET"})
+        return Response(content, status, {**self._headers, **headers})
+
+
+def _read(path: Path) -> File:
+    content = path.read_bytes()
+    return File(content, MEDIA_TYPES[path.suffix], f'W/"{hashlib.sha256(content).hexdigest()[:32]}"')
+
+
+def _has_tag(header: str, tag: str) -> bool:
+    """Whether the client has this version. Tags of compressed answers are weak, so only the text is compared."""
+    return any(each.strip().removeprefix("W/") == tag.removeprefix("W/") for each in header.split(","))
