@@ -27,8 +27,8 @@ class RangeSet:
 
     __slots__ = ("_ranges",)
 
-    def __init__(self) -> None:
-        self._ranges: list[Range] = []
+    def __init__(self, *ranges: Range) -> None:
+        self._ranges: list[Range] = list(ranges)
 
     def __bool__(self) -> bool:
         return bool(self._ranges)
@@ -86,7 +86,17 @@ class RangeSet:
 class Confirms:
     """The unconfirmed publishes of one channel. It sends nothing itself: `flush` returns what to send."""
 
-    __slots__ = ("_acked", "_by_queue", "_fan_out", "_nacked", "_uncounted", "_waiting", "next_number")
+    __slots__ = (
+        "_acked",
+        "_by_queue",
+        "_fan_out",
+        "_nacked",
+        "_uncounted",
+        "_waiting",
+        "confirmed",
+        "has_settled",
+        "next_number",
+    )
 
     def __init__(self) -> None:
         #: The publish number of the next message. The publisher adds the messages that await no confirm by itself.
@@ -102,15 +112,14 @@ class Confirms:
         #: Numbers with an outcome that `flush` has not returned yet.
         self._acked = RangeSet()
         self._nacked = RangeSet()
+        #: Whether a flush would return anything.
+        self.has_settled = False
+        #: How many publishes the last flush confirmed.
+        self.confirmed = 0
 
     def __len__(self) -> int:
         """How many publishes have no outcome yet."""
         return len(self._waiting)
-
-    @property
-    def has_settled(self) -> bool:
-        """Whether a flush would return anything."""
-        return bool(self._acked._ranges or self._nacked._ranges)
 
     def begin(self) -> None:
         """The client selects confirms: it counts its publishes from here on."""
@@ -127,6 +136,7 @@ class Confirms:
         queues = more + self.owe(queue_ids, first, last)
         if not queues:
             self._acked.add(first, last)
+            self.has_settled = True
             return first
         self._waiting.add(first, last)
         if queues > 1:
@@ -140,14 +150,23 @@ class Confirms:
             queues += 1
             ranges = self._by_queue.get(queue_id)
             if ranges is None:
-                ranges = self._by_queue[queue_id] = RangeSet()
-            ranges.add(first, last)
+                self._by_queue[queue_id] = RangeSet((first, last))
+            else:
+                ranges.add(first, last)
         return queues
 
     def confirm(self, queue_id: str, ranges: Iterable[Range]) -> None:
         """The queue has taken responsibility for these numbers. Numbers it did not owe, or nacked ones, are ignored."""
         owed = self._by_queue.get(queue_id)
         if owed is None:
+            return
+        if ranges == owed._ranges == self._waiting._ranges and not self._fan_out.stretches:
+            # The queue confirms all that the channel waits for: the only case with one queue that answers every batch.
+            del self._by_queue[queue_id]
+            self._waiting.clear()
+            for first, last in ranges:
+                self._acked.add(first, last)
+            self.has_settled = True
             return
         for first, last in ranges:
             for piece in owed.discard(first, last):
@@ -160,6 +179,7 @@ class Confirms:
         for low, high in confirmed:
             for piece in self._waiting.discard(low, high):
                 self._acked.add(*piece)
+                self.has_settled = True
 
     def refuse(self, queue_id: str, ranges: Iterable[Range]) -> None:
         """The queue refused these numbers: nack them, whether other queues confirm or not (AB-111)."""
@@ -170,6 +190,7 @@ class Confirms:
             for low, high in owed.discard(first, last):
                 for piece in self._waiting.discard(low, high):
                     self._nacked.add(*piece)
+                    self.has_settled = True
                 if self._fan_out:
                     # The numbers have left `_waiting`, so confirms of their other queues only count down.
                     self._fan_out.count_down(low, high)
@@ -187,24 +208,18 @@ class Confirms:
         if owed is not None:
             (self.refuse if is_crashed else self.confirm)(queue_id, list(owed))
 
-    @property
-    def confirmed(self) -> int:
-        """How many publishes the next `flush` confirms."""
-        return len(self._acked)
-
     @seam("which confirms are sent")
     def flush(self) -> tuple[list[tuple[int, bool]], list[tuple[int, bool]]]:
         """Return the acks and the nacks to send now, each `(delivery_tag, multiple)`, and forget them (AB-113)."""
         acked, nacked, uncounted = self._acked, self._nacked, self._uncounted
-        waiting = self._waiting.smallest
-        floor = self.next_number if waiting is None else waiting
-        if not nacked:
-            settled = acked._ranges
-            if not settled:
-                return [], []
-            if len(settled) == 1 and settled[0][1] < floor:
-                first, last = settled.pop()
-                return [(last - uncounted, last > first)], []
+        self.has_settled = False
+        settled, waiting = acked._ranges, self._waiting._ranges
+        floor = waiting[0][0] if waiting else self.next_number
+        if len(settled) == 1 and settled[0][1] < floor and not nacked._ranges:
+            first, last = settled.pop()
+            self.confirmed = last + 1 - first
+            return [(last - uncounted, last > first)], []
+        self.confirmed = len(acked)
         first_ack, first_nack = acked.smallest, nacked.smallest
         acks = _grouped(acked, floor if first_nack is None else min(floor, first_nack))
         nacks = _grouped(nacked, floor if first_ack is None else min(floor, first_ack))

@@ -18,11 +18,11 @@ GONE_KEPT = 1_000
 class FanOutCounts:
     """The stretches of one channel. Each of them is a list of its last number and of how many queues are left."""
 
-    __slots__ = ("_front", "_starts", "_stretches")
+    __slots__ = ("_front", "_starts", "stretches")
 
     def __init__(self) -> None:
-        #: By first number.
-        self._stretches: dict[int, list[int]] = {}
+        #: By first number. Empty if no number waits for several queues.
+        self.stretches: dict[int, list[int]] = {}
         #: The first numbers, sorted. Those of stretches that are gone stay until they are at the front: a list from
         #: which each of a million numbers is removed by itself would move the others each time.
         self._starts: list[int] = []
@@ -30,11 +30,11 @@ class FanOutCounts:
         self._front = 0
 
     def __bool__(self) -> bool:
-        return bool(self._stretches)
+        return bool(self.stretches)
 
     def add(self, first: int, last: int, queues: int) -> None:
         """So many queues are to confirm these numbers, which are higher than all before."""
-        self._stretches[first] = [last, queues]
+        self.stretches[first] = [last, queues]
         self._starts.append(first)
 
     def count_down(self, first: int, last: int) -> list[Range]:
@@ -42,7 +42,7 @@ class FanOutCounts:
 
         They include numbers that were never added, because those went to one queue.
         """
-        stretches, done = self._stretches, []
+        stretches, done = self.stretches, []
         while first <= last:
             stretch = stretches.get(first)
             if stretch is None:
@@ -64,7 +64,7 @@ class FanOutCounts:
 
     def _begin_stretch(self, first: int, last: int) -> int | None:
         """Have a stretch begin at `first`; or return the last number up to `last` that, as `first`, is in none."""
-        starts, stretches = self._starts, self._stretches
+        starts, stretches = self._starts, self.stretches
         at = bisect_right(starts, first, self._front)
         if at > self._front:
             before = starts[at - 1]
@@ -76,13 +76,13 @@ class FanOutCounts:
 
     def _cut(self, start: int, at: int) -> None:
         """Have the stretch that begins at `start` end before `at`, and another one begin there."""
-        stretch = self._stretches[start]
-        self._stretches[at] = stretch[:]
+        stretch = self.stretches[start]
+        self.stretches[at] = stretch[:]
         stretch[0] = at - 1
         insort(self._starts, at, self._front)
 
     def _move_front(self) -> None:
-        starts, stretches, front = self._starts, self._stretches, self._front
+        starts, stretches, front = self._starts, self.stretches, self._front
         while front < len(starts) and starts[front] not in stretches:
             front += 1
         if front > GONE_KEPT or front == len(starts):

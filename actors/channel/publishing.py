@@ -241,8 +241,10 @@ class Publisher:
             self._send_to_shards(publication, publication.spread, origins, contents)
             return
         rows = publication.rows
-        share = _queues_of_a_turn(work)
-        more = max(0, len(rows) - share)
+        now, more = rows, 0
+        if len(rows) > 1:
+            now = rows[: _queues_of_a_turn(work)]
+            more = len(rows) - len(now)
         work.left -= work.most if more else len(rows) or 1
         count = len(contents)
         self._counts.publish += count
@@ -252,10 +254,10 @@ class Publisher:
         if not rows:
             self._drop(publication, contents)
             return
-        now = rows[:share] if more else rows
         confirms, awaits_confirms = self.confirms, self.awaits_confirms
         if awaits_confirms:
-            first_number = confirms.publish(count, [row.queue_id for row in now], more)
+            queue_ids = (rows[0].queue_id,) if len(rows) == 1 else [row.queue_id for row in now]
+            first_number = confirms.publish(count, queue_ids, more)
         else:
             first_number = confirms.next_number
             confirms.next_number = first_number + count
@@ -263,7 +265,7 @@ class Publisher:
         entry = (origins, contents, body_bytes, first_number, awaits_confirms, shared)
         self._gather(now, entry)
         if more:
-            self._rest = rows, share, entry
+            self._rest = rows, len(now), entry
             self.waiting.append(None)
 
     def _send_to_shards(
@@ -382,11 +384,11 @@ class Publisher:
 
     def flush_confirms(self) -> None:
         """Send the client the confirms and refusals that have arrived since the last call (AB-113)."""
+        acks, nacks = self.confirms.flush()
         if self.is_confirming:
             confirmed = self.confirms.confirmed
             self._counts.confirm += confirmed
             self._context.counts.confirm += confirmed
-        acks, nacks = self.confirms.flush()
         number, frames = self._output.number, self._output.frames
         for tag, is_multiple in acks:
             frames.append(

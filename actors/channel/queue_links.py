@@ -184,7 +184,8 @@ class QueueLinks:
             for queue_id, (row, entries) in publishes.items():
                 # A transaction may have held a publish back since its queue was restarted at another address.
                 row = self.rows.get(queue_id, row)
-                self._credit.spend(queue_id, sum([len(entry[1]) for entry in entries]))
+                count = len(entries[0][1]) if len(entries) == 1 else sum([len(entry[1]) for entry in entries])
+                self._credit.spend(queue_id, count)
                 process.send(row.address, to_queue.publish(channel_id, entries))
 
     def send_settlements(self) -> None:

@@ -170,7 +170,7 @@ def test_a_run_to_many_queues_is_counted_as_one_stretch_that_only_a_partial_conf
     confirms, ids = Confirms(), [f"q{number}" for number in range(50)]
     assert confirms.publish(100, ids) == 1
     assert confirms.publish(100, ids) == 101
-    stretches = confirms._fan_out._stretches
+    stretches = confirms._fan_out.stretches
     for queue_id in ids[1:-1]:
         confirms.confirm(queue_id, [(1, 200)])
     assert list(stretches) == [1, 101]
