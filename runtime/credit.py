@@ -220,16 +220,17 @@ class CreditFlow:
 
     # -- sending, taking and granting --------------------------------------------------------------
 
-    def spend(self, peer: Hashable, n: int = 1) -> None:
-        """Count `n` credited messages that are sent to `peer`. Never refused (FC-4)."""
+    def spend(self, peer: Hashable, n: int = 1) -> int:
+        """Count `n` credited messages that are sent to `peer`, and return `credit_from`. Never refused (FC-4)."""
         credit = self._credit_from.get(peer)
         if credit is None:
             credit = self._pair_of(peer)[0]
             if not credit:
-                return
+                return UNLIMITED
         self._credit_from[peer] = left = credit - n
         if left <= 0 < credit:
             self._enter(peer)
+        return left
 
     def take(self, peer: Hashable, n: int = 1) -> None:
         """Count `n` credited messages of `peer` that left the mailbox, before they are handled (FC-5)."""

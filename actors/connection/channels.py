@@ -112,8 +112,7 @@ class ChannelTable:
             self._with_events.append(entry)
         entry.events.append(event)
         if kind is RUN or kind is OVERSIZED:
-            self._credit.spend(entry.channel_id, len(event[4]) if kind is RUN else 1)
-            self._reader.credit[number] = self._credit.credit_from(entry.channel_id)
+            self._reader.credit[number] = self._credit.spend(entry.channel_id, len(event[4]) if kind is RUN else 1)
         elif kind is METHOD:
             self._note_closing(entry, type(event[2]))
 

@@ -65,7 +65,8 @@ class SocketOutput:
         self.size += sum(map(len, pieces))
         if notices:
             sent_at = self.total_written + self.size
-            self._notices.extend([(sent_at, notice) for notice in notices])
+            for notice in notices:
+                self._notices.append((sent_at, notice))
 
     def write(self) -> None:
         """Write as much as the socket takes; `size` is what is left. OSError if the connection has ended."""

@@ -44,6 +44,7 @@ from ...seams import seam
 from ..channel.contract import DeliveryNotice, to_channel
 from ..events import client_events
 from ..events.credit_events import trace_credit
+from ..membership.lease import FOREVER
 from ..metadata.contract import to_metadata
 from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
@@ -219,7 +220,8 @@ class Connection(Process):
         if self.state == "blocked" or self.pauses:
             self.refresh_watch()  # the watch for input ends only now, so that a short block costs no system call
             return
-        if self.context.lease.has_ended(self.now) and self._needs_lease():
+        lease = self.context.lease
+        if lease.until != FOREVER and lease.has_ended(self.now) and self._needs_lease():
             self._suspend()
             return
         source = self.input
@@ -231,7 +233,13 @@ class Connection(Process):
             if not source.read():
                 return
             self.read_events()
-            if not source.is_filling or self.state == "blocked" or self.pauses or self.sock is None:
+            if (
+                self.reader.large is None
+                or not source.is_filling
+                or self.state == "blocked"
+                or self.pauses
+                or self.sock is None
+            ):
                 return
 
     def _input_ended(self, reason: str) -> None:
@@ -272,7 +280,9 @@ class Connection(Process):
                 closing.fail(error)
                 continue
             if reader.content_started:
-                self._content_seen()
+                reader.content_started = False
+                if self.alarms or self.credit.credit_blocked:
+                    self._block()
             if event is None:
                 break
             left -= METHOD_COUNTS if event[0] == METHOD else 1
@@ -285,10 +295,9 @@ class Connection(Process):
         await self.next_turn()
         self.unpause(TURN_PAUSE)
 
-    def _content_seen(self) -> None:
-        """The reader has read a content frame: a reason to block takes effect at this point (AB-33, FC-24)."""
-        self.reader.content_started = False
-        if self.state == "running" and (self.credit.blocked or self.alarms):
+    def _block(self) -> None:
+        """There is a reason to block, and the reader has read a content frame: it takes effect now (AB-33, FC-24)."""
+        if self.state == "running":
             self.state = "blocked"
             self._send_blocked()
             if self.credit.blocked:
@@ -488,7 +497,8 @@ class Connection(Process):
             activity.note(self.connection_id)
         if not self.output.size:
             return
-        if self.context.lease.has_ended(self.now) and self._needs_lease():
+        lease = self.context.lease
+        if lease.until != FOREVER and lease.has_ended(self.now) and self._needs_lease():
             self._suspend()
             return
         output = self.output

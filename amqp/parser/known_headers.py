@@ -31,20 +31,20 @@ class Candidate:
 class KnownHeaders:
     """The headers of one connection."""
 
-    __slots__ = ("_after", "_by_channel", "_count", "_patterns_made")
+    __slots__ = ("_after", "_count", "_patterns_made", "by_channel")
 
     def __init__(self) -> None:
-        # By channel, and then by the length of the header frame's payload as it stands on the wire.
-        self._by_channel: dict[int, dict[bytes, Candidate]] = {}
+        #: By channel, and then by the length of the header frame's payload as it stands on the wire.
+        self.by_channel: dict[int, dict[bytes, Candidate]] = {}
         self._count = 0  # candidates of all channels
         self._patterns_made = 0
         self._after = headers_before_a_pattern()
 
     def on(self, channel: int) -> dict[bytes, Candidate]:
         """The headers of `channel`, by the length of the header frame's payload as it stands on the wire."""
-        found = self._by_channel.get(channel)
+        found = self.by_channel.get(channel)
         if found is None:
-            found = self._by_channel[channel] = {}
+            found = self.by_channel[channel] = {}
         return found
 
     def note(self, shape: PublishShape, length: bytes) -> None:
@@ -55,7 +55,7 @@ class KnownHeaders:
             self._count += 1
             if self._count > _CANDIDATES_MAX:
                 self._count = 1
-                for known in self._by_channel.values():
+                for known in self.by_channel.values():
                     known.clear()
             candidate = candidates[length] = Candidate()
         if shape.props == candidate.props:

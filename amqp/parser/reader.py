@@ -93,6 +93,7 @@ class FrameReader:
 
     __slots__ = (
         "_assemblies",
+        "_body_size_max",
         "_buffer",
         "_chunks",
         "_chunks_size",
@@ -119,6 +120,8 @@ class FrameReader:
         self.content_started = False
         self._frame_max = frame_max
         self._max_body_size = MAX_BODY_SIZE
+        #: The largest body that one frame may bring and that is kept.
+        self._body_size_max = min(frame_max or MAX_BODY_SIZE, MAX_BODY_SIZE)
         self._fast = fast
         self._dead = False
         self._buffer = b""
@@ -160,6 +163,7 @@ class FrameReader:
 
     def _forget_shapes(self) -> None:
         # The remembered shapes were checked against the old limits.
+        self._body_size_max = min(self._frame_max or self._max_body_size, self._max_body_size)
         self._shapes.forget()
         self._shape = NO_SHAPE
         self._large_start = None
@@ -253,7 +257,7 @@ class FrameReader:
         limit = max(1, self.credit.get(channel, 1))
         methods: list[bytes] | None = None  # one for each content, once two differ
         first = shape.payload
-        headers = self._headers.on(channel)
+        headers = self._headers.by_channel.get(channel) or self._headers.on(channel)
         known = self._shapes.by_method_frame
         most_alike = ALIKE_FIRST
         while len(contents) < limit:
@@ -333,9 +337,13 @@ class FrameReader:
                         # The second body of this size in a row, so a third one is likely. What follows is compared with
                         # this message, twice as much each time, so that a message that differs costs little.
                         most = min(limit - len(contents), (len(buffer) - position) // stride, most_alike)
-                        alike = candidate.pattern.count_alike(buffer, position, method_size, size, most)
+                        if most > 1:
+                            alike = candidate.pattern.count_alike(buffer, position, method_size, size, most)
                         most_alike = 2 * most_alike if alike == most else ALIKE_FIRST
-                    take_contents(buffer, position, position + alike * stride, method_size, stride, contents)
+                    if alike == 1:
+                        contents.append(buffer[start:end])
+                    else:
+                        take_contents(buffer, position, position + alike * stride, method_size, stride, contents)
                     if methods is not None:
                         methods += [shape.payload] * alike
                     body_bytes += alike * size
@@ -363,11 +371,6 @@ class FrameReader:
         self._position = position
         self.content_started = True
         return RUN, channel, first if methods is None or len(set(methods)) == 1 else methods, key, contents, body_bytes
-
-    @property
-    def _body_size_max(self) -> int:
-        """The largest body that one frame may bring and that is kept."""
-        return min(self._frame_max, self._max_body_size) if self._frame_max else self._max_body_size
 
     def _read_acks(self) -> Event | None:
         """The consecutive basic.ack on one channel; None if the first one is not valid or not complete."""
