@@ -186,6 +186,9 @@ class Cell:
     def wall_clock(self) -> float:
         return self.base.wall_clock()
 
+    def clocks(self) -> tuple[Callable[[], float], Callable[[], float]]:
+        return self.base.now, self.base.wall_clock
+
     def random_bytes(self, count: int) -> bytes:
         return self.base.random_bytes(count)
 

@@ -408,6 +408,10 @@ class Process(Actor):
         """Seconds since the epoch."""
         return self._host.wall_clock()
 
+    def clocks(self) -> tuple[Callable[[], float], Callable[[], float]]:
+        """What `now` and `wall_clock` call, for parts of a process that read a clock in every turn."""
+        return self._host.clocks()
+
     def random_bytes(self, count: int) -> bytes:
         """`count` unpredictable bytes."""
         return self._host.random_bytes(count)

@@ -57,6 +57,10 @@ class StockHost:
     log = logging.getLogger("warren.runtime")
     now = staticmethod(time.monotonic)
     wall_clock = staticmethod(time.time)
+
+    def clocks(self) -> tuple[Callable[[], float], Callable[[], float]]:
+        return self.now, self.wall_clock
+
     random_bytes = staticmethod(os.urandom)
     sockets = SystemSockets()
     memory = SystemMemory()

@@ -120,6 +120,7 @@ class ChannelConsumers:
         "_deliveries",
         "_is_running",
         "_limiter",
+        "_now",
         "_output",
         "_process",
         "_put_unasked",
@@ -149,6 +150,7 @@ class ChannelConsumers:
         method that answers nothing.
         """
         self._process = process
+        self._now, _ = process.clocks()
         self._context = context
         self._config = config
         self._output = output
@@ -495,9 +497,8 @@ class ChannelConsumers:
                     frames.append(b"".join(chain.from_iterable(zip(starts, tag_bytes, ends, contents))))
             if not consumer.no_ack:
                 assert tags is not None
-                deliveries.expect_ack(
-                    UnackedRun(first, deliveries.unacked.source(queue_id), tag, tags, self._process.now())
-                )
+                source = deliveries.unacked.sources.get(queue_id) or deliveries.unacked.source(queue_id)
+                deliveries.expect_ack(UnackedRun(first, source, tag, tags, self._now()))
             total += count
         deliveries.delivered(total, redelivered, consumer.no_ack)
         self._output.notices.append((address, queue_id, self._config.channel_id, total, consumer.notice_step))

@@ -216,6 +216,9 @@ class Deliveries:
         """
         if len(acks) > self.work.most or self.work.left <= 0:
             return self._acknowledge_in_turns(acks)
+        if len(acks) == 1:
+            delivery_tag, is_multiple = acks[0]
+            return self.settle("ack", delivery_tag, is_multiple)
         return self._acknowledge_batch(acks)
 
     def _acknowledge_batch(self, acks: list[tuple[int, bool]]) -> Waiting:
@@ -257,8 +260,11 @@ class Deliveries:
             self._count_acks(runs)
         for run in runs:
             gather(settlements, run.source.queue_id, outcome, run.tags)
-        self._limiter.settled(runs)
-        self._limiter.grant()
+        limiter = self._limiter
+        if limiter.exempt or limiter.shared:
+            limiter.settled(runs)
+        if limiter.requests:
+            limiter.grant()
 
     def _gather_by_source(
         self, settlements: dict[DeliverySource, Settlement], outcome: Outcome, runs: list[UnackedRun]

@@ -315,6 +315,7 @@ class Consumers:
         "_priorities",
         "_waits_in_line",
         "active",
+        "is_uniform",
         "looks_at_head",
         "single_active",
     )
@@ -334,6 +335,8 @@ class Consumers:
         self._counts: dict[int, int] = {}
         #: How many of all do not acknowledge, how many are exclusive, and how many have a prefetch of their own.
         self._no_ack = self._exclusive = self._bounded = 0
+        #: Whether all acknowledge or none does, so that one fetch may serve several of them.
+        self.is_uniform = True
         #: Some consumers have gates, which they may share.
         self._has_gates = False
         #: Whether a consumer can take a message depends on that message. So one is shared out at a time, and all
@@ -396,6 +399,7 @@ class Consumers:
             self._limited[channel] = None
         self._counts[consumer.priority] = self._counts.get(consumer.priority, 0) + 1
         self._no_ack += consumer.no_ack
+        self.is_uniform = self._no_ack in (0, len(self._all))
         self._exclusive += consumer.exclusive
         if consumer.limit is not None:
             consumer.__class__ = GatedConsumer
@@ -461,6 +465,7 @@ class Consumers:
             self._limited.pop(channel, None)
             self._full.pop(channel, None)
         self._no_ack -= consumer.no_ack
+        self.is_uniform = self._no_ack in (0, len(self._all))
         self._exclusive -= consumer.exclusive
         self._bounded -= consumer.is_bounded
         if self.single_active:
@@ -491,7 +496,9 @@ class Consumers:
         """
         if self.single_active:
             active = self.active
-            return active is not None and active.channel is channel and _may_take(active)
+            if active is None or active.channel is not channel:
+                return False
+            return active.capacity > 0 or active.awaits_grant or active.awaits_gate
         if self._waits_in_line and channel.consumers and next(iter(channel.consumers)).capacity > 0:
             self._waits_in_line = False
         if channel.set_aside:
@@ -501,7 +508,7 @@ class Consumers:
                 del channel.set_aside[consumer]
                 self._enter_line(consumer)
         for consumer in channel.consumers:
-            if _may_take(consumer):
+            if consumer.capacity > 0 or consumer.awaits_grant or consumer.awaits_gate:
                 return True
         return False
 
@@ -513,11 +520,6 @@ class Consumers:
             self._limited.pop(channel, None)
 
     # -- sharing out --------------------------------------------------------------------------------
-
-    @property
-    def is_uniform(self) -> bool:
-        """Whether all acknowledge or none does, so that one fetch may serve several of them."""
-        return self._no_ack in (0, len(self._all))
 
     def share(self, count: int) -> tuple[list[Share], int]:
         """Share out up to `count` messages, and count them at the consumers.
@@ -633,8 +635,3 @@ class Consumers:
             for channel in self._limited
             if not channel.is_grant_requested and any(consumer.awaits_grant for consumer in channel.consumers)
         ]
-
-
-def _may_take(consumer: Consumer) -> bool:
-    """Whether a consumer can take a message, or waits for nothing but a grant or its gate."""
-    return consumer.capacity > 0 or consumer.awaits_grant or consumer.awaits_gate

@@ -196,6 +196,7 @@ class Queue(Process):
         self.backing = backing
         self.head_read = HeadRead(backing, self.effects, self.durability is not None)
         self.confirms = PublisherConfirms(self.effects, self.queue_id, self.channels)
+        now, wall_clock = self.clocks()
         self.state = ReplicaState(
             self.row,
             self.context.routing,
@@ -207,8 +208,8 @@ class Queue(Process):
             self.credit,
             self.work,
             may_expire,
-            self.now,
-            self.wall_clock,
+            now,
+            wall_clock,
             self.random_bytes,
             self.counts,
             self.durability.transit if self.durability is not None else None,
@@ -733,7 +734,7 @@ class Queue(Process):
 
     def on_publish(self, sender: Address[ToChannel], channel_id: str, entries: list[PublishEntry]) -> None:
         record = self.channels.get(channel_id) or self._record(channel_id, sender)
-        if self._serves:
+        if self.replication is None or self.replication.serves:
             self.role.publish(record, entries)
         else:
             self._early_publishes.append((record, entries))

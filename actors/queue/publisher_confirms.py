@@ -57,7 +57,7 @@ class PublisherConfirms:
                     confirmed += run[2]
                 else:
                     awaiting.add(run)
-        if safe and len(awaiting):
+        if safe and awaiting.runs:
             confirmed += awaiting.take(safe)
         endings, queue_id = self._effects.endings, self._queue_id
         if confirmed:
@@ -91,11 +91,14 @@ class PublisherConfirms:
                 ranges[-1] = (ranges[-1][0], first + count - 1)
             else:
                 ranges.append((first, first + count - 1))
-        # A channel that is not here any more has ended, and nobody waits for its confirms.
         channels = self._channels
-        return [
-            (channels[channel_id].address, ranges) for channel_id, ranges in numbers.items() if channel_id in channels
-        ]
+        found = []
+        for channel_id, ranges in numbers.items():
+            record = channels.get(channel_id)
+            # A channel that is not here any more has ended, and nobody waits for its confirms.
+            if record is not None:
+                found.append((record.address, ranges))
+        return found
 
 
 class AwaitingConfirms:
@@ -105,17 +108,17 @@ class AwaitingConfirms:
     an append.
     """
 
-    __slots__ = ("_runs",)
+    __slots__ = ("runs",)
 
     def __init__(self) -> None:
-        self._runs: list[NumberedRun] = []
+        self.runs: list[NumberedRun] = []
 
     def __len__(self) -> int:
         """How many runs wait."""
-        return len(self._runs)
+        return len(self.runs)
 
     def add(self, run: NumberedRun) -> None:
-        runs = self._runs
+        runs = self.runs
         if runs and runs[-1][0] > run[0]:
             insort(runs, run)  # only a priority queue numbers out of order
         else:
@@ -127,7 +130,7 @@ class AwaitingConfirms:
         Numbers for which no confirm waits are skipped.
         """
         confirmed: list[Part] = []
-        runs = self._runs
+        runs = self.runs
         for first, last in safe:
             at = bisect_right(runs, (first,))
             if at and runs[at - 1][1] >= first:

@@ -149,6 +149,9 @@ class AscendingRuns(Generic[R]):
 
     def find(self, number: int) -> R | None:
         """The run that has `number`; None if there is none."""
+        block = self.blocks[0]
+        if block and block[0].first <= number < block[0].end:
+            return block[0]
         found = self.overlapping(number, number)
         return found[0] if found else None
 
@@ -191,7 +194,7 @@ class AscendingRuns(Generic[R]):
         block = self.blocks[0]
         if block[0] is run:
             del block[0]
-            if not block:
+            if not block and len(self.blocks) > 1:
                 self.drop_empty()
         else:
             self.replace(run, ())

@@ -98,10 +98,34 @@ class PendingRuns:
 
     def discard(self, tags: Sequence[int]) -> int:
         """Settle `tags`; returns how many of them were pending."""
+        oldest = self.oldest(tags)
+        if oldest is not None:
+            return self.discard_oldest(oldest, len(tags))
         known = 0
         for span in spans(tags):
             known += self.discard_from(self.overlapping(span), span)
         return known
+
+    def oldest(self, tags: Sequence[int]) -> Run | None:
+        """The oldest run if `tags` are its first messages, in order: what consumers settle mostly."""
+        block = self.runs.blocks[0]
+        if block and type(tags) is range and tags and tags.step == 1:
+            run = block[0]
+            if run.first == tags.start and len(tags) <= run.live == len(run.contents):
+                return run
+        return None
+
+    def discard_oldest(self, run: Run, count: int) -> int:
+        """Settle the first `count` messages of the oldest run, which has no holes; returns how many these are."""
+        if count < run.live:
+            self._settle(run, slice(0, count, 1), count)
+        else:
+            self.body_bytes -= run.body_bytes
+            self.runs.remove(run)
+        if run.kind & TO_STORE:
+            self._count_large(run, -count)
+        self.count -= count
+        return count
 
     def overlapping(self, span: range) -> list[Run]:
         """The runs that reach into `span`. Between its numbers, and in holes, a run may have none of them."""

@@ -251,7 +251,8 @@ class Master(Role):
         """
         dispatch, delay = self.dispatch, self.publish_delay
         if self.intake.arrivals:
-            self._accept_arrivals()
+            self.effects.messages_came = True
+            self.intake.accept_arrivals()
         if is_held:
             return
         if self.length_limit.is_behind:
