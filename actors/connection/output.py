@@ -101,7 +101,8 @@ class SocketOutput:
         while notices and notices[0][0] <= self.total_written:
             address, queue_id, channel_id, count, step = notices.popleft()[1]
             before = unreported.pop((queue_id, channel_id), None)
-            if before is not None and before[0] == address:  # a restarted queue has the same id and another address
+            # A restarted queue has the same id and another address.
+            if before is not None and (before[0] is address or before[0] == address):
                 count += before[1]
             if count >= step:
                 self.due.append((address, channel_id, count))

@@ -230,9 +230,10 @@ class Journal(Process):
     def on_append(
         self, sender: Sender, queue: int, gathered: list[QueueRecords], position: int, is_awaited: bool
     ) -> None:
-        if sender != self._addresses.get(queue):
+        address = self._addresses.get(queue)
+        if sender is not address and sender != address:
             return  # The queue was forgotten or has another process by now, and this append was in flight.
-        if self._positions[queue] + sum(part.records for part in gathered) != position:
+        if self._positions[queue] + sum([part.records for part in gathered]) != position:
             self._batch_lost(queue)
             return
         self._positions[queue] = position
@@ -393,7 +394,8 @@ class Journal(Process):
     async def _commit(self, batch: Batch, appended: dict[int, Appended]) -> None:
         # A node that stops does not wait for room on the disk: the next start finds what the files have by now.
         await self._disk_retry.run(self._write, batch, is_given_up=lambda: self._closer is not None)
-        self.files.committed(batch)
+        files = self.files
+        files.committed(batch)
         if self._outgoing:
             self._send_outgoing()
         for queue, (position, messages) in appended.items():
@@ -404,8 +406,8 @@ class Journal(Process):
                     self._credit.take(queue, messages)
         self._in_commit = {}
         self._is_committing = False
-        if self.files.closed_files:
-            self._begin_freeing(self.files.current, self._settings.file_limit)
+        if files.closed_files:
+            self._begin_freeing(files.current, self._settings.file_limit)
         if self._idle_since is None:
             self._start_idle_timer()
 
@@ -425,8 +427,9 @@ class Journal(Process):
 
     def _write(self, batch: Batch) -> None:
         """Waits for the disk."""
-        self.files.commit(batch)
-        self.files.unlink_retired(batch)
+        files = self.files
+        files.commit(batch)
+        files.unlink_retired(batch)
 
     def _start_idle_timer(self) -> None:
         self._idle_since = self.files.position

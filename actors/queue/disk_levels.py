@@ -148,7 +148,7 @@ class DiskLevels:
             is_awaited = journal.is_awaited
             gathered = journal.take()
             process.send(storage.journal, to_journal.append(self.number, gathered, journal.position, is_awaited))
-            messages = sum(part.messages for part in gathered)
+            messages = sum([part.messages for part in gathered])
             if messages:
                 self.written += messages
                 credit.spend("journal", messages)

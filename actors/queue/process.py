@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address, Sender
     from ...runtime.coroutines import Slices
     from ...store.queue.read_ahead import ReadAheadJob
-    from ..channel.contract import ConfirmRange, DeliveryRun, Outcome, ToChannel
+    from ..channel.contract import ConfirmRange, Outcome, ToChannel
     from ..metadata.info_items import InfoItems
     from .contract import AtMostOnceEntry, HandedEntry, NeededBodies, PublishEntry, Terms
     from .transit import Transit
@@ -507,13 +507,19 @@ class Queue(Process):
         if not self.is_held:
             outbox = effects.outbox
             if outbox.channels:
-                queue_id = self.queue_id
+                queue_id, counts = self.queue_id, self.counts
                 channels, outbox.channels = outbox.channels, {}
                 for segments in channels.values():
                     for consumer, runs in segments:
                         if consumer.channel.is_elsewhere:
                             consumer.channel.sends_across_links(runs)
-                        self._count_delivered(consumer.no_ack, runs)
+                        for _, is_redelivered, _, contents in runs:
+                            if consumer.no_ack:
+                                counts.deliver_no_ack += len(contents)
+                            else:
+                                counts.deliver += len(contents)
+                            if is_redelivered:
+                                counts.redeliver += len(contents)
                         send(consumer.channel.address, to_channel.deliver(queue_id, consumer.tag, runs))
             if effects.endings:
                 endings, effects.endings = effects.endings, []
@@ -521,16 +527,6 @@ class Queue(Process):
                     send(address, message)
         if effects.has_requests:
             self._do_requests()
-
-    def _count_delivered(self, no_ack: bool, runs: list[DeliveryRun]) -> None:
-        counts = self.counts
-        for _, is_redelivered, _, contents in runs:
-            if no_ack:
-                counts.deliver_no_ack += len(contents)
-            else:
-                counts.deliver += len(contents)
-            if is_redelivered:
-                counts.redeliver += len(contents)
 
     def _grant_credit(self) -> None:
         grants, self.effects.grants = self.effects.grants, []

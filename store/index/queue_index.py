@@ -271,6 +271,10 @@ class QueueIndex:
 
     def _ack(self, span: range) -> None:
         for unflushed in (self._embedded, self._stored):
+            oldest = unflushed.oldest(span)
+            if oldest is not None:
+                unflushed.discard_oldest(oldest, len(span))
+                return
             count = unflushed.count_in(span) if unflushed.count else 0
             if count:
                 missing = unflushed.missing(span) if count < len(span) else []
