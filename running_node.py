@@ -28,12 +28,12 @@ from .actors.node.extensions import NO_EXTENSIONS, Extensions
 from .actors.node.operations.registry import OperationError
 from .actors.node.process import NodeError, NodeSupervisor
 from .amqp.errors import AmqpError
-from .runtime.address import LoopAddress
 from .runtime.contract import Address, Answer, C, Message
 from .runtime.errors import ProcessDown, ProcessTimeout
 from .runtime.long_turn import LongTurn
 from .runtime.loop.loop_base import LoopBase
 from .runtime.loop.outside import OutsideClient
+from .runtime.system.address import LoopAddress
 from .settings import Settings
 from .store.data_dir.data_dir import DataDirError, claim
 from .store.data_dir.file_limits import REAL_FILES, FileLimits

@@ -21,9 +21,9 @@ from ..store.journal.journal_engine import JournalEngine
 from ..store.journal.log_writer import LogWriter
 from ..store.messages.message import Delivery, Origin
 from ..store.queue.backing_queue import BackingQueue
+from ..store.queue.levels.priority_queue import PriorityQueue
 from ..store.queue.memory_queue import MemoryQueue
-from ..store.queue.priority_queue import PriorityQueue
-from ..store.queue.variable_queue import VariableQueue
+from ..store.queue.variable.variable_queue import VariableQueue
 
 ORIGIN = Origin("", ("bench",))
 PERSISTENT = Origin("", ("bench",), persistent=True)

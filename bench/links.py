@@ -23,9 +23,9 @@ from warren.cluster.links.encoding.frames import MAX_FRAME, FrameReader
 from warren.cluster.links.encoding.registry import DATA, Crossing, Registry
 from warren.cluster.links.lane import Lane
 from warren.cluster.links.session import Session
-from warren.runtime.address import LoopAddress
+from warren.heap import keep_freed_heap
 from warren.runtime.contract import Contract, message
-from warren.runtime.machine.heap import keep_freed_heap
+from warren.runtime.system.address import LoopAddress
 
 
 class ToSink(Contract):

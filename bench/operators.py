@@ -39,7 +39,7 @@ from typing import Any
 from .. import Broker
 from ..amqp import methods
 from ..amqp.fields import Table
-from ..routing.topic_trie import TopicTrie
+from ..routing.exchanges.topic_trie import TopicTrie
 from ..runtime.credit import CreditFlow
 from .load.broker import BrokerFailed, Client, Warren, memory, processor_seconds
 from .load.compare import WORKLOADS

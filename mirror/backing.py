@@ -23,9 +23,9 @@ from ..store.messages.message import Delivery, Origin, Origins, QueuedMessage, a
 from ..store.messages.parts import Part
 from ..store.messages.run import Run
 from ..store.queue.backing_queue import UNLIMITED, BackingQueue, Handed
-from ..store.queue.levelled_queue import LEVEL_SHIFT, LevelledQueue
+from ..store.queue.levels.levelled_queue import LEVEL_SHIFT, LevelledQueue
 from ..store.queue.range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead
-from ..store.queue.read_ahead import ReadAheadJob
+from ..store.queue.variable.read_ahead import ReadAheadJob
 from . import instructions
 from .confirming import Confirming
 

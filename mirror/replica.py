@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..actors.queue.consumers import ChannelRecord, Consumer
     from ..actors.queue.contract import AtMostOnceEntry, HandedEntry, PublishEntry
     from ..actors.queue.replica_state import ReplicaState
-    from ..routing.arguments import QueueSettings
+    from ..routing.arguments.arguments import QueueSettings
     from ..runtime.coroutines import Slices
     from ..store.messages.message import Delivery
     from .backing import MirroredQueue

@@ -36,9 +36,9 @@ from ..gm_ring.view import View
 from ..gm_ring.wire import ONLY, packed, unpacked
 from ..routing.phrases import no_queue, queue_phrase
 from ..routing.rows import Member
-from ..runtime.address import node_of, system_of
 from ..runtime.errors import ProcessDown, ProcessTimeout
 from ..runtime.exit_reason import ExitKind, ExitReason
+from ..runtime.system.address import node_of, system_of
 from . import instructions
 from .backing import MirroredQueue, mirrored
 from .publishers import Reclaims
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from ..actors.queue.mirroring import Replica
     from ..actors.queue.replica_state import ReplicaState
     from ..actors.queue.role import Role
-    from ..routing.arguments import QueueSettings
+    from ..routing.arguments.arguments import QueueSettings
     from ..runtime.contract import Sender
 
 log = logging.getLogger("warren.mirror")

@@ -15,7 +15,7 @@ from ..store.messages.message import slice_of
 from ..store.messages.run import Run
 from ..store.messages.spans import consecutive
 from ..store.queue.backing_queue import BackingQueue
-from ..store.queue.levelled_queue import LEVEL_SHIFT, NUMBER_MASK, LevelledQueue
+from ..store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK, LevelledQueue
 from ..store.queue.range_read import SupportsRangeRead, window_from
 from . import instructions
 from .sync_target import END

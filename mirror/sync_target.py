@@ -18,7 +18,7 @@ So nothing is missed, and no message that has left comes back, whichever of chun
 from __future__ import annotations
 
 from ..gm_ring.frames import Instruction
-from ..store.queue.levelled_queue import LEVEL_SHIFT, MOST_LEVELS
+from ..store.queue.levels.levelled_queue import LEVEL_SHIFT, MOST_LEVELS
 from . import instructions
 
 #: The cursor behind all messages of all levels.

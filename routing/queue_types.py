@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..amqp.fields import Table
+from .arguments.range_read_arguments import READER_ARGUMENTS
+from .arguments.stream_arguments import STREAM_OFFSET
 from .phrases import value_text
-from .range_read_arguments import READER_ARGUMENTS
-from .stream_arguments import STREAM_OFFSET
 
 #: The argument of queues and of consumers: ms that a delivery may stay unacknowledged. Later versions of RabbitMQ than
 #: 3.10 have it too.

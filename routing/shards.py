@@ -15,7 +15,7 @@ from typing import Literal
 from ..amqp.constants import RESOURCE_LOCKED
 from ..amqp.errors import AmqpError
 from ..amqp.fields import Table
-from .arguments import SHARD_COUNTS, SHARD_POLICY, QueueSettings
+from .arguments.arguments import SHARD_COUNTS, SHARD_POLICY, QueueSettings
 from .phrases import queue_phrase
 from .rows import QueueRow
 from .table import RoutingTable

@@ -23,7 +23,7 @@ from sys import maxsize
 from typing import Any
 
 from ..amqp.fields import Table
-from .arguments import alternate_exchange
+from .arguments.arguments import alternate_exchange
 from .changes import (
     BindingAdded,
     BindingRemoved,
@@ -36,7 +36,7 @@ from .changes import (
 )
 from .decorators import ExchangeDecorator, notify, notify_of
 from .destinations import Destination, DestinationSet
-from .exchange_types import EXCHANGE_TYPES, Router, TopicRouter, UnavailableRouter
+from .exchanges.exchange_types import EXCHANGE_TYPES, Router, TopicRouter, UnavailableRouter
 from .queue_types import GROUP
 from .rows import Binding, ExchangeRow, QueueRow
 from .vhost_rows import VhostRows

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 from thespian.actors import ActorAddress
 
 from .coroutines import Pending, SlicedHandler
-from .local_names import LocalNames
 from .long_turn import LongTurn
 from .machine.memory import Memory
 from .machine.sockets import Sockets
-from .remote_systems import Systems
+from .system.local_names import LocalNames
+from .system.remote_systems import Systems
 
 
 class Host(Protocol):

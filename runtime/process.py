@@ -59,10 +59,10 @@ from .exit_reason import NORMAL, ExitKind, ExitReason
 
 if TYPE_CHECKING:
     from .host import Host
-    from .local_names import Resolve
     from .long_turn import LongTurn
     from .machine.memory import Memory
     from .machine.sockets import Sockets
+    from .system.local_names import Resolve
 
 #: Handlers that the runtime calls by itself. They have no sender and no message has their names, so that no process can
 #: forge ("exit",) or ("down", ...).

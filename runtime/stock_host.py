@@ -29,14 +29,14 @@ from thespian.actors import ActorAddress, ActorExitRequest, ChildActorExited, Th
 from .coroutines import Pending, SlicedHandler
 from .errors import ProcessDown
 from .exit_reason import NORMAL, ExitKind, ExitReason, crash_reason
-from .local_names import LocalNames
 from .long_turn import LongTurn
 from .machine.memory import SystemMemory
 from .machine.sockets import SystemSockets
+from .system.local_names import LocalNames
 
 if TYPE_CHECKING:
     from .process import Process
-    from .remote_systems import Systems
+    from .system.remote_systems import Systems
 
 _TIMER = "$timer"
 

@@ -10,9 +10,9 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.cell import Cell
 from ..runtime.errors import ProcessDown
 from ..runtime.sim.sim_base import Match, SimulatedCrash
+from ..runtime.system.cell import Cell
 from .model import invariants
 from .model.copies import PromiseBroken
 from .model.numbering import Numbering

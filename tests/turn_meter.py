@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-from warren.runtime.actor_base import ActorBase
+from warren.runtime.system.actor_base import ActorBase
 
 
 class Turn(NamedTuple):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ...amqp.errors import AmqpError
-from ...routing.arguments import consumer_timeout
+from ...routing.arguments.arguments import consumer_timeout
 from ...runtime.process import Process
 from ...runtime.turn_work import TurnWork
 from ..node.context import NodeContext

@@ -18,7 +18,7 @@ from ...amqp.fields import Table, table_to_dict
 from ...amqp.frames import build_content, method_frame
 from ...amqp.method import Method
 from ...amqp.properties import Properties, encode_properties
-from ...routing.catalogue_arguments import CATALOGUE, catalogue_arguments
+from ...routing.arguments.catalogue_arguments import CATALOGUE, catalogue_arguments
 from ...routing.glob import matches_glob
 from ...routing.rows import QueueRow
 from ...runtime.process import Process

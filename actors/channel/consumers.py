@@ -29,17 +29,17 @@ from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...amqp.frames import fit, rechannel_run
 from ...amqp.method import Method
-from ...routing.arguments import cancels_on_failover, check_consumer_arguments, consumer_priority
-from ...routing.catalogue_arguments import CATALOGUE
+from ...routing.arguments.arguments import cancels_on_failover, check_consumer_arguments, consumer_priority
+from ...routing.arguments.catalogue_arguments import CATALOGUE
+from ...routing.arguments.range_read_arguments import block_size
 from ...routing.phrases import generated_name, queue_phrase
 from ...routing.queue_types import STREAM
-from ...routing.range_read_arguments import block_size
 from ...routing.rows import QueueRow
-from ...runtime.address import is_elsewhere
 from ...runtime.contract import Address, Message
 from ...runtime.credit import ACROSS_LINKS
 from ...runtime.errors import ProcessDown
 from ...runtime.process import Process
+from ...runtime.system.address import is_elsewhere
 from ...seams import seam
 from ...store.messages.message import Origin, any_of
 from ..events import client_events

@@ -24,7 +24,7 @@ from ...runtime.turn_work import TurnWork
 from ...seams import seam
 from ...store.messages.message import Origins, body_size, slice_of
 from ...store.messages.message_ids import SharedIds
-from ...store.queue.placement import EMBED_BELOW
+from ...store.queue.variable.placement import EMBED_BELOW
 from ..node.context import NodeContext
 from ..statistics.counts import MessageCounts
 from .client_output import CONTENT_CHANNEL, ClientOutput

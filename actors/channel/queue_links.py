@@ -15,16 +15,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from ...amqp.errors import AmqpError
-from ...routing.catalogue_arguments import CATALOGUE, refuse_catalogue
+from ...routing.arguments.catalogue_arguments import CATALOGUE, refuse_catalogue
 from ...routing.phrases import no_queue, queue_locked, queue_unavailable
 from ...routing.rows import QueueRow
 from ...routing.shards import shards_of
-from ...runtime.address import is_elsewhere
 from ...runtime.contract import Message
 from ...runtime.credit import CreditFlow, pair_across_links
 from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
+from ...runtime.system.address import is_elsewhere
 from ..metadata.contract import to_metadata
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue

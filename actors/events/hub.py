@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from ...amqp.fields import Table
 from ...amqp.frames import build_content
 from ...amqp.properties import Properties, encode_properties
+from ...routing.exchanges.topic_trie import TopicTrie
 from ...routing.shards import with_shards
 from ...routing.table import RoutingTable
-from ...routing.topic_trie import TopicTrie
 from ...runtime.contract import Address, Sender
 from ...runtime.coroutines import ReplyHandle
 from ...runtime.exit_reason import ExitReason

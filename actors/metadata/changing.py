@@ -27,7 +27,7 @@ from ..node.context import NodeContext
 from ..node.contract import ToQueueSupervisor, to_node, to_queue_supervisor
 from .elsewhere import Elsewhere
 from .live_policies import LivePolicies
-from .log import Log, Outcome
+from .log.log import Log, Outcome
 from .state.commands import Command, DeleteExchange, DeleteQueue, DeleteVhost, TrimBindings, TrimVhost
 from .state.effects import Applied, Effect, EndQueue, StartQueue, StartVhost
 from .state.state import State

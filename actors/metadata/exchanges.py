@@ -14,7 +14,7 @@ from ...runtime.contract import Sender
 from ...runtime.errors import ProcessError
 from ...runtime.process import Process
 from .changing import Changing
-from .log import Log, Outcome
+from .log.log import Log, Outcome
 from .state.commands import Bind, DeclareExchange, DeleteExchange, Unbind
 
 ExchangeCommand = DeclareExchange | DeleteExchange | Bind | Unbind

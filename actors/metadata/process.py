@@ -28,19 +28,19 @@ from ...amqp.fields import Table
 from ...definitions.changes import RecordPut, RecordRemoved
 from ...definitions.errors import DefinitionError
 from ...definitions.records import User
-from ...routing.arguments import MAX_SHARDS
+from ...routing.arguments.arguments import MAX_SHARDS
 from ...routing.changes import Change, ExchangePut, QueuePut, QueueRemoved, VhostRemoved
 from ...routing.phrases import generated_name
 from ...routing.queue_types import queue_type
 from ...routing.rows import Binding, ExchangeRow, QueueRow
 from ...routing.shards import new_shards, shard_count
 from ...routing.table import RoutingTable
-from ...runtime.address import system_of
 from ...runtime.contract import Address, Sender
 from ...runtime.coroutines import ReplyHandle
 from ...runtime.errors import ProcessError
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
+from ...runtime.system.address import system_of
 from ...store.data_dir.data_dir import DataDir
 from ..connection.contract import to_connection
 from ..events.events import watching_exchanges
@@ -49,16 +49,16 @@ from ..node.peers import CHANNELS, METADATA_NAME, QUEUES, short_name
 from .changing import Changing
 from .contract import ToMetadata
 from .exchanges import Exchanges
-from .group_watch import GroupWatch
-from .homes import Homes
 from .info_items import InfoItems, binding_items, exchange_items, queue_items
 from .live_policies import LivePolicies
-from .local_log import LocalLog
-from .log import Log, Outcome
-from .owner_waiters import OwnerWaiters
-from .queues import Queues
+from .log.local_log import LocalLog
+from .log.log import Log, Outcome
+from .queues.group_watch import GroupWatch
+from .queues.homes import Homes
+from .queues.owner_waiters import OwnerWaiters
+from .queues.queues import Queues
+from .queues.replicas import Replicas
 from .recovery import Recovery
-from .replicas import Replicas
 from .state.commands import (
     Bind,
     Command,

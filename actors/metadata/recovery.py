@@ -29,9 +29,9 @@ from ..disk.errors import StorageError
 from ..node.contract import to_node, to_queue_supervisor
 from .changing import Changing
 from .live_policies import LivePolicies
-from .log import Log
-from .queues import Queues
-from .row_encoding import StoredRows
+from .log.log import Log
+from .log.row_encoding import StoredRows
+from .queues.queues import Queues
 from .state.commands import SetQueueStates
 from .state.groups import keeps_files
 from .state.state import State

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ...routing.rows import ExchangeRow
 from ...routing.table import RoutingTable
 from .changing import Changing
-from .queues import Queues
+from .queues.queues import Queues
 from .state.commands import CreateVhost, DeclareExchange, DeleteVhost
 from .turns import Turns
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from ...runtime.address import LoopAddress
 from ...runtime.contract import Address
+from ...runtime.system.address import LoopAddress
 
 if TYPE_CHECKING:
     from ...routing.rows import Member, QueueRow

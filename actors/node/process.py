@@ -30,7 +30,7 @@ from ...definitions.json_text import json_text
 from ...definitions.passwords import SALT_BYTES
 from ...definitions.records import GlobalParameter, Permission, Record, User
 from ...limits import LimitError
-from ...routing.arguments import QUEUE_MODES
+from ...routing.arguments.arguments import QUEUE_MODES
 from ...routing.phrases import no_queue
 from ...routing.rows import QueueRow
 from ...routing.shards import shards_of
@@ -64,7 +64,7 @@ from ..membership.clustering import Clustering
 from ..membership.contract import StoppedWaiting, ToMembership, to_membership
 from ..metadata.contract import ToMetadata, to_metadata
 from ..metadata.info_items import ConsumerNames, InfoItems, logical_consumers, queue_items, with_shard_items
-from ..metadata.log import OutcomeUnknown
+from ..metadata.log.log import OutcomeUnknown
 from ..metadata.process import Metadata
 from ..metadata.state.commands import EnableFeatures, PutRecords
 from ..queue.contract import to_queue

@@ -16,7 +16,7 @@ from ...routing.rows import QueueRow
 from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS
 from ...store.messages.lives import Numbering
-from ...store.queue.queue_recovery import empty_terms, numbering_of
+from ...store.queue.variable.queue_recovery import empty_terms, numbering_of
 from ..disk.contract import FoundJournal
 from ..queue.contract import QueueRecovery
 from ..queue.policed_settings import policed_settings

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...runtime.contract import message
 from ...runtime.credit import STORE_PAIR, Pair
-from ...store.queue.placement import EMBED_BELOW
+from ...store.queue.variable.placement import EMBED_BELOW
 from ..membership.contract import ToLinkSender
 from ..resources.contract import ToMemoryUser
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...amqp.fields import Table
-    from ...routing.arguments import QueueMode, QueueSettings
+    from ...routing.arguments.arguments import QueueMode, QueueSettings
     from ...routing.rows import QueueRow
     from ...runtime.contract import Address
     from ...store.disk.disk import Disk

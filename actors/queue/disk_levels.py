@@ -23,9 +23,9 @@ from ...store.index.queue_index import QueueIndex
 from ...store.journal.log_writer import LogWriter
 from ...store.journal.replay import Replayed
 from ...store.messages.lives import Numbering
-from ...store.queue.disk_queue import DiskQueue
-from ...store.queue.stream_queue import StreamQueue
-from ...store.queue.variable_queue import VariableQueue
+from ...store.queue.streams.stream_queue import StreamQueue
+from ...store.queue.variable.disk_queue import DiskQueue
+from ...store.queue.variable.variable_queue import VariableQueue
 from ..disk.contract import to_journal, to_message_store
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from ...runtime.process import Process
 from ...store.index.segment_jobs import SegmentReadJob
 from ...store.queue.backing_queue import BackingQueue
-from ...store.queue.placement import BodyIds
-from ...store.queue.read_ahead import ReadAheadJob
+from ...store.queue.variable.placement import BodyIds
+from ...store.queue.variable.read_ahead import ReadAheadJob
 from ..disk.contract import to_message_store
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...routing.arguments import QueueSettings
+from ...routing.arguments.arguments import QueueSettings
 from ...routing.phrases import queue_phrase
 from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
@@ -26,10 +26,10 @@ from ...store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, queue_directory
 from ...store.messages.lives import Numbering
 from ...store.messages.message_ids import StoredSpan
 from ...store.queue.backing_queue import BackingQueue
-from ...store.queue.disk_queue import DiskQueue
-from ...store.queue.fair_queue import FairQueue
-from ...store.queue.queue_recovery import empty_terms, numbering_of
+from ...store.queue.levels.fair_queue import FairQueue
 from ...store.queue.rates import INFINITE
+from ...store.queue.variable.disk_queue import DiskQueue
+from ...store.queue.variable.queue_recovery import empty_terms, numbering_of
 from ..disk.contract import to_journal, to_message_store
 from ..node.context import NodeContext
 from ..resources.contract import to_memory_monitor

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address, C, Message
-    from ...store.queue.read_ahead import ReadAheadJob
+    from ...store.queue.variable.read_ahead import ReadAheadJob
     from ..channel.contract import DeliveryRun
     from .consumers import ChannelRecord, Consumer
     from .disk_loader import Job

@@ -21,7 +21,7 @@ from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ...seams import seam
 from ...store.index.segment_jobs import FlushJob
-from ...store.queue.disk_queue import DiskQueue
+from ...store.queue.variable.disk_queue import DiskQueue
 from ..disk.disk_retry import DiskRetry
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from .effects import Effects
 class HeadRead:
     """The read of the head that is in progress, if there is one.
 
-    The backing queue gives out one job at a time (`store/queue/read_ahead.py`). The replica runs it, sets `is_running`
-    back and calls the role's `head_loaded`. A queue in memory (not `is_on_disk`) has nothing to read.
+    The backing queue gives out one job at a time (`store/queue/variable/read_ahead.py`). The replica runs it, sets
+    `is_running` back and calls the role's `head_loaded`. A queue in memory (not `is_on_disk`) has nothing to read.
     """
 
     __slots__ = ("_backing", "_effects", "_is_on_disk", "is_running")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...amqp.frames import content_properties
-from ...routing.arguments import QueueSettings
+from ...routing.arguments.arguments import QueueSettings
 from ...store.messages.message import Origin
 from ...store.queue.backing_queue import BackingQueue
-from ...store.queue.fair_queue import FairQueue, FairRules, ValueOf
-from ...store.queue.priority_queue import PriorityQueue
+from ...store.queue.levels.fair_queue import FairQueue, FairRules, ValueOf
+from ...store.queue.levels.priority_queue import PriorityQueue
 from ..message_index.keys import keys_of
 
 

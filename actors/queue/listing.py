@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.inspection import Residence
 from ...store.queue.range_read import SupportsRangeRead
-from ...store.queue.stream_segments import StreamBacking
+from ...store.queue.streams.stream_segments import StreamBacking
 from .consumers import ChannelRecord
 
 if TYPE_CHECKING:

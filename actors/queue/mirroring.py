@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...routing.rows import Member, QueueRow
 
 if TYPE_CHECKING:
-    from ...routing.arguments import QueueSettings
+    from ...routing.arguments.arguments import QueueSettings
     from ...runtime.contract import Address, Sender
     from ...runtime.exit_reason import ExitReason
     from ...store.queue.backing_queue import BackingQueue

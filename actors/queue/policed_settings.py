@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...definitions.definitions import Definitions
 from ...definitions.policies import queue_kind
-from ...routing.arguments import QueueSettings, queue_settings
+from ...routing.arguments.arguments import QueueSettings, queue_settings
 from ...routing.rows import QueueRow
 from ...routing.shards import shard_settings
 

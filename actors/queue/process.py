@@ -22,24 +22,24 @@ from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...definitions.index_sources import index_sources
-from ...routing.arguments import QueueMode, QueueSettings
+from ...routing.arguments.arguments import QueueMode, QueueSettings
 from ...routing.decorators import QueueDecorator, notify
 from ...routing.phrases import no_queue, queue_phrase
 from ...routing.queue_types import STREAM
 from ...routing.rows import Member, QueueRow
-from ...runtime.address import is_elsewhere, node_of, system_of
 from ...runtime.credit import CreditFlow, link_peer, pair_across_links
 from ...runtime.errors import ProcessTimeout
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
+from ...runtime.system.address import is_elsewhere, node_of, system_of
 from ...runtime.turn_work import TurnWork
 from ...store.messages.message import Delivery
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.inspection import residence
 from ...store.queue.memory_queue import MemoryQueue
-from ...store.queue.memory_stream import MemoryStream
-from ...store.queue.stream_segments import StreamBacking
+from ...store.queue.streams.memory_stream import MemoryStream
+from ...store.queue.streams.stream_segments import StreamBacking
 from ..channel.contract import to_channel
 from ..disk.errors import BatchLost
 from ..events.credit_events import trace_credit
@@ -70,7 +70,7 @@ from .stream.stream import Stream
 if TYPE_CHECKING:
     from ...runtime.contract import Address, Sender
     from ...runtime.coroutines import Slices
-    from ...store.queue.read_ahead import ReadAheadJob
+    from ...store.queue.variable.read_ahead import ReadAheadJob
     from ..channel.contract import ConfirmRange, Outcome, ToChannel
     from ..metadata.info_items import InfoItems
     from .contract import AtMostOnceEntry, HandedEntry, NeededBodies, PublishEntry, Terms

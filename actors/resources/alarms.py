@@ -18,11 +18,11 @@ from typing import cast
 
 from thespian.actors import ActorAddress
 
-from ...runtime.address import system_of
 from ...runtime.contract import Address, Contract, Sender
 from ...runtime.errors import ProcessError
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
+from ...runtime.system.address import system_of
 from .contract import ToAlarmListener, ToAlarms, to_alarm_listener, to_alarms
 
 log = logging.getLogger("warren.alarms")

@@ -42,7 +42,7 @@ def verify(data_dir: str, formatter: str) -> None:
     (it does not exist, is not a data directory of warren, or has a newer format), 75 if a broker is using it.
     """
     # These imports are here because `--help` does not need them.
-    from ...actors.metadata.row_encoding import stored_rows
+    from ...actors.metadata.log.row_encoding import stored_rows
     from ...store.verify import verify as engine
 
     try:

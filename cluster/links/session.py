@@ -11,7 +11,7 @@ from typing import Any
 
 from thespian.actors import ActorAddress
 
-from ...runtime.remote_systems import Systems
+from ...runtime.system.remote_systems import Systems
 from .admission import Identity
 from .config import LinkConfig
 from .contract import LaneItems

@@ -39,12 +39,12 @@ from ...amqp.errors import AmqpError
 from ...definitions.errors import DefinitionError
 from ...definitions.features import FEATURES
 from ...definitions.records import Node
-from ...runtime.address import node_of, system_of
 from ...runtime.contract import Address, Sender
 from ...runtime.coroutines import ReplyHandle
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.process import Process
 from ...runtime.signal import Signal
+from ...runtime.system.address import node_of, system_of
 from ...version import __version__
 from ..links.admission import NO_MEMBER, SETTINGS
 from ..links.contract import Facts, Membership, ToLinks, to_links

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Protocol
 
 from ...actors.disk.errors import StorageError
-from ...actors.metadata.local_log import LocalLog
-from ...actors.metadata.log import Answer, LogOwner, Outcome
-from ...actors.metadata.row_encoding import StoredRows
+from ...actors.metadata.log.local_log import LocalLog
+from ...actors.metadata.log.log import Answer, LogOwner, Outcome
+from ...actors.metadata.log.row_encoding import StoredRows
 from ...actors.metadata.state.commands import Bind, Command, CreateVhost, DeclareExchange, DeclareQueue
 from ...actors.metadata.state.effects import Applied
 from ...actors.metadata.state.state import State, additions

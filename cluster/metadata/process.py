@@ -10,9 +10,9 @@ from ...actors.node.context import NodeContext
 from ...actors.node.contract import ToNode
 from ...definitions.changes import RecordPut, RecordRemoved
 from ...definitions.records import EnabledFeature, Node
-from ...runtime.address import system_of
 from ...runtime.contract import Address, Sender
 from ...runtime.exit_reason import ExitReason
+from ...runtime.system.address import system_of
 from ..links.contract import Facts
 from .consensus_log import ConsensusLog
 from .contract import ConsensusStatus, ToClusterMetadata, ToConsensusWatcher, to_cluster_metadata, to_consensus_watcher

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ...actors.metadata.log import Answer, Outcome, OutcomeUnknown
+from ...actors.metadata.log.log import Answer, Outcome, OutcomeUnknown
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
 from .command_codec import Batch, pack_batch

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import msgpack  # type: ignore[import-untyped]
 
 from ...actors.membership.contract import CountsAsDown
-from ...actors.metadata.log import Outcome
+from ...actors.metadata.log.log import Outcome
+from ...actors.metadata.log.row_encoding import all_rows, stored_change, stored_rows
 from ...actors.metadata.recovery import fill
-from ...actors.metadata.row_encoding import all_rows, stored_change, stored_rows
 from ...actors.metadata.state.commands import AddNode, ChangeNodes, Command, EndConnection
 from ...actors.metadata.state.effects import Applied
 from ...actors.metadata.state.state import State, apply
@@ -30,7 +30,7 @@ from .digest import CompareDigest, Digests
 from .proposers import TABLE, Proposer, Proposers
 
 if TYPE_CHECKING:
-    from ...actors.metadata.row_encoding import RowKey
+    from ...actors.metadata.log.row_encoding import RowKey
 
 #: The key of the row in `TABLE` that has the last connections that ended.
 ENDED = ("ended connections",)

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import chain
 
-from ..cell import Cell, Lane
+from ..system.cell import Cell, Lane
 
 
 class _Group:

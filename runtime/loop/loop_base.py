@@ -45,12 +45,12 @@ from typing import Any
 
 from thespian.actors import ActorAddress, ActorExitRequest, ThespianGeneration, WatchMessage
 
-from ..actor_base import ActorBase
-from ..cell import Cell, Lane
 from ..exit_reason import SHUTDOWN, ExitKind, ExitReason
 from ..long_turn import LongTurn
 from ..machine.memory import SystemMemory
 from ..machine.sockets import SystemSockets
+from ..system.actor_base import ActorBase
+from ..system.cell import Cell, Lane
 from .blocking import BlockingPool
 from .lanes import Lanes
 from .outside import Port, PrivateBase

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import ActorAddress, ActorSystem
 from thespian.system import isInternalActorSystemMessage
 
-from ..address import LoopAddress
 from ..contract import Address, Answer, C, Message
 from ..errors import ProcessDown, ProcessTimeout
 from ..exit_reason import SHUTDOWN, ExitKind, ExitReason
+from ..system.address import LoopAddress
 
 if TYPE_CHECKING:
     from .loop_base import LoopBase

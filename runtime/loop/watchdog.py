@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..cell import Cell
 from ..long_turn import LongTurn
+from ..system.cell import Cell
 
 log = logging.getLogger("warren.runtime")
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic
 from thespian.actors import ActorAddress
 from thespian.system import isInternalActorSystemMessage
 
-from ..address import LoopAddress
 from ..contract import Address, Answer, C, Message
 from ..errors import ProcessDown, ProcessTimeout
 from ..exit_reason import ExitKind, ExitReason
+from ..system.address import LoopAddress
 
 if TYPE_CHECKING:
     from .sim_base import SimBase

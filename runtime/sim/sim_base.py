@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any
 
 from thespian.actors import ActorAddress, ActorExitRequest, ThespianGeneration, WatchMessage
 
-from ..actor_base import ActorBase
-from ..address import LoopAddress
-from ..cell import Cell
 from ..coroutines import Pending
 from ..exit_reason import ExitReason
 from ..process import Process
+from ..system.actor_base import ActorBase
+from ..system.address import LoopAddress
+from ..system.cell import Cell
 from .holds import HeldCalls, Hold, Holds
 from .port import MACHINE_CRASHED, SimPort
 from .sim_sockets import SimSockets

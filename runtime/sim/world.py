@@ -31,7 +31,7 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Any
 
-from ..cell import Cell
+from ..system.cell import Cell
 from .choosing import Chooser, SeedChooser
 from .client import SimClient, SimStream
 from .machine import SimMachine

@@ -9,7 +9,7 @@ from ...amqp import methods
 from ...amqp.fields import table_from
 from ...amqp.method import Method
 from ...amqp.properties import decode_properties
-from ...routing.range_read_arguments import BLOCK_BYTES_MIN, BLOCKS, READ_FROM, READ_TO
+from ...routing.arguments.range_read_arguments import BLOCK_BYTES_MIN, BLOCKS, READ_FROM, READ_TO
 from ..model.copies import Copy, PromiseBroken, State, mark_returned
 from ..model.queue_model import Newest, QueueModel
 from ..plan import Action

@@ -19,10 +19,10 @@ from ...actors.disk.inspection import MessageStoreView
 from ...actors.disk.message_store import MessageStore
 from ...actors.queue.inspection import QueueView
 from ...actors.queue.process import Queue
-from ...runtime.cell import Cell
 from ...runtime.sim import holds as held
 from ...runtime.sim.sim_base import SimBase
 from ...runtime.sim.trace import Describe, message_name
+from ...runtime.system.cell import Cell
 from ..audit import AUDITOR
 from ..schedule import Schedule
 from ..shrinking import plainest

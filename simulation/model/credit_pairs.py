@@ -27,8 +27,8 @@ from ...actors.disk.message_store import MessageStore
 from ...actors.queue.inspection import DiskLinks, QueueView
 from ...actors.queue.process import Queue
 from ...routing.rows import QueueRow
-from ...runtime.cell import Cell
 from ...runtime.credit import CreditFlow
+from ...runtime.system.cell import Cell
 from ...store.data_dir.vhost_dir import PERSISTENT, TRANSIENT
 from .copies import PromiseBroken
 

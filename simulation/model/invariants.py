@@ -25,10 +25,10 @@ from ...actors.queue.group.inspection import GroupView
 from ...actors.queue.group.process import GroupQueue
 from ...actors.queue.inspection import QueueView
 from ...actors.queue.process import Queue
-from ...runtime.cell import Cell
 from ...runtime.sim.client import SimStream
 from ...runtime.sim.sim_base import SimBase
 from ...runtime.sim.world import FIRST_CLIENT_PORT
+from ...runtime.system.cell import Cell
 from ...store.data_dir.vhost_dir import PERSISTENT, TRANSIENT
 from . import credit_pairs
 from .copies import PromiseBroken

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..bodies.store_engine import FILE_LIMIT as STORE_LIMIT
 from ..index.queue_index import SEGMENT_ENTRIES
 from ..journal.journal_engine import FILE_LIMIT as JOURNAL_LIMIT
-from ..queue.placement import EMBED_BELOW
+from ..queue.variable.placement import EMBED_BELOW
 from .reserve import SIZE as RESERVE
 
 

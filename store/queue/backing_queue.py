@@ -23,7 +23,7 @@ The operations of queue-and-store section 3.1, as they are here:
 | ack(tags), requeue(tags) -> ids | `ack`, `requeue` -> how many tags were known |
 | ackfold(fun, acc, tags) | `pending_messages(tags)` |
 | purge, depth, is_empty, resume, … | the same names |
-| init, terminate | `scan`, `recover` and `terminate` of a queue with a disk (`store.queue.disk_queue`) |
+| init, terminate | `scan`, `recover` and `terminate` of a queue with a disk (`store.queue.variable.disk_queue`) |
 | handle_info | `continue_paging`, the only event that a backing queue addresses to itself |
 | len | `len(queue)`: ready messages |
 | start, stop, delete_crashed | done for a whole virtual host (`store.data_dir.vhost_dir`) |
@@ -43,7 +43,7 @@ from ..messages.message import Delivery, Origins, QueuedMessage
 from ..messages.parts import Part
 
 if TYPE_CHECKING:
-    from .read_ahead import ReadAheadJob
+    from .variable.read_ahead import ReadAheadJob
 
 #: A limit that no queue reaches.
 UNLIMITED = 1 << 62

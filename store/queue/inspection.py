@@ -10,9 +10,9 @@ from ..messages.pending_runs import PendingRuns
 from ..messages.run import ABSENT
 from ..messages.run_queue import RunQueue
 from .backing_queue import BackingQueue
-from .levelled_queue import LevelledQueue
+from .levels.levelled_queue import LevelledQueue
 from .memory_queue import MemoryQueue
-from .variable_queue import VariableQueue
+from .variable.variable_queue import VariableQueue
 
 #: Runs that are counted in one turn of a queue.
 RUNS_PER_SLICE = 2_000

@@ -32,7 +32,7 @@ from ..messages.message import QueuedMessage
 from ..messages.records import stub_id
 from ..messages.run import ABSENT, Run
 from ..messages.spans import consecutive
-from .placement import BodyIds
+from .variable.placement import BodyIds
 
 RANGE_BATCH_MESSAGES = 256
 RANGE_BATCH_BYTES = 1 << 20

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from warren.routing.range_read_arguments import READER_ARGUMENTS
+from warren.routing.arguments.range_read_arguments import READER_ARGUMENTS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "amqp.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -19,8 +19,8 @@ from warren.actors.queue.mirroring import DONE_TIMER
 from warren.mirror.backing import MirroredQueue
 from warren.mirror.replication import MirrorReplication
 from warren.routing.rows import Member, MirrorGroup, QueueRow
-from warren.runtime.address import LoopAddress
 from warren.runtime.credit import CreditFlow
+from warren.runtime.system.address import LoopAddress
 from warren.store.messages.message import Origin
 from warren.store.queue.memory_queue import MemoryQueue
 

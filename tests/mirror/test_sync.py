@@ -19,9 +19,9 @@ from warren.mirror.replication import Safety
 from warren.mirror.sync_source import CHUNK_BYTES, Chunk, read_chunk
 from warren.mirror.sync_target import END, SyncTarget
 from warren.store.messages.message import Origin
-from warren.store.queue.levelled_queue import LEVEL_SHIFT
+from warren.store.queue.levels.levelled_queue import LEVEL_SHIFT
+from warren.store.queue.levels.priority_queue import PriorityQueue
 from warren.store.queue.memory_queue import MemoryQueue
-from warren.store.queue.priority_queue import PriorityQueue
 
 #: The properties of a message: none, and a delivery mode.
 PROPS = b"\x10\x00\x02"

@@ -8,7 +8,7 @@ import pytest
 
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from
-from warren.routing.arguments import (
+from warren.routing.arguments.arguments import (
     QueueSettings,
     alternate_exchange,
     check_consumer_arguments,

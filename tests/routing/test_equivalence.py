@@ -8,7 +8,7 @@ import pytest
 
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from
-from warren.routing.equivalence import check_exchange_equivalence, check_queue_equivalence
+from warren.routing.arguments.equivalence import check_exchange_equivalence, check_queue_equivalence
 
 RES = "queue 'q' in vhost '/'"
 

@@ -6,7 +6,7 @@ import pytest
 
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from
-from warren.routing.exchange_types import (
+from warren.routing.exchanges.exchange_types import (
     DirectRouter,
     FanoutRouter,
     HeadersRouter,

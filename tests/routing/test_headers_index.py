@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.amqp.fields import Table, table_from
-from warren.routing.headers_index import HeadersIndex
+from warren.routing.exchanges.headers_index import HeadersIndex
 
 MODES = [b"all", b"any", b"all-with-x", b"any-with-x"]
 

@@ -4,8 +4,8 @@ import pytest
 
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import table_from
-from warren.routing.arguments import cancels_on_failover, check_consumer_arguments
-from warren.routing.range_read_arguments import (
+from warren.routing.arguments.arguments import cancels_on_failover, check_consumer_arguments
+from warren.routing.arguments.range_read_arguments import (
     NumberRange,
     RangeReadArguments,
     check_ack_to,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.routing.topic_trie import TopicTrie
+from warren.routing.exchanges.topic_trie import TopicTrie
 
 # The bindings of RabbitMQ's test suite, each to a destination of its own.
 BINDINGS = {

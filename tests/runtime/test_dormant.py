@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from thespian.actors import ActorExitRequest
 
-from warren.runtime.address import LoopAddress
 from warren.runtime.errors import ProcessDown
 from warren.runtime.process import Process
+from warren.runtime.system.address import LoopAddress
 
 WAIT = 60
 

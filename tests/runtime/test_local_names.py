@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from thespian.actors import ActorSystem
 
-from warren.runtime.address import LoopAddress
 from warren.runtime.errors import ProcessDown
-from warren.runtime.local_names import LocalNames
 from warren.runtime.process import Process
 from warren.runtime.sim.world import SimWorld
+from warren.runtime.system.address import LoopAddress
+from warren.runtime.system.local_names import LocalNames
 
 WAIT = 60
 

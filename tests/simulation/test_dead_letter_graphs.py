@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from warren.simulation.service import Sim
 
-from . import more_mutants  # noqa: F401  # its bugs are added to MUTANTS
 from .dead_letter_graph import Graph, GraphQueue, run_graph
-from .planting import MUTANTS
+from .mutants import more_mutants  # noqa: F401  # its bugs are added to MUTANTS
+from .mutants.planting import MUTANTS
 
 NAMES = ("a", "b", "c", "d")
 drawing = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))

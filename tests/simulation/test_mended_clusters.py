@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.actors.metadata.log import OutcomeUnknown
+from warren.actors.metadata.log.log import OutcomeUnknown
 from warren.actors.metadata.state.commands import ChangeNodes, EnableFeatures, PutRecords
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError

@@ -24,8 +24,8 @@ from warren.store.messages.lives import Lives
 from warren.store.messages.message import Delivery, QueuedMessage
 from warren.store.messages.run import Run
 from warren.store.queue.backing_queue import UNLIMITED
-from warren.store.queue.read_ahead import ReadAheadJob
-from warren.store.queue.variable_queue import VariableQueue
+from warren.store.queue.variable.read_ahead import ReadAheadJob
+from warren.store.queue.variable.variable_queue import VariableQueue
 
 CLIENT = "queues"
 IDS_AT_A_TIME = 4096

@@ -6,7 +6,7 @@ from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.message import Origin
-from warren.store.queue.variable_queue import VariableQueue
+from warren.store.queue.variable.variable_queue import VariableQueue
 
 from .engines import DirectBodies, DirectLog, DirectQueue, recover, status, stored_ids
 

@@ -27,7 +27,7 @@ from warren.actors.node.contract import to_queue_supervisor, to_vhost
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.actors.queue.contract import to_queue
 from warren.amqp.fields import table_from
-from warren.routing.arguments import queue_settings
+from warren.routing.arguments.arguments import queue_settings
 from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable
 from warren.runtime.process import Process
@@ -42,8 +42,8 @@ from warren.store.data_dir.vhost_dir import PERSISTENT, TRANSIENT
 from warren.store.disk.disk import Disk
 from warren.store.disk.faulty_disk import Crash, FaultyDisk
 from warren.store.messages.message import Origin
-from warren.store.queue.read_ahead import ReadAheadJob
-from warren.store.queue.variable_queue import VariableQueue
+from warren.store.queue.variable.read_ahead import ReadAheadJob
+from warren.store.queue.variable.variable_queue import VariableQueue
 
 #: Limits with which a few messages fill a file; bodies of 60 bytes and more go to the message store.
 SMALL_FILES = FileLimits(journal=1500, store=800, segment_entries=16, embed_below=60)

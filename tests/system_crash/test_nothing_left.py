@@ -37,7 +37,7 @@ CACHES: list[Any] = [
 ]
 
 #: Classes of which a bounded number is kept: the longest turns of the loop, and its spare lanes.
-BOUNDED = ("warren.runtime.long_turn.LongTurn", "warren.runtime.cell.Lane")
+BOUNDED = ("warren.runtime.long_turn.LongTurn", "warren.runtime.system.cell.Lane")
 
 #: Arguments of a consumer that is cancelled, not moved, when its queue is restarted.
 FAILOVER = table_from({"x-cancel-on-ha-failover": True})

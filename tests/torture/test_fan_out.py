@@ -7,7 +7,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from warren.actors.metadata.row_encoding import stored_rows
+from warren.actors.metadata.log.row_encoding import stored_rows
 from warren.store.verify import verify as engine
 from warren.tests.behaviour.wire import Client
 from warren.tests.file_sizes import size_of_files

@@ -37,7 +37,7 @@ from warren.store.journal.log_writer import LogWriter
 LogWriter.ack = lambda self, queue, spans: self.position
 """,
     "no message is flagged as redelivered after a crash": """
-from warren.store.queue.variable_queue import VariableQueue
+from warren.store.queue.variable.variable_queue import VariableQueue
 recover = VariableQueue.recover
 def forgetful(self, terms, missing):
     recover(self, terms, missing)

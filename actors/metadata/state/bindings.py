@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ....routing.arguments.group_arguments import check_not_group
 from ....routing.changes import Change
-from ....routing.exchange_types import check_binding
-from ....routing.group_arguments import check_not_group
+from ....routing.exchanges.exchange_types import check_binding
 from ....routing.phrases import check_not_default_exchange, no_exchange, no_queue
 from ....routing.rows import Binding
 from ....routing.shards import check_not_shard

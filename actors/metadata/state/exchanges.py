@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from ....amqp.constants import PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
-from ....routing.arguments import alternate_exchange, check_exchange_arguments
+from ....routing.arguments.arguments import alternate_exchange, check_exchange_arguments
+from ....routing.arguments.equivalence import check_exchange_equivalence
 from ....routing.changes import Change
-from ....routing.equivalence import check_exchange_equivalence
-from ....routing.exchange_types import check_exchange_type
+from ....routing.exchanges.exchange_types import check_exchange_type
 from ....routing.phrases import (
     check_not_default_exchange,
     check_not_reserved,

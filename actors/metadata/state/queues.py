@@ -8,10 +8,10 @@ from ....amqp.constants import PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
 from ....definitions import patterns
 from ....definitions.definitions import Definitions
-from ....routing.arguments import check_queue_declaration, check_server_named
+from ....routing.arguments.arguments import check_queue_declaration, check_server_named
+from ....routing.arguments.equivalence import check_queue_equivalence
+from ....routing.arguments.group_arguments import PATTERN
 from ....routing.changes import Change, QueuePut
-from ....routing.equivalence import check_queue_equivalence
-from ....routing.group_arguments import PATTERN
 from ....routing.phrases import check_not_reserved, queue_locked, queue_phrase, queue_unavailable, value_text
 from ....routing.queue_types import GROUP
 from ....routing.rows import QueueRow

@@ -18,7 +18,7 @@ from typing import Any
 from ....definitions.definitions import Definitions
 from ....definitions.features import MIRRORED_QUEUES, REPLICATED_QUORUM_QUEUES
 from ....definitions.policies import NO_DEFINITION, queue_kind
-from ....routing.arguments import FAIR_BY
+from ....routing.arguments.arguments import FAIR_BY
 from ....routing.queue_types import GROUP, QUORUM, STREAM
 from ....routing.rows import QueueRow
 from .placement import Mode, policy_mode

@@ -19,7 +19,7 @@ from ....amqp.errors import AmqpError
 from ....amqp.fields import Table
 from ....definitions import patterns
 from ....definitions.access import Access
-from ....routing.group_arguments import GROUP_ARGUMENT, may_be_member
+from ....routing.arguments.group_arguments import GROUP_ARGUMENT, may_be_member
 from ....runtime.errors import ProcessDown
 from ....runtime.process import STEP
 from ....runtime.signal import Signal

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ....routing.group_arguments import GroupArguments
+from ....routing.arguments.group_arguments import GroupArguments
 from .members import Member
 
 

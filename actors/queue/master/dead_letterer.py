@@ -18,7 +18,7 @@ from ....amqp.dead_letter_headers import DELIVERY_LIMIT, EXPIRED, MAXLEN, PACED,
 from ....amqp.fields import Table
 from ....amqp.frames import content_properties, with_properties
 from ....amqp.properties import decode_properties, encode_properties
-from ....routing.arguments import QueueSettings
+from ....routing.arguments.arguments import QueueSettings
 from ....routing.rows import QueueRow
 from ....routing.shards import with_shards
 from ....routing.table import RoutingTable
@@ -26,7 +26,7 @@ from ....seams import seam
 from ....store.messages.message import Origin, QueuedMessage, body_size
 from ....store.messages.message_ids import SharedIds
 from ....store.queue.backing_queue import BackingQueue
-from ....store.queue.placement import EMBED_BELOW
+from ....store.queue.variable.placement import EMBED_BELOW
 from ..contract import to_queue
 from ..disk_loader import PendingRead
 from ..effects import Effects

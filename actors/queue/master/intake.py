@@ -18,7 +18,7 @@ from ....amqp.dead_letter_headers import PACED
 from ....seams import seam
 from ....store.messages.message import any_of, slice_of
 from ....store.queue.backing_queue import BackingQueue
-from ....store.queue.fair_queue import FairQueue
+from ....store.queue.levels.fair_queue import FairQueue
 from ....store.queue.range_read import SupportsRangeRead
 from ..arrivals import Arrival, Arrivals
 from ..consumers import ChannelRecord, Consumers, Share

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ....routing.arguments import QueueSettings
+from ....routing.arguments.arguments import QueueSettings
 from ....runtime.turn_work import TurnWork
 from ....store.messages.message import QueuedMessage, each_of
 from ....store.queue.backing_queue import BackingQueue
-from ....store.queue.fair_queue import FairQueue
+from ....store.queue.levels.fair_queue import FairQueue
 from ..arrivals import Arrival
 from ..effects import Effects
 from ..head_read import HeadRead

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ....amqp.frames import content_properties
 from ....amqp.properties import decode_properties
 from ....store.queue.backing_queue import BackingQueue
-from ....store.queue.fair_queue import FairQueue
-from ....store.queue.levelled_queue import LEVEL_SHIFT
+from ....store.queue.levels.fair_queue import FairQueue
+from ....store.queue.levels.levelled_queue import LEVEL_SHIFT
 from ..consumers import Consumers
 from ..listing import replica_items
 from .dead_letterer import DeadLetterer

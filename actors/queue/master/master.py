@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 from ....amqp.constants import ACCESS_REFUSED, NOT_IMPLEMENTED, RESOURCE_LOCKED
 from ....amqp.dead_letter_headers import DELIVERY_LIMIT
 from ....amqp.errors import AmqpError
-from ....routing.arguments import QueueSettings
-from ....routing.group_arguments import GROUP_ARGUMENT
+from ....routing.arguments.arguments import QueueSettings
+from ....routing.arguments.group_arguments import GROUP_ARGUMENT
+from ....routing.arguments.range_read_arguments import range_read_arguments
 from ....routing.phrases import queue_phrase
-from ....routing.range_read_arguments import range_read_arguments
 from ....seams import seam
 from ....store.queue.range_read import SupportsRangeRead
 from ..batches import batches

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ....routing.arguments import QueueSettings, consumer_group
+from ....routing.arguments.arguments import QueueSettings, consumer_group
 from ....store.queue.backing_queue import BackingQueue
 from ..consumers import Consumer, Consumers, Gate
 from ..effects import Effects

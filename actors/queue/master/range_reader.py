@@ -13,7 +13,7 @@ from ....amqp.added_header import HeaderAdder
 from ....amqp.fields import Table
 from ....amqp.frames import build_content_of
 from ....amqp.properties import Properties, encode_properties
-from ....routing.range_read_arguments import BLOCK_CONTENT_TYPE, NEXT_HEADER, NUMBER_HEADER, NumberRange
+from ....routing.arguments.range_read_arguments import BLOCK_CONTENT_TYPE, NEXT_HEADER, NUMBER_HEADER, NumberRange
 from ....store.block import BlockBuilder
 from ....store.messages.message import Origin
 from ....store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead, window_from

@@ -30,8 +30,7 @@ from ....amqp.errors import AmqpError
 from ....amqp.fields import Table
 from ....amqp.frames import build_content
 from ....amqp.properties import Properties, encode_properties
-from ....routing.phrases import queue_phrase
-from ....routing.range_read_arguments import (
+from ....routing.arguments.range_read_arguments import (
     FIRST_HEADER,
     NEXT_HEADER,
     NUMBER_HEADER,
@@ -42,6 +41,7 @@ from ....routing.range_read_arguments import (
     resolve_range,
     skip_gap,
 )
+from ....routing.phrases import queue_phrase
 from ....routing.rows import QueueRow
 from ....store.index.segment_jobs import SegmentReadJob
 from ....store.messages.lives import Lives

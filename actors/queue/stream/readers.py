@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING
 
 from ....amqp.constants import NOT_IMPLEMENTED, PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
+from ....routing.arguments.stream_arguments import stream_offset
 from ....routing.phrases import queue_phrase
 from ....routing.rows import QueueRow
-from ....routing.stream_arguments import stream_offset
 from ....store.index.segment_jobs import SegmentReadJob
 from ....store.messages.message import Origins, slice_of
 from ....store.messages.records import stub_id
 from ....store.messages.run import ABSENT, Run
-from ....store.queue.placement import BodyIds
-from ....store.queue.stream_segments import StreamBacking
+from ....store.queue.streams.stream_segments import StreamBacking
+from ....store.queue.variable.placement import BodyIds
 from ..consumers import ChannelRecord, Consumer
 from ..disk_loader import Bodies, BodyRead, SegmentRead
 from ..effects import Effects

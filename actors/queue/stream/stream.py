@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 from ....amqp.constants import NOT_IMPLEMENTED
 from ....amqp.errors import AmqpError
-from ....routing.arguments import QueueSettings
+from ....routing.arguments.arguments import QueueSettings
+from ....routing.arguments.stream_arguments import DEFAULT_SEGMENT_BYTES
 from ....routing.phrases import queue_phrase
-from ....routing.stream_arguments import DEFAULT_SEGMENT_BYTES
-from ....store.queue.stream_segments import StreamBacking
+from ....store.queue.streams.stream_segments import StreamBacking
 from ..arrivals import Arrivals
 from ..consumers import ChannelRecord, Consumer
 from ..grants import Grants

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ....amqp.added_header import HeaderAdder
-from ....routing.stream_arguments import STREAM_OFFSET
+from ....routing.arguments.stream_arguments import STREAM_OFFSET
 from ....store.messages.message import Origins
 
 #: Bytes of contents in a chunk, about.

@@ -23,8 +23,8 @@ from typing import Any
 
 from thespian.actors import ActorAddress
 
-from ....runtime.address import LoopAddress, system_of
 from ....runtime.exit_reason import ExitKind, ExitReason
+from ....runtime.system.address import LoopAddress, system_of
 
 _INTEGERS, _BYTES = {int}, {bytes}
 

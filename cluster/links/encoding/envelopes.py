@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 import msgpack  # type: ignore[import-untyped]
 from thespian.actors import ActorAddress
 
-from ....runtime.address import LoopAddress
 from ....runtime.errors import ProcessError, UnknownMessage
+from ....runtime.system.address import LoopAddress
 from .codecs import EXIT_REASON, CodecError, Incoming, NotCarried, Outgoing
 from .registry import Registry
 

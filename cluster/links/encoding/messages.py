@@ -10,7 +10,7 @@ from ....actors.node.contract import to_node
 from ....actors.queue.contract import to_queue
 from ....actors.queue.group.contract import to_group
 from ....actors.resources.contract import to_alarm_listener, to_alarms
-from ....routing.arguments import QUEUE_MODES
+from ....routing.arguments.arguments import QUEUE_MODES
 from ...membership.contract import to_members
 from ...metadata.contract import to_cluster_metadata
 from .codecs import ADDRESS, BOOLEAN, BYTES, FLOAT, INTEGER, PLAIN, RAW_LIST, TEXT, Each, Optional, Parts

@@ -480,7 +480,7 @@ class TestDiskErrors:
 
     def test_owed_deletions_are_tried_again_without_a_request(self, full, disk, eventually, monkeypatch):
         """A deletion that could not be written is repeated until the disk accepts it."""
-        monkeypatch.setattr("warren.actors.metadata.local_log.RETRY_SECONDS", 0.02)
+        monkeypatch.setattr("warren.actors.metadata.log.local_log.RETRY_SECONDS", 0.02)
         full.client.tell(full.routing.queue(V, "q").address, ("leave",))
         eventually(lambda: len(disk.commits) > 6)
         disk.is_full = False

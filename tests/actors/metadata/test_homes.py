@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.actors.metadata.homes import Homes
+from warren.actors.metadata.queues.homes import Homes
 from warren.actors.metadata.state.commands import AddNode, ChangeNodes, CreateVhost, DeclareQueue, PutRecords
 from warren.actors.metadata.state.state import State, apply
 from warren.amqp.fields import Table, table_from

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from warren.actors.metadata.local_log import LocalLog
+from warren.actors.metadata.log.local_log import LocalLog
 from warren.actors.metadata.state.commands import DeclareExchange
 from warren.actors.metadata.state.state import State
 from warren.routing.rows import ExchangeRow

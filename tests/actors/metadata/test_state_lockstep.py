@@ -11,8 +11,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from warren.actors.metadata.log.row_encoding import row_change, stored_rows
 from warren.actors.metadata.recovery import fill
-from warren.actors.metadata.row_encoding import row_change, stored_rows
 from warren.actors.metadata.state.commands import (
     Bind,
     ChangeUser,

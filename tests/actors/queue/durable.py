@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from warren.amqp.frames import content_body
-from warren.store.queue.paging import IO_BATCH_SIZE
+from warren.store.queue.variable.paging import IO_BATCH_SIZE
 
 from ..disk_stage import SEGMENT
 from ..stage import Stub

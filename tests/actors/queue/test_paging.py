@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from warren.actors.queue.disk_loader import DiskLoader
-from warren.routing.arguments import QueueSettings
-from warren.store.queue.segment_writer import SegmentWriter
-from warren.store.queue.variable_queue import VariableQueue
+from warren.routing.arguments.arguments import QueueSettings
+from warren.store.queue.variable.segment_writer import SegmentWriter
+from warren.store.queue.variable.variable_queue import VariableQueue
 
 from ..disk_stage import SEGMENT, Publisher, bodies, consumer, drained
 from ..stage import Stub, bodies_of
@@ -136,7 +136,7 @@ def test_a_flush_of_many_runs_is_done_in_parts(stage, monkeypatch):
         return parts[-1]
 
     monkeypatch.setattr(SegmentWriter, "take_part", recorded)
-    monkeypatch.setattr("warren.store.queue.segment_writer.PART_RUNS", 4)
+    monkeypatch.setattr("warren.store.queue.variable.segment_writer.PART_RUNS", 4)
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = []
     for turn in range(40):

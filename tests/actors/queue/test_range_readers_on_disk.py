@@ -9,7 +9,7 @@ import pytest
 from warren.actors.queue.master.range_reader import RangeReader
 from warren.store.index.segment_jobs import SegmentReadJob
 from warren.store.journal.number_reserve import AHEAD
-from warren.store.queue.paging import IO_BATCH_SIZE
+from warren.store.queue.variable.paging import IO_BATCH_SIZE
 
 from ..disk_stage import SEGMENT, DurableStage, Publisher, consumer
 from ..stage import WAIT

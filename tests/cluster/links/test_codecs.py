@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.cluster.links.encoding import codecs as c
-from warren.runtime.address import LoopAddress
 from warren.runtime.exit_reason import ExitKind, ExitReason
+from warren.runtime.system.address import LoopAddress
 
 
 class Row(NamedTuple):

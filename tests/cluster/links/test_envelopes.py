@@ -14,10 +14,10 @@ from warren.amqp.errors import AmqpError
 from warren.cluster.links.encoding.codecs import ADDRESS, INTEGER, RAW_LIST, TEXT, CodecError, NotCarried
 from warren.cluster.links.encoding.envelopes import Envelopes, Unknown, body
 from warren.cluster.links.encoding.registry import ERRORS, Crossing, Registry
-from warren.runtime.address import LoopAddress
 from warren.runtime.contract import Contract, message
 from warren.runtime.errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
 from warren.runtime.exit_reason import NOCONNECTION, ExitKind, ExitReason
+from warren.runtime.system.address import LoopAddress
 
 
 class ToThing(Contract):

@@ -11,7 +11,7 @@ from warren.amqp.fields import Table, table_from
 from warren.cluster.links.encoding.codecs import CodecError, NotCarried
 from warren.cluster.links.encoding.envelopes import Envelopes, Unknown, body
 from warren.cluster.links.encoding.messages import MESSAGES
-from warren.runtime.address import LoopAddress
+from warren.runtime.system.address import LoopAddress
 from warren.store.messages.message import Delivery, Origin
 
 A, B = "warren@a-1f", "warren@b-2e"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from warren.actors.metadata import process as metadata_process
-from warren.actors.metadata.log import Outcome
-from warren.actors.metadata.row_encoding import StoredRows
+from warren.actors.metadata.log.log import Outcome
+from warren.actors.metadata.log.row_encoding import StoredRows
 from warren.actors.metadata.state.commands import AddNode, ChangeNodes
 from warren.actors.metadata.state.state import apply
 from warren.amqp.errors import AmqpError
@@ -20,10 +20,10 @@ from warren.cluster.links.encoding.messages import MESSAGES
 from warren.definitions.errors import DefinitionError
 from warren.definitions.records import Node
 from warren.routing.vhost_rows import DEFAULT_EXCHANGES
-from warren.runtime.address import system_of
 from warren.runtime.signal import Signal
 from warren.runtime.sim import system_link
 from warren.runtime.sim.world import Conditions, SimWorld
+from warren.runtime.system.address import system_of
 from warren.simulation.node import PORT, SimNode
 from warren.tests.behaviour import wire
 

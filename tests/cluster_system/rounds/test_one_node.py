@@ -45,7 +45,7 @@ Confirms._confirmed = lambda self, *span: confirmed(self, *span) if next(numbers
         r"confirmed messages are lost \(P3\)",
         """
 from itertools import count
-from warren.store.queue.variable_queue import VariableQueue
+from warren.store.queue.variable.variable_queue import VariableQueue
 requeue, numbers = VariableQueue.requeue, count(1)
 VariableQueue.requeue = lambda self, tags: requeue(self, tags) if next(numbers) % 4 else self.ack(tags)
 """,
@@ -54,7 +54,7 @@ VariableQueue.requeue = lambda self, tags: requeue(self, tags) if next(numbers) 
         r"doubled|without the redelivered flag|behind number",
         """
 from itertools import count
-from warren.store.queue.variable_queue import VariableQueue
+from warren.store.queue.variable.variable_queue import VariableQueue
 publish, numbers = VariableQueue.publish, count(1)
 def twice(self, origins, contents, body_bytes, expiry, confirm, *rest):
     taken = publish(self, origins, contents, body_bytes, expiry, confirm, *rest)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warren.actors.metadata.log import Outcome
+from warren.actors.metadata.log.log import Outcome
 from warren.actors.metadata.state.commands import Bind
 from warren.actors.metadata.state.effects import Applied
 

@@ -17,7 +17,7 @@ from warren.store.messages.message import Origin
 from warren.store.queue.memory_queue import MemoryQueue
 from warren.store.queue.range_read import window_from
 from warren.store.queue.rates import INFINITE
-from warren.store.queue.variable_queue import VariableQueue
+from warren.store.queue.variable.variable_queue import VariableQueue
 
 from ..engines import DirectBodies, DirectLog, DirectQueue
 

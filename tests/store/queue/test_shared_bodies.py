@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from warren.actors.queue.contract import to_queue
 from warren.store.messages.message_ids import SharedIds, StoredSpan, as_bytes, is_shared, own_base, stored_spans
-from warren.store.queue.variable_queue import VariableQueue
+from warren.store.queue.variable.variable_queue import VariableQueue
 
 from ..one_queue import PERSISTENT, SEGMENT, Node, contents, page_all, tags
 from ..sim_vhost import SimVhost, content

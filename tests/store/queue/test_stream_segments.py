@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.store.queue.stream_segments import StreamSegments
+from warren.store.queue.streams.stream_segments import StreamSegments
 
 
 def filled(*publishes, most_bytes=100):

@@ -6,7 +6,7 @@ import pytest
 
 from warren.store.data_dir.recovery_terms import RecoveryTerms
 from warren.store.queue.rates import INFINITE
-from warren.store.queue.variable_queue import VariableQueue
+from warren.store.queue.variable.variable_queue import VariableQueue
 
 from ..one_queue import SEGMENT, TRANSIENT, Node, contents, page_all, tags
 

@@ -13,7 +13,7 @@ import pytest
 from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.log_writer import LogWriter
 from warren.store.messages.run import ABSENT, IN_STORE, INDEXED
-from warren.store.queue.sub_queues import Delta, SubQueues
+from warren.store.queue.variable.sub_queues import Delta, SubQueues
 
 from ..one_queue import SEGMENT, TRANSIENT, Node, page_all, tags
 

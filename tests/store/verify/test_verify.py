@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from warren.actors.metadata.row_encoding import stored_rows
+from warren.actors.metadata.log.row_encoding import stored_rows
 from warren.store.bodies.store_engine import StoreEngine
 from warren.store.bodies.store_recovery import State, write_state
 from warren.store.data_dir.data_dir import FORMAT, claim

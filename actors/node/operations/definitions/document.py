@@ -23,9 +23,9 @@ from .....definitions.records import (
     User,
     VhostProperties,
 )
-from .....routing.arguments import check_exchange_arguments, check_queue_declaration
-from .....routing.equivalence import check_exchange_equivalence, check_queue_equivalence
-from .....routing.exchange_types import check_exchange_type
+from .....routing.arguments.arguments import check_exchange_arguments, check_queue_declaration
+from .....routing.arguments.equivalence import check_exchange_equivalence, check_queue_equivalence
+from .....routing.exchanges.exchange_types import check_exchange_type
 from .....routing.phrases import check_not_reserved
 from .....routing.rows import QueueRow
 from ....events.events import OPERATOR

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from .....amqp.fields import Table, table_from
-from .....routing.exchange_types import EXCHANGE_TYPES
+from .....routing.exchanges.exchange_types import EXCHANGE_TYPES
 from .....routing.properties_key import properties_key
 from .....routing.rows import ExchangeRow, QueueRow
 from .....version import __version__

@@ -1,0 +1,1 @@
+"""The log of commands: the order in which they reach the disk, and how rows are written there."""

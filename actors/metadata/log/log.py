@@ -1,0 +1,82 @@
+"""`Log`: the order in which commands are applied to the state.
+
+A process proposes a command. The log commits it or refuses it, and has committed commands applied one after the other,
+in its own order, which may differ from the order of the proposals. A command is checked where it stands in the log: of
+two declares of one name the first creates the queue, and the second finds it.
+
+A node that is alone has `LocalLog`. The nodes of a cluster agree on the order first (`cluster/metadata`): then commands
+of other nodes are applied too. Whoever owns the log is called for each command that is applied (`LogOwner`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from ....amqp.errors import AmqpError
+from ....store.data_dir.data_dir import DataDir
+from ..state.commands import Command
+from ..state.effects import Applied
+from ..state.state import Refusal
+from .row_encoding import StoredRows
+
+
+class OutcomeUnknown(AmqpError):
+    """The log does not say what became of a command: it was applied or not. Whoever may, looks or tries again."""
+
+
+class Outcome(NamedTuple):
+    """What became of a proposed command.
+
+    applied   what it did; None if it was refused and did nothing
+    error     the refusal, or why it is not known to survive a restart although it was applied
+    """
+
+    applied: Applied | None
+    error: Refusal | None = None
+
+
+Answer = Callable[[Outcome], None]
+
+
+class LogOwner(Protocol):
+    """What a log calls besides the answers to its proposals."""
+
+    def applied(self, command: Command, applied: Applied, is_own: bool) -> None:
+        """A command was applied to the state just now; `is_own`: this node proposed it.
+
+        Whoever proposed it performs its effects when it is answered. Those of another node's command are performed
+        here, as far as they concern this node.
+        """
+
+    def replaced(self, applied: Applied) -> None:
+        """The state was replaced by a newer one, which differs from it by these changes."""
+
+
+class Log(Protocol):
+    """See the module."""
+
+    async def open(self, directory: DataDir | None) -> StoredRows:
+        """Open what this data directory has, and keep there what is applied from now on; return its rows.
+
+        A node without a directory has none. Raises StorageError.
+        """
+
+    async def catch_up(self) -> None:
+        """Wait until the state has every command that was committed before. Its rows were put there by then."""
+
+    def begin(self) -> None:
+        """A turn has ended: begin to commit what was proposed in it."""
+
+    def close(self) -> None:
+        """The process ends."""
+
+    def propose(self, command: Command, answer: Answer, until_durable: bool = True) -> None:
+        """Have `command` applied, and call `answer` once with its outcome, possibly before this returns.
+
+        until_durable   answer when a restart could not take back what the answer says; otherwise as soon as the
+                        command is applied
+        """
+
+    def flush(self, answer: Answer) -> None:
+        """Call `answer` when everything that was applied before would survive a restart."""

@@ -1,0 +1,30 @@
+"""`GroupWatch`: tells the groups that are at home on this node of each queue that comes or goes (QP-75)."""
+
+from __future__ import annotations
+
+from ....routing.table import RoutingTable
+from ....runtime.process import Process
+from ...queue.group.contract import to_group
+
+
+class GroupWatch:
+    """Belongs to `process`, the Metadata of the node `here`."""
+
+    __slots__ = ("_here", "_process", "_routing")
+
+    def __init__(self, process: Process, here: str, routing: RoutingTable) -> None:
+        self._process = process
+        self._here = here
+        self._routing = routing
+
+    def queue_changed(self, vhost: str, name: str) -> None:
+        """The routing table has another row of this queue than before, or none any more.
+
+        While a virtual host recovers, no group has looked for its members yet.
+        """
+        routing = self._routing
+        if vhost in routing.recovering:
+            return
+        for group in routing.groups(vhost):
+            if group.node == self._here and group.name != name and group.state == "running":
+                self._process.send(group.address, to_group.queue_changed(name))

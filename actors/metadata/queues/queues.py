@@ -1,0 +1,311 @@
+"""`Queues`: carries out declares and deletes of queues, which involves the queues' processes (AB-82 to AB-88), and
+takes the reports of these processes and their supervisors (AB-63).
+
+A queue's row is in the state from its declaration to its deletion. Channels find it in the routing table from the
+moment when its process runs, with the process's address; while the process is restarted they find the old address, or
+the state that says why the queue cannot be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ....amqp.constants import NOT_IMPLEMENTED, PRECONDITION_FAILED
+from ....amqp.errors import AmqpError
+from ....routing.changes import Change, QueuePut, QueueRemoved
+from ....routing.phrases import queue_phrase, queue_unavailable
+from ....routing.queue_types import QUORUM, STREAM
+from ....routing.rows import QueueRow, QueueState
+from ....routing.shards import shards_of
+from ....routing.table import RoutingTable
+from ....runtime.contract import Address
+from ....runtime.errors import ProcessDown
+from ....runtime.process import Process
+from ....runtime.signal import Signal
+from ....seams import seam
+from ...queue.contract import to_queue
+from ..changing import Changing
+from ..contract import ToMetadata, to_metadata
+from ..live_policies import LivePolicies
+from ..state.commands import DeclareQueue, DeleteQueue, RestartQueue, SetQueueStates
+from ..state.queues import check_owner
+from ..state.state import State
+from .homes import Homes
+from .restart_waiters import RestartWaiters
+
+if TYPE_CHECKING:
+    from ...queue.contract import ToQueue
+
+
+class Queues:
+    """Belongs to `process`, the Metadata."""
+
+    def __init__(
+        self,
+        process: Process,
+        routing: RoutingTable,
+        state: State,
+        changing: Changing,
+        policies: LivePolicies,
+        homes: Homes,
+        here: str,
+        is_durable: bool,
+    ) -> None:
+        self._process = process
+        self._routing = routing
+        self._state = state
+        self._changing = changing
+        self._policies = policies
+        self._homes = homes
+        #: The name of this node.
+        self._here = here
+        #: Whether durable queues outlive their processes.
+        self._is_durable = is_durable
+        #: The deletions of sharded queues that are under way, by the id of the logical queue.
+        self._deletions: dict[str, _Deletion] = {}
+        self.restart_waiters = RestartWaiters(process, routing)
+
+    # --- declared and deleted ---
+
+    async def declare(self, command: DeclareQueue) -> tuple[QueueRow, bool]:
+        """Return the queue's row, and whether the queue is new."""
+        try:
+            applied = await self._changing.change(command)
+        finally:
+            for row in (command.row, *command.shards):
+                self._homes.declared(row.node)
+        vhost, name = command.row.vhost, command.row.name
+        shown = self._routing.queue(vhost, name)
+        if shown is None:
+            # It has ended by itself since, or its virtual host is being started.
+            raise queue_unavailable(vhost, name, "", command.row.node)
+        return shown, bool(applied.changes)
+
+    async def delete(self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str, by: str) -> int:
+        """Return the number of ready messages that the queue had."""
+        row = self._state.queue(vhost, name)
+        if row is None:
+            await self._changing.change(DeleteQueue(vhost, name, "", is_ended=True))
+            # Another node may have declared it before this command.
+            row = self._state.queue(vhost, name)
+            if row is None:
+                return 0
+        check_owner(row, connection_id)
+        if row.type == QUORUM.name and (if_unused or if_empty):
+            flag = "if-unused" if if_unused else "if-empty"
+            raise AmqpError(
+                NOT_IMPLEMENTED,
+                f"cannot delete {queue_phrase(vhost, name)}. queue.delete operations with {flag} flag set are not "
+                "supported by quorum queues",
+            )
+        if if_empty and row.state == "down":
+            raise AmqpError(
+                PRECONDITION_FAILED,
+                f"{queue_phrase(vhost, name)} may have messages: its home node '{row.node}' is down or inaccessible. "
+                "Start that node, or delete the queue without if-empty",
+            )
+        if row.shards:
+            return await self._delete_sharded(row, if_unused, if_empty, by)
+        is_stream = row.type == STREAM.name
+        if is_stream:
+            if_unused = if_empty = False  # RabbitMQ's streams ignore these flags, and answer with 0 messages
+        ready, is_ended = await self._end(row, if_unused, if_empty)
+        await self._changing.change(DeleteQueue(vhost, name, row.queue_id, is_ended, by))
+        return 0 if is_stream else ready
+
+    async def _end(self, row: QueueRow, if_unused: bool, if_empty: bool) -> tuple[int, bool]:
+        """Have a queue's process end. Return its ready messages, and whether no other process has replaced it."""
+        vhost, name = row.vhost, row.name
+        ready, is_ended = 0, False
+        shown = self._routing.queue(vhost, name)
+        if row.state == "running" and shown is not None:
+            with suppress(ProcessDown):  # The queue crashed or ended just now.
+                ready = await self._process.ask(shown.address, to_queue.delete(if_unused, if_empty))
+                is_ended = not self._is_restarted(vhost, name, row.queue_id, shown.address)
+        return ready, is_ended
+
+    async def _delete_sharded(self, row: QueueRow, if_unused: bool, if_empty: bool, by: str) -> int:
+        """Delete a logical queue with its shards, and return the sum of their ready messages (FC-96)."""
+        shards = shards_of(self._routing, row)
+        if if_empty:
+            await self._check_empty(row, shards)
+        deletion = self._deletions[row.queue_id] = _Deletion(self._process)
+        try:
+            # It refuses if it has consumers. Then no shard is asked.
+            await deletion.begin({row.name: self._end(row, if_unused, False)})
+            await deletion.begin({shard.name: self._end(shard, False, False) for shard in shards})
+            # Any of the processes may have crashed while it ended, and been restarted since.
+            await self._changing.change(DeleteQueue(row.vhost, row.name, row.queue_id, False, by))
+        finally:
+            del self._deletions[row.queue_id]
+            deletion.rows_are_gone()
+        return await deletion.finish()
+
+    def _deletion_of(self, vhost: str, name: str) -> _Deletion | None:
+        """The deletion of this logical queue, or of that of this shard: their rows are removed together."""
+        row = self._state.queue(vhost, name)
+        if row is not None and row.shard_of is not None:
+            row = self._state.queue(vhost, row.shard_of)
+        return None if row is None else self._deletions.get(row.queue_id)
+
+    async def _check_empty(self, row: QueueRow, shards: Sequence[QueueRow]) -> None:
+        """Raise AmqpError 406 unless all shards are empty. One that crashed just now counts as empty (FC-96)."""
+        for shard in shards:
+            if shard.state == "running":
+                with suppress(ProcessDown):
+                    ready, _ = await self._process.ask(shard.address, to_queue.counts())
+                    if ready:
+                        raise AmqpError(PRECONDITION_FAILED, f"{queue_phrase(row.vhost, row.name)} not empty")
+
+    async def leaves(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
+        """Delete a queue whose process at `address` is about to end by itself."""
+        deletion = self._deletion_of(vhost, name)
+        if deletion is not None:
+            await deletion.leaves(name)
+            return
+        is_ended = not self._is_restarted(vhost, name, queue_id, address)
+        await self._changing.note(DeleteQueue(vhost, name, queue_id, is_ended))
+
+    def _is_restarted(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> bool:
+        """Whether the queue has another process than the one at `address`, which then crashed while it ended."""
+        row = self._routing.queue(vhost, name)
+        return row is not None and row.queue_id == queue_id and row.address != address
+
+    async def delete_exclusive(self, connection_id: str) -> None:
+        """Wait until the exclusive queues of this connection are gone."""
+        # Metadata asks itself, so that each deletion takes its turn among other operations on the name.
+        me: Address[ToMetadata] = self._process.myAddress
+        # An error means that the virtual host is down, and its queues with it.
+        await self._process.ask_each(
+            (me, to_metadata.delete_queue(vhost, name, False, False, connection_id))
+            for vhost, name in self._exclusive_to(connection_id)
+        )
+
+    @seam("which queues end with their connection")
+    def _exclusive_to(self, connection_id: str) -> Iterator[tuple[str, str]]:
+        """The virtual host and name of each queue that ends with this connection."""
+        return self._state.queues_of(connection_id)
+
+    # --- changes of state ---
+
+    async def restarted(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
+        """The queue runs at another address, whatever its state was before.
+
+        A queue without a row was deleted: its process crashed while it ended, and the supervisor must not restart it.
+        """
+        row = self._row(vhost, name, queue_id)
+        if row is not None:
+            generation = row.generation + 1
+            self._changing.elsewhere.own_starts(row, generation, address)
+            await self._changing.note(RestartQueue(vhost, name, queue_id, generation))
+            row = self._row(vhost, name, queue_id)
+        if row is None:
+            self._changing.forget_queue(vhost, queue_id)
+            return
+        self._changing.show_own(row.at(address))
+        # It read the policies when it started, at some time in the past.
+        self._policies.queue_started(row.at(address), -1)
+        self.restart_waiters.row_changed(vhost, name)
+
+    def _row(self, vhost: str, name: str, queue_id: str) -> QueueRow | None:
+        """The row of the queue with this id, if it has not been deleted."""
+        row = self._state.queue(vhost, name)
+        return row if row is not None and row.queue_id == queue_id else None
+
+    async def crashed(self, vhost: str, name: str, queue_id: str) -> None:
+        """The queue crashed too often, and is not restarted."""
+        row = self._state.queue(vhost, name)
+        if row is None or row.queue_id != queue_id:
+            self._changing.forget_queue(vhost, queue_id)
+        await self._changing.note(SetQueueStates(vhost, ((name, queue_id, "crashed"),)))
+
+    def was_killed(self, vhost: str, name: str, queue_id: str) -> Coroutine[object, None, None] | None:
+        """The queue's process ended though nobody asked it to, or because the queue was deleted, and it is gone.
+
+        The messages that a durable queue has on the disk stay there.
+        """
+        row = self._state.queue(vhost, name)
+        if row is None or row.queue_id != queue_id:
+            return None
+        if self._deletion_of(vhost, name) is not None:
+            return None
+        if row.durable and self._is_durable:
+            return self._changing.note(SetQueueStates(vhost, ((name, queue_id, "stopped"),)))
+        return self._changing.note(DeleteQueue(vhost, name, queue_id, is_ended=True))
+
+    async def all_stopped(self, vhost: str) -> None:
+        """The processes of this virtual host have ended on this node."""
+        rows = self._state.vhosts.get(vhost)
+        if rows is not None:
+            state: QueueState = "stopped"
+            # Of a mirrored queue another member may go on.
+            own = [row for row in rows.queues.values() if row.node == self._here and len(row.replicas) == 1]
+            states = tuple((row.name, row.queue_id, state) for row in own)
+            await self._changing.note(SetQueueStates(vhost, states))
+
+    def published(self, changes: Sequence[Change]) -> None:
+        """The routing table has these changes: answer those who waited for them."""
+        for change in changes if self.restart_waiters.is_waited_for else ():
+            if isinstance(change, (QueuePut, QueueRemoved)):
+                self.restart_waiters.row_changed(change.row.vhost, change.row.name)
+
+
+class _Deletion:
+    """The deletion of a sharded queue, which has several processes.
+
+    All their rows are removed by one command. A process that has files deletes them only after that, so that a crash
+    leaves either the whole logical queue or nothing of it (C-16). Each process therefore waits in `leaves` until all of
+    them wait there or have ended.
+    """
+
+    __slots__ = ("_changed", "_error", "_gone", "_process", "_ready", "_running", "_waiting")
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._changed = Signal(process)
+        #: The queues whose processes were asked to end and have not ended; those that wait until the rows are gone.
+        self._running: set[str] = set()
+        self._waiting: set[str] = set()
+        self._gone = False
+        self._ready = 0
+        self._error: AmqpError | None = None
+
+    async def begin(self, ends: Mapping[str, Coroutine[object, None, tuple[int, bool]]]) -> None:
+        """Run these ends, by queue, until each process waits or has ended. Raises AmqpError if one of them did."""
+        self._running |= ends.keys()
+        for name, end in ends.items():
+            self._process.spawn(self._run(name, end))
+        await self._changed.wait_for(lambda: self._running <= self._waiting)
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # its traceback refers to this frame
+
+    async def _run(self, name: str, end: Coroutine[object, None, tuple[int, bool]]) -> None:
+        try:
+            ready, _ = await end
+            self._ready += ready
+        except AmqpError as error:
+            self._error = error
+        self._running.discard(name)
+        self._changed.wake_all()
+
+    async def leaves(self, name: str) -> None:
+        """The process of this queue is about to end: return when its row is gone."""
+        self._waiting.add(name)
+        self._changed.wake_all()
+        await self._changed.wait_for(lambda: self._gone)
+
+    def rows_are_gone(self) -> None:
+        """The rows were removed, or the deletion was refused."""
+        self._gone = True
+        self._changed.wake_all()
+
+    async def finish(self) -> int:
+        """Return the ready messages of all when every process has ended."""
+        await self._changed.wait_for(lambda: not self._running)
+        return self._ready

@@ -1,0 +1,343 @@
+"""`Replicas`: has this node run the replicas of mirrored queues that the rows say (cluster section 12).
+
+A *life* is one process of a replica on this node, for one member of the group. When a row changes, its process is told
+in the same turn (`group_changed`), before anybody can act on the row, and the routing table gets the address of the
+process that is the master now. What takes time is done by one coroutine for each queue (`_settle`), which compares what
+runs with what the row says until they agree:
+
+| the row | a life | then |
+|---|---|---|
+| has a member of this run of the node | none | start a process for it |
+| has the member of the life | one | nothing |
+| has no member or another one here | one | end the process: it was deposed, or is not wanted |
+| has no member here, but this node is wanted | none | propose to be a learner |
+
+The process of a new queue's master is started by the effect of its declare, and a node that starts recovers the queues
+whose master it is; both enter their life here (`own_runs`). A replica whose process has ended is another member when it
+starts again (CL-28), so it leaves the group first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ....definitions.definitions import Definitions
+from ....routing.changes import Change, QueuePut, QueueRemoved
+from ....routing.phrases import queue_phrase
+from ....routing.rows import Member, QueueRow
+from ....routing.table import RoutingTable
+from ....runtime.contract import Address, Sender
+from ....runtime.errors import ProcessDown, ProcessError
+from ....runtime.process import Process
+from ....runtime.system.address import is_elsewhere, system_of
+from ...disk.disk_retry import Backoff
+from ...node.contract import to_queue_supervisor
+from ...node.restart_policy import RestartIntensity
+from ...queue.contract import to_queue
+from ..changing import Changing
+from ..state.commands import AddLearner, LoseMember, ReplaceMembers, SetQueueStates, TransferRing
+from ..state.groups import fitted, has_live_ring, keeps_files
+from ..state.state import State
+from .restart_waiters import RestartWaiters
+
+if TYPE_CHECKING:
+    from ...queue.contract import ToQueue
+
+log = logging.getLogger("warren.mirror")
+
+
+#: Seconds for which the place of a node that has gone is kept.
+REPLACE_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class _Life:
+    """The process of one member on this node."""
+
+    vhost: str
+    name: str
+    member: Member
+    address: Address[ToQueue]
+
+
+class Replicas:
+    """Belongs to `process`, the Metadata of the node `here`."""
+
+    def __init__(
+        self,
+        process: Process,
+        here: str,
+        routing: RoutingTable,
+        state: State,
+        changing: Changing,
+        restart_waiters: RestartWaiters,
+    ) -> None:
+        self._process = process
+        self._here = here
+        #: This run of the node, which its record has as long as the cluster counts it as up.
+        self._incarnation = system_of(process.myAddress).rpartition("-")[2]
+        self._routing = routing
+        self._state = state
+        self._definitions: Definitions = state.definitions
+        self._changing = changing
+        self._restart_waiters = restart_waiters
+        self._lives: dict[str, _Life] = {}
+        #: The ids of the queues for which a coroutine runs, and who waits for it to be done.
+        self._settling: dict[str, list[Sender]] = {}
+        #: By queue id: the waits of replicas that have ended before.
+        self._waits: dict[str, Backoff] = {}
+        #: By queue id: how often the only replica of the queue was started again.
+        self._restarts: dict[str, RestartIntensity] = {}
+        #: The queues that wait for a node that has gone to come back.
+        self._replacing: set[str] = set()
+        #: The queues whose master is being moved, and the epoch from which.
+        self._moving: dict[str, int] = {}
+
+    # -- what the rows say ---
+
+    def published(self, changes: Sequence[Change]) -> None:
+        """The routing table has these changes."""
+        for change in changes:
+            if isinstance(change, QueuePut):
+                if change.row.group is not None or change.row.queue_id in self._lives:
+                    self._changed(change.row)
+            elif isinstance(change, QueueRemoved) and change.row.group is not None:
+                self._removed(change.row)
+
+    def _changed(self, row: QueueRow) -> None:
+        group = row.group
+        life = self._lives.get(row.queue_id)
+        mine = self._mine(row)
+        if life is None and group is not None and mine == group.master and group.epoch == group.members == 1:
+            life = self._adopt(row, group.master)
+        if life is not None:
+            self._process.send(life.address, to_queue.group_changed(row))
+            if row.node == self._here and (group is None or mine == life.member):
+                self._show(row, life)
+            if group is None:
+                del self._lives[row.queue_id]
+                if row.node != self._here:
+                    self._changing.forget_queue(row.vhost, row.queue_id)
+                else:
+                    self._tell_supervisor(row)
+                return
+            if mine in group.ring:
+                self._waits.pop(row.queue_id, None)
+        self._move_master(row)
+        if group is not None and mine == group.master and row.queue_id not in self._replacing and self._is_short(row):
+            self._replacing.add(row.queue_id)
+            self._process.spawn(self._replace(row.vhost, row.name, row.queue_id))
+        if not self._agrees(row):
+            self._begin(row)
+
+    def _adopt(self, row: QueueRow, member: Member) -> _Life | None:
+        """The life of a queue that has just got its group, and runs here already; None if it is being started."""
+        shown = self._routing.queue(row.vhost, row.name)
+        if shown is None or shown.address is None or is_elsewhere(shown.address, self._process.myAddress):
+            return None
+        life = self._lives[row.queue_id] = _Life(row.vhost, row.name, member, shown.address)
+        self._tell_supervisor(row)
+        return life
+
+    def _tell_supervisor(self, row: QueueRow) -> None:
+        supervisor = self._changing.supervisors.get(row.vhost)
+        if supervisor is not None:
+            self._process.send(supervisor, to_queue_supervisor.mirror_queue(row))
+
+    def _show(self, row: QueueRow, life: _Life) -> None:
+        shown = self._routing.queue(row.vhost, row.name)
+        if shown is None or shown.address != life.address or shown != row.at(life.address):
+            self._changing.show_own(row.at(life.address))
+            self._restart_waiters.row_changed(row.vhost, row.name)
+
+    def _removed(self, row: QueueRow) -> None:
+        """The queue is deleted. Its master ends by itself or by the effect of the deletion."""
+        life = self._lives.pop(row.queue_id, None)
+        self._waits.pop(row.queue_id, None)
+        self._moving.pop(row.queue_id, None)
+        self._restarts.pop(row.queue_id, None)
+        if life is not None and row.node != self._here:
+            self._changing.forget_queue(row.vhost, row.queue_id)
+
+    def own_runs(self, row: QueueRow) -> None:
+        """The process of a mirrored queue whose master is here runs at the address in `row`."""
+        mine = self._mine(row)
+        life = self._lives.get(row.queue_id)
+        if mine is None or row.state != "running" or life is not None and life.address == row.address:
+            return
+        self._lives[row.queue_id] = _Life(row.vhost, row.name, mine, row.address)
+        current = self._state.queue(row.vhost, row.name)
+        if current is not None and current.queue_id == row.queue_id and current != row.at(None):
+            self._changed(current)
+
+    def vhost_started(self, vhost: str) -> None:
+        """The virtual host runs on this node."""
+        rows = self._state.vhosts.get(vhost)
+        for row in () if rows is None else list(rows.queues.values()):
+            if row.group is not None and not self._agrees(row):
+                self._begin(row)
+
+    async def vhost_down(self, vhost: str) -> None:
+        """The processes of this virtual host have ended on this node."""
+        for queue_id, life in [each for each in self._lives.items() if each[1].vhost == vhost]:
+            self._lives.pop(queue_id, None)
+            await self._changing.note(LoseMember(vhost, life.name, queue_id, life.member))
+
+    # -- comparing ---
+
+    def _mine(self, row: QueueRow) -> Member | None:
+        """The member of this run of this node."""
+        member = None if row.group is None else row.group.member_on(self._here)
+        return member if member is not None and member.incarnation == self._incarnation else None
+
+    def _agrees(self, row: QueueRow) -> bool:
+        life, mine = self._lives.get(row.queue_id), self._mine(row)
+        if life is not None:
+            return mine == life.member
+        if mine is not None:
+            # The first member of a group has the process that the queue was declared with. A crash that was one too
+            # many is not followed by a start.
+            return mine.generation == 1 or row.state == "crashed"
+        return not self._may_join(row)
+
+    def _may_join(self, row: QueueRow) -> bool:
+        group = row.group
+        if group is None or self._here not in group.wanted or group.member_on(self._here) is not None:
+            return False
+        node = self._definitions.node(self._here)
+        is_up = node is not None and node.incarnation == self._incarnation
+        return is_up and has_live_ring(self._definitions, group)
+
+    # -- bringing about what the rows say ---
+
+    def _begin(self, row: QueueRow) -> None:
+        if row.queue_id not in self._settling:
+            self._settling[row.queue_id] = []
+            self._process.spawn(self._settle(row.vhost, row.name, row.queue_id))
+
+    async def _settle(self, vhost: str, name: str, queue_id: str) -> None:
+        with suppress(ProcessError):  # the virtual host stops or has ended, and with it all its replicas on this node
+            while True:
+                row = self._state.queue(vhost, name)
+                if row is None or row.queue_id != queue_id:
+                    break
+                is_starting = vhost not in self._changing.supervisors or vhost in self._routing.recovering
+                if is_starting or self._agrees(row):
+                    break
+                life, mine = self._lives.get(queue_id), self._mine(row)
+                if life is not None:
+                    await self._end(life, row)
+                elif mine is not None:
+                    await self._start(row, mine)
+                elif not await self._join(row):
+                    break
+        for sender in self._settling.pop(queue_id):
+            self._process.reply(sender, True)
+
+    async def _start(self, row: QueueRow, mine: Member) -> None:
+        """Start the process of this member. The only member of a ring has what the disk has, any other one nothing."""
+        assert row.group is not None
+        supervisor = self._changing.supervisors[row.vhost]
+        from_disk = row.group.ring == (mine,)
+        try:
+            started = await self._process.ask(supervisor, to_queue_supervisor.start_replica(row, from_disk))
+        except ProcessDown as error:
+            log.error("%s cannot have a replica on this node: %s", queue_phrase(row.vhost, row.name), error)
+            await self._lost(row.vhost, row.name, row.queue_id, mine)
+            return
+        current = self._state.queue(row.vhost, row.name)
+        if current is None or current.queue_id != row.queue_id:
+            self._changing.forget_queue(row.vhost, row.queue_id)
+            return
+        life = self._lives[row.queue_id] = _Life(row.vhost, row.name, mine, started.address)
+        if current != row:
+            self._changed(current)
+        elif row.node == self._here:
+            self._show(row, life)
+
+    async def _end(self, life: _Life, row: QueueRow) -> None:
+        """End a process whose member is not in the group any more. A node that is wanted keeps what it has."""
+        self._lives.pop(row.queue_id, None)
+        keeps = keeps_files(row.group, self._here)
+        supervisor = self._changing.supervisors[row.vhost]
+        log.info(
+            "the replica of %s on this node leaves its group%s",
+            queue_phrase(row.vhost, row.name),
+            "" if keeps else ", and its messages are deleted",
+        )
+        await self._process.ask(supervisor, to_queue_supervisor.end_replica(row.queue_id, keeps))
+
+    async def _join(self, row: QueueRow) -> bool:
+        """Propose to be a learner. Return whether that has changed anything."""
+        wait = self._waits.get(row.queue_id)
+        if wait is not None:
+            await self._process.sleep(wait.next())
+            current = self._state.queue(row.vhost, row.name)
+            if current is None or current.queue_id != row.queue_id or not self._may_join(current):
+                return True
+        await self._changing.note(AddLearner(row.vhost, row.name, row.queue_id, self._here, self._incarnation))
+        current = self._state.queue(row.vhost, row.name)
+        return current is not None and current.queue_id == row.queue_id and self._mine(current) is not None
+
+    async def ended(self, vhost: str, name: str, queue_id: str, generation: int) -> None:
+        """The process of this member has ended, and nobody asked it to."""
+        life = self._lives.get(queue_id)
+        if life is not None and life.member.generation == generation:
+            del self._lives[queue_id]
+            await self._lost(vhost, name, queue_id, life.member)
+
+    async def _lost(self, vhost: str, name: str, queue_id: str, member: Member) -> None:
+        """A process has ended or cannot start. If it crashes too often and nobody else has the messages, the queue has
+        crashed (AB-63).
+        """
+        self._waits.setdefault(queue_id, Backoff())
+        row = self._state.queue(vhost, name)
+        is_alone = row is not None and row.group is not None and row.group.ring == (member,)
+        if is_alone and not self._restarts.setdefault(queue_id, RestartIntensity()).allows(self._process.now()):
+            await self._changing.note(SetQueueStates(vhost, ((name, queue_id, "crashed"),)))
+        else:
+            await self._changing.note(LoseMember(vhost, name, queue_id, member))
+
+    def _is_short(self, row: QueueRow) -> bool:
+        """Whether the queue would have replicas on other nodes if they were chosen among all that run."""
+        group = row.group
+        return group is not None and has_live_ring(self._definitions, group) and fitted(self._definitions, row) != row
+
+    async def _replace(self, vhost: str, name: str, queue_id: str) -> None:
+        """Have another node take the place of one that has not come back (CL-92). A restart shall not begin a copy."""
+        await self._process.sleep(REPLACE_SECONDS)
+        self._replacing.discard(queue_id)
+        row = self._state.queue(vhost, name)
+        if row is not None and row.queue_id == queue_id and row.group is not None:
+            if row.group.master == self._mine(row) and self._is_short(row):
+                await self._changing.note(ReplaceMembers(vhost, name, queue_id))
+
+    def _move_master(self, row: QueueRow) -> None:
+        """Propose that the master be where the policy wants it, if somebody there has all messages."""
+        group = row.group
+        if group is None or group.master != self._mine(row) or self._moving.get(row.queue_id) == group.epoch:
+            return
+        to = next((member for member in group.ring if member.node == group.wanted[0]), group.master)
+        if to != group.master:
+            self._moving[row.queue_id] = group.epoch
+            command = TransferRing(row.vhost, row.name, row.queue_id, group.epoch, to)
+            self._process.spawn(self._changing.note(command))
+
+    def node_met(self, node: str) -> None:
+        """There is a connection to this node, perhaps again: replicas go on where it was lost."""
+        for life in self._lives.values():
+            self._process.send(life.address, to_queue.node_met(node))
+
+    # -- for others ---
+
+    def await_started(self, sender: Sender, queue_id: str) -> None:
+        """Answer True when what the row of this queue says of this node was brought about, or could not be."""
+        waiting = self._settling.get(queue_id)
+        if waiting is None:
+            self._process.reply(sender, True)
+        else:
+            waiting.append(sender)

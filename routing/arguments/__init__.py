@@ -1,0 +1,1 @@
+"""Arguments of queues, exchanges and consumers: their meaning, checks, and whether two declarations agree."""

@@ -1,0 +1,651 @@
+"""`ActorBase`: the life of the actors of one system, from birth over turns to crash or exit.
+
+Everything here happens on one thread. Sleeping, and finding out which descriptors are ready, are the subclass's part:
+`loop.loop_base.LoopBase` runs in real time, `sim.sim_base.SimBase` in simulated time.
+
+An actor has a **cell** (`cell`), which is its mailbox and more. The cell is in one of three states:
+
+    alive    `cell.actor` is set, the cell is in `cells`, and the address leads to the mailbox
+    exiting  the actor takes no more messages; its children were asked to exit, and the cell waits for them
+    gone     the parent was sent ChildActorExited
+
+A process may be dormant before that (`dormant`): it has an address and no cell.
+
+A turn of a process begins with the coroutines that a `signal.Signal` of the process has woken, or that gave way to
+other processes (`Process.next_turn`). Then it handles messages. A handler may work in slices: then the turn ends at its
+`yield`, and the next turns of the process do one slice each and nothing else (`Process`).
+
+An actor that is to end gets an ActorExitRequest, which waits in the mailbox like any other message, so that everything
+sent before it is handled. Messages that wait behind it, and messages sent later, are undeliverable: an ask is answered
+with ProcessDown, a monitor with `$down`, and anything else becomes a dead letter.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from thespian.actors import (
+    Actor,
+    ActorAddress,
+    ActorExitRequest,
+    ActorSystemMessage,
+    ChildActorExited,
+    DeadEnvelope,
+    InvalidActorAddress,
+    InvalidActorSourceHash,
+    PoisonMessage,
+    Thespian_StatusReq,
+    ThespianWatch,
+)
+from thespian.system.utilis import actualActorClass
+
+from ..coroutines import SlicedHandler
+from ..errors import ProcessDown
+from ..exit_reason import NOPROC, NORMAL, ExitKind, ExitReason, crash_reason
+from ..long_turn import LongTurn
+from ..loop.poller import HANG_UP, READ, WRITE, Watches
+from ..loop.timers import OWNER, Timers
+from ..machine.memory import Memory
+from ..machine.sockets import Sockets
+from .address import LoopAddress, node_of, system_of
+from .cell import Cell
+from .dormant import Dormant
+from .instance import instance_of
+from .local_names import LocalNames
+from .remote_systems import Carry, RemoteSystems
+from .status import actor_status, system_status
+
+log = logging.getLogger("warren.runtime")
+
+#: A descriptor with one of these is readable, or writable: a read or a write finds out what a hang-up means.
+READABLE, WRITABLE = READ | HANG_UP, WRITE | HANG_UP
+
+#: The address of every system itself, as in Thespian (`ActorSystem.systemAddress`).
+SYSTEM_ADDRESS = "/ActorSys"
+
+
+class ActorBase:
+    """The actors of one system. A subclass supplies clock, randomness, descriptors, sockets, memory and threads."""
+
+    now: Callable[[], float]
+    wall_clock: Callable[[], float]
+    random_bytes: Callable[[int], bytes]
+    sockets: Sockets
+    memory: Memory
+    poller: Watches
+
+    def __init__(self, name: str, capabilities: dict[str, Any], budget: int) -> None:
+        self.name = name
+        self.capabilities = capabilities
+        #: Most messages that an actor handles in one turn, and most coroutines that a turn resumes before that.
+        self.budget = self.resume_budget = budget
+        self.address = LoopAddress(SYSTEM_ADDRESS)
+        self.ready: deque[Cell] = deque()
+        #: Everything that takes messages, by address: cells, and the ports of outside threads.
+        self.cells: dict[str, Any] = {}
+        #: Processes that the first message to them creates, by address.
+        self.dormant: dict[str, Dormant] = {}
+        #: Cells without a parent, by address.
+        self.roots: dict[str, Cell] = {}
+        #: Cells that are not gone yet.
+        self.living = 0
+        #: True while the whole system ends: then no child outlives its parent.
+        self.is_ending = False
+        self.timers = Timers()
+        self.remotes = RemoteSystems(name)
+        self.names = LocalNames(name)
+        #: See `Process.set_applied`, and the processes that wait for the next call.
+        self.applied = 0
+        self._behind: dict[str, None] = {}
+        #: Messages that reached no process, neither asks nor messages of the runtime itself.
+        self.dead_letters = 0
+        self.global_names: dict[str, ActorAddress] = {}
+        self._last_number = 0
+        self._dead_letter_handler: Cell | None = None
+
+    # -- birth -------------------------------------------------------------------------------------
+
+    def create(
+        self, actor_class: Any, parent: Cell | None, requirements: Any, global_name: str | None, source_hash: Any
+    ) -> ActorAddress:
+        """Create an actor and return its address, or the address of the one that has `global_name` already.
+
+        If the actor cannot be created, the error is raised when there is no parent. Otherwise, as in Thespian, the
+        parent is sent ChildActorExited for the address returned.
+        """
+        if global_name and global_name in self.global_names:
+            return self.global_names[global_name]
+        try:
+            if source_hash:
+                raise InvalidActorSourceHash(source_hash)
+            actor_class = actualActorClass(actor_class)
+            actor = instance_of(actor_class, self.capabilities, requirements)
+        except Exception:
+            if parent is None:
+                raise
+            log.exception("%s could not create %s", parent.address, actor_class)
+            stillborn = self._new_address(getattr(actor_class, "__name__", str(actor_class)))
+            parent.queue.append((self.address, ChildActorExited(stillborn)))
+            self.schedule(parent)
+            return stillborn
+        address = self._new_address(actor_class.__name__)
+        cell = self._give_cell(address, actor, parent)
+        cell.requirements = requirements
+        if global_name:
+            cell.globalName = global_name
+            self.global_names[global_name] = address
+        return address
+
+    def _give_cell(self, address: LoopAddress, actor: Any, parent: Cell | None) -> Cell:
+        """Make the cell of a new actor; from now on the address leads to its mailbox."""
+        cell = Cell(self, address, actor, parent)
+        address._cell = cell
+        actor._myRef = cell
+        if type(actor).send is Actor.send:
+            actor.send = cell.send
+        if cell.handlers is not None:
+            actor._attach(cell)
+        self.cells[address._aaddr] = cell
+        (self.roots if parent is None else parent.children)[address._aaddr] = cell
+        self.living += 1
+        return cell
+
+    def create_dormant(self, actor_class: type[Any], parent: Cell, first: Any, name: Hashable) -> ActorAddress:
+        """See `Process.create_dormant`."""
+        address = self._new_address(actor_class.__name__)
+        self.dormant[address._aaddr] = Dormant(address, actor_class, parent, first, name)
+        if parent.dormant is None:
+            parent.dormant = set()
+        parent.dormant.add(address._aaddr)
+        return address
+
+    def woken(self, address: ActorAddress) -> Cell | None:
+        """Create the dormant process at this address, if there is one, and return its cell."""
+        dormant = self.dormant.get(getattr(address, "_aaddr", ""))
+        if dormant is None:
+            return None
+        cell = self._wake(dormant)
+        self.schedule(cell)
+        return cell
+
+    def _wake(self, dormant: Dormant) -> Cell:
+        """Create a dormant process, with its first message in its mailbox."""
+        parent, details = dormant.parent, dormant.address._aaddr
+        del self.dormant[details]
+        if parent.dormant is not None:
+            parent.dormant.discard(details)
+        actor = instance_of(dormant.actor_class, self.capabilities, None)
+        cell = self._give_cell(dormant.address, actor, parent)
+        cell.queue.append((parent.address, dormant.first))
+        self.schedule(cell)
+        parent.actor.monitor(dormant.address, dormant.name)
+        return cell
+
+    def _new_address(self, class_name: str) -> LoopAddress:
+        self._last_number += 1
+        return LoopAddress(f"{self.name}/{class_name}-{self._last_number}")
+
+    # -- turns -------------------------------------------------------------------------------------
+
+    def schedule(self, cell: Cell) -> None:
+        """Let `cell`, which has a message, have a turn, unless it waits for one already."""
+        if cell.is_idle:
+            cell.is_idle = False
+            self.ready.append(cell)
+
+    def turn(self, cell: Cell) -> Any:
+        """Let the actor of `cell`, just taken from the run queue, handle at most `budget` messages; return the last."""
+        actor = cell.actor
+        if actor is None:
+            return None
+        handlers = cell.handlers
+        if handlers is None:
+            self._plain_turn(cell)
+            return None
+        queue = cell.queue
+        count = len(queue)
+        if count > 1:
+            if count > cell.limit:
+                self._overload(cell, count)
+                return None
+            if count > cell.turn_limit:
+                count = cell.turn_limit
+        if cell.sliced is not None:
+            return self._sliced_turn(cell, cell.sliced)
+        if count > self.budget:
+            count = self.budget
+        message: Any = None
+        last: Any = None
+        try:
+            if cell.woken:
+                message = ("resume",)
+                self._resume_woken(cell)
+                if actor._stop_reason is not None:
+                    count = 0
+            while count:
+                count -= 1
+                sender, message = queue.popleft()
+                if type(message) is tuple:
+                    try:
+                        handler = handlers[message[0]]
+                    except KeyError:
+                        result = actor.on_unknown(sender, message)
+                    else:
+                        # The common sizes apart, because unpacking a slice costs 80 ns more.
+                        size = len(message)
+                        if size == 3:
+                            result = handler(actor, sender, message[1], message[2])
+                        elif size == 2:
+                            result = handler(actor, sender, message[1])
+                        else:
+                            result = handler(actor, sender, *message[1:])
+                    if result is not None:
+                        actor._returned(result, sender)
+                        if cell.sliced is not None:
+                            self.ready.append(cell)
+                            return message
+                elif isinstance(message, ActorExitRequest):
+                    actor.after_batch()
+                    self.end(cell, NORMAL, message.isRecursive)
+                    return message
+                elif isinstance(message, Thespian_StatusReq):
+                    self.enqueue(cell.address, sender, actor_status(cell, self.address, self.now()))
+                else:
+                    actor._dispatch(sender, message)
+                    if cell.sliced is not None:
+                        self.ready.append(cell)
+                        return message
+                if actor._stop_reason is not None:
+                    break
+            last, message = message, ("after_batch",)
+            actor.after_batch()
+        except Exception as error:
+            self.crash(cell, error, message)
+            return message
+        except SystemExit as leaving:
+            self.end(cell, ExitReason(ExitKind.EXIT, str(leaving.code)))
+            return message
+        if actor._stop_reason is not None:
+            self.end(cell, actor._stop_reason)
+        elif queue or cell.woken:
+            self.ready.append(cell)
+        else:
+            cell.is_idle = True
+        return last
+
+    def _sliced_turn(self, cell: Cell, sliced: SlicedHandler) -> Any:
+        """`turn` for a process one of whose handlers has slices left; return what it did."""
+        actor = cell.actor
+        last = ("slice of " + sliced.name,)
+        try:
+            actor._next_slice(sliced)
+            if cell.sliced is None:
+                actor.after_batch()
+        except Exception as error:
+            self.crash(cell, error, last)
+            return last
+        except SystemExit as leaving:
+            self.end(cell, ExitReason(ExitKind.EXIT, str(leaving.code)))
+            return last
+        if actor._stop_reason is not None and cell.sliced is None:
+            self.end(cell, actor._stop_reason)
+        elif cell.queue or cell.woken or cell.sliced is not None:
+            self.ready.append(cell)
+        else:
+            cell.is_idle = True
+        return last
+
+    def _resume_woken(self, cell: Cell) -> None:
+        """Resume the coroutines of `cell` whose waits are over; the rest of many in the next turns."""
+        woken, actor = cell.woken, cell.actor
+        cell.woken = list(woken[self.resume_budget :]) or ()
+        for pending in woken[: self.resume_budget]:
+            if pending is not None and actor._stop_reason is None:
+                actor._resume(pending)
+
+    def _plain_turn(self, cell: Cell) -> None:
+        """`turn` for an actor that is no Process."""
+        queue = cell.queue
+        for _ in range(min(len(queue), self.budget)):
+            sender, message = queue.popleft()
+            self._plain_message(cell, sender, message)
+            if cell.actor is None:
+                return
+        if queue:
+            self.ready.append(cell)
+        else:
+            cell.is_idle = True
+
+    def _plain_message(self, cell: Cell, sender: ActorAddress, message: Any) -> None:
+        """Have an actor that is no Process handle a message. It may fail once; then its sender gets a PoisonMessage."""
+        if type(message) is tuple and message[:1] == ("$monitor",):
+            cell.add_monitor(sender, message[1])
+            return
+        if type(message) is tuple and message[:1] == ("$demonitor",):
+            cell.remove_monitor(sender, message[1])
+            return
+        if isinstance(message, Thespian_StatusReq):
+            self.enqueue(cell.address, sender, actor_status(cell, self.address, self.now()))
+            return
+        is_exit = isinstance(message, ActorExitRequest)
+        result = None
+        for attempt in (1, 2):
+            try:
+                result = cell.actor.receiveMessage(message, sender)
+                break
+            except Exception:
+                log.warning("%s failed on %s, attempt %d", cell.address, type(message).__name__, attempt, exc_info=True)
+                if is_exit:
+                    break
+                if attempt == 2 and not isinstance(message, PoisonMessage) and sender is not self.address:
+                    self.enqueue(cell.address, sender, PoisonMessage(message, traceback.format_exc()))
+            except SystemExit as leaving:
+                self.end(cell, ExitReason(ExitKind.EXIT, str(leaving.code)))
+                return
+        if is_exit:
+            self.end(cell, NORMAL, message.isRecursive)
+        elif cell.fds or isinstance(result, ThespianWatch):
+            # In Thespian an actor watches exactly the descriptors of the ThespianWatch that it returned last.
+            wanted = set(result.filenos) if isinstance(result, ThespianWatch) else set()
+            for fd in cell.fds - wanted:
+                self.poller.unwatch(cell, fd)
+            for fd in wanted:
+                self.poller.watch(cell, fd, READ)
+
+    def descriptor_turn(self, cell: Cell, fd: int, mask: int, wanted: int) -> None:
+        """Let a Process serve `fd`, which is ready for `mask` and watched by the process for `wanted`."""
+        actor = cell.actor
+        if cell.sliced is not None:
+            return  # the descriptor stays ready
+        try:
+            if mask & READABLE and wanted & READ:
+                result = actor.on_readable(fd)
+                if result is not None:
+                    actor._returned(result, None)
+                if mask & WRITABLE:
+                    # The handler may have stopped the process, or changed what it watches.
+                    owner = self.poller.owners.get(fd)
+                    wanted = owner[1] if owner is not None and owner[0] is cell else 0
+            if mask & WRITABLE and wanted & WRITE and actor._stop_reason is None:
+                result = actor.on_writable(fd)
+                if result is not None:
+                    actor._returned(result, None)
+            # A cell on the run queue calls `after_batch` at the end of its turn.
+            if cell.is_idle:
+                actor.after_batch()
+        except Exception as error:
+            self.crash(cell, error, ("descriptor",))
+            return
+        except SystemExit as leaving:
+            self.end(cell, ExitReason(ExitKind.EXIT, str(leaving.code)))
+            return
+        if actor._stop_reason is not None:
+            if not cell.is_idle:
+                actor.after_batch()
+            self.end(cell, actor._stop_reason)
+
+    def round_end_turn(self, cell: Cell) -> None:
+        """Let a Process do what it has put off to the end of the round."""
+        actor = cell.actor
+        if actor is None:
+            return
+        try:
+            actor.on_round_end()
+        except Exception as error:
+            self.crash(cell, error, ("round end",))
+            return
+        if actor._stop_reason is not None:
+            self.end(cell, actor._stop_reason)
+
+    # -- delivery ----------------------------------------------------------------------------------
+
+    def enqueue(self, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
+        """Put a message into a mailbox of this system, or send it to the connected system that the receiver lives in.
+
+        If there is neither, the message is undeliverable.
+        """
+        cell = getattr(target, "_cell", None)
+        if cell is None or cell.ready is not self.ready:
+            cell = self.cells.get(target._aaddr)
+            if cell is None and (dormant := self.dormant.get(target._aaddr)) is not None:
+                cell = self._wake(dormant)
+        if cell is not None:
+            cell.queue.append((sender, message))
+            self.schedule(cell)
+        elif target._aaddr == SYSTEM_ADDRESS:
+            if isinstance(message, Thespian_StatusReq):
+                status = system_status(
+                    self.address, self.capabilities, self.roots.values(), self.global_names, self._dead_letter_handler
+                )
+                self.enqueue(self.address, sender, status)
+        elif system_of(target) == self.name:
+            named = self.names.resolve(target)
+            if named is None:
+                self.undeliverable(sender, target, message)
+            else:
+                self.enqueue(sender, named, message)
+        elif (remote := self.remotes.of(target)) is None:
+            self.undeliverable(sender, target, message, self.remotes.absence(target))
+        elif remote.leaves(sender, target, message):
+            remote.carry(sender, target, message)
+
+    def system_up(self, name: str, carry: Carry) -> None:
+        """The system `name` is connected: send it messages by `carry`, and pass what comes from it to `arrived`."""
+        self.remotes.connect(name, carry)
+
+    def system_down(self, name: str) -> None:
+        """The connection to the system `name` has ended, after everything that came from it has arrived.
+
+        Open asks across it fail, and monitors across it fire, with NOCONNECTION. Does nothing if it is not connected.
+        """
+        remote = self.remotes.disconnect(name)
+        if remote is not None:
+            for sender, target, message in remote.ends():
+                self.enqueue(sender, target, message)
+
+    def set_applied(self, index: int) -> None:
+        """See `Process.set_applied`."""
+        self.applied = index
+        behind, self._behind = self._behind, {}
+        for details in behind:
+            cell = self.cells.get(details)
+            if cell is not None:
+                cell.resume_later(None)
+
+    def wake_when_applied(self, address: ActorAddress) -> None:
+        """Give the process at this address a turn after the next `set_applied`."""
+        self._behind[address.addressDetails] = None
+
+    def open_across(self, name: str) -> int:
+        """How many asks and monitors are open across the connection to the system `name`, in both directions."""
+        remote = self.remotes.get(name)
+        return 0 if remote is None else remote.open_count()
+
+    def named_address(self, node: str, name: str) -> ActorAddress | None:
+        """See `Process.named_address`."""
+        system = self.remotes.system_of_node(node)
+        if system is not None:
+            return LoopAddress(f"{system}/{name}")
+        return self.names.get(name) if node == node_of(self.name) else None
+
+    def arrived(self, name: str, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
+        """Take a message from the connected system `name`."""
+        remote = self.remotes.get(name)
+        if remote is not None and remote.arrives(sender, target, message):
+            self.enqueue(sender, target, message)
+
+    def deliver_slowly(self, sender: ActorAddress, target: Any, message: Any) -> None:
+        """Send to an address that does not lead to a mailbox of this system directly.
+
+        It may be a copy of an address, or belong to an actor that has ended or lives in another system. Raises
+        InvalidActorAddress for anything that is no address.
+        """
+        if not isinstance(target, ActorAddress):
+            raise InvalidActorAddress(target, "not a valid ActorAddress for sending messages to")
+        self.enqueue(sender, target, message)
+
+    def undeliverable(
+        self, sender: ActorAddress, target: ActorAddress, message: Any, reason: ExitReason = NOPROC
+    ) -> None:
+        """Answer a message whose receiver has ended for `reason`, or make it a dead letter."""
+        if type(message) is tuple and message:
+            if message[0] == "ask" and len(message) == 3:
+                self.enqueue(target, sender, ("$answer", message[1], False, ProcessDown(reason)))
+                return
+            if message[0] == "$monitor":
+                self.enqueue(target, sender, ("$down", message[1], reason))
+                return
+            if type(message[0]) is str and message[0].startswith("$"):
+                return
+        if isinstance(message, ActorSystemMessage) and not isinstance(message, PoisonMessage):
+            return
+        self.dead_letters += 1
+        handler = self._dead_letter_handler
+        if handler is not None:
+            handler.queue.append((sender, DeadEnvelope(target, message)))
+            self.schedule(handler)
+
+    def handle_dead_letters(self, address: ActorAddress, enable: bool) -> None:
+        """Send dead letters to the actor at `address` from now on, or no longer.
+
+        At most one actor gets them. A later registration replaces an earlier one, which does not come back.
+        """
+        cell = self.cells.get(address.addressDetails)
+        if enable:
+            self._dead_letter_handler = cell
+        elif self._dead_letter_handler is cell:
+            self._dead_letter_handler = None
+
+    def update_capability(self, name: str, value: Any = None) -> None:
+        """Set a capability of this system, or remove it if `value` is None.
+
+        Actors whose requirements are no longer met are asked to exit.
+        """
+        if value is None:
+            self.capabilities.pop(name, None)
+        else:
+            self.capabilities[name] = value
+        for cell in list(self.cells.values()):
+            check = getattr(getattr(cell, "actor", None), "actorSystemCapabilityCheck", None)
+            if check is not None and not check(self.capabilities, cell.requirements or {}):
+                self.enqueue(self.address, cell.address, ActorExitRequest())
+
+    def fire_timers(self, now: float) -> None:
+        """Put the message of every timer due by `now` into its owner's mailbox."""
+        pop_due = self.timers.pop_due
+        while (entry := pop_due(now)) is not None:
+            cell, payload = entry[OWNER], entry[3]
+            entry[OWNER] = None
+            if isinstance(payload, ActorSystemMessage):
+                del cell.timers[entry[1]]
+                message: Any = payload
+            else:
+                # The payload stays in the cell, so that `cancel_timer` still takes effect while this message waits.
+                message = ("$timer", entry[1])
+            cell.queue.append((cell.address, message))
+            self.schedule(cell)
+
+    # -- death -------------------------------------------------------------------------------------
+
+    def crash(self, cell: Cell, error: BaseException, message: Any = None) -> None:
+        """End the actor of `cell`, which raised `error` while it handled `message`."""
+        name = message[0] if type(message) is tuple and message else type(message).__name__
+        log.error("%s crashed handling %s", cell.address, name, exc_info=error)
+        self.end(cell, crash_reason(error))
+
+    def _overload(self, cell: Cell, count: int) -> None:
+        reason = ExitReason(ExitKind.OVERLOAD, f"{count} messages wait, the limit is {cell.limit}")
+        log.error("%s killed: %s", cell.address, reason)
+        if cell.parent is not None and cell.parent.handlers is not None and cell.parent.actor is not None:
+            self.enqueue(cell.address, cell.parent.address, ("$overload", cell.address))
+        self.end(cell, reason)
+
+    def end(self, cell: Cell, reason: ExitReason, recursive: bool = True) -> None:
+        """End the actor of `cell` now, and notify its monitors and askers.
+
+        Its children are asked to exit, unless `recursive` is False: then they live on without a parent. Its own parent
+        is notified when its last child is gone.
+        """
+        actor = cell.actor
+        if actor is None:
+            return
+        details = cell.address._aaddr
+        if cell.handlers is not None:
+            actor._close(reason)
+            actor._let_go()
+        cell.actor = None
+        cell.is_idle = False  # so that nothing puts the cell on the run queue again
+        del cell.address._cell
+        del self.cells[details]
+        if cell.dormant is not None:
+            for dormant in cell.dormant:
+                del self.dormant[dormant]
+            cell.dormant = None
+        if cell.globalName:
+            self.global_names.pop(cell.globalName, None)
+        if details in self.names.of_process:
+            self.names.forget(details)
+        if self._dead_letter_handler is cell:
+            self._dead_letter_handler = None
+        for entry in cell.timers.values():
+            self.timers.cancel(entry)
+        cell.timers.clear()
+        for fd in list(cell.fds):
+            self.poller.unwatch(cell, fd)
+        cell.woken = ()
+        cell.sliced = None
+        unread, cell.queue = cell.queue, deque()
+        for sender, message in unread:
+            self.undeliverable(sender, cell.address, message, reason)
+        monitors, cell.monitors = cell.monitors, {}
+        for (_, ref), watcher in monitors.items():
+            self.enqueue(cell.address, watcher, ("$down", ref, reason))
+        if recursive or self.is_ending:
+            for child in list(cell.children.values()):
+                if child.actor is not None:
+                    self.enqueue(cell.address, child.address, ActorExitRequest())
+        else:
+            for child in cell.children.values():
+                child.parent = None
+                self.roots[child.address._aaddr] = child
+            cell.children = {}
+        if not cell.children:
+            self._gone(cell)
+
+    def _gone(self, cell: Cell) -> None:
+        """Notify the parent of `cell`, which has ended and has no children left."""
+        self.living -= 1
+        parent, details = cell.parent, cell.address._aaddr
+        if parent is None:
+            self.roots.pop(details, None)
+            return
+        parent.children.pop(details, None)
+        if parent.actor is not None:
+            parent.queue.append((self.address, ChildActorExited(cell.address)))
+            self.schedule(parent)
+        elif not parent.children:
+            self._gone(parent)
+
+    # -- what a subclass supplies ------------------------------------------------------------------
+
+    def longest_turns(self) -> list[LongTurn]:
+        """The longest turns, the longest one first; none where time is virtual."""
+        return []
+
+    def run_blocking(
+        self, cell: Cell, ref: int, function: Callable[..., Any], args: tuple[Any, ...], is_brief: bool = False
+    ) -> None:
+        """Run `function(*args)` and send `("$answer", ref, ok, value or error)` to the actor of `cell`."""
+        raise NotImplementedError
+
+    def call_at_round_end(self, cell: Cell) -> None:
+        """See `Process.call_at_round_end`. Where there are no rounds, the process has another turn."""
+        cell.resume_later(None)
+
+    def request_shutdown(self) -> None:
+        """End all actors soon; returns at once."""
+        raise NotImplementedError

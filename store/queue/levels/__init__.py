@@ -1,0 +1,1 @@
+"""Backing queues that have others as their levels: priorities and fair lanes."""

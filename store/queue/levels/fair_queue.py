@@ -1,0 +1,431 @@
+"""`FairQueue`: a queue whose *lanes* are served in turn, so that one tenant's flood does not make others wait (QP-66 to
+QP-71).
+
+Each message has a *value*, such as its routing key or a header. Messages of one value enter one lane, which is a level
+of the queue. Delivery is deficit round robin over the lanes that have ready messages: a visit adds `weight · batch` to
+the lane's credit and delivers as long as the credit suffices; then comes the next lane. A visit that ends for want of a
+consumer goes on later. A lane that becomes empty loses its credit and leaves the round; one that becomes non-empty
+joins at the end. Order is kept within a lane.
+
+How a value gets its lane:
+
+1. The lane that has messages of this value, if there is one.
+2. A lane without a message, ready or unacknowledged. Its old values are forgotten.
+3. Without one the lane at `hash(value) % most`, which is *shared* from then on. Another value with that hash enters a
+   shared lane even if a lane is free again, since messages of the same value may be in it; so their order is kept. A
+   lane is no longer shared when it has no message.
+
+A restart finds the messages of each lane, but not the values. The value of the message at the head stands for the
+lane, which counts as shared.
+
+Length limits drop from the longest lane: the flood pays, not the tenant who waits for a single message.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from ...messages.message import Delivery, Origin, Origins, QueuedMessage, any_of, body_size, each_of
+from ..backing_queue import UNLIMITED, BackingQueue
+from .levelled_queue import MOST_LEVELS, LevelledQueue, outer_messages, outer_tags
+
+if TYPE_CHECKING:
+    from ..variable.read_ahead import ReadAheadJob
+
+#: Bytes that a visit adds to the credit of a lane of weight 1, if bytes are counted.
+VISIT_BYTES = 16_384
+
+#: Values that share a lane before all lanes are searched again for one without a message.
+SEARCH_INTERVAL = 64
+
+#: The value of a message. It must follow from these two alone.
+ValueOf = Callable[[Origin, bytes], str]
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One lane: a level, and its place in the round."""
+
+    number: int
+    level: BackingQueue
+    #: The value for which the lane was taken. Values that share it by their hash are not kept, because nothing would
+    #: bound their number.
+    value: str | None = None
+    #: Messages of other values may be in it.
+    is_shared: bool = False
+    #: What it may deliver in this visit, in messages or bytes.
+    credit: int = 0
+    #: The present visit has added to the credit.
+    is_visited: bool = False
+    is_in_round: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FairRules:
+    """How lanes are served. `weights` has the weight of a value; `*` stands for all others."""
+
+    batch: int = 1
+    weights: Mapping[str, int] = field(default_factory=dict)
+    counts_bytes: bool = False
+    #: Ready messages that a lane may have.
+    lane_limit: int | None = None
+
+
+class FairQueue(LevelledQueue):
+    """See the module. `most` is how many lanes there can be."""
+
+    def __init__(
+        self,
+        value_of: ValueOf,
+        most: int,
+        make_level: Callable[[int], BackingQueue],
+        levels: Mapping[int, BackingQueue] | None = None,
+    ) -> None:
+        assert 0 < most <= MOST_LEVELS
+        super().__init__(make_level, levels)
+        self.value_of = value_of
+        self.rules = FairRules()
+        self._most = most
+        self._lanes = {number: Lane(number, level) for number, level in self._by_number.items()}
+        self._by_value: dict[str, Lane] = {}
+        #: The lanes with ready messages; the first one is visited.
+        self._round: deque[Lane] = deque()
+        #: Values that may share lanes before the next search.
+        self._until_search = 0
+        self._join_all()
+
+    # -- lanes
+
+    def name_lanes(self) -> None:
+        """Give each lane that a restart has found the value of the message at its head, which must be in memory."""
+        for lane in self._lanes.values():
+            head = lane.level.head()
+            if head is None:
+                continue
+            lane.is_shared = True
+            if head.content:
+                lane.value = self.value_of(head.origin, head.content)
+                self._by_value.setdefault(lane.value, lane)
+
+    def _level(self, origins: Origins, contents: Sequence[bytes]) -> tuple[int, BackingQueue]:
+        if not contents:
+            lane = self._lanes.get(0) or self._new_lane()  # a number is all that is needed
+        else:
+            lane = self._lane(self.value_of(any_of(origins), contents[0]))
+            # The caller adds a ready message, or one that is pending; in the latter case the lane leaves the round.
+            self._join(lane)
+        return lane.number, lane.level
+
+    def _known_lane(self, value: str) -> Lane | None:
+        """The lane in which messages of this value are, or may be."""
+        lane = self._by_value.get(value)
+        if lane is None:
+            shared = self._lanes.get(self._hash(value))
+            return shared if shared is not None and shared.is_shared and shared.level.depth() else None
+        if lane.is_shared and not lane.level.depth():
+            lane.is_shared = False
+        return lane
+
+    def _hash(self, value: str) -> int:
+        return crc32(value.encode("utf-8", "surrogateescape")) % self._most
+
+    def _lane(self, value: str) -> Lane:
+        lane = self._known_lane(value)
+        if lane is not None:
+            return lane
+        lane = self._free_lane()
+        if lane is None:
+            shared = self._lanes[self._hash(value)]
+            shared.is_shared = True
+            return shared
+        lane.is_shared = False
+        lane.value = value
+        self._by_value[value] = lane
+        return lane
+
+    def _free_lane(self) -> Lane | None:
+        """A lane without a message, or None. A search visits all lanes, so not every value begins one."""
+        if self._until_search:
+            self._until_search -= 1
+        else:
+            for lane in self._lanes.values():
+                if not lane.level.depth():
+                    if lane.value is not None and self._by_value.get(lane.value) is lane:
+                        del self._by_value[lane.value]
+                    return lane
+            self._until_search = min(SEARCH_INTERVAL, len(self._lanes) // 4)
+        return self._new_lane() if len(self._lanes) < self._most else None
+
+    def _new_lane(self) -> Lane:
+        number = next(number for number in range(self._most) if number not in self._lanes)
+        lane = self._lanes[number] = Lane(number, self._open(number))
+        return lane
+
+    def lane_length(self, origins: Origins, contents: Sequence[bytes]) -> int:
+        """How many ready messages the lane of this message has. It gets no lane by the question."""
+        lane = self._known_lane(self.value_of(any_of(origins), contents[0]))
+        return 0 if lane is None else len(lane.level)
+
+    def same_lane(self, origins: Origins, contents: Sequence[bytes]) -> int:
+        """How many of these messages, from the first on, have one value, so that one call may publish them."""
+        values = map(self.value_of, each_of(origins, len(contents)), contents)
+        first = next(values)
+        count = 1
+        for value in values:
+            if value != first:
+                break
+            count += 1
+        return count
+
+    def longest(self, count: int) -> list[tuple[str, int, int]]:
+        """Value, length and credit of the longest lanes, up to `count`."""
+        found = [(lane.value or "", len(lane.level), lane.credit) for lane in self._lanes.values() if len(lane.level)]
+        return sorted(found, key=lambda row: (-row[1], row[0]))[:count]
+
+    # -- the round
+
+    def _join(self, lane: Lane) -> None:
+        if not lane.is_in_round:
+            lane.is_in_round = True
+            lane.credit = 0
+            lane.is_visited = False
+            self._round.append(lane)
+
+    def _join_all(self) -> None:
+        for lane in self._lanes.values():
+            if not lane.level.is_empty():
+                self._join(lane)
+
+    def _leave_empty(self) -> None:
+        """Have the lanes that are empty now leave the round."""
+        for lane in [lane for lane in self._round if lane.level.is_empty()]:
+            self._round.remove(lane)
+            lane.is_in_round = False
+
+    def _quantum(self, lane: Lane) -> int:
+        weights = self.rules.weights
+        weight = 1
+        if weights:
+            weight = weights.get(lane.value or "", weights.get("*", 1))
+        return weight * (VISIT_BYTES if self.rules.counts_bytes else self.rules.batch)
+
+    def _front(self) -> tuple[Lane, int] | None:
+        """The lane that delivers next, and how many messages in this visit. None if there is none, or if the size of
+        the next message must be read from the disk first.
+        """
+        lanes, counts_bytes = self._round, self.rules.counts_bytes
+        passed = 0
+        while lanes:
+            lane = lanes[0]
+            if lane.level.is_empty():
+                lanes.popleft().is_in_round = False
+                passed = 0
+                continue
+            if len(lanes) == 1 and not counts_bytes:
+                return lane, len(lane.level)
+            size = 1
+            if counts_bytes:
+                head = lane.level.head()
+                if head is None or not head.content:
+                    return (lane, 0)
+                size = max(1, body_size(head.content))
+            if not lane.is_visited:
+                lane.is_visited = True
+                lane.credit += self._quantum(lane)
+            if lane.credit >= size:
+                return lane, 1 if counts_bytes else lane.credit
+            lane.is_visited = False
+            lanes.rotate(-1)
+            passed += 1
+            if counts_bytes and passed == len(lanes):
+                self._skip_rounds()
+                passed = 0
+        return None
+
+    def _skip_rounds(self) -> None:
+        """No lane has credit for its next message: add what the rounds would add in which none can deliver."""
+        missing = []
+        for lane in self._round:
+            head = lane.level.head()
+            size = 1 if head is None or not head.content else body_size(head.content)
+            missing.append(-(-(size - lane.credit) // self._quantum(lane)))
+        rounds = min(missing) - 1
+        if rounds > 0:
+            for lane in self._round:
+                lane.credit += rounds * self._quantum(lane)
+
+    def _delivered(self, lane: Lane, sizes: int) -> None:
+        lane.credit -= sizes
+        if lane.level.is_empty():
+            lane.is_in_round = False
+            self._round.remove(lane)
+        elif not self.rules.counts_bytes and lane.credit <= 0:
+            lane.credit = 0
+            lane.is_visited = False
+            if self._round[0] is lane:
+                self._round.rotate(-1)
+
+    # -- out
+
+    def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
+        found: list[tuple[Lane, Delivery]] = []
+        while count > 0:
+            front = self._front()
+            if front is None:
+                break
+            lane, allowed = front
+            deliveries = lane.level.fetch(min(allowed, count), ack_required) if allowed else []
+            if not deliveries:
+                break  # its head is on the disk
+            size = 0
+            for delivery in deliveries:
+                taken = len(delivery.contents)
+                count -= taken
+                size += sum(map(_cost, delivery.contents)) if self.rules.counts_bytes else taken
+                found.append((lane, delivery))
+            self._delivered(lane, size)
+        return _joined(found)
+
+    def available(self, limit: int) -> int:
+        """At least so many messages can be taken: as many as before any lane gets to a message on the disk."""
+        if self.rules.counts_bytes:
+            # How many messages of a lane come before the next lane depends on their sizes.
+            return min(limit, 1, self._front_available())
+        least = total = 0
+        is_partial = False
+        for lane in self._round:
+            wanted = min(len(lane.level), limit)
+            here = lane.level.available(wanted)
+            total += here
+            if here < wanted:
+                least = min(least, here) if is_partial else here
+                is_partial = True
+        if not is_partial:
+            return min(total, limit)
+        return min(limit, least or self._front_available())
+
+    def _front_available(self) -> int:
+        front = self._front()
+        return 0 if front is None or not front[1] else front[0].level.available(1)
+
+    def prepare(self) -> ReadAheadJob | None:
+        self._front()
+        for lane in self._round:
+            job = lane.level.prepare()
+            if job is not None:
+                return job
+        return None
+
+    def head(self) -> QueuedMessage | None:
+        front = self._front()
+        found = None if front is None else front[0].level.head()
+        return None if front is None or found is None else outer_messages(front[0].number, [found])[0]
+
+    def requeue(self, tags: Sequence[int]) -> int:
+        known = super().requeue(tags)
+        self._join_all()
+        return known
+
+    # -- expiry, at the head of each lane
+
+    def head_expiry(self) -> int | None:
+        return min(
+            (expiry for lane in self._round if (expiry := lane.level.head_expiry()) is not None),
+            default=None,
+        )
+
+    def _expired_lanes(self, now: int) -> Iterator[Lane]:
+        for lane in list(self._round):
+            expiry = lane.level.head_expiry()
+            if expiry is not None and expiry <= now:
+                yield lane
+
+    def drop_expired(self, now: int, limit: int) -> int:
+        dropped = 0
+        for lane in self._expired_lanes(now):
+            dropped += lane.level.drop_expired(now, limit - dropped)
+        self._leave_empty()
+        return dropped
+
+    def fetch_expired(self, now: int, limit: int) -> list[QueuedMessage]:
+        messages: list[QueuedMessage] = []
+        for lane in self._expired_lanes(now):
+            messages += outer_messages(lane.number, lane.level.fetch_expired(now, limit - len(messages)))
+        self._leave_empty()
+        return messages
+
+    # -- what length limits drop
+
+    def _longest(self) -> Lane | None:
+        return max(self._round, key=lambda lane: len(lane.level), default=None)
+
+    def overflow(self) -> int:
+        """How many messages the longest lane has above the limit of lanes."""
+        longest, limit = self._longest(), self.rules.lane_limit
+        return 0 if longest is None or limit is None else max(0, len(longest.level) - limit)
+
+    def droppable(self) -> bool:
+        longest = self._longest()
+        return longest is not None and longest.level.available(1) > 0
+
+    def drop(self, count: int) -> int:
+        dropped = 0
+        while dropped < count and (lane := self._longest()) is not None:
+            here = lane.level.drop(self._surplus(lane, count - dropped))
+            dropped += here
+            self._leave_empty()
+            if not here:
+                break
+        return dropped
+
+    def fetch_dropped(self, count: int) -> list[Delivery]:
+        found: list[tuple[Lane, Delivery]] = []
+        while count > 0 and (lane := self._longest()) is not None:
+            deliveries = lane.level.fetch(self._surplus(lane, count), True)
+            if not deliveries:
+                break
+            found += [(lane, delivery) for delivery in deliveries]
+            count -= sum(len(delivery.contents) for delivery in deliveries)
+            self._leave_empty()
+        return _joined(found)
+
+    def _surplus(self, longest: Lane, count: int) -> int:
+        """How many messages to take from the longest lane before another one may be longer."""
+        second = max((len(lane.level) for lane in self._round if lane is not longest), default=0)
+        return min(count, max(1, len(longest.level) - second))
+
+    def purge(self, limit: int = UNLIMITED) -> int:
+        purged = super().purge(limit)
+        self._leave_empty()
+        return purged
+
+
+def _cost(content: bytes) -> int:
+    return max(1, body_size(content))
+
+
+def _joined(found: list[tuple[Lane, Delivery]]) -> list[Delivery]:
+    """The deliveries with outer tags. Neighbours of one fate become one delivery: a round over many lanes has one
+    message of each, and each delivery costs the dispatch as much as a long one.
+    """
+    deliveries = []
+    for (_, redelivered), group in groupby(found, key=lambda each: (any_of(each[1].origins)[2:], each[1].redelivered)):
+        same = list(group)
+        if len(same) == 1:
+            lane, delivery = same[0]
+            deliveries.append(delivery._replace(tags=outer_tags(lane.number, delivery.tags)))
+            continue
+        tags: list[int] = []
+        contents: list[bytes] = []
+        origins: list[Origin] = []
+        for lane, delivery in same:
+            tags += outer_tags(lane.number, delivery.tags)
+            contents += delivery.contents
+            origins += each_of(delivery.origins, len(delivery.contents))
+        deliveries.append(Delivery(origins, redelivered, tags, contents))
+    return deliveries

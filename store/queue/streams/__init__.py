@@ -1,0 +1,1 @@
+"""The backing queues of streams, in memory and on the disk."""

@@ -1,0 +1,100 @@
+"""`DiskQueue`: a backing queue that keeps messages on the disk, and its **disk side**.
+
+`BackingQueue` has the operations of every queue. The disk side is what the owner of a queue with a disk does for it
+besides: it recovers the queue at a start, runs the jobs of its `segment_writer` in another thread, and reports what has
+become durable; at the end it keeps the terms for the next start. A queue with priorities has a disk side for each
+level.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...disk.progress import NO_PROGRESS, Progress
+from ...messages.message_ids import StoredSpan
+from ..backing_queue import BackingQueue
+from .segment_writer import SegmentWriter
+
+
+class DiskQueue(BackingQueue):
+    """See the module. `terms` are what `terminate` returned at a clean end, and None after an unclean one."""
+
+    #: Whether any message has, or had, an expiry.
+    may_expire: bool
+    #: The jobs that write segments and remove them.
+    segment_writer: SegmentWriter
+
+    # -- start and end: these wait for the disk
+
+    @abstractmethod
+    def scan(self, terms: dict[str, Any] | None, progress: Progress = NO_PROGRESS) -> list[StoredSpan]:
+        """The first half of a recovery: returns the messages whose bodies are in the persistent store."""
+
+    @property
+    @abstractmethod
+    def needs_disk_to_recover(self) -> bool:
+        """Whether `recover`, called without missing bodies, reads or writes files. Known after `scan`."""
+
+    @abstractmethod
+    def recover(self, terms: dict[str, Any] | None, missing: Sequence[int]) -> None:
+        """Recover the queue, after `scan`. The messages with the numbers `missing` are dropped, because the persistent
+        store has no body for them.
+        """
+
+    @abstractmethod
+    def terminate(self) -> dict[str, Any]:
+        """End, and keep the persistent messages. Returns the terms for the next start.
+
+        They count pending persistent messages, which are ready after the restart.
+        """
+
+    @property
+    @abstractmethod
+    def has_lost_entries(self) -> bool:
+        """Whether damage was found in the index since the start.
+
+        No queue may refer to some bodies in the store any more, so the next start must count references as after an
+        unclean end.
+        """
+
+    # -- while it runs
+
+    @abstractmethod
+    def durable(self, journal: int, store: int) -> None:
+        """Take note that everything up to these positions of journal and persistent store is on the disk."""
+
+    @abstractmethod
+    def repeat_returns(self) -> None:
+        """Record all returns of messages once more, because the journal is about to give up the earlier records."""
+
+    @abstractmethod
+    def direct_counts(self) -> tuple[int, int]:
+        """How many messages ever went to segments and not to the journal, and how many of these are on the disk.
+
+        The owner bounds the difference.
+        """
+
+    @property
+    @abstractmethod
+    def is_moving(self) -> bool:
+        """Whether messages have left for another queue or come from one, without the record of it on the disk."""
+
+    @property
+    @abstractmethod
+    def is_paging_due(self) -> bool:
+        """Whether the last step of paging left more to do, so that the owner has to call `continue_paging`."""
+
+    @abstractmethod
+    def take_lost(self) -> int:
+        """How many messages have been lost since the last call, because their data on the disk is damaged."""
+
+    @abstractmethod
+    def references(self) -> Iterator[tuple[bool, bytes]]:
+        """Each body in a message store that this queue refers to, as a pair: whether it is in the persistent store, and
+        its id.
+
+        Reads whatever is on the disk only, and waits for that. The simulation compares the ids with the counts of the
+        stores.
+        """

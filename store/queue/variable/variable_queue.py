@@ -1,0 +1,712 @@
+"""The variable queue: a backing queue with its backlog on disk. A message that it confirms survives any crash.
+
+How it works
+------------
+Messages are in the five sub-queues of `sub_queues`; `placement` moves them between memory, queue index and message
+stores. A persistent message is written when it is published: its index entry goes to the journal, with the body in it
+if that is small; a large body goes to the message store. All other writes only free memory.
+
+The owner calls `durable(journal, store)` when everything up to these positions is on disk; `unconfirmed` finds the
+publishes that this makes safe.
+
+Except for a change to lazy mode, messages leave memory only in `set_ram_duration_target`, `resume` and
+`continue_paging` (QS-15).
+
+This module adds and removes messages. Its parts do the rest: `queue_recovery` finds the messages at a start,
+`segment_writer` writes segments, `read_ahead` reads them before they are needed, `paging` decides what stays in
+memory, and `peek` reads without taking.
+
+Who waits for the disk
+----------------------
+No method below waits for the disk unless its docstring says so. The owner runs the jobs of `segment_writer` and
+`read_ahead` in another thread; `available` returns how many messages can be taken from the head before the next such
+job, and no method takes more.
+
+A lazy queue writes large runs to its segments only, since they would get there anyway; the next flush, which is then
+synced, confirms them. Small runs go to the journal as well, where one sync serves all queues.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from ....seams import seam
+from ...disk.progress import NO_PROGRESS, Progress
+from ...index.queue_index import SEGMENT_ENTRIES, QueueIndex
+from ...index.segment_jobs import SegmentReadJob
+from ...journal.number_reserve import NumberReserve
+from ...journal.replay import Replayed
+from ...messages.arrivals import UNKNOWN
+from ...messages.ascending_runs import AscendingRuns
+from ...messages.lives import FIRST_LIFE, Lives, Numbering
+from ...messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
+from ...messages.message_ids import StoredSpan
+from ...messages.parts import Part
+from ...messages.pending_runs import PendingRuns
+from ...messages.run import IN_STORE, INDEXED, TO_STORE, Run, free_last
+from ...messages.spans import spans
+from ..backing_queue import UNLIMITED, Handed
+from ..range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead, count_to
+from ..rates import Rates
+from .disk_queue import DiskQueue
+from .paging import IO_BATCH_SIZE, Paging
+from .peek import Peek
+from .placement import EMBED_BELOW, Bodies, Placement
+from .queue_recovery import QueueRecovery, RecoveredQueue, found_empty, persistent, recovery_terms
+from .read_ahead import ReadAhead, ReadAheadJob
+from .segment_writer import SegmentWriter
+from .sub_queues import Delta, SubQueues
+from .unconfirmed import Unconfirmed
+
+#: Bytes of index entries that a lazy queue keeps in memory between two flushes, at most (D-12).
+LAZY_UNFLUSHED_BYTES = 512 << 10
+#: Bytes of index entries that only the journal has and that a start leaves there. It flushes more than that, to free
+#: their memory; a flush takes three syncs, with which ten thousand small queues would start many seconds later.
+RECOVERED_UNFLUSHED_BYTES = 64 << 10
+#: Runs of a lazy queue with at least this many body bytes go directly to its segments.
+DIRECT_BYTES = 32 << 10
+
+
+class VariableQueue(DiskQueue, SupportsRangeRead):
+    """See the module.
+
+    queue           the number under which the journal has this queue
+    replayed        its records in the journal, at a start
+    embed_below     bytes; larger bodies go to a message store
+    io_batch_size   the fewest index entries that paging writes at once
+    clock           gives monotonic seconds
+    keeps_numbers   no number is given again after a crash, so that ranges of numbers can be read
+    """
+
+    __slots__ = (
+        "_detached",
+        "_index",
+        "_journal_position",
+        "_keeps_numbers",
+        "_moved",
+        "_peek",
+        "_next",
+        "_pending",
+        "_place",
+        "_rates",
+        "_read_ahead",
+        "_recovery",
+        "_reserve",
+        "_watermark",
+        "arrived",
+        "segment_writer",
+        "gap",
+        "lives",
+        "may_expire",
+        "paging",
+        "returns",
+        "sub_queues",
+        "unconfirmed",
+    )
+
+    def __init__(
+        self,
+        queue: int,
+        index: QueueIndex,
+        persistent: Bodies,
+        transient: Bodies,
+        replayed: Replayed | None = None,
+        embed_below: int = EMBED_BELOW,
+        io_batch_size: int = IO_BATCH_SIZE,
+        segment_entries: int = SEGMENT_ENTRIES,
+        clock: Callable[[], float] = time.monotonic,
+        keeps_numbers: bool = True,
+    ) -> None:
+        self._index = index
+        self._recovery = QueueRecovery(index, replayed)
+        self._place = Placement(queue, index, persistent, transient, embed_below)
+        self._pending = PendingRuns()
+        #: Messages that have left and stay pending until the journal is durable up to the position.
+        self._moved: deque[tuple[int, range]] = deque()
+        self.sub_queues = SubQueues(self._place, self._pending)
+        self._read_ahead = ReadAhead(self.sub_queues, self._pending, self._place)
+        self._peek = Peek(self.sub_queues, self._pending, self._place)
+        self.returns = {} if replayed is None else dict(replayed.returns)
+        self.may_expire = False
+        self._next = 0
+        self._reserve = NumberReserve(index.reserve if keeps_numbers else None)
+        self.gap = range(0)
+        self.lives = FIRST_LIFE
+        self.arrived = UNKNOWN
+        self._keeps_numbers = keeps_numbers
+        self._watermark = 0  # messages with lower numbers were at the head before (D-5)
+        self._rates = Rates(clock)
+        self.unconfirmed = Unconfirmed()
+        #: The messages of a queue that has ended, which `dispose` frees.
+        self._detached: list[AscendingRuns[Run]] = []
+        self._journal_position = 0
+        self.segment_writer = SegmentWriter(self._place, self.unconfirmed)
+        self.paging = Paging(self.sub_queues, self._pending, self._place, self._rates, io_batch_size, segment_entries)
+
+    # -- life
+
+    def scan(self, terms: dict[str, Any] | None, progress: Progress = NO_PROGRESS) -> list[StoredSpan]:
+        return self._recovery.scan(terms, progress)
+
+    @property
+    def needs_disk_to_recover(self) -> bool:
+        return self._index.has_files or self._index.unflushed_bytes > RECOVERED_UNFLUSHED_BYTES
+
+    def recover(self, terms: dict[str, Any] | None, missing: Sequence[int]) -> None:
+        self._begin(self._recovery.finish(terms, missing))
+        if terms is not None:
+            self.returns |= terms.get("returns", {})
+        if self.returns:
+            # The terms are used up, and the journal may give up the file with the record of an earlier process.
+            self.repeat_returns()
+
+    def begin_empty(self, numbering: Numbering) -> None:
+        """Begin without a message, with the numbering of an earlier process of the queue (`numbering_of`)."""
+        self._begin(found_empty(numbering))
+
+    def _begin(self, found: RecoveredQueue) -> None:
+        self.may_expire = found.may_expire
+        self._place.has_shared = found.has_shared
+        self._next, self._watermark, self.gap = found.next_number, found.watermark, found.gap
+        self._begin_life(found.lives)
+        self.arrived = found.arrived
+        if found.is_scanned and self._index.unflushed_bytes > RECOVERED_UNFLUSHED_BYTES:
+            self._flush_recovered()
+        self._reserve.found(self._next)
+        self.sub_queues.transient_threshold = self._next
+        self._find_messages(found)
+
+    def _begin_life(self, lives: Lives) -> None:
+        """Begin a new life if numbers were passed over. The record of it comes before any number of it is shown, and
+        the journal repeats it from then on; the terms of a clean stop are used up when the queue begins.
+        """
+        self.lives = lives.after(self.gap) if self.gap and self._keeps_numbers else lives
+        if self.lives.life:
+            self._index.begin_life(self.lives)
+
+    def _find_messages(self, found: RecoveredQueue) -> None:
+        """Begin with the messages on the disk."""
+        if found.messages:
+            self._place.has_bodies = True
+            self.sub_queues.delta = Delta(self._index.bounds()[0], self._next, found.messages, found.body_bytes)
+            self.sub_queues.load_from_delta()
+            if not self.sub_queues.delta.count:
+                self._index.drop_read()  # all messages are in memory, as in most of ten thousand small queues
+
+    def _flush_recovered(self) -> None:
+        try:
+            self._index.check_room(2 * self._index.unflushed_bytes)
+        except OSError:
+            return  # they stay in memory, and the disk's last room is left to what consumers acknowledge
+        self.segment_writer.flush(True)
+
+    def terminate(self) -> dict[str, Any]:
+        count, body_bytes = persistent(self.sub_queues, self._pending)
+        terms = recovery_terms(
+            self._index,
+            RecoveredQueue(
+                count,
+                body_bytes,
+                self._next,
+                self._watermark,
+                self.may_expire,
+                self._place.has_shared,
+                self.gap,
+                False,
+                lives=self.lives,
+                arrived=self.arrived,
+            ),
+        )
+        if self.returns and count:
+            terms["returns"] = self.returns
+        return terms
+
+    @property
+    def has_lost_entries(self) -> bool:
+        return self._index.has_lost_entries
+
+    def delete_and_terminate(self) -> None:
+        """The owner then calls `dispose`, runs the releases of `segment_writer` and calls its `delete_files`."""
+        self.segment_writer.release(self.sub_queues.delta, self._pending)
+        self._place.forget_between(0, self._next)
+        self.segment_writer.forget()
+        self._detached = [*self.sub_queues.detach(), self._pending.detach()]
+        self._moved.clear()
+        self.returns.clear()
+
+    def dispose(self, limit: int) -> bool:
+        runs = free_last(self._detached, limit)
+        if runs and self._place.has_shared:
+            self._place.forget_shared(runs)
+        return bool(runs)
+
+    # -- the disk
+
+    def available(self, limit: int) -> int:
+        return self.sub_queues.available(limit)
+
+    def prepare(self) -> ReadAheadJob | None:
+        return self._read_ahead.head(self.paging.mode == "default")
+
+    def prepare_pending(self, tags: Sequence[int]) -> ReadAheadJob | None:
+        return self._read_ahead.pending(tags)
+
+    # -- in
+
+    def publish(
+        self,
+        origins: Origins,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        expiry: int | None,
+        confirm: bool,
+        parts: Sequence[Part] = (),
+        shared: int = 0,
+        handed: Handed | None = None,
+    ) -> range:
+        first = self._next
+        self._next = end = first + len(contents)
+        if end > self._reserve.renew_from:
+            self._journal_position = self._reserve.renew(end)
+        self._rates.into += end - first
+        if expiry is not None:
+            self.may_expire = True
+        redelivered = handed is not None and handed.is_redelivered
+        for run in self._place.split(
+            self._run(first, contents, origins, expiry, redelivered, body_bytes),
+            shared,
+            handed is not None,
+        ):
+            self._write(run, confirm, handed is not None)
+            self.sub_queues.push(run)
+        if self.sub_queues.is_lazy and self._index.unflushed_bytes > LAZY_UNFLUSHED_BYTES:
+            self.segment_writer.needs_flush = True
+        return range(first, end)
+
+    def publish_delivered(
+        self,
+        origins: Origins,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        expiry: int | None,
+        confirm: bool,
+        parts: Sequence[Part] = (),
+        shared: int = 0,
+        handed: Handed | None = None,
+    ) -> range:
+        assert self.is_empty(), "publish_delivered on a queue that is not empty"
+        first = self._next
+        self._next = self._watermark = end = first + len(contents)
+        if end > self._reserve.renew_from:
+            self._journal_position = self._reserve.renew(end)
+        self._rates.into += end - first
+        self._rates.out += end - first
+        self._rates.acks_into += end - first
+        if expiry is not None:
+            self.may_expire = True
+        redelivered = handed is not None and handed.is_redelivered
+        for run in self._place.split(
+            self._run(first, contents, origins, expiry, redelivered, body_bytes),
+            shared,
+            handed is not None,
+        ):
+            self._write(run, confirm, handed is not None)
+            self._pending.add(run)
+        return range(first, end)
+
+    def _run(
+        self,
+        first: int,
+        contents: Sequence[bytes],
+        origins: Origins,
+        expiry: int | None,
+        redelivered: bool,
+        body_bytes: int,
+    ) -> Run:
+        """The run of messages that are published."""
+        column = slice_of(origins, slice(None))
+        return Run(first, list(contents), column, expiry, redelivered, body_bytes, arrived=self.arrived)
+
+    def discard(
+        self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = (), is_recorded: bool = False
+    ) -> range:
+        first = self._next
+        self._next = end = first + count
+        if end > self._reserve.renew_from:
+            self._journal_position = self._reserve.renew(end)
+        self._rates.into += count
+        if confirm and is_recorded:
+            self.unconfirmed.journaled(first, end - 1, self._index.recorded, 0)
+        elif confirm:
+            self.unconfirmed.is_safe(first, end - 1)
+        return range(first, end)
+
+    def _write(self, run: Run, confirm: bool, must_be_journaled: bool) -> None:
+        is_direct = False
+        if run.origin.persistent or self.sub_queues.is_lazy:
+            self._place.write_body(run)
+            is_direct = not must_be_journaled and self._goes_directly(run)
+            position = self._place.write_index(run, not is_direct)
+            if position:
+                self._journal_position = position
+                if must_be_journaled:
+                    self._place.index.hold(range(run.first, run.end), position)
+        if is_direct:
+            self.segment_writer.needs_flush = True
+            self.unconfirmed.went_directly(run.first, run.end - 1, confirm)
+        elif confirm and run.origin.persistent:
+            self.unconfirmed.journaled(
+                run.first, run.end - 1, self._journal_position, self._place.store_position if run.kind & TO_STORE else 0
+            )
+        elif confirm:
+            self.unconfirmed.is_safe(run.first, run.end - 1)
+
+    def _goes_directly(self, run: Run) -> bool:
+        """Whether a run that was just published becomes durable through its segment instead of the journal."""
+        return (
+            self.sub_queues.is_lazy
+            and run.origin.persistent
+            and (run.body_bytes >= DIRECT_BYTES or self.unconfirmed.needs_sync or self.unconfirmed.is_flush_direct)
+            and not run.kind & TO_STORE
+        )
+
+    def drain_confirmed(self) -> list[tuple[int, int]]:
+        return self.unconfirmed.drain()
+
+    # -- out
+
+    def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        for run in self._take(self.available(count)):
+            for whole, contents in self._readable(run):
+                last = deliveries[-1] if deliveries else None
+                if (
+                    last is not None
+                    and have_same_fate(any_of(last.origins), whole.origin)
+                    and last.redelivered == whole.redelivered
+                    and last.tags[-1] + 1 == whole.first
+                ):
+                    origins = joined(last.origins, len(last.contents), whole.origins, len(contents))
+                    last.contents.extend(contents)
+                    deliveries[-1] = Delivery(origins, last.redelivered, range(last.tags[0], whole.end), last.contents)
+                else:
+                    origins = slice_of(whole.origins, slice(None))
+                    deliveries.append(Delivery(origins, whole.redelivered, range(whole.first, whole.end), contents[:]))
+                self._hand_out(whole, ack_required)
+        return deliveries
+
+    def _take(self, count: int) -> Iterator[Run]:
+        """Take runs from the head, each with the redelivered flag that consumers will see."""
+        watermark = self._watermark
+        for run in self.sub_queues.take(count):
+            self._watermark = max(self._watermark, run.end)
+            if run.first < watermark < run.end and not run.redelivered:
+                seen = run.take(watermark - run.first)
+                seen.redelivered = True
+                yield seen
+            run.redelivered = run.redelivered or run.first < watermark
+            yield run
+
+    def _readable(self, run: Run) -> Iterator[tuple[Run, list[bytes]]]:
+        """The run with its contents. Messages whose bodies are lost are left out, and removed from the queue (D-19)."""
+        contents = self._place.read(run)
+        if None not in contents:
+            yield run, contents  # type: ignore[misc]
+            return
+        for index, content in enumerate(contents):
+            part = run.part(index, index + 1)
+            if content is None:
+                self.sub_queues.lost += 1
+                self._place.forget([part])
+            else:
+                yield part, [content]
+
+    def _hand_out(self, run: Run, ack_required: bool) -> None:
+        self._rates.out += len(run.contents)
+        if ack_required:
+            self._rates.acks_into += len(run.contents)
+            self._pending.add(run)
+        else:
+            self._place.forget([run])
+
+    def drop(self, count: int) -> int:
+        return self._forget_handed_out(self._take(self.available(count)))
+
+    def _forget_handed_out(self, runs: Iterable[Run]) -> int:
+        """Count messages that were taken from the head as handed out, and forget them; returns how many."""
+        count = 0
+        for run in runs:
+            count += len(run.contents)
+            self._hand_out(run, False)
+        return count
+
+    def drop_expired(self, now: int, limit: int) -> int:
+        return self._forget_handed_out(self._take_expired(now, limit))
+
+    def fetch_expired(self, now: int, limit: int) -> list[QueuedMessage]:
+        messages = []
+        for run in self._take_expired(now, limit):
+            for whole, contents in self._readable(run):
+                messages += [
+                    QueuedMessage(whole.first + index, content, whole.origin_at(index), whole.expiry, whole.redelivered)
+                    for index, content in enumerate(contents)
+                ]
+                self._hand_out(whole, True)
+        return messages
+
+    def _take_expired(self, now: int, limit: int) -> Iterator[Run]:
+        """Take up to `limit` messages that expire no later than `now`. Those of a run all do or none does."""
+        left = self.available(limit)
+        while left and (head := self.sub_queues.head()) is not None and head.expiry is not None and head.expiry <= now:
+            count = min(len(head.contents), left)
+            left -= count
+            yield from self._take(count)
+
+    def ack(self, tags: Sequence[int]) -> int:
+        pending = self._pending
+        oldest = pending.oldest(tags)
+        if oldest is not None and (oldest.origin.persistent, oldest.kind) in _INDEXED_ONLY:
+            # The most common case on the disk, small persistent messages that are settled in order.
+            self._journal_position = self._index.ack(tags)
+            known = pending.discard_oldest(oldest, len(tags))
+            self.unconfirmed.acked(tags[0], tags[-1])
+            self._rates.acks_out += known
+            return known
+        known = 0
+        for span in spans(tags):
+            runs = pending.overlapping(span)
+            kinds = {(run.origin.persistent, run.kind) for run in runs}
+            if kinds <= _MEMORY_ONLY:
+                known += pending.discard_from(runs, span)
+            elif kinds <= _INDEXED_ONLY and pending.count_in(span) == len(span):
+                # Small persistent messages are one record as well, whatever else is pending.
+                self._journal_position = self._index.ack(span)
+                known += pending.discard_from(runs, span)
+                if span.step == 1:
+                    self.unconfirmed.acked(span.start, span.stop - 1)
+            else:
+                runs = pending.take(span)
+                self._place.forget(runs)
+                for run in runs:
+                    self.unconfirmed.acked(run.first, run.end - 1)
+                known += sum(len(run.contents) for run in runs)
+        self._rates.acks_out += known
+        return known
+
+    def move(self, tags: Sequence[int]) -> int:
+        pending = self._pending
+        known = 0
+        for span in spans(tags):
+            runs = pending.overlapping(span)
+            if all(run.origin.persistent for run in runs) and pending.count_in(span) == len(span):
+                known += len(span)
+                self._record_moved(span)
+                continue
+            for number, is_persistent in [
+                (run.first + index, run.origin.persistent) for run, index in pending.find(span)
+            ]:
+                if is_persistent:
+                    known += 1
+                    self._record_moved(range(number, number + 1))
+                else:
+                    known += self.ack([number])
+        return known
+
+    def _record_moved(self, span: range) -> None:
+        self._journal_position = self._index.record_ack(span)
+        self._moved.append((self._journal_position, span))
+
+    def _forget_moved(self, journal: int) -> None:
+        """Forget the messages whose move the journal has up to this position."""
+        moved = self._moved
+        while moved and moved[0][0] <= journal:
+            runs = self._pending.take(moved.popleft()[1])
+            self._place.forget(runs, is_recorded=True)
+            self._rates.acks_out += sum(len(run.contents) for run in runs)
+
+    @property
+    def is_moving(self) -> bool:
+        return bool(self._moved) or self._place.index.is_holding
+
+    @seam("which messages are requeued")
+    def requeue(self, tags: Sequence[int]) -> int:
+        runs = self._pending.take(tags)
+        if not runs:
+            return 0
+        known = sum(len(run.contents) for run in runs)
+        self.sub_queues.insert(runs)
+        self._rates.into += known
+        self._rates.acks_out += known
+        return known
+
+    def purge(self, limit: int = UNLIMITED) -> int:
+        """Delta is not read, and goes at once. From the tail on, so that QS-3 to QS-6 hold in between."""
+        purged = 0
+        while purged < limit and (count := self._purge_last(limit - purged)):
+            purged += count
+        return purged
+
+    def _purge_last(self, limit: int) -> int:
+        """Purge delta if it is the last sub-queue, and then up to `limit` messages of the last one in memory."""
+        sub = self.sub_queues
+        count = 0
+        if sub.delta.count and not sub.q1.count and not sub.q2.count:
+            count = sub.delta.count
+            self.segment_writer.release(sub.delta, self._pending)
+            keep = self._pending.numbers_in(range(sub.delta.start, sub.delta.end))
+            self._place.forget_between(sub.delta.start, sub.delta.end, keep)
+            self._index.ack_between(sub.delta.start, sub.delta.end, keep)
+            sub.delta = Delta()
+        runs = sub.take_last(limit)
+        self._place.forget(runs)
+        return count + sum([len(run.contents) for run in runs])
+
+    # -- inspection
+
+    def __len__(self) -> int:
+        return len(self.sub_queues)
+
+    def depth(self) -> int:
+        return len(self.sub_queues) + self._pending.count
+
+    def is_empty(self) -> bool:
+        return not len(self.sub_queues)
+
+    @property
+    def ready_bytes(self) -> int:
+        return self.sub_queues.body_bytes
+
+    @property
+    def unacked_bytes(self) -> int:
+        return self._pending.body_bytes
+
+    def head(self) -> QueuedMessage | None:
+        return self._peek.head(self._watermark)
+
+    def oldest_pending(self) -> int | None:
+        return self._pending.lowest
+
+    def head_expiry(self) -> int | None:
+        run = self.sub_queues.head()
+        return None if run is None else run.expiry
+
+    def pending_messages(self, tags: Sequence[int]) -> list[QueuedMessage]:
+        return self._peek.pending_messages(tags)
+
+    def pending_numbers(self) -> list[int]:
+        return self._pending.numbers_in(range(self._next))
+
+    # -- by number
+
+    def record_returns(self, numbers: Iterable[int]) -> None:
+        self._index.returned({number: self.returns[number] for number in numbers})
+
+    def repeat_returns(self) -> None:
+        lowest = self.numbers().start
+        for number in [number for number in self.returns if number < lowest]:
+            del self.returns[number]
+        if self.returns:
+            self._index.returned(self.returns, True)
+
+    def numbers(self) -> range:
+        return range(self._peek.lowest(self._next), self._next)
+
+    def kept_numbers(self) -> range:
+        numbers = self.numbers()
+        return range(numbers.start, max(numbers.start, self._reserve.kept(numbers.stop)))
+
+    def prepare_range(self, first: int, last: int, window: int = RANGE_BATCH_MESSAGES) -> SegmentReadJob | None:
+        return self._peek.prepare_range(first, last, window)
+
+    def range_prepared(
+        self, job: SegmentReadJob, first: int, last: int, window: int = RANGE_BATCH_MESSAGES
+    ) -> SegmentReadJob | None:
+        return self._peek.range_prepared(job, first, last, window)
+
+    def take_range(
+        self, first: int, last: int, most: int = RANGE_BATCH_MESSAGES, most_bytes: int = RANGE_BATCH_BYTES
+    ) -> RangeBatch:
+        return self._peek.take_range(first, last, self._watermark, most, most_bytes)
+
+    def take_runs(self, first: int, last: int, window: int, most_bytes: int) -> RunBatch:
+        return self._peek.take_runs(first, last, window, self._watermark, most_bytes)
+
+    def drop_to(self, last: int, limit: int) -> int:
+        sub = self.sub_queues
+        in_memory = sub.q4.count + sub.q3.count
+        if sub.delta.count and not sub.is_lazy:
+            in_memory -= 1  # the last of q3 stays (QS-5)
+        count = count_to(chain(sub.q4.runs, sub.q3.runs), last, min(limit, in_memory))
+        return self._forget_handed_out(self._take(count))
+
+    # -- memory
+
+    def set_queue_mode(self, mode: str) -> None:
+        if self.paging.set_mode(mode):
+            self.segment_writer.needs_flush = True
+
+    def set_ram_duration_target(self, seconds: float) -> None:
+        self.paging.set_duration(seconds)
+        self._page()
+
+    def ram_duration(self) -> float:
+        return self.paging.duration()
+
+    def _page(self) -> None:
+        if self.paging.page():
+            self.segment_writer.needs_flush = True
+
+    # -- events
+
+    def resume(self) -> None:
+        self._page()
+
+    def continue_paging(self) -> None:
+        if self.paging.is_due:
+            self._page()
+
+    # -- the disk side
+
+    def durable(self, journal: int, store: int) -> None:
+        unconfirmed = self.unconfirmed
+        if journal > unconfirmed.journal_durable:
+            unconfirmed.journal_durable = journal
+            self._reserve.durable(journal)
+            if self._moved:
+                self._forget_moved(journal)
+        if store > unconfirmed.store_durable:
+            unconfirmed.store_durable = store
+
+    def direct_counts(self) -> tuple[int, int]:
+        return self.unconfirmed.direct, self.unconfirmed.direct_safe
+
+    @property
+    def is_paging_due(self) -> bool:
+        return self.paging.is_due
+
+    def take_lost(self) -> int:
+        lost = self.sub_queues.lost
+        if lost:
+            self.sub_queues.lost = 0
+        return lost
+
+    def references(self) -> Iterator[tuple[bool, bytes]]:
+        sub = self.sub_queues
+        return (
+            (run.origin.persistent, message_id)
+            for run in chain(sub.runs_in_memory(), sub.runs_in_delta(), self._pending.runs)
+            if run.kind & IN_STORE
+            for message_id in self._place.ids(run)
+        )
+
+    def check(self) -> None:
+        """Assert QS-1 to QS-10 and QS-12. Tests and the simulation call it after each step."""
+        self._peek.check()
+
+
+_INDEXED_ONLY = frozenset({(True, INDEXED)})
+_MEMORY_ONLY = frozenset({(False, 0), (False, TO_STORE)})
