@@ -1,6 +1,6 @@
 """The keys of policy definitions and the check of each value (AB-160), with RabbitMQ's texts.
 
-Some keys of mirrored queues (`ha-sync-mode`, `ha-sync-batch-size`, `ha-promote-on-shutdown`) are only kept and shown.
+One key of mirrored queues, `ha-promote-on-shutdown`, is only kept and shown.
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ from ..actors.metadata.state.commands import AdmitToRing, EvictFromRings, GroupC
 from ..actors.queue.contract import to_queue
 from ..actors.queue.mirroring import DONE_TIMER, LEASE_TIMER, RETRY_TIMER, STALL_TIMER
 from ..amqp.errors import AmqpError
-from ..definitions.policies import queue_kind
 from ..gm_ring.frames import Frame, Instruction
 from ..gm_ring.ring import Completed, RingMember
 from ..gm_ring.view import View
@@ -41,11 +40,13 @@ from ..runtime.exit_reason import ExitKind, ExitReason
 from ..runtime.system.address import node_of, system_of
 from . import instructions
 from .backing import MirroredQueue, mirrored
+from .learner import Learner
+from .policy import policy_of
 from .publishers import Reclaims
 from .replica import Mirror
 from .stall import StallWatch, Standing, victim
-from .sync_source import read_chunk
-from .sync_target import Placed, SyncTarget
+from .sync_source import numbers_of, read_chunk
+from .sync_target import Placed
 
 if TYPE_CHECKING:
     from ..actors.metadata.info_items import InfoItems
@@ -79,9 +80,6 @@ BARRED_MOST = 600.0
 
 #: Seconds between two looks at a lease that has ended.
 LEASE_SECONDS = 0.1
-
-#: Seconds after which a learner that has everything says so once more, since the master may have changed.
-FOLLOWS_SECONDS = 1.0
 
 #: Seconds between two looks at a replica that must read its disk before what has left it is gone.
 BEHIND_SECONDS = 0.02
@@ -152,8 +150,8 @@ class MirrorReplication:
         self._stall = StallWatch()
         #: By node: until when its replica is not admitted again, and how often it was evicted.
         self._barred: dict[str, tuple[float, int]] = {}
-        #: What a learner copies; None for a member of the ring.
-        self._target = SyncTarget() if self._is_learner else None
+        #: Gets the messages of the queue; None for a member of the ring.
+        self._learner = Learner(replica, self._ring, self._take) if self._is_learner else None
         #: What channels may ask after a failover.
         self._reclaims = Reclaims()
         #: The position of the last instruction that this mirror has followed.
@@ -209,8 +207,9 @@ class MirrorReplication:
         elif self._is_master and not was_master:
             # At once: the next message may be that of a client who knows the row already.
             self._is_promoting = True
-        if not self._is_learner:
-            self._target = None
+        if self._learner is not None and not self._is_learner:
+            self._learner.end()
+            self._learner = None
         if self._is_promoting:
             self._do()
             self._follow_disk()
@@ -274,14 +273,13 @@ class MirrorReplication:
         for to, frame in turn.frames:
             self._send(Member(*to), frame)
         for _, first, taken in turn.deliveries:
-            if self._target is None:
+            if self._learner is None:
                 self._take(list(enumerate(taken, first)))
             elif taken:
                 self._note_publishers(first, taken)
-                self._take(self._target.came(first, taken))
+                self._learner.came(first, taken)
             else:
-                # The stream begins here.
-                self._replica.spawn(self._copy())
+                self._learner.begin(first - 1)
             self._followed = first + len(taken) - 1
         for report in turn.completed:
             self._completed(report)
@@ -370,7 +368,7 @@ class MirrorReplication:
             "stored": stored,
             "waiting": waiting,
             "messages": self._mirrored.depth(),
-            "stage": "following" if self._target is None or self._target.is_done else "copying",
+            "stage": "following" if self._learner is None else self._learner.stage,
         }
 
     def _look_for_stall(self) -> None:
@@ -382,12 +380,7 @@ class MirrorReplication:
     @property
     def _ack_timeout(self) -> float:
         """Seconds that the numbers of the ring may stand still."""
-        row = self._replica.row
-        policies = self._replica.context.definitions.policies_of(row.vhost)
-        if policies is None:
-            return ACK_TIMEOUT / 1000
-        definition = policies.effective(queue_kind(row.type), row.shard_of or row.name).definition
-        return float(definition.get("ha-ack-timeout", ACK_TIMEOUT)) / 1000
+        return float(policy_of(self._replica).get("ha-ack-timeout", ACK_TIMEOUT)) / 1000
 
     async def _evict(self) -> None:
         """Ask the members how far they are, and have the one that holds the others up leave."""
@@ -460,61 +453,33 @@ class MirrorReplication:
         while backing.is_behind and self._ring.has_part:
             await replica.sleep(BEHIND_SECONDS)
         found = None
-        if self._target is None and self._ring.has_part:
-            found = await read_chunk(backing.inner, replica.loader, first, self._position)
+        if self._has_everything:
+            most = policy_of(replica).get("ha-sync-batch-size")
+            # RabbitMQ uses its default instead of 1, too.
+            found = await read_chunk(backing.inner, replica.loader, first, self._position, None if most == 1 else most)
         if found is None:
             raise no_queue(replica.row.vhost, replica.row.name)
         return found.position, found.cursor, found.runs
+
+    @property
+    def _has_everything(self) -> bool:
+        return self._learner is None and self._ring.has_part
+
+    def numbers(self) -> list[tuple[int, int, int]]:
+        """The oldest numbers that the queue has, for a learner that waits (`ToQueue.sync_numbers`)."""
+        if not self._has_everything:
+            raise no_queue(self._replica.row.vhost, self._replica.row.name)
+        return numbers_of(self._mirrored.inner)
+
+    def synchronise(self, is_wanted: bool) -> bool:
+        """An operator has a learner copy the queue, or stop that."""
+        return self._learner is not None and self._learner.synchronise(is_wanted)
 
     def _position(self) -> int:
         """The position of the stream to which the messages here belong."""
         if self._ring.speaks(ONLY) and not self._is_promoting:
             return self._mirrored.position + len(self._mirrored.out)
         return self._followed
-
-    async def _copy(self) -> None:
-        """Get all messages of the member that this learner follows, and then have the master admit it (CL-85)."""
-        replica = self._replica
-        log.info("%s: this replica gets the messages of the queue", self._phrase)
-        while (target := self._target) is not None and self._ring.has_part:
-            source = self._ring.left
-            if target.is_done:
-                self._ask_to_be_admitted()
-                await replica.sleep(FOLLOWS_SECONDS)
-            elif source is None:
-                await replica.sleep(RETRY_SECONDS)
-            else:
-                await self._get_chunk(target, Member(*source))
-
-    async def _get_chunk(self, target: SyncTarget, source: Member) -> None:
-        replica = self._replica
-        address = replica.context.peers.replica(replica.row.queue_id, source)
-        try:
-            position, cursor, runs = await replica.ask(address, to_queue.sync_chunk(target.cursor))
-        except (AmqpError, ProcessDown):
-            await replica.sleep(RETRY_SECONDS)
-            return
-        if target is not self._target or not self._ring.has_part:
-            return
-        if target.is_too_early(position):
-            await replica.sleep(RETRY_SECONDS)
-            return
-        before, after = target.chunk(position, cursor)
-        self._take(before)
-        for content in runs:
-            self._take_run(position, content)
-        self._take(after)
-        if target.is_done:
-            log.info("%s: this replica has all %d messages of the queue", self._phrase, self._mirrored.depth())
-        # The next chunk comes when the disk has this one, so that a slow disk does not fill the memory.
-        await replica.synced()
-
-    def _ask_to_be_admitted(self) -> None:
-        replica = self._replica
-        group = replica.row.group
-        assert group is not None
-        address = replica.context.peers.replica(replica.row.queue_id, group.master)
-        replica.send(address, to_queue.follows(self._member.generation))
 
     @property
     def _phrase(self) -> str:

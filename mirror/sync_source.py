@@ -39,9 +39,9 @@ class Chunk(NamedTuple):
 
 
 async def read_chunk(
-    backing: BackingQueue, loader: DiskLoader | None, first: int, position: Callable[[], int]
+    backing: BackingQueue, loader: DiskLoader | None, first: int, position: Callable[[], int], most: int | None = None
 ) -> Chunk | None:
-    """The messages from the number `first` on; None if the queue cannot be read by number."""
+    """At most `most` messages from the number `first` on; None if the queue cannot be read by number."""
     found = _level_from(backing, first >> LEVEL_SHIFT)
     if found is None:
         return Chunk(position(), END, [])
@@ -52,6 +52,8 @@ async def read_chunk(
     numbers = level.numbers()
     at = max(numbers.start, first & NUMBER_MASK if first >> LEVEL_SHIFT == number else 0)
     last, window = numbers.stop - 1, window_from(at)
+    if most is not None:
+        last = min(last, at + most - 1)
     job = level.prepare_range(at, last, window) if at <= last else None
     while job is not None:
         assert loader is not None, "a queue in memory reads no segments"
@@ -66,6 +68,21 @@ async def read_chunk(
         assert loader is not None, "a queue in memory has all bodies"
         batch.complete(*await loader.bodies(batch.missing))
     return Chunk(found_at, cursor, [part for run in batch.runs for part in _encoded(run, base)])
+
+
+def numbers_of(backing: BackingQueue) -> list[tuple[int, int, int]]:
+    """Each level of the queue, its oldest number, and the one that its next message gets.
+
+    A level that cannot be read by number has 0 as its oldest number, so it always seems to have old messages.
+    """
+    found = []
+    at = _level_from(backing, 0)
+    while at is not None:
+        number, level = at
+        numbers = level.numbers() if isinstance(level, SupportsRangeRead) else range(0, 1)
+        found.append((number, numbers.start, numbers.stop))
+        at = _level_from(backing, number + 1)
+    return found
 
 
 def _level_from(backing: BackingQueue, number: int) -> tuple[int, BackingQueue] | None:

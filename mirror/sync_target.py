@@ -12,6 +12,9 @@ belongs:
 - The member that the learner copies may change, and the next one may not be as far in the stream. A chunk whose
   position lies before a publish that was left to it cannot have that publish, so the learner asks again.
 
+A learner may *pause*, before the first chunk or later. Then it keeps nothing of the stream: messages that leave are
+removed at once from what it has, and everything else is left to later chunks, none of which may be older than that.
+
 So nothing is missed, and no message that has left comes back, whichever of chunk and stream is quicker.
 """
 
@@ -31,25 +34,46 @@ Placed = list[tuple[int, Instruction]]
 class SyncTarget:
     """See the module. It begins when the stream does."""
 
-    __slots__ = ("_ended", "_kept", "_left_out", "cursor", "is_done")
+    __slots__ = ("_ended", "_kept", "_left_out", "_reached", "cursor", "is_done", "is_paused")
 
     def __init__(self) -> None:
         self.cursor = 0
         self.is_done = False
+        self.is_paused = False
         #: By level whose messages were copied: the position of the chunk that had the last of them.
         self._ended: dict[int, int] = {}
         #: What has come since the last chunk.
         self._kept: Placed = []
-        #: The position of the last publish that was left to a later chunk.
+        #: Up to which position the stream has come.
+        self._reached = 0
+        #: The position of the last instruction that later chunks must have behind them.
         self._left_out = 0
 
     def came(self, first: int, found: list[Instruction]) -> Placed:
         """Instructions of the stream, with positions from `first` on. Returns what is to be followed now."""
         placed = list(enumerate(found, first))
+        self._reached = first + len(found) - 1
+        if self.is_paused:
+            return self._without_keeping(placed)
         if not self.is_done:
             self._kept += placed
             return []
         return self._due(placed)
+
+    def pause(self) -> Placed:
+        """Take no more chunks for now. Returns what is to be followed at once."""
+        self.is_paused = True
+        kept, self._kept = self._kept, []
+        return self._without_keeping(kept)
+
+    def resume(self) -> None:
+        self.is_paused = False
+
+    def _without_keeping(self, placed: Placed) -> Placed:
+        due = self._due(placed)
+        if placed:
+            self._left_out = placed[-1][0]
+        return due
 
     def chunk(self, position: int, cursor: int) -> tuple[Placed, Placed]:
         """A chunk has come, with the messages below this cursor at this position of the stream. Returns what is to be
@@ -64,8 +88,21 @@ class SyncTarget:
         self.is_done = cursor == END
         return before, self._due([each for each in kept if each[0] > position])
 
+    def begin(self, position: int) -> None:
+        """The stream begins behind this position."""
+        self._reached = position
+
+    def is_ahead(self, position: int) -> bool:
+        """Whether a chunk of this position has to wait for the stream, of which a part was lost and comes once more.
+
+        A purge in that part would remove messages of the chunk which came behind the purge.
+        """
+        return position > self._reached
+
     def is_too_early(self, position: int) -> bool:
-        """Whether a chunk of this position may lack a publish that was left to it. Then it must not be taken."""
+        """Whether a chunk of this position may lack a publish that was left to it, or have a message that has left
+        since. Then it must not be taken.
+        """
         return position < self._left_out
 
     def _due(self, placed: Placed) -> Placed:

@@ -178,6 +178,21 @@ class ToQueue(ToMemoryUser, ToLinkSender):
         """
 
     @message
+    def sync_numbers(self) -> list[tuple[int, int, int]]:
+        """From a learner of this mirrored queue, which waits: answered with each level of the queue, its oldest number,
+        and the one that its next message gets.
+
+        Raises AmqpError if this replica does not have all messages itself.
+        """
+
+    @message
+    def synchronise(self, is_wanted: bool) -> bool:
+        """From operations on any node, to a learner: copy the queue now, or stop that.
+
+        Answered with whether it had to be done: a learner may have everything, and may not be copying.
+        """
+
+    @message
     def set_queue_mode(self, mode: QueueMode) -> None:
         """From any node: use this mode until the process ends or its settings change."""
 

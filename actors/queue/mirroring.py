@@ -106,6 +106,12 @@ class Replication(Protocol):
         Raises AmqpError if it has to ask another member.
         """
 
+    def numbers(self) -> list[tuple[int, int, int]]:
+        """The oldest numbers that the queue has (`ToQueue.sync_numbers`). Raises AmqpError as `chunk` does."""
+
+    def synchronise(self, is_wanted: bool) -> bool:
+        """Have a learner copy the queue, or stop that (`ToQueue.synchronise`)."""
+
     def standing(self) -> tuple[int, int, int]:
         """How far this member of the ring is (`ToQueue.standing`)."""
 
@@ -116,7 +122,7 @@ class Replication(Protocol):
         stored      the position up to which it has the stream safe; at the master, up to which all others have it safe
         waiting     how many instructions its right neighbour has not been sent
         messages    how many messages it has
-        stage       `following` if it has all messages, `copying` if it does not have them yet
+        stage       `following` if it has all messages, `copying` while it gets them, `waiting` before it does
         """
 
     def timer_fired(self, payload: str) -> None:

@@ -372,6 +372,14 @@ class Queue(Process):
             raise no_queue(self.row.vhost, self.row.name)
         return await self.replication.chunk(first)
 
+    def on_sync_numbers(self, sender: Sender) -> list[tuple[int, int, int]]:
+        if self.replication is None or not self.is_open:
+            raise no_queue(self.row.vhost, self.row.name)
+        return self.replication.numbers()
+
+    def on_synchronise(self, sender: Sender, is_wanted: bool) -> bool:
+        return self.replication is not None and self.replication.synchronise(is_wanted)
+
     def on_standing(self, sender: Sender) -> tuple[int, int, int]:
         if self.replication is None:
             raise no_queue(self.row.vhost, self.row.name)

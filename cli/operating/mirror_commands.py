@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -9,6 +10,9 @@ import click
 from ..node_command import Call, node_command
 
 SECTION = "Replication"
+
+#: Moves the cursor to the start of the line and clears the line.
+CLEARED = "\r\033[K"
 
 
 @node_command(SECTION, "Ring of queue '{queue}' in vhost '{vhost}' ...")
@@ -64,4 +68,35 @@ def _standing(member: dict[str, Any], is_alone: bool = False) -> str:
     return ", ".join(words) + (f"  <- lags: {', '.join(lags)}" if lags else "")
 
 
-COMMANDS = (show_ring,)
+@node_command(SECTION, "Synchronising queue '{queue}' in vhost '{vhost}' ...")
+@click.argument("queue")
+def sync_queue(call: Call, queue: str) -> None:
+    """Have all replicas of the mirrored QUEUE get its messages, and return when they have them.
+
+    The queue goes on meanwhile. An interrupt ends the command and not the copying: `cancel_sync_queue` does that.
+    """
+    shown = sys.stderr.isatty() and not call.is_quiet
+    try:
+        for row in call.node.rows("sync_queue", vhost=call.vhost, name=queue):
+            if shown:
+                of = "" if row["total"] is None else f" of {row['total']}"
+                click.echo(f"{CLEARED}{row['node']}: {row['messages']}{of} messages", err=True, nl=False)
+    except KeyboardInterrupt:
+        click.echo(f"\nThe replicas go on. 'warren cancel_sync_queue {queue}' stops them.", err=True)
+        raise
+    if shown:
+        click.echo(CLEARED, err=True, nl=False)
+    call.done()
+
+
+@node_command(SECTION, "Stopping synchronising queue '{queue}' in vhost '{vhost}' ...")
+@click.argument("queue")
+def cancel_sync_queue(call: Call, queue: str) -> None:
+    """Have the replicas of the mirrored QUEUE stop getting its messages. They wait for `sync_queue`."""
+    if call.ask("cancel_sync_queue", vhost=call.vhost, name=queue):
+        call.done()
+    else:
+        call.say("not_syncing")
+
+
+COMMANDS = (show_ring, sync_queue, cancel_sync_queue)

@@ -76,10 +76,11 @@ async def purge_queue(call: Call) -> Any:
 
 
 async def queue_action(call: Call) -> Any:
-    await queue_name(call)
+    vhost, name = await queue_name(call)
     (action,) = required(await call.fields(), "action")
     if action not in ("sync", "cancel_sync"):
         raise bad_request(["unknown", action])
+    await call.change("queue_action", vhost=vhost, name=name, action=action)
     return CHANGED
 
 

@@ -68,6 +68,7 @@ class FakeReplica:
             lease=SimpleNamespace(has_ended=lambda clock: False),
             peers=SimpleNamespace(replica=lambda queue_id, to: to),
             metadata="metadata",
+            definitions=SimpleNamespace(policies_of=lambda vhost: None),
         )
         self._group = group
         self.replication = MirrorReplication(self)

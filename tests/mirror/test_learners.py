@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from warren.mirror import learner as learner_module
+from warren.mirror import replication as replication_module
 from warren.mirror import sync_source
 
 from .replicas import Group
@@ -11,8 +15,7 @@ from .replicas import Group
 
 def copy_chunk(learner, source):
     """The learner gets its next chunk from this replica."""
-    replication = learner.replication
-    asyncio.run(replication._get_chunk(replication._target, source.member))
+    asyncio.run(learner.replication._learner._get_chunk(source.member))
 
 
 def arrive(group):
@@ -35,7 +38,9 @@ def test_a_master_that_was_a_learner_knows_who_has_published():
     arrive(group)
     first = group.master
     copy_chunk(learner, first)
-    assert learner.replication._target.is_done and learner.numbers == first.numbers and len(learner.numbers) == 3
+    assert (
+        learner.replication._learner._target.is_done and learner.numbers == first.numbers and len(learner.numbers) == 3
+    )
     group.admit(learner)
     for replica in group.living():
         group.apply(replica)
@@ -57,7 +62,7 @@ def test_a_learner_asks_again_for_a_chunk_that_may_lack_what_was_left_to_it(monk
     group.run()
     learner = group.learn("b")
     arrive(group)
-    target, source = learner.replication._target, group.master
+    target, source = learner.replication._learner._target, group.master
     group.publish()
     arrive(group)
     copy_chunk(learner, source)
@@ -85,3 +90,117 @@ def test_the_only_member_that_is_left_answers_what_channels_ask():
     group.run()
     group.end_turn(second)
     assert second.replies == [[(1, 2)]]
+
+
+class Waiting:
+    """A learner of a ring with one member whose policy has it wait. `ticks` lets it look around so many times."""
+
+    def __init__(self, monkeypatch, published: int, mode: str = "manual") -> None:
+        self.group = Group("a")
+        if published:
+            self.group.publish(published)
+            self.group.run()
+        self.policy = {"ha-sync-mode": mode}
+        monkeypatch.setattr(learner_module, "policy_of", lambda replica: self.policy)
+        self.master = self.group.master
+        self.replica = self.group.learn("b")
+        arrive(self.group)
+        self.learner = self.replication._learner
+        self.now = 0.0
+        self.replica.now = lambda: self.now
+        self.replica.ask = self.answer
+        if mode == "manual":
+            self.learner._pause()
+
+    @property
+    def replication(self):
+        return self.replica.replication
+
+    async def answer(self, address, message):
+        assert address == self.master.member
+        name, *fields = message
+        if name == "sync_numbers":
+            return self.master.replication.numbers()
+        assert name == "sync_chunk"
+        return await self.master.replication.chunk(*fields)
+
+    def tick(self) -> str:
+        """The learner looks around once. Returns its stage."""
+        self.now += 100.0
+        step = self.learner._wait if self.learner.stage == "waiting" else self.learner._get_chunk
+        asyncio.run(step(self.master.member))
+        arrive(self.group)
+        return self.replication.status()["stage"]
+
+
+def test_a_learner_with_a_manual_policy_waits_and_keeps_nothing(monkeypatch):
+    waiting = Waiting(monkeypatch, 3)
+    assert [waiting.tick() for _ in range(3)] == ["waiting"] * 3
+    waiting.group.publish(2)
+    arrive(waiting.group)
+    assert waiting.tick() == "waiting" and not waiting.replica.numbers
+
+
+def test_an_operator_has_it_copy_the_queue(monkeypatch):
+    waiting = Waiting(monkeypatch, 3)
+    waiting.tick()
+    assert waiting.replication.synchronise(True)
+    assert (waiting.learner.stage, waiting.tick()) == ("copying", "following")
+    assert waiting.replica.numbers == waiting.master.numbers
+    assert not waiting.replication.synchronise(True), "it has everything"
+    assert not waiting.replication.synchronise(False) and waiting.learner.stage == "following"
+
+
+def test_a_policy_that_says_automatic_later_has_it_copy_the_queue(monkeypatch):
+    waiting = Waiting(monkeypatch, 3)
+    assert waiting.tick() == "waiting"
+    waiting.policy = {}
+    assert [waiting.tick(), waiting.tick()] == ["copying", "following"]
+
+
+def test_it_copies_the_queue_when_nothing_older_is_left(monkeypatch):
+    waiting = Waiting(monkeypatch, 3)
+    assert waiting.tick() == "waiting"
+    waiting.group.publish(2)
+    waiting.group.consume(2, "ack")
+    assert waiting.tick() == "waiting"
+    waiting.group.consume(1, "ack")
+    arrive(waiting.group)
+    assert [waiting.tick(), waiting.tick()] == ["copying", "following"]
+    assert waiting.replica.numbers == waiting.master.numbers and len(waiting.replica.numbers) == 2
+
+
+def test_the_policy_says_how_many_messages_a_chunk_has(monkeypatch):
+    waiting = Waiting(monkeypatch, 5)
+    waiting.replication.synchronise(True)
+    monkeypatch.setattr(replication_module, "policy_of", lambda replica: {"ha-sync-batch-size": 2})
+    counts = []
+    while waiting.learner.stage == "copying":
+        waiting.tick()
+        counts.append(len(waiting.replica.numbers))
+    assert counts == [2, 4, 5] and waiting.replica.numbers == waiting.master.numbers
+
+
+def test_it_copies_an_empty_queue_at_once(monkeypatch):
+    assert Waiting(monkeypatch, 0).tick() == "copying"
+
+
+@pytest.mark.parametrize("mode", ["automatic", "manual"])
+def test_an_operator_stops_a_copy_until_he_wants_it_again(monkeypatch, mode):
+    """What was copied stays, and is kept right, until the copy goes on."""
+    monkeypatch.setattr(sync_source, "CHUNK_BYTES", 1)
+    waiting = Waiting(monkeypatch, 4, mode)
+    if mode == "manual":
+        waiting.replication.synchronise(True)
+    assert [waiting.tick(), waiting.tick()] == ["copying"] * 2 and len(waiting.replica.numbers) == 2
+    assert waiting.replication.synchronise(False)
+    assert not waiting.replication.synchronise(False), "it is not copying any more"
+    waiting.group.consume(1, "ack")
+    waiting.group.publish(1)
+    arrive(waiting.group)
+    assert [waiting.tick(), waiting.tick()] == ["waiting"] * 2 and len(waiting.replica.numbers) == 1
+    assert waiting.replication.synchronise(True)
+    assert waiting.learner.stage == "copying"
+    while waiting.learner.stage == "copying":
+        waiting.tick()
+    assert waiting.replica.numbers == waiting.master.numbers and len(waiting.replica.numbers) == 4

@@ -104,12 +104,23 @@ class Copy:
         while self.behind > 0 and not self.was_cut:
             self.stream_comes()
         assert self.chunk is not None
-        before, after = self.target.chunk(self.chunk.position, self.chunk.cursor)
+        if self.target.is_ahead(self.chunk.position):
+            return  # it waits for the stream
+        chunk, self.chunk = self.chunk, None
+        if self.target.is_paused or self.target.is_too_early(chunk.position):
+            return
+        before, after = self.target.chunk(chunk.position, chunk.cursor)
         self.follow(before)
-        for encoded in self.chunk.runs:
+        for encoded in chunk.runs:
             self.learner.take(instructions.published(encoded)[1])
         self.follow(after)
-        self.chunk = None
+
+    def pause_or_resume(self) -> None:
+        if self.target.is_paused:
+            self.target.resume()
+        else:
+            self.follow(self.target.pause())
+            assert not self.target._kept
 
     def follow(self, placed) -> None:
         for _, (kind, content) in placed:
@@ -121,9 +132,10 @@ class Copy:
                 self.learner.keep_only(list(instructions.removed(content)))
 
 
+@pytest.mark.parametrize("pauses", [False, True])
 @pytest.mark.parametrize("levels", [0, 3])
-def test_a_copy_of_a_queue_that_goes_on_is_equal_to_it(levels, monkeypatch):
-    for seed in range(150):
+def test_a_copy_of_a_queue_that_goes_on_is_equal_to_it(levels, pauses, monkeypatch):
+    for seed in range(160):
         rng = Random(seed)
         monkeypatch.setattr("warren.mirror.sync_source.CHUNK_BYTES", rng.choice((1, 300, 2000, CHUNK_BYTES)))
         copy = Copy(rng, levels)
@@ -132,10 +144,13 @@ def test_a_copy_of_a_queue_that_goes_on_is_equal_to_it(levels, monkeypatch):
             copy.leave()
         copy.end_turn()
         copy.stream.clear()  # it begins for the learner when that one attaches
+        copy.target.begin(copy.position)
+        if pauses:
+            copy.pause_or_resume()
         steps = 0
         while not copy.target.is_done:
             steps += 1
-            step = rng.choice(("publish", "leave", "turn", "stream", "chunk", "chunk"))
+            step = rng.choice(("publish", "leave", "turn", "stream", "chunk", "chunk", "pause" if pauses else "turn"))
             if step == "publish" and steps < 60:
                 copy.publish(rng.randint(1, 5))
             elif step == "leave":
@@ -144,6 +159,8 @@ def test_a_copy_of_a_queue_that_goes_on_is_equal_to_it(levels, monkeypatch):
                 copy.end_turn()
             elif step == "stream" and copy.stream:
                 copy.stream_comes()
+            elif step == "pause":
+                copy.pause_or_resume()
             elif step == "chunk":
                 copy.was_cut = rng.random() < 0.2
                 copy.ask() if copy.chunk is None else copy.chunk_comes()

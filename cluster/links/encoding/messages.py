@@ -57,6 +57,8 @@ TO_REPLICAS = (
     Crossing(202, to_queue.sync_chunk, INTEGER, answer=Parts(INTEGER, INTEGER, RAW_LIST)),
     Crossing(203, to_queue.standing, answer=Parts(INTEGER, INTEGER, INTEGER)),
     Crossing(210, to_queue.replica_status, answer=INFO),
+    Crossing(211, to_queue.sync_numbers, answer=Each(Parts(INTEGER, INTEGER, INTEGER))),
+    Crossing(212, to_queue.synchronise, BOOLEAN, answer=BOOLEAN),
 )
 
 TO_QUEUES = (

@@ -78,7 +78,7 @@ def run(monkeypatch, capfd, broker):
     return run
 
 
-@pytest.mark.parametrize("words", [("show_ring",)])
+@pytest.mark.parametrize("words", [("show_ring",), ("sync_queue",), ("cancel_sync_queue",)])
 def test_queues_without_a_ring_are_refused(run, words):
     """The exit code and the text of the error are those of rabbitmqctl's sync_queue."""
     for name, text in (("plain", "not_mirrored"), ("nosuch", "not_found")):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from typing import Literal
+
 from .....amqp.errors import AmqpError
 from .....routing.queue_types import QUORUM
 from .....routing.rows import Member, MirrorGroup, QueueRow
 from .....runtime.errors import ProcessDown, ProcessTimeout
 from ....metadata.info_items import InfoItems
 from ....queue.contract import to_queue
-from ..registry import ANSWER_SECONDS, OperationError, Operator, operation
+from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
+
+#: Seconds between two looks at the learners of a queue that is being synchronised.
+SYNC_SECONDS = 0.25
 
 
 @operation()
@@ -38,6 +44,58 @@ async def show_ring(operator: Operator, *, name: str, vhost: str) -> dict[str, o
         "missing": [node for node in group.wanted if node not in there],
         "evicted": [{"node": node, "reason": reason} for node, reason in group.evicted],
     }
+
+
+@operation()
+async def sync_queue(operator: Operator, *, name: str, vhost: str) -> AsyncIterator[Rows]:
+    """Have the learners of a mirrored queue copy it, and end when none is left, or when an operator has stopped them
+    (CM-165). Yields now and then for each learner how many messages it has, and how many the queue has.
+    """
+    asked: set[Member] = set()
+    while True:
+        row, group = _mirrored(operator, vhost, name)
+        facts = [(member, await _status(operator, row, member)) for member in group.learners]
+        known = [(member, status) for member, status in facts if status is not None]
+        if all(member in asked and status["stage"] == "waiting" for member, status in known) and len(known) == len(
+            facts
+        ):
+            return
+        for member, _ in known:
+            if member not in asked and await _synchronise(operator, row, member, True) is not None:
+                asked.add(member)
+        master = await _status(operator, row, group.master)
+        total = None if master is None else master["messages"]
+        yield [{"node": member.node, "messages": status["messages"], "total": total} for member, status in known]
+        await operator.process.sleep(SYNC_SECONDS)
+
+
+@operation()
+async def cancel_sync_queue(operator: Operator, *, name: str, vhost: str) -> bool:
+    """Have the learners of a mirrored queue stop copying it (CM-166). They keep what they have, and wait. Returns
+    whether any of them was copying.
+    """
+    row, group = _mirrored(operator, vhost, name)
+    return any([await _synchronise(operator, row, member, False) for member in group.learners])
+
+
+@operation()
+async def queue_action(operator: Operator, *, name: str, vhost: str, action: Literal["sync", "cancel_sync"]) -> bool:
+    """Begin or stop to synchronise a queue without waiting. A queue without replicas has nothing to do."""
+    row = operator.context.routing.queue(vhost, name)
+    for member in () if row is None or row.group is None else row.group.learners:
+        assert row is not None
+        await _synchronise(operator, row, member, action == "sync")
+    return True
+
+
+async def _synchronise(operator: Operator, row: QueueRow, member: Member, is_wanted: bool) -> bool | None:
+    """Whether the learner had to begin or to stop; None if it does not answer."""
+    address = operator.context.peers.replica(row.queue_id, member)
+    try:
+        answer: bool = await operator.process.ask(address, to_queue.synchronise(is_wanted), timeout=ANSWER_SECONDS)
+    except (AmqpError, ProcessDown, ProcessTimeout):
+        return None
+    return answer
 
 
 async def _member(operator: Operator, row: QueueRow, group: MirrorGroup, member: Member) -> InfoItems:
