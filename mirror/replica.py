@@ -16,7 +16,7 @@ from ..routing.phrases import no_queue
 if TYPE_CHECKING:
     from ..actors.channel.contract import Outcome
     from ..actors.metadata.info_items import InfoItems
-    from ..actors.queue.consumers import ChannelRecord, Consumer
+    from ..actors.queue.consumers.consumers import ChannelRecord, Consumer
     from ..actors.queue.contract import AtMostOnceEntry, HandedEntry, PublishEntry
     from ..actors.queue.replica_state import ReplicaState
     from ..routing.arguments.arguments import QueueSettings

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ..actors.queue.disk_loader import DiskLoader
+from ..actors.queue.disk.disk_loader import DiskLoader
 from ..store.messages.message import slice_of
 from ..store.messages.run import Run
 from ..store.messages.spans import consecutive

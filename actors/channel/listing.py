@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..metadata.info_items import InfoItems
-from .consumers import ChannelConsumers
+from .consuming.consumers import ChannelConsumers
+from .consuming.deliveries import Deliveries
+from .consuming.limiter import Limiter
 from .contract import ChannelConfig
-from .deliveries import Deliveries
-from .limiter import Limiter
-from .publishing import Publisher
+from .publishing.publisher import Publisher
 
 
 def channel_items(

@@ -46,22 +46,22 @@ from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue
 from ..statistics.counts import MessageCounts
-from .ack_timeouts import AckTimeouts
 from .client_output import ClientOutput
-from .consumers import ChannelConsumers
+from .consuming.ack_timeouts import AckTimeouts
+from .consuming.consumers import ChannelConsumers
+from .consuming.deliveries import Deliveries
+from .consuming.limiter import Limiter
+from .consuming.unacked import Unacked
 from .contract import ChannelConfig, ConfirmRange, DeliveryRun, ToChannel, ToChannelOwner, to_channel_owner
 from .declares import Declares
-from .deliveries import Deliveries
 from .direct_reply import ReplyConsumer
 from .interception import Acknowledge, Handler, Interception, Publish
-from .limiter import Limiter
 from .listing import channel_items
-from .publishing import Publisher
+from .publishing.publisher import Publisher
+from .publishing.spreading import Spreading
 from .queue_links import QueueLinks
-from .spreading import Spreading
 from .tracing import Tracer
 from .transaction import Transaction
-from .unacked import Unacked
 
 #: The owner's name as a credit peer.
 CONNECTION = "connection"

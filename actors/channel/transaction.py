@@ -16,8 +16,8 @@ from ...amqp.errors import AmqpError
 from ...amqp.method import Method
 from ...amqp.parser.events import ACKS, METHOD, Event
 from .client_output import ClientOutput
-from .deliveries import Deliveries
-from .publishing import Publisher
+from .consuming.deliveries import Deliveries
+from .publishing.publisher import Publisher
 
 #: The refusal of a commit that wants more copies of a message than there are.
 TOO_FEW_IN_SYNC = (

@@ -3,7 +3,7 @@
 It is created when the first queue reports to it, or when somebody asks. Queues report what comes and goes, and each
 waits for the answer before its next report, so the mailbox has at most one report of each queue. Nobody else waits for
 the index: a message is delivered and confirmed whether or not it is indexed, and a queue whose reports pile up drops
-them and reads its messages again later (`actors/queue/indexing.py`).
+them and reads its messages again later (`actors/queue/message_index/indexing.py`).
 
 Reports gather for up to `COMMIT_SECONDS` and are written by another thread, at most `COMMIT_MESSAGES` in one
 transaction. An index that is damaged, or whose process crashes, is opened or made anew, and the queues repeat what it

@@ -24,8 +24,8 @@ from ...store.messages.message import (
 )
 from ...store.messages.parts import Part, part_of_nobody, split_parts
 from ...store.queue.backing_queue import Handed
-from .consumers import ChannelRecord
-from .transit import Transit
+from .consumers.consumers import ChannelRecord
+from .disk.transit import Transit
 
 if TYPE_CHECKING:
     from .contract import AtMostOnceEntry, HandedEntry, PublishEntry

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address, C, Message
     from ...store.queue.variable.read_ahead import ReadAheadJob
     from ..channel.contract import DeliveryRun
-    from .consumers import ChannelRecord, Consumer
-    from .disk_loader import Job
-    from .index_feed import IndexFeed
+    from .consumers.consumers import ChannelRecord, Consumer
+    from .disk.disk_loader import Job
+    from .message_index.index_feed import IndexFeed
 
 #: The payload of a replica's timer, by which its role knows what the timer is for.
 TimerName = str

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...store.queue.backing_queue import BackingQueue
     from ..metadata.info_items import InfoItems
     from ..node.context import NodeContext
-    from .disk_loader import DiskLoader
+    from .disk.disk_loader import DiskLoader
     from .replica_state import ReplicaState
     from .role import Role
 

@@ -47,18 +47,18 @@ from ..node.context import NodeContext
 from ..node.peers import REPLICAS
 from ..statistics.counts import MessageCounts
 from .batches import fits
-from .consumers import UNSENT_LIMIT, ChannelRecord, Consumer
+from .consumers.consumers import UNSENT_LIMIT, ChannelRecord, Consumer
 from .contract import LookedUp, QueueRecovery, ToQueue, VhostStorage
-from .disk_loader import DiskLoader, Job
-from .durability import Durability
+from .disk.disk_loader import DiskLoader, Job
+from .disk.durability import Durability
+from .disk.head_read import HeadRead
+from .disk.levels import levelled_queue
 from .effects import Effects
 from .floor import is_short_now
-from .head_read import HeadRead
-from .indexing import Indexing
-from .levels import levelled_queue
 from .listing import NO_DISK, reading_items, storage_items
-from .look_up import look_up
 from .master.master import Master
+from .message_index.indexing import Indexing
+from .message_index.look_up import look_up
 from .mirroring import RING_TIMERS, Replication
 from .policed_settings import policed_settings
 from .publisher_confirms import PublisherConfirms
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from ..channel.contract import ConfirmRange, Outcome, ToChannel
     from ..metadata.info_items import InfoItems
     from .contract import AtMostOnceEntry, HandedEntry, NeededBodies, PublishEntry, Terms
-    from .transit import Transit
+    from .disk.transit import Transit
 
 
 #: Seconds for which a client waits until a replica, which the row says is the master, is it.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...store.messages.parts import Part, split_parts
 from ..channel.contract import to_channel
-from .consumers import ChannelRecord
+from .consumers.consumers import ChannelRecord
 from .effects import Effects
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from ...runtime.turn_work import TurnWork
 from ...store.queue.backing_queue import BackingQueue
 from ..metadata.contract import to_metadata
 from ..node.context import NodeContext
-from .consumers import ChannelRecord
-from .durability import Durability
+from .consumers.consumers import ChannelRecord
+from .disk.durability import Durability
 
 #: How many messages a queue that ends may free in a turn instead of settling one.
 FREED_AS_ONE = 8

@@ -11,11 +11,11 @@ from ...runtime.credit import CreditFlow
 from ...runtime.turn_work import TurnWork
 from ...store.queue.backing_queue import BackingQueue
 from ..statistics.counts import MessageCounts
-from .consumers import ChannelRecord
+from .consumers.consumers import ChannelRecord
+from .disk.head_read import HeadRead
+from .disk.transit import Transit
 from .effects import Effects
-from .head_read import HeadRead
 from .publisher_confirms import PublisherConfirms
-from .transit import Transit
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...store.queue.backing_queue import BackingQueue
     from ..channel.contract import Outcome
     from ..metadata.info_items import InfoItems
-    from .consumers import ChannelRecord, Consumer
+    from .consumers.consumers import ChannelRecord, Consumer
     from .contract import AtMostOnceEntry, HandedEntry, PublishEntry
 
 

@@ -9,7 +9,7 @@ import pytest
 from warren import Broker, BrokerError
 from warren.actors.message_index import process as indexer_module
 from warren.actors.message_index.process import Indexer
-from warren.actors.queue import index_feed
+from warren.actors.queue.message_index import index_feed
 from warren.tests.torture.broker import TorturedBroker
 
 from .anatomy import Anatomy

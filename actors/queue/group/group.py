@@ -37,9 +37,9 @@ from ....seams import seam
 from ....store.messages.message import slice_of
 from ...channel.contract import to_channel
 from ..batches import batches
-from ..consumers import ChannelRecord, Consumer, Consumers
+from ..consumers.consumers import ChannelRecord, Consumer, Consumers
+from ..consumers.grants import Grants
 from ..contract import to_queue
-from ..grants import Grants
 from ..listing import replica_items
 from ..master.queue_expiry import QueueExpiry
 from ..role import Role, Steps

@@ -18,7 +18,7 @@ from ....seams import seam
 if TYPE_CHECKING:
     from ....routing.rows import QueueRow
     from ....runtime.contract import Address
-    from ..consumers import Consumer
+    from ..consumers.consumers import Consumer
     from ..contract import ToQueue
 
 

@@ -28,9 +28,9 @@ from ....store.messages.message_ids import SharedIds
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.variable.placement import EMBED_BELOW
 from ..contract import to_queue
-from ..disk_loader import PendingRead
+from ..disk.disk_loader import PendingRead
+from ..disk.transit import Transit
 from ..effects import Effects
-from ..transit import Transit
 
 if TYPE_CHECKING:
     from ..contract import AtMostOnceEntry

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from ....store.messages.message import Delivery, slice_of
 from ....store.queue.backing_queue import BackingQueue
-from ..consumers import ChannelRecord, Consumers, Share
+from ..consumers.consumers import ChannelRecord, Consumers, Share
+from ..consumers.grants import Grants
+from ..disk.head_read import HeadRead
 from ..effects import Effects
-from ..grants import Grants
-from ..head_read import HeadRead
 from .delivery_counts import DeliveryCounts
 from .message_expiry import MessageExpiry
 from .pacing import GroupPacing, Pacing

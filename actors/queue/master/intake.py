@@ -21,10 +21,10 @@ from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.levels.fair_queue import FairQueue
 from ....store.queue.range_read import SupportsRangeRead
 from ..arrivals import Arrival, Arrivals
-from ..consumers import ChannelRecord, Consumers, Share
+from ..consumers.consumers import ChannelRecord, Consumers, Share
+from ..disk.transit import Transit
 from ..effects import Effects
 from ..publisher_confirms import PublisherConfirms
-from ..transit import Transit
 from .dead_letterer import DeadLetterer
 from .dispatch import Dispatch
 from .length_limit import LengthLimit

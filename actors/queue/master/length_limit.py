@@ -8,8 +8,8 @@ from ....store.messages.message import QueuedMessage, each_of
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.levels.fair_queue import FairQueue
 from ..arrivals import Arrival
+from ..disk.head_read import HeadRead
 from ..effects import Effects
-from ..head_read import HeadRead
 from .dead_letterer import DeadLetterer
 
 #: Messages dropped from the head at a time.

@@ -33,9 +33,9 @@ from ....routing.phrases import queue_phrase
 from ....seams import seam
 from ....store.queue.range_read import SupportsRangeRead
 from ..batches import batches
-from ..consumers import ChannelRecord, Consumer, Consumers, joined_pieces
-from ..held_limit import HeldLimit, bounds_of
-from ..levels import apply_level_settings
+from ..consumers.consumers import ChannelRecord, Consumer, Consumers, joined_pieces
+from ..consumers.held_limit import HeldLimit, bounds_of
+from ..disk.levels import apply_level_settings
 from ..role import Role, Steps, Wait
 from .dead_letterer import DeadLetterer, Rejections
 from .delivery_counts import DeliveryCounts
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ...channel.contract import Outcome
     from ...metadata.info_items import InfoItems
     from ..contract import AtMostOnceEntry, HandedEntry, PublishEntry
-    from ..index_feed import IndexFeed
+    from ..message_index.index_feed import IndexFeed
     from ..replica_state import ReplicaState
 
 #: A number above that of every message.

@@ -12,8 +12,8 @@ from ....routing.arguments.arguments import QueueSettings
 from ....seams import seam
 from ....store.messages.message import Origin
 from ....store.queue.backing_queue import BackingQueue
+from ..disk.head_read import HeadRead
 from ..effects import Effects
-from ..head_read import HeadRead
 from .dead_letterer import DeadLetterer
 
 #: Messages expired before other messages of the queue's mailbox get their turn (FC-36).

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ....routing.arguments.arguments import QueueSettings, consumer_group
 from ....store.queue.backing_queue import BackingQueue
-from ..consumers import Consumer, Consumers, Gate
+from ..consumers.consumers import Consumer, Consumers, Gate
 from ..effects import Effects
 
 if TYPE_CHECKING:

@@ -49,8 +49,8 @@ from ....store.messages.message import Origin
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead
 from ...channel.contract import to_channel
-from ..consumers import ChannelRecord, Consumer, Consumers
-from ..disk_loader import Bodies, BodyRead, SegmentRead
+from ..consumers.consumers import ChannelRecord, Consumer, Consumers
+from ..disk.disk_loader import Bodies, BodyRead, SegmentRead
 from ..effects import Effects
 from ..role import Steps, Wait
 from .dispatch import Dispatch

@@ -31,10 +31,10 @@ from ....store.messages.records import stub_id
 from ....store.messages.run import ABSENT, Run
 from ....store.queue.streams.stream_segments import StreamBacking
 from ....store.queue.variable.placement import BodyIds
-from ..consumers import ChannelRecord, Consumer
-from ..disk_loader import Bodies, BodyRead, SegmentRead
+from ..consumers.consumers import ChannelRecord, Consumer
+from ..consumers.grants import Grants
+from ..disk.disk_loader import Bodies, BodyRead, SegmentRead
 from ..effects import Effects
-from ..grants import Grants
 from ..replica_state import ReplicaState
 from .window import CHUNK_BYTES, Chunk, Piece, Window
 

@@ -26,8 +26,8 @@ from ....routing.arguments.stream_arguments import DEFAULT_SEGMENT_BYTES
 from ....routing.phrases import queue_phrase
 from ....store.queue.streams.stream_segments import StreamBacking
 from ..arrivals import Arrivals
-from ..consumers import ChannelRecord, Consumer
-from ..grants import Grants
+from ..consumers.consumers import ChannelRecord, Consumer
+from ..consumers.grants import Grants
 from ..listing import replica_items
 from ..role import Result, Role, Steps
 from .readers import StreamReaders

@@ -6,7 +6,7 @@ told apart. `test_split_runs` compares whole conversations.
 
 import pytest
 
-from warren.actors.channel.publications import PUBLICATIONS_KEPT
+from warren.actors.channel.publishing.publications import PUBLICATIONS_KEPT
 from warren.amqp import methods as m
 
 

@@ -114,7 +114,7 @@ def test_paging_stops_on_a_disk_alarm_and_goes_on_after_it(disk_broker, disk_cli
     """queue-and-store section 8.3: while the disk is low, queues write nothing to it to free memory, however scarce
     that is.
     """
-    monkeypatch.setattr("warren.actors.queue.durability.REPORT_SECONDS", 0.01)
+    monkeypatch.setattr("warren.actors.queue.disk.durability.REPORT_SECONDS", 0.01)
     reports = []
     report = RamDurations.report
     monkeypatch.setattr(

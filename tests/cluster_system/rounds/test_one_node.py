@@ -36,7 +36,7 @@ FAULTS = {
         r"has not answered \d+ publishes .*P7",
         """
 from itertools import count
-from warren.actors.channel.confirms import Confirms
+from warren.actors.channel.publishing.confirms import Confirms
 confirmed, numbers = Confirms._confirmed, count(1)
 Confirms._confirmed = lambda self, *span: confirmed(self, *span) if next(numbers) % 50 else None
 """,

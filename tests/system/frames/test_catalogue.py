@@ -8,7 +8,7 @@ import pika
 import pytest
 
 from warren import Broker
-from warren.actors.channel import catalogue
+from warren.actors.channel.consuming import catalogue
 
 from ..oracle import ORACLE
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from warren.actors.queue.consumers import ChannelRecord, Consumer
+from warren.actors.queue.consumers.consumers import ChannelRecord, Consumer
+from warren.actors.queue.disk.head_read import HeadRead
+from warren.actors.queue.disk.levels import levelled_queue
 from warren.actors.queue.effects import Effects
-from warren.actors.queue.head_read import HeadRead
-from warren.actors.queue.levels import levelled_queue
 from warren.actors.queue.master.master import Master
 from warren.actors.queue.publisher_confirms import PublisherConfirms
 from warren.actors.queue.replica_state import ReplicaState

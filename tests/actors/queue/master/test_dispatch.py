@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.actors.queue.consumers import UNSENT_LIMIT
+from warren.actors.queue.consumers.consumers import UNSENT_LIMIT
 
 from .core import Core
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.actors.queue.disk_loader import PendingRead
+from warren.actors.queue.disk.disk_loader import PendingRead
 from warren.store.queue.memory_queue import MemoryQueue
 
 from .core import Core

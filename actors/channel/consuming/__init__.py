@@ -1,0 +1,1 @@
+"""Consuming on a channel: its consumers, their deliveries and limits, and what awaits an acknowledgement."""

@@ -1,0 +1,102 @@
+"""`AckTimeouts`: closes a channel whose client does not acknowledge a delivery in time (AB-139).
+
+The time that a delivery may take is what its consumer's argument `x-consumer-timeout` and its queue say, by the queue's
+argument `x-consumer-timeout` or the policy key `consumer-timeout`: the smaller one, 0 for no limit. Where neither says
+anything it is the node's setting `consumer_timeout`. A cancelled consumer's argument no longer counts.
+
+Every `channel_tick_interval` the deliveries are looked at, from the oldest on, up to one that is younger than every
+timeout on the channel. If all timeouts are the node's that is the oldest delivery alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ....amqp.errors import AmqpError
+from ....routing.arguments.arguments import consumer_timeout
+from ....runtime.process import Process
+from ....runtime.turn_work import TurnWork
+from ...node.context import NodeContext
+from ...queue.policed_settings import policed_settings
+from ..contract import ChannelConfig
+from ..queue_links import QueueLinks
+from .unacked import Unacked
+
+if TYPE_CHECKING:
+    from .consumers import ChannelConsumer
+
+
+class AckTimeouts:
+    """Belongs to the channel `process`. `consumers` returns its consumers by tag."""
+
+    __slots__ = ("_config", "_consumers", "_context", "_process", "_queues", "_unacked", "_work", "is_timing")
+
+    def __init__(
+        self,
+        process: Process,
+        context: NodeContext,
+        config: ChannelConfig,
+        queues: QueueLinks,
+        unacked: Unacked,
+        work: TurnWork,
+        consumers: Callable[[], Mapping[str, ChannelConsumer]],
+    ) -> None:
+        self._process = process
+        self._context = context
+        self._config = config
+        self._queues = queues
+        self._unacked = unacked
+        self._work = work
+        self._consumers = consumers
+        #: The timer runs.
+        self.is_timing = False
+
+    def start_timer(self) -> None:
+        self.is_timing = True
+        self._process.start_timer(self._context.settings.channel_tick_interval / 1000, "consumer_timeout")
+
+    async def check(self) -> None:
+        """The timer has fired. Raise AmqpError 406 if an acknowledgement is overdue."""
+        self.is_timing = False
+        if self._unacked.oldest is None:
+            return
+        self.start_timer()
+        default = self._context.settings.consumer_timeout
+        of_queues = {queue_id: self._of_queue(queue_id) for queue_id in self._unacked.sources}
+        of_consumers = {
+            tag: timeout
+            for tag, consumer in self._consumers().items()
+            if (timeout := consumer_timeout(consumer.arguments)) is not None
+        }
+        shortest = min(filter(None, [default, *of_queues.values(), *of_consumers.values()]), default=None)
+        if shortest is None:
+            return
+        now = self._process.now()
+        for block in self._unacked.blocks():
+            for run in tuple(block):
+                age = now - run.delivered_at
+                if age <= shortest / 1000:
+                    return
+                given = [of_queues.get(run.source.queue_id), of_consumers.get(run.consumer_tag or "")]
+                timeout = _smaller(given, default)
+                if timeout and age > timeout / 1000:
+                    raise AmqpError(
+                        406,
+                        f"delivery acknowledgement on channel {self._config.number} timed out. "
+                        f"Timeout value used: {timeout} ms. "
+                        "This timeout value can be configured, see consumers doc guide to learn more",
+                    )
+            self._work.left -= len(block)
+            if self._work.left <= 0:
+                await self._process.next_turn()
+
+    def _of_queue(self, queue_id: str) -> int | None:
+        row = self._queues.rows.get(queue_id)
+        return None if row is None else policed_settings(row, self._context.definitions).consumer_timeout
+
+
+def _smaller(given: list[int | None], default: int | None) -> int | None:
+    """The smallest timeout that is given, `default` if none is; None or 0 is no limit."""
+    found = [timeout for timeout in given if timeout is not None]
+    return min(filter(None, found), default=None) if found else default

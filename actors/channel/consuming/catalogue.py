@@ -1,0 +1,126 @@
+"""`Catalogue`: what a reader by number needs to know of many queues, in one message (SP-20, SP-21).
+
+A client consumes from the reserved queue `amq.warren.catalogue`, which is in no routing table. It gets one delivery, a
+JSON array with a row for each queue, and the consumer is cancelled. The rows of queues that the user may not read, or
+that do not run, are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from ....amqp import methods
+from ....amqp.constants import PRECONDITION_FAILED
+from ....amqp.errors import AmqpError
+from ....amqp.fields import Table, table_to_dict
+from ....amqp.frames import build_content, method_frame
+from ....amqp.method import Method
+from ....amqp.properties import Properties, encode_properties
+from ....routing.arguments.catalogue_arguments import CATALOGUE, catalogue_arguments
+from ....routing.glob import matches_glob
+from ....routing.rows import QueueRow
+from ....runtime.process import Process
+from ...node.context import NodeContext
+from ...queue.contract import to_queue
+from ..client_output import ClientOutput
+from ..contract import ChannelConfig
+from ..queue_links import QueueLinks
+
+#: Rows of one answer.
+MOST_ROWS = 10_000
+#: Queues that are looked at between two turns.
+QUEUES_AT_A_TIME = 1_000
+
+_PROPERTIES = encode_properties(Properties(content_type="application/json"))
+
+
+class Catalogue:
+    """The catalogue that the channel of one client sees. `put_unasked` sends a method that answers nothing."""
+
+    __slots__ = ("_config", "_context", "_output", "_process", "_put_unasked", "_queues")
+
+    def __init__(
+        self,
+        process: Process,
+        context: NodeContext,
+        config: ChannelConfig,
+        output: ClientOutput,
+        queues: QueueLinks,
+        put_unasked: Callable[[Method], None],
+    ) -> None:
+        self._process = process
+        self._context = context
+        self._config = config
+        self._output = output
+        self._queues = queues
+        self._put_unasked = put_unasked
+
+    async def consume(self, method: methods.BasicConsume, tag: str, delivery_tag: int) -> None:
+        """Handle basic.consume from the catalogue; the delivery has this tag and needs no acknowledgement."""
+        if not method.no_ack:
+            raise AmqpError(PRECONDITION_FAILED, f"a consumer of queue '{CATALOGUE}' cannot acknowledge: set no-ack")
+        rows = await self._wanted(method.arguments)
+        if len(rows) > MOST_ROWS:
+            raise AmqpError(
+                PRECONDITION_FAILED,
+                f"queue '{CATALOGUE}' has {len(rows)} rows for these arguments, and answers at most {MOST_ROWS}; "
+                "ask with a narrower pattern",
+            )
+        self._queues.flush()  # the rows count what the client has published before
+        answers = await self._process.ask_each((row.address, to_queue.reading_info()) for row in rows)
+        found = [self._row(row, answer) for row, answer in zip(rows, answers) if isinstance(answer, dict)]
+        body = json.dumps(found, separators=(",", ":"), default=_as_text).encode()
+        if not method.nowait:
+            self._output.put_method(methods.BasicConsumeOk(tag))
+        number = self._output.number
+        self._output.frames.append(method_frame(number, methods.BasicDeliver(tag, delivery_tag, False, "", CATALOGUE)))
+        self._output.put_content(build_content(number, _PROPERTIES, body, self._output.frame_max))
+        if self._config.has_cancel_notify:
+            self._put_unasked(methods.BasicCancel(tag, True))
+
+    async def _wanted(self, arguments: Table) -> list[QueueRow]:
+        """The rows of the queues that the arguments name, that run, and that the user may read, sorted by name.
+
+        A sharded queue stands for its shards, because it has no messages of its own.
+        """
+        names, pattern = catalogue_arguments(arguments)
+        routing, vhost = self._context.routing, self._config.vhost
+        found = []
+        for at, row in enumerate(routing.queues(vhost), 1):
+            if at % QUEUES_AT_A_TIME == 0:
+                await self._process.next_turn()
+            name = row.shard_of or row.name
+            fits = row.name in names or name in names if pattern is None else matches_glob(pattern, name)
+            if fits and not row.shards and row.state == "running" and self._may_read(row, name):
+                found.append(row)
+        return sorted(found, key=lambda row: row.name)
+
+    def _may_read(self, row: QueueRow, name: str) -> bool:
+        if row.exclusive_owner not in (None, self._config.connection_id):
+            return False
+        try:
+            self._config.access.check("read", "queue", name)
+        except AmqpError:
+            return False
+        return True
+
+    def _row(self, row: QueueRow, answer: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "name": row.name,
+            "id": row.queue_id,
+            **answer,
+            "durable": row.durable,
+            "arguments": table_to_dict(row.arguments),
+            "shard_of": row.shard_of,
+            "node": row.node,
+            # Empty: the node that the client is connected to, or one whose addresses this node does not know.
+            "endpoints": [],
+            "in_sync": [row.node],
+        }
+
+
+def _as_text(value: Any) -> str:
+    """What JSON has no type for, such as a time in the arguments of a queue."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,522 @@
+"""`ChannelConsumers`: the consumers of one channel and what is delivered to them (amqp-broker section 11).
+
+A delivery on the wire is `head + delivery tag + tail + content`. Head and tail are made once for each combination of
+consumer, exchange, routing key and redelivered flag, so that a run of deliveries is one `join` of pieces that exist.
+
+A queue that crashes is restarted. Its consumers are then registered again, silently and under the same tag: the client
+sees only that messages are delivered once more. A consumer is cancelled with a notification instead if its arguments
+have `x-cancel-on-ha-failover`, or if the queue does not accept it again (AB-126).
+
+    crash -> on_down -> `consume_again` asks Metadata for the new row -> consume, one consumer after the other
+                                                                      -> another crash: on_down starts a new attempt,
+                                                                         and this one ends (`ChannelConsumer.life`)
+
+Unacknowledged deliveries do not survive the crash: the new process numbers its messages anew (`Unacked.disown`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
+from struct import Struct
+from typing import Literal, NamedTuple
+
+from ....amqp import methods
+from ....amqp.constants import PRECONDITION_FAILED
+from ....amqp.errors import AmqpError
+from ....amqp.fields import Table
+from ....amqp.frames import fit, rechannel_run
+from ....amqp.method import Method
+from ....routing.arguments.arguments import cancels_on_failover, check_consumer_arguments, consumer_priority
+from ....routing.arguments.catalogue_arguments import CATALOGUE
+from ....routing.arguments.range_read_arguments import block_size
+from ....routing.phrases import generated_name, queue_phrase
+from ....routing.queue_types import STREAM
+from ....routing.rows import QueueRow
+from ....runtime.contract import Address, Message
+from ....runtime.credit import ACROSS_LINKS
+from ....runtime.errors import ProcessDown
+from ....runtime.process import Process
+from ....runtime.system.address import is_elsewhere
+from ....seams import seam
+from ....store.messages.message import Origin, any_of
+from ...events import client_events
+from ...node.context import NodeContext
+from ...queue.contract import ToQueue, to_queue
+from ..client_output import CONTENT_CHANNEL, LARGE_CONTENT, ClientOutput
+from ..contract import ChannelConfig, DeliveryRun
+from ..direct_reply import REPLY_TO, ReplyConsumer
+from ..queue_links import QueueLinks, gather
+from ..tracing import Tracer
+from .catalogue import Catalogue
+from .deliveries import Deliveries
+from .limiter import Limiter
+from .unacked import UnackedRun
+
+_TAG = Struct(">Q").pack
+_DELIVER_IDS = b"\x00\x3c\x00\x3c"
+
+#: Pairs of head and tail that a consumer keeps; routing keys that never repeat would otherwise pile up.
+HEADS_KEPT = 512
+
+#: Deliveries on the socket of which a queue learns at once (FC-32); fewer are counted until there are as many.
+NOTICE_STEP = 50
+
+#: The same for a queue on another node, where each notice is a frame, or a part of one.
+NOTICE_STEP_ACROSS_LINKS = NOTICE_STEP * ACROSS_LINKS
+
+
+class DeliveryHead(NamedTuple):
+    """The bytes of a basic.deliver frame before and after the delivery tag, and the origin that they were made for.
+
+    Holding the origin keeps its identity from being given to another one.
+    """
+
+    start: bytes
+    end: bytes
+    origin: Origin
+
+
+@dataclass(slots=True)
+class ChannelConsumer:
+    """A consumer, with its place in the channel."""
+
+    tag: str
+    queue_id: str
+    row: QueueRow
+    no_ack: bool
+    exclusive: bool
+    prefetch: int
+    arguments: Table
+    #: Its queue learns of so many deliveries at once that they are written to the socket.
+    notice_step: int
+    #: `starting` until consume-ok, `ending` from basic.cancel on.
+    stage: Literal["starting", "running", "ending"] = "starting"
+    #: Counts the restarts of its queue, so that an attempt to register it again notices a later one.
+    life: int = 0
+    #: The heads of its deliveries, by the identity of their origin: comparing exchange and routing key takes longer.
+    heads: dict[int, DeliveryHead] = field(default_factory=dict)
+    #: The same for redeliveries.
+    redelivered_heads: dict[int, DeliveryHead] = field(default_factory=dict)
+    #: The consumer of a sharded queue has a part for each shard, by the shard's queue id. The parts have its tag.
+    parts: dict[str, ChannelConsumer] | None = None
+    #: What shards delivered before consume-ok, which must come first: the arguments of `deliver`.
+    early: list[tuple[Address[ToQueue], str, str, list[DeliveryRun]]] = field(default_factory=list)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it has a prefetch of its own."""
+        return self.prefetch > 0 and not self.no_ack
+
+
+class ChannelConsumers:
+    """The consumers of one channel by tag, and their prefetch."""
+
+    __slots__ = (
+        "_config",
+        "_context",
+        "_deliveries",
+        "_is_running",
+        "_limiter",
+        "_now",
+        "_output",
+        "_process",
+        "_put_unasked",
+        "_queues",
+        "_replies",
+        "_tracer",
+        "by_tag",
+        "prefetch",
+    )
+
+    def __init__(
+        self,
+        process: Process,
+        context: NodeContext,
+        config: ChannelConfig,
+        output: ClientOutput,
+        queues: QueueLinks,
+        deliveries: Deliveries,
+        limiter: Limiter,
+        replies: ReplyConsumer,
+        tracer: Tracer,
+        prefetch: int,
+        is_running: Callable[[], bool],
+        put_unasked: Callable[[Method], None],
+    ) -> None:
+        """`is_running` returns whether the channel is neither closing nor closed. `put_unasked` sends the client a
+        method that answers nothing.
+        """
+        self._process = process
+        self._now, _ = process.clocks()
+        self._context = context
+        self._config = config
+        self._output = output
+        self._queues = queues
+        self._deliveries = deliveries
+        self._limiter = limiter
+        self._replies = replies
+        self._tracer = tracer
+        self._is_running = is_running
+        self._put_unasked = put_unasked
+        self.by_tag: dict[str, ChannelConsumer] = {}
+        #: The prefetch of consumers registered from now on; 0 is no limit.
+        self.prefetch = prefetch
+
+    def __len__(self) -> int:
+        return len(self.by_tag) + (self._replies.tag is not None)
+
+    def queue_ids(self) -> set[str]:
+        """The queues that the channel consumes from."""
+        found = {consumer.queue_id for consumer in self.by_tag.values()}
+        return found.union(*[consumer.parts for consumer in self.by_tag.values() if consumer.parts])
+
+    # -- basic.qos, basic.consume and basic.cancel ---
+
+    def qos(self, method: methods.BasicQos) -> None:
+        """Set the channel-wide limit if the method is global, else the prefetch of later consumers (AB-127)."""
+        if method.prefetch_size:
+            raise AmqpError(540, f"prefetch_size!=0 ({method.prefetch_size})")
+        limit = None
+        if method.global_:
+            limit = method.prefetch_count or None
+        else:
+            self.prefetch = method.prefetch_count
+        self._limiter.set_limit(limit, self.queue_ids())
+        self._output.put_method(methods.BasicQosOk())
+
+    async def consume(self, method: methods.BasicConsume) -> None:
+        if method.queue == REPLY_TO:
+            await self._replies.consume(method, self.by_tag)
+            return
+        name = self._queues.name_or_last_declared(method.queue)
+        tag = method.consumer_tag or generated_name("amq.ctag", self._process.random_bytes(16))
+        if tag in self.by_tag or tag == self._replies.tag:
+            raise AmqpError(530, f"attempt to reuse consumer tag '{tag}'")
+        if name == CATALOGUE:
+            await self._consume_catalogue(method, tag)
+            return
+        self._config.access.check("read", "queue", self._queues.read_name(name))
+        row = self._queues.row(name)
+        check_consumer_arguments(row, method.arguments)
+        shards = self._queues.shards(row)
+        consumer = ChannelConsumer(
+            tag,
+            row.queue_id,
+            row,
+            method.no_ack,
+            method.exclusive,
+            self.prefetch,
+            method.arguments,
+            self._notice_step(row, method.arguments),
+        )
+        if shards:
+            self._check_alone(consumer)
+        self.by_tag[tag] = consumer
+        try:
+            await self._queues.ask(row, self._consume_message(consumer), is_watched=True)
+            if shards:
+                await self._consume_from(consumer, shards)
+        except AmqpError:
+            self.by_tag.pop(tag, None)
+            raise
+        if row.type == STREAM.name:
+            self._deliveries.streams[row.queue_id] = queue_phrase(row.vhost, row.name)
+        consumer.stage = "running"
+        self._report_created(consumer)
+        if not method.nowait:
+            self._output.put_method(methods.BasicConsumeOk(tag))
+        if shards:
+            early, consumer.early = consumer.early, []
+            for arguments in early:
+                self.deliver(*arguments)
+
+    async def _consume_catalogue(self, method: methods.BasicConsume, tag: str) -> None:
+        catalogue = Catalogue(self._process, self._context, self._config, self._output, self._queues, self._put_unasked)
+        delivery_tag = self._deliveries.next_tag
+        self._deliveries.next_tag += 1
+        await catalogue.consume(method, tag, delivery_tag)
+
+    def _notice_step(self, row: QueueRow, arguments: Table) -> int:
+        if block_size(arguments):
+            return 1  # the queue keeps two blocks in flight, and goes on when one is written
+        return NOTICE_STEP_ACROSS_LINKS if is_elsewhere(row.address, self._process.myAddress) else NOTICE_STEP
+
+    async def _consume_from(self, consumer: ChannelConsumer, shards: Sequence[QueueRow]) -> None:
+        """Register the consumer of a sharded queue at each shard. Raise AmqpError if one refuses it (FC-93)."""
+        parts = consumer.parts = {}
+        if consumer.is_bounded:
+            queue_ids = [shard.queue_id for shard in shards]
+            self._limiter.share(queue_ids, consumer.prefetch, self._deliveries.next_tag)
+        try:
+            for shard in shards:
+                step = self._notice_step(shard, consumer.arguments)
+                part = replace(consumer, queue_id=shard.queue_id, row=shard, notice_step=step, parts=None)
+                parts[shard.queue_id] = part
+                await self._queues.ask(shard, self._consume_message(part), is_watched=True)
+                part.stage = "running"
+        except AmqpError:
+            await self._leave(consumer)
+            for _, queue_id, _, runs in consumer.early:
+                for _, _, tags, _ in runs:
+                    if tags is not None:
+                        gather(self._queues.settlements, queue_id, "requeue", tags)
+            raise
+
+    async def _leave(self, consumer: ChannelConsumer) -> None:
+        """Have the consumer removed from its queue, and from the shards first: the last consumer to leave an
+        auto-delete queue ends it with its shards.
+        """
+        parts = consumer.parts or {}
+        for part in parts.values():
+            part.stage = "ending"
+        self._queues.flush()
+        for queue_id in (*parts, consumer.queue_id):
+            row = self._queues.rows.get(queue_id)
+            if row is not None:  # otherwise the queue has ended already
+                with suppress(ProcessDown):
+                    message = to_queue.cancel(self._config.channel_id, consumer.tag)
+                    await self._process.ask(row.address, message)
+        self._limiter.unshare(parts)
+
+    def _leave_at_once(self, consumer: ChannelConsumer, parts: Iterable[str]) -> None:
+        """Have a consumer removed that the broker cancels. Nobody waits for it: the client may use its tag again."""
+        self._queues.flush()
+        for queue_id in (*parts, consumer.queue_id):
+            row = self._queues.rows.get(queue_id)
+            if row is not None:
+                self._process.send(row.address, to_queue.cancel(self._config.channel_id, consumer.tag))
+        self._limiter.unshare(parts)
+
+    def _check_alone(self, consumer: ChannelConsumer) -> None:
+        """Raise AmqpError 406 if the prefetch of another consumer of the sharded queue could not be told from this
+        one's. A shard asks the channel for grants, not for those of one consumer.
+        """
+        for other in self.by_tag.values():
+            if other.queue_id == consumer.queue_id and (other.is_bounded or consumer.is_bounded):
+                raise AmqpError(
+                    PRECONDITION_FAILED,
+                    f"{queue_phrase(consumer.row.vhost, consumer.row.name)} is sharded, and this channel has its "
+                    f"consumer '{other.tag}' already. Consume on another channel, or without a prefetch.",
+                )
+
+    def _consume_message(self, consumer: ChannelConsumer) -> Message[ToQueue, bool]:
+        return to_queue.consume(
+            self._config.channel_id,
+            self._process.myAddress,
+            consumer.tag,
+            consumer.no_ack,
+            consumer.exclusive,
+            consumer.prefetch,
+            self._limiter.needs_grants(consumer.queue_id),
+            consumer_priority(consumer.arguments),
+            consumer.arguments,
+            self._config.user,
+        )
+
+    async def cancel(self, method: methods.BasicCancel) -> None:
+        tag = method.consumer_tag
+        consumer = self.by_tag.get(tag)
+        if tag == self._replies.tag:
+            await self._replies.cancel()
+        elif consumer is not None:
+            consumer.stage = "ending"
+            await self._leave(consumer)
+            if self.by_tag.pop(tag, None) is not None:
+                self._report_deleted(consumer)
+        if not method.nowait:
+            self._output.put_method(methods.BasicCancelOk(tag))
+
+    def cancel_by_broker(self, consumer: ChannelConsumer) -> None:
+        """End a consumer, and notify the client if it supports that; the client sends no answer."""
+        whole = self.by_tag.pop(consumer.tag)
+        self._report_deleted(whole)
+        if whole.parts is not None:
+            self._leave_at_once(whole, whole.parts)
+        if self._config.has_cancel_notify:
+            self._put_unasked(methods.BasicCancel(consumer.tag, True))
+
+    def running(self, queue_id: str, tag: str) -> ChannelConsumer | None:
+        """The consumer `tag` if it consumes from that queue, and is neither starting nor ending."""
+        consumer = self.by_tag.get(tag)
+        if consumer is None or consumer.queue_id != queue_id or consumer.stage != "running":
+            return None
+        return consumer
+
+    # -- events ---
+
+    def _report_created(self, consumer: ChannelConsumer) -> None:
+        """Report a consumer to those who watch events."""
+        events = self._context.events
+        if events.are_watched():
+            fields = {
+                **client_events.consumer_identity(
+                    self._context.node_name, self._config, consumer.row.name, consumer.tag
+                ),
+                "exclusive": consumer.exclusive,
+                "ack_required": not consumer.no_ack,
+                "prefetch_count": consumer.prefetch,
+                "arguments": consumer.arguments,
+            }
+            events.emit(self._process, "consumer.created", fields)
+
+    def _report_deleted(self, consumer: ChannelConsumer) -> None:
+        events = self._context.events
+        if events.are_watched():
+            fields = client_events.consumer_identity(
+                self._context.node_name, self._config, consumer.row.name, consumer.tag
+            )
+            events.emit(self._process, "consumer.deleted", fields)
+
+    def report_all_deleted(self) -> None:
+        """The channel has ended, and its consumers with it."""
+        for consumer in self.by_tag.values():
+            if consumer.stage != "starting":
+                self._report_deleted(consumer)
+
+    # -- queues that end ---
+
+    def queue_gone(self, queue_id: str, crashed: QueueRow | None) -> None:
+        """A queue has ended. `crashed` is its row if it crashed, so that its consumers consume again after its restart;
+        None if it was deleted, which cancels them (AB-126).
+        """
+        again = []
+        for consumer in list(self.by_tag.values()):
+            if consumer.parts is not None and queue_id in consumer.parts:
+                consumer = consumer.parts[queue_id]
+                if crashed is None:
+                    continue  # a shard is deleted with its logical queue, whose end cancels the consumer
+            if consumer.queue_id != queue_id or consumer.stage != "running":
+                continue
+            if crashed is None or cancels_on_failover(consumer.row, consumer.arguments):
+                self.cancel_by_broker(consumer)
+            else:
+                consumer.life += 1
+                again.append(consumer)
+        if crashed is not None and again:
+            self._process.spawn(self._consume_again(crashed, again))
+
+    async def _consume_again(self, row: QueueRow, consumers: Sequence[ChannelConsumer]) -> None:
+        """Register the consumers with the queue's next process, in their order; `row` is that of the dead one."""
+        lives = [(consumer, consumer.life) for consumer in consumers]
+        try:
+            row = await self._queues.restarted(row)
+        except AmqpError:
+            for consumer, life in lives:
+                if self._attempt_goes_on(consumer, life):
+                    self.cancel_by_broker(consumer)
+            return
+        for consumer, life in lives:
+            if not self._attempt_goes_on(consumer, life):
+                continue
+            self._queues.watch(row)
+            if not self._attempt_goes_on(consumer, life):
+                # `watch` found that the channel still watched an earlier process of the queue, and handled the end of
+                # that one: another attempt has begun.
+                continue
+            try:
+                await self._process.ask(row.address, self._consume_message(consumer))
+            except ProcessDown:
+                return  # `on_down` starts another attempt
+            except AmqpError:
+                if self._attempt_goes_on(consumer, life):
+                    self.cancel_by_broker(consumer)
+
+    def _attempt_goes_on(self, consumer: ChannelConsumer, life: int) -> bool:
+        """Whether an attempt to register the consumer again goes on: the client has not cancelled it, the channel is
+        not closing, and the queue has not crashed once more, which begins another attempt.
+        """
+        whole = self.by_tag.get(consumer.tag)
+        return (
+            self._is_running()
+            and whole is not None
+            and (whole is consumer or whole.parts is not None and whole.parts.get(consumer.queue_id) is consumer)
+            and consumer.stage == "running"
+            and consumer.life == life
+        )
+
+    # -- deliveries ---
+
+    @seam("which deliveries are flagged as redelivered")
+    def deliver(self, address: Address[ToQueue], queue_id: str, tag: str, runs: list[DeliveryRun]) -> None:
+        """Append deliveries for the consumer `tag` to the output, with a notice for their queue at `address`."""
+        consumer = self.by_tag.get(tag)
+        if consumer is None:
+            return
+        if consumer.queue_id != queue_id:
+            if consumer.parts is None or queue_id not in consumer.parts:
+                return
+            if consumer.stage == "starting":
+                consumer.early.append((address, queue_id, tag, runs))
+                return
+            consumer = consumer.parts[queue_id]
+        deliveries, frames = self._deliveries, self._output.frames
+        number, frame_max = self._output.number, self._output.frame_max
+        is_traced = bool(self._context.routing.traced)
+        total = redelivered = 0
+        for origins, is_redelivered, tags, contents in runs:
+            count = len(contents)
+            if is_redelivered:
+                redelivered += count
+            if is_traced:
+                self._tracer.trace_delivery(
+                    consumer.row.shard_of or consumer.row.name, origins, is_redelivered, contents
+                )
+            heads = consumer.redelivered_heads if is_redelivered else consumer.heads
+            if number != CONTENT_CHANNEL:
+                contents = rechannel_run(contents, number)
+            largest = len(contents[0]) if count == 1 else max(map(len, contents))
+            if frame_max and largest > frame_max:
+                contents = [fit(content, number, frame_max) for content in contents]
+            is_large = largest >= LARGE_CONTENT
+            first = deliveries.next_tag
+            deliveries.next_tag = first + count
+            if count == 1:
+                origin = any_of(origins)
+                head = heads.get(id(origin)) or self._make_head(consumer, heads, origin)
+                if is_large:
+                    self._output.put_deliveries((head.start + _TAG(first) + head.end,), contents)
+                else:
+                    frames += (head.start, _TAG(first), head.end, contents[0])
+            else:
+                starts: Iterable[bytes]
+                ends: Iterable[bytes]
+                if isinstance(origins, list):
+                    each = [heads.get(id(origin)) or self._make_head(consumer, heads, origin) for origin in origins]
+                    starts, ends = [head.start for head in each], [head.end for head in each]
+                else:
+                    head = heads.get(id(origins)) or self._make_head(consumer, heads, origins)
+                    starts, ends = repeat(head.start), repeat(head.end)
+                # 0.15 µs a message of one origin: everything inside runs in C.
+                tag_bytes = map(_TAG, range(first, first + count))
+                if is_large:
+                    self._output.put_deliveries(map(b"".join, zip(starts, tag_bytes, ends)), contents)
+                else:
+                    frames.append(b"".join(chain.from_iterable(zip(starts, tag_bytes, ends, contents))))
+            if not consumer.no_ack:
+                assert tags is not None
+                source = deliveries.unacked.sources.get(queue_id) or deliveries.unacked.source(queue_id)
+                deliveries.expect_ack(UnackedRun(first, source, tag, tags, self._now()))
+            total += count
+        deliveries.delivered(total, redelivered, consumer.no_ack)
+        self._output.notices.append((address, queue_id, self._config.channel_id, total, consumer.notice_step))
+        if self._limiter.limit is not None or self._limiter.shared:
+            self._limiter.delivered(queue_id, total, 0 if consumer.no_ack else total)
+
+    def _make_head(self, consumer: ChannelConsumer, heads: dict[int, DeliveryHead], origin: Origin) -> DeliveryHead:
+        if len(heads) >= HEADS_KEPT:
+            heads.clear()
+        is_redelivered = heads is consumer.redelivered_heads
+        tag = _shortstr(consumer.tag)
+        end = (b"\1" if is_redelivered else b"\0") + _shortstr(origin.exchange) + _shortstr(origin.routing_keys[0])
+        size = 4 + len(tag) + 8 + len(end)
+        start = b"\x01" + self._output.number.to_bytes(2, "big") + size.to_bytes(4, "big") + _DELIVER_IDS + tag
+        head = heads[id(origin)] = DeliveryHead(start, end + b"\xce", origin)
+        return head
+
+
+def _shortstr(text: str) -> bytes:
+    encoded = text.encode("utf-8", "surrogateescape")
+    return bytes((len(encoded),)) + encoded

@@ -1,0 +1,388 @@
+"""`Deliveries`: the delivery tags of one channel, basic.get, and the settlement of deliveries (AB-130 to AB-139)."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from itertools import repeat
+
+from ....amqp import methods
+from ....amqp.errors import AmqpError
+from ....routing.queue_types import GROUP
+from ....routing.rows import QueueRow
+from ....runtime.process import Process
+from ....runtime.turn_work import TurnWork
+from ....store.messages.message import Delivery, any_of
+from ...node.context import NodeContext
+from ...queue.contract import to_queue
+from ...queue.group.contract import to_group
+from ...statistics.counts import MessageCounts
+from ..client_output import ClientOutput
+from ..contract import ChannelConfig, Outcome
+from ..publishing.spreading import QUEUES_KEPT
+from ..queue_links import QueueLinks, Settlement, gather
+from ..tracing import Tracer
+from .ack_timeouts import AckTimeouts
+from .limiter import Limiter
+from .unacked import NO_QUEUE, DeliverySource, Unacked, UnackedRun
+
+#: What is left to await of an operation that takes several turns; None if it is done.
+Waiting = Coroutine[object, None, None] | None
+
+
+class Deliveries:
+    """What one channel has delivered. It gathers settlements in `QueueLinks`."""
+
+    __slots__ = (
+        "_config",
+        "_context",
+        "_cursors",
+        "_limiter",
+        "_output",
+        "_process",
+        "_queues",
+        "_timeouts",
+        "_tracer",
+        "counts",
+        "next_tag",
+        "streams",
+        "unacked",
+        "work",
+    )
+
+    def __init__(
+        self,
+        process: Process,
+        context: NodeContext,
+        config: ChannelConfig,
+        output: ClientOutput,
+        queues: QueueLinks,
+        unacked: Unacked,
+        limiter: Limiter,
+        tracer: Tracer,
+        work: TurnWork,
+        timeouts: AckTimeouts,
+        counts: MessageCounts,
+    ) -> None:
+        self._process = process
+        self._timeouts = timeouts
+        self.work = work
+        self._context = context
+        self._config = config
+        self._output = output
+        self._queues = queues
+        self._limiter = limiter
+        self._tracer = tracer
+        self.unacked = unacked
+        #: What the channel has delivered and got back, as the node counts it too.
+        self.counts = counts
+        #: The next delivery tag; `ChannelConsumers` and `get` use them up.
+        self.next_tag = 1
+        #: The phrases of the streams that the channel has consumed from, by queue id.
+        self.streams: dict[str, str] = {}
+        #: By id of a logical queue: the shard at which the next basic.get begins.
+        self._cursors: dict[str, int] = {}
+
+    def expect_ack(self, run: UnackedRun) -> None:
+        self.unacked.add(run)
+        if not self._timeouts.is_timing:
+            self._timeouts.start_timer()
+
+    def queue_ids(self) -> set[str]:
+        """The queues that may hold unacknowledged messages of this channel."""
+        return set(self.unacked.sources)
+
+    def queue_gone(self, queue_id: str) -> None:
+        self.unacked.disown(queue_id)
+
+    # -- basic.get ---
+
+    async def get(self, method: methods.BasicGet) -> None:
+        process, output = self._process, self._output
+        name = self._queues.name_or_last_declared(method.queue)
+        self._config.access.check("read", "queue", self._queues.read_name(name))
+        row = self._queues.row(name)
+        if row.type == GROUP.name and self._config.access.user:
+            await self._queues.ask(row, to_group.check_reader(self._config.access.user))
+        if row.shards:
+            row, delivery, messages_left = await self._get_from_shards(row, method.no_ack)
+        else:
+            delivery, messages_left = await self._get_from(row, method.no_ack)
+        if delivery is None:
+            self._count("get_empty", 1)
+            output.put_method(methods.BasicGetEmpty(""))
+            return
+        origins, is_redelivered, tags, contents = delivery
+        self._count("get_no_ack" if method.no_ack else "get", 1)
+        if is_redelivered:
+            self._count("redeliver", 1)
+        origin = any_of(origins)
+        tag = self.next_tag
+        self.next_tag += 1
+        if self._context.routing.traced:
+            self._tracer.trace_delivery(row.shard_of or row.name, origin, is_redelivered, contents)
+        output.put_method(
+            methods.BasicGetOk(tag, is_redelivered, origin.exchange, origin.routing_keys[0], messages_left)
+        )
+        output.put_content(contents[0])
+        if not method.no_ack:
+            self._limiter.exempt_get(tag)
+            self.expect_ack(UnackedRun(tag, self.unacked.source(row.queue_id), None, tags, process.now()))
+
+    async def _get_from(self, row: QueueRow, no_ack: bool) -> tuple[Delivery | None, int]:
+        message = to_queue.get(self._config.channel_id, self._process.myAddress, no_ack)
+        return await self._queues.ask(row, message, is_watched=True)
+
+    async def _get_from_shards(self, row: QueueRow, no_ack: bool) -> tuple[QueueRow, Delivery | None, int]:
+        """Take a message from the next shard that has one; return the shard, and how many messages all have then.
+
+        The search begins behind the shard that answered last, so N successive gets from N full shards take a message
+        of each (FC-78, FC-92).
+        """
+        queues = self._queues
+        await queues.ask(row, to_queue.counts())  # the logical queue is used, so it does not expire
+        shards = queues.shards(row)
+        start = self._cursors.get(row.queue_id, 0)
+        for at in range(start, start + len(shards)):
+            shard = shards[at % len(shards)]
+            delivery, left = await self._get_from(shard, no_ack)
+            if delivery is not None:
+                if len(self._cursors) >= QUEUES_KEPT:
+                    self._cursors.clear()  # most of these queues are deleted by now
+                self._cursors[row.queue_id] = (at + 1) % len(shards)
+                for other in shards:
+                    if other is not shard:
+                        left += (await queues.ask(other, to_queue.counts()))[0]
+                return shard, delivery, left
+        return row, None, 0
+
+    # -- settlement ---
+
+    def settle(self, outcome: Outcome, delivery_tag: int, is_multiple: bool) -> Waiting:
+        """Settle one delivery, or with `is_multiple` all up to it. Raise AmqpError 406 for an unknown tag (AB-132).
+
+        Returns what to await if one turn may not settle that many.
+        """
+        unacked = self.unacked
+        last = delivery_tag or unacked.last_tag
+        runs = unacked.take(delivery_tag, is_multiple, self.work.most)
+        if runs is None:
+            raise AmqpError(406, f"unknown delivery tag {delivery_tag}")
+        self.work.left -= len(runs)
+        if self.streams and outcome != "ack":
+            self._check_returnable(runs)
+        if len(runs) == self.work.most and unacked.has_up_to(last):
+            return self._settle_in_turns(outcome, runs, last, unacked.held_back is not None)
+        if unacked.held_back is not None:
+            unacked.hold_back(outcome, runs)
+        else:
+            self._settle_runs(outcome, runs)
+        return None
+
+    async def _settle_in_turns(
+        self, outcome: Outcome, runs: list[UnackedRun], last: int, is_held_back: bool = False
+    ) -> None:
+        """Settle `runs`, and those up to the delivery tag `last`, in as many turns as it takes.
+
+        The queues get everything at once, at the end. Otherwise a queue would deliver what it got back first, and then
+        messages that stand behind the rest.
+        """
+        unacked = self.unacked
+        settlements: dict[DeliverySource, Settlement] = {}
+        while True:
+            if is_held_back:
+                unacked.hold_back(outcome, runs)
+            else:
+                self._gather_by_source(settlements, outcome, runs)
+            if len(runs) < self.work.most:
+                break
+            await self._process.next_turn()
+            runs = unacked.take_up_to(last, self.work.most)
+            self.work.left -= len(runs)
+            if self.streams and outcome != "ack":
+                self._check_returnable(runs)
+        self._send_by_source(settlements)
+
+    def _check_returnable(self, runs: list[UnackedRun]) -> None:
+        """Raise AmqpError 540 if one of the deliveries is from a stream, which takes nothing back."""
+        for run in runs:
+            phrase = self.streams.get(run.source.queue_id)
+            if phrase is not None:
+                raise AmqpError(540, f"basic.nack and basic.reject not supported by stream queues {phrase}")
+
+    def acknowledge(self, acks: list[tuple[int, bool]]) -> Waiting:
+        """Handle consecutive basic.ack, each a delivery tag and whether it is multiple.
+
+        Returns what to await if one turn may not settle that many.
+        """
+        if len(acks) > self.work.most or self.work.left <= 0:
+            return self._acknowledge_in_turns(acks)
+        if len(acks) == 1:
+            delivery_tag, is_multiple = acks[0]
+            return self.settle("ack", delivery_tag, is_multiple)
+        return self._acknowledge_batch(acks)
+
+    def _acknowledge_batch(self, acks: list[tuple[int, bool]]) -> Waiting:
+        """Consumers mostly acknowledge one delivery at a time, in order. Such acks are handled as one range."""
+        count = len(acks)
+        first, is_multiple = acks[0]
+        last = first + count - 1
+        if count > 1 and acks[-1][0] == last and acks == list(zip(range(first, last + 1), repeat(is_multiple))):
+            if is_multiple and self.unacked.has_range(first, last):
+                return self.settle("ack", last, True)
+            runs = None if is_multiple else self.unacked.take_range(first, last)
+            if runs is not None:
+                self.work.left -= len(runs)
+                if self.unacked.held_back is not None:
+                    self.unacked.hold_back("ack", runs)
+                else:
+                    self._settle_runs("ack", runs)
+                return None
+        for at, (delivery_tag, is_multiple) in enumerate(acks):
+            waiting = self.settle("ack", delivery_tag, is_multiple)
+            if waiting is not None:
+                return self._acknowledge_in_turns(acks[at + 1 :], waiting)
+        return None
+
+    async def _acknowledge_in_turns(self, acks: list[tuple[int, bool]], waiting: Waiting = None) -> None:
+        """Handle the acks behind those that `waiting` settles, in batches."""
+        if waiting is not None:
+            await waiting
+        for at in range(0, len(acks), self.work.most):
+            if self.work.left <= 0:
+                await self._process.next_turn()
+            waiting = self._acknowledge_batch(acks[at : at + self.work.most])
+            if waiting is not None:
+                await waiting
+
+    def _settle_runs(self, outcome: Outcome, runs: list[UnackedRun]) -> None:
+        settlements = self._queues.settlements
+        if outcome == "ack":
+            self._count_acks(runs)
+        for run in runs:
+            gather(settlements, run.source.queue_id, outcome, run.tags)
+        limiter = self._limiter
+        if limiter.exempt or limiter.shared:
+            limiter.settled(runs)
+        if limiter.requests:
+            limiter.grant()
+
+    def _gather_by_source(
+        self, settlements: dict[DeliverySource, Settlement], outcome: Outcome, runs: list[UnackedRun]
+    ) -> None:
+        """Gather for `_send_by_source`, by the processes that delivered. One of them may end before that, and another
+        process of the same queue must not get its ack tags.
+        """
+        if outcome == "ack":
+            self._count_acks(runs)
+        for run in runs:
+            gather(settlements, run.source, outcome, run.tags)
+        self._limiter.settled(runs)
+
+    def delivered(self, count: int, redelivered: int, no_ack: bool) -> None:
+        """Count deliveries to a consumer."""
+        for counts in (self.counts, self._context.counts):
+            if no_ack:
+                counts.deliver_no_ack += count
+            else:
+                counts.deliver += count
+            counts.redeliver += redelivered
+
+    def _count_acks(self, runs: list[UnackedRun]) -> None:
+        count = len(runs[0].tags) if len(runs) == 1 else sum([len(run.tags) for run in runs])
+        self.counts.ack += count
+        self._context.counts.ack += count
+
+    def _count(self, counter: str, count: int) -> None:
+        for counts in (self.counts, self._context.counts):
+            setattr(counts, counter, getattr(counts, counter) + count)
+
+    def _send_by_source(self, settlements: dict[DeliverySource, Settlement]) -> None:
+        gathered = self._queues.settlements
+        for source, settlement in settlements.items():
+            if source.queue_id != NO_QUEUE:
+                gathered.setdefault(source.queue_id, []).extend(settlement)
+        self._limiter.grant()
+
+    def reject(self, method: methods.BasicReject) -> Waiting:
+        return self.settle("requeue" if method.requeue else "reject", method.delivery_tag, False)
+
+    def nack(self, method: methods.BasicNack) -> Waiting:
+        return self.settle("requeue" if method.requeue else "reject", method.delivery_tag, method.multiple)
+
+    def recover(self, method: methods.BasicRecover) -> Waiting:
+        """Return all unacknowledged messages to their queues, and answer when it is done."""
+        waiting = self.recover_without_answer(method)
+        if waiting is not None:
+            return self._answer_recover(waiting)
+        self._output.put_method(methods.BasicRecoverOk())
+        return None
+
+    async def _answer_recover(self, waiting: Coroutine[object, None, None]) -> None:
+        await waiting
+        self._output.put_method(methods.BasicRecoverOk())
+
+    def recover_without_answer(self, method: methods.BasicRecover | methods.BasicRecoverAsync) -> Waiting:
+        """Return all unacknowledged messages to their queues.
+
+        Returns what to await if one turn may not return that many.
+        """
+        if not method.requeue:
+            raise AmqpError(540, "requeue=false")
+        last = self.unacked.last_tag
+        runs = self.unacked.take_up_to(last, self.work.most)
+        self.work.left -= len(runs)
+        if self.streams:
+            self._check_returnable(runs)
+        if len(runs) == self.work.most and self.unacked.has_up_to(last):
+            return self._settle_in_turns("requeue", runs, last)
+        self._settle_runs("requeue", runs)
+        return None
+
+    # -- the consuming half of a transaction (AB-115 to AB-117) ---
+
+    def begin_transaction(self) -> None:
+        if self.unacked.held_back is None:
+            self.unacked.held_back = []
+
+    async def commit(self) -> None:
+        """Settle what the transaction has held back.
+
+        The limiter grants at the end. Earlier it would still exempt the basic.gets of the runs that follow, although
+        these are settled: it would grant as many deliveries too many.
+        """
+        unacked = self.unacked
+        assert unacked.held_back is not None
+        held_back, unacked.held_back = unacked.held_back, []
+        unacked.held_back_count = 0
+        settlements: dict[DeliverySource, Settlement] = {}
+        held_back.reverse()
+        while held_back:
+            outcome, runs = held_back.pop()
+            self._gather_by_source(settlements, outcome, runs)
+            await self._after_work(len(runs))
+        self._send_by_source(settlements)
+
+    async def roll_back(self) -> None:
+        """Make the deliveries that were settled in the transaction unacknowledged again."""
+        unacked = self.unacked
+        assert unacked.held_back is not None
+        held_back, unacked.held_back = unacked.held_back, []
+        unacked.held_back_count = 0
+        while held_back:
+            _, runs = held_back.pop()
+            unacked.put_back(runs)
+            await self._after_work(len(runs))
+
+    async def dispose(self) -> None:
+        """Free what is left when the channel ends. At the end of the process it would be freed in one turn."""
+        unacked = self.unacked
+        while runs := unacked.take_up_to(unacked.last_tag, self.work.most):
+            await self._after_work(len(runs))
+        while unacked.held_back:
+            await self._after_work(len(unacked.held_back.pop()[1]))
+
+    async def _after_work(self, count: int) -> None:
+        """Count the work on so many runs, and wait for another turn if this one has done enough."""
+        self.work.left -= count
+        if self.work.left <= 0:
+            await self._process.next_turn()

@@ -1,0 +1,247 @@
+"""`Confirms`: which publishes of a channel wait for which queues, and what to send the client (AB-110 to AB-113).
+
+Publish numbers are kept in closed ranges `(first, last)`, because queues confirm long prefixes: a run of 400 publishes
+to one queue costs one entry here, not 400. `FanOutCounts` counts the queues of a run that went to several.
+
+A number leaves `Confirms` once: as an ack when every queue it went to has confirmed, or as a nack as soon as one of
+them refuses.
+
+Every publish of a channel has a number, also before the channel awaits confirms: with the channel's id it is the
+identity of the publish. The client's delivery tags count from confirm.select on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+from ....seams import seam
+from .fan_out_counts import FanOutCounts, Range
+
+
+class RangeSet:
+    """A set of integers as closed ranges: sorted, disjoint and merged.
+
+    Every operation costs O(log n + ranges touched) plus a list move.
+    """
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self, *ranges: Range) -> None:
+        self._ranges: list[Range] = list(ranges)
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    def __iter__(self) -> Iterator[Range]:
+        return iter(self._ranges)
+
+    def __len__(self) -> int:
+        """How many integers are in the set."""
+        return sum(last - first + 1 for first, last in self._ranges)
+
+    @property
+    def smallest(self) -> int | None:
+        return self._ranges[0][0] if self._ranges else None
+
+    def add(self, first: int, last: int) -> None:
+        ranges = self._ranges
+        if not ranges or first > ranges[-1][1] + 1:
+            ranges.append((first, last))
+            return
+        at = bisect_right(ranges, (first,))
+        if at and ranges[at - 1][1] >= first - 1:
+            at -= 1
+        end = at
+        while end < len(ranges) and ranges[end][0] <= last + 1:
+            first, last = min(first, ranges[end][0]), max(last, ranges[end][1])
+            end += 1
+        ranges[at:end] = [(first, last)]
+
+    def discard(self, first: int, last: int) -> list[Range]:
+        """Remove the integers of [first, last] that are in the set; return them as ranges."""
+        ranges = self._ranges
+        if ranges and ranges[0] == (first, last):
+            return [ranges.pop(0)]  # the oldest range as a whole: the only case if one message is confirmed at a time
+        at = bisect_right(ranges, (first,))
+        if at and ranges[at - 1][1] >= first:
+            at -= 1
+        end, removed, left = at, [], []
+        while end < len(ranges) and ranges[end][0] <= last:
+            low, high = ranges[end]
+            removed.append((max(low, first), min(high, last)))
+            if low < first:
+                left.append((low, first - 1))
+            if high > last:
+                left.append((last + 1, high))
+            end += 1
+        if removed:
+            ranges[at:end] = left
+        return removed
+
+    def clear(self) -> None:
+        self._ranges.clear()
+
+
+class Confirms:
+    """The unconfirmed publishes of one channel. It sends nothing itself: `flush` returns what to send."""
+
+    __slots__ = (
+        "_acked",
+        "_by_queue",
+        "_fan_out",
+        "_nacked",
+        "_uncounted",
+        "_waiting",
+        "confirmed",
+        "has_settled",
+        "next_number",
+    )
+
+    def __init__(self) -> None:
+        #: The publish number of the next message. The publisher adds the messages that await no confirm by itself.
+        self.next_number = 1
+        #: Publishes before confirm.select, which delivery tags do not count.
+        self._uncounted = 0
+        #: Numbers without an outcome.
+        self._waiting = RangeSet()
+        #: The numbers that each queue has not confirmed or refused yet, by queue id.
+        self._by_queue: dict[str, RangeSet] = {}
+        #: How many queues have not confirmed a number yet; only numbers that went to several queues.
+        self._fan_out = FanOutCounts()
+        #: Numbers with an outcome that `flush` has not returned yet.
+        self._acked = RangeSet()
+        self._nacked = RangeSet()
+        #: Whether a flush would return anything.
+        self.has_settled = False
+        #: How many publishes the last flush confirmed.
+        self.confirmed = 0
+
+    def __len__(self) -> int:
+        """How many publishes have no outcome yet."""
+        return len(self._waiting)
+
+    def begin(self) -> None:
+        """The client selects confirms: it counts its publishes from here on."""
+        self._uncounted = self.next_number - 1
+
+    def publish(self, count: int, queue_ids: Iterable[str], more: int = 0) -> int:
+        """Numbers `count` publishes that went to `queue_ids` and returns the first number. No queue: acked at once.
+
+        So many `more` queues are still to get them; `owe` names these.
+        """
+        first = self.next_number
+        last = first + count - 1
+        self.next_number = last + 1
+        queues = more + self.owe(queue_ids, first, last)
+        if not queues:
+            self._acked.add(first, last)
+            self.has_settled = True
+            return first
+        self._waiting.add(first, last)
+        if queues > 1:
+            self._fan_out.add(first, last, queues)
+        return first
+
+    def owe(self, queue_ids: Iterable[str], first: int, last: int) -> int:
+        """These queues are to confirm the publishes from `first` to `last`. Returns how many queues they are."""
+        queues = 0
+        for queue_id in queue_ids:
+            queues += 1
+            ranges = self._by_queue.get(queue_id)
+            if ranges is None:
+                self._by_queue[queue_id] = RangeSet((first, last))
+            else:
+                ranges.add(first, last)
+        return queues
+
+    def confirm(self, queue_id: str, ranges: Iterable[Range]) -> None:
+        """The queue has taken responsibility for these numbers. Numbers it did not owe, or nacked ones, are ignored."""
+        owed = self._by_queue.get(queue_id)
+        if owed is None:
+            return
+        if ranges == owed._ranges == self._waiting._ranges and not self._fan_out.stretches:
+            # The queue confirms all that the channel waits for: the only case with one queue that answers every batch.
+            del self._by_queue[queue_id]
+            self._waiting.clear()
+            for first, last in ranges:
+                self._acked.add(first, last)
+            self.has_settled = True
+            return
+        for first, last in ranges:
+            for piece in owed.discard(first, last):
+                self._confirmed(*piece)
+        if not owed:
+            del self._by_queue[queue_id]
+
+    def _confirmed(self, first: int, last: int) -> None:
+        confirmed = self._fan_out.count_down(first, last) if self._fan_out else ((first, last),)
+        for low, high in confirmed:
+            for piece in self._waiting.discard(low, high):
+                self._acked.add(*piece)
+                self.has_settled = True
+
+    def refuse(self, queue_id: str, ranges: Iterable[Range]) -> None:
+        """The queue refused these numbers: nack them, whether other queues confirm or not (AB-111)."""
+        owed = self._by_queue.get(queue_id)
+        if owed is None:
+            return
+        for first, last in ranges:
+            for low, high in owed.discard(first, last):
+                for piece in self._waiting.discard(low, high):
+                    self._nacked.add(*piece)
+                    self.has_settled = True
+                if self._fan_out:
+                    # The numbers have left `_waiting`, so confirms of their other queues only count down.
+                    self._fan_out.count_down(low, high)
+        if not owed:
+            del self._by_queue[queue_id]
+
+    def owed_by(self, queue_id: str) -> list[Range]:
+        """The numbers that a queue has not confirmed or refused yet."""
+        return list(self._by_queue.get(queue_id, ()))
+
+    @seam("cluster: what becomes of publishes to a queue that has gone")
+    def queue_gone(self, queue_id: str, is_crashed: bool) -> None:
+        """A queue has ended: the numbers it still owed are refused if it crashed, else confirmed (AB-111)."""
+        owed = self._by_queue.get(queue_id)
+        if owed is not None:
+            (self.refuse if is_crashed else self.confirm)(queue_id, list(owed))
+
+    @seam("which confirms are sent")
+    def flush(self) -> tuple[list[tuple[int, bool]], list[tuple[int, bool]]]:
+        """Return the acks and the nacks to send now, each `(delivery_tag, multiple)`, and forget them (AB-113)."""
+        acked, nacked, uncounted = self._acked, self._nacked, self._uncounted
+        self.has_settled = False
+        settled, waiting = acked._ranges, self._waiting._ranges
+        floor = waiting[0][0] if waiting else self.next_number
+        if len(settled) == 1 and settled[0][1] < floor and not nacked._ranges:
+            first, last = settled.pop()
+            self.confirmed = last + 1 - first
+            return [(last - uncounted, last > first)], []
+        self.confirmed = len(acked)
+        first_ack, first_nack = acked.smallest, nacked.smallest
+        acks = _grouped(acked, floor if first_nack is None else min(floor, first_nack))
+        nacks = _grouped(nacked, floor if first_ack is None else min(floor, first_ack))
+        acked.clear()
+        nacked.clear()
+        if uncounted:
+            acks = [(number - uncounted, is_multiple) for number, is_multiple in acks]
+            nacks = [(number - uncounted, is_multiple) for number, is_multiple in nacks]
+        return acks, nacks
+
+
+def _grouped(numbers: RangeSet, cut: int) -> list[tuple[int, bool]]:
+    """Numbers below `cut` as one multiple, the others one by one; a number alone is never a multiple."""
+    below, count = 0, 0
+    singles: list[int] = []
+    for first, last in numbers:
+        if first < cut:
+            high = min(last, cut - 1)
+            below = high
+            count += high - first + 1
+            first = high + 1
+        singles.extend(range(first, last + 1))
+    if not below:
+        return [(number, False) for number in singles]
+    return [(below, count > 1 or bool(singles))] + [(number, False) for number in singles]

@@ -1,0 +1,441 @@
+"""`Publisher`: publishing on one channel, from the routing of a run to its confirms (amqp-broker section 10).
+
+What a message means follows from its method frame and its fate, and `Publications` decides it once. A run of one method
+frame costs one dictionary look-up; a run whose method frames differ costs one for each message, and travels on as one
+run if all its messages go to the same queues.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from sys import maxsize
+from typing import TYPE_CHECKING
+
+from ....amqp import methods
+from ....amqp.errors import AmqpError
+from ....amqp.frames import content_properties, rechannel_run, with_properties
+from ....amqp.parser.skimmer import SPECIAL
+from ....routing.rows import QueueRow
+from ....runtime.process import Process
+from ....runtime.turn_work import TurnWork
+from ....seams import seam
+from ....store.messages.message import Origins, body_size, slice_of
+from ....store.messages.message_ids import SharedIds
+from ....store.queue.variable.placement import EMBED_BELOW
+from ...node.context import NodeContext
+from ...statistics.counts import MessageCounts
+from ..client_output import CONTENT_CHANNEL, ClientOutput
+from ..contract import ChannelConfig, to_channel
+from ..direct_reply import ReplyConsumer, parse_reply_key
+from ..queue_links import QueueLinks
+from ..tracing import Tracer
+from .confirms import Confirms
+from .publications import Publication, Publications
+from .spreading import Spread, Spreading
+
+if TYPE_CHECKING:
+    from ...queue.contract import PublishEntry
+
+
+#: A run that goes to very many queues takes as long for each of them as to settle so many messages: 14 µs, since
+#: neither the queue's row nor its mailbox, its credit and its monitor are in the processor's cache.
+COLD_QUEUE = 4
+
+
+class Publisher:
+    """The publishing half of a channel. It gathers what goes to queues in `QueueLinks`."""
+
+    __slots__ = (
+        "_config",
+        "_context",
+        "_counts",
+        "_ids",
+        "_max_message_size",
+        "_output",
+        "_process",
+        "_publications",
+        "_queues",
+        "_replies",
+        "_rest",
+        "_spreading",
+        "_tracer",
+        "_work",
+        "awaits_confirms",
+        "confirms",
+        "held_back",
+        "is_confirming",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        process: Process,
+        context: NodeContext,
+        config: ChannelConfig,
+        output: ClientOutput,
+        queues: QueueLinks,
+        replies: ReplyConsumer,
+        tracer: Tracer,
+        work: TurnWork,
+        spreading: Spreading,
+        counts: MessageCounts,
+    ) -> None:
+        self._process = process
+        self._work = work
+        self._context = context
+        self._config = config
+        self._output = output
+        self._queues = queues
+        self._replies = replies
+        self._tracer = tracer
+        self._spreading = spreading
+        self._counts = counts
+        self.confirms = Confirms()
+        self.is_confirming = False
+        #: Whether publishes await confirms: in confirm mode, and in a transaction, whose commit waits for them.
+        self.awaits_confirms = False
+        #: The runs that a transaction holds back until its commit (AB-115); None without a transaction.
+        self.held_back: list[tuple[Publication, Origins, Sequence[bytes], int]] | None = None
+        #: The runs that were published and wait for another turn, in their order, because this one has done enough.
+        #: None stands for the rest of a run that goes to more queues than one turn may do.
+        self.waiting: deque[tuple[Publication, Origins, Sequence[bytes], int] | None] = deque()
+        #: The queues of that run, how many of them have got it, and what they get.
+        self._rest: tuple[Sequence[QueueRow], int, PublishEntry]
+        #: The limit that was set when the channel opened (AB-105).
+        self._max_message_size = context.settings.max_message_size
+        #: A large message that goes to several queues is stored once, under an id that they share.
+        self._ids = SharedIds(process.random_bytes)
+        self._publications = Publications(context, config, replies, spreading)
+
+    # -- runs ---
+
+    def publish(
+        self, method_payloads: bytes | Sequence[bytes], key: bytes, contents: Sequence[bytes], body_bytes: int
+    ) -> None:
+        """Route contents that share the fate `key`; `body_bytes` is the sum of their body sizes.
+
+        `method_payloads` is the payload of their method frame, or one for each content.
+        """
+        if body_bytes > self._max_message_size:
+            contents = self._within_limit(contents, method_payloads, key)
+        publications = self._publications
+        if publications.version != self._context.routing.version:
+            publications.forget()
+        if isinstance(method_payloads, bytes):
+            publication = publications.known.get((method_payloads, key))
+            if publication is None:
+                publication = self._decide(method_payloads, key, contents[0])
+            if publication.is_by_headers:
+                self._publish_by_headers(method_payloads, contents)
+            else:
+                self._publish_run(publication, publication.origin, contents, body_bytes)
+        else:
+            self._publish_column(method_payloads, key, contents, body_bytes)
+
+    def _publish_column(
+        self, method_payloads: Sequence[bytes], key: bytes, contents: Sequence[bytes], body_bytes: int
+    ) -> None:
+        """Publish messages whose method frames differ, in as few runs as their destinations allow."""
+        known = self._publications.known
+        publications = []
+        error = None
+        for at, payload in enumerate(method_payloads):
+            publication = known.get((payload, key))
+            if publication is None:
+                try:
+                    publication = self._decide(payload, key, contents[at])
+                except AmqpError as refused:
+                    # The messages before the refused one are published; the later ones are not.
+                    error = refused
+                    contents = contents[:at]
+                    break
+            publications.append(publication)
+        groups = {publication.group for publication in publications}
+        if error is None and len(groups) == 1 and 0 not in groups:
+            self._publish_run(publications[0], [one.origin for one in publications], contents, body_bytes)
+            return
+        at = 0
+        for group, stretch in groupby(publications, key=_group):
+            together = list(stretch)
+            if group:
+                part = contents[at : at + len(together)]
+                self._publish_run(together[0], [one.origin for one in together], part, sum(map(body_size, part)))
+                at += len(together)
+                continue
+            for publication in together:
+                part = contents[at : at + 1]
+                if publication.is_by_headers:
+                    self._publish_by_headers(method_payloads[at], part)
+                else:
+                    self._publish_run(publication, publication.origin, part, body_size(part[0]))
+                at += 1
+        if error is not None:
+            raise error
+
+    def _publish_by_headers(self, method_payload: bytes, contents: Sequence[bytes]) -> None:
+        """Publish messages that a headers exchange may route: each has a fate of its own."""
+        for content in contents:
+            key = SPECIAL + content_properties(content)
+            publication = self._publications.known.get((method_payload, key))
+            if publication is None:
+                publication = self._decide(method_payload, key, content)
+            self._publish_run(publication, publication.origin, [content], body_size(content))
+
+    def _decide(self, method_payload: bytes, key: bytes, content: bytes) -> Publication:
+        return self._publications.decide(method_payload, key, content, self.held_back is not None)
+
+    def _publish_run(
+        self, publication: Publication, origins: Origins, contents: Sequence[bytes], body_bytes: int
+    ) -> None:
+        """Publish contents with the fate and the destinations of `publication`."""
+        if self._config.number != CONTENT_CHANNEL:
+            contents = rechannel_run(contents, CONTENT_CHANNEL)
+        if publication.props is not None:
+            contents = [with_properties(content, publication.props) for content in contents]
+        if self._context.routing.traced:
+            if publication.wide is not None:
+                self._publications.look_up(publication, maxsize)  # a copy names all queues
+            self._tracer.trace_publish(publication.rows, origins, contents)
+        if self.held_back is not None:
+            self.held_back.append((publication, origins, contents, body_bytes))
+            return
+        self._send(publication, origins, contents, body_bytes)
+
+    def _within_limit(
+        self, contents: Sequence[bytes], method_payloads: bytes | Sequence[bytes], key: bytes
+    ) -> Sequence[bytes]:
+        """Return the contents if none is too large; else publish those before the first large one and raise."""
+        for at, content in enumerate(contents):
+            size = body_size(content)
+            if size > self._max_message_size:
+                if at:
+                    payloads = method_payloads if isinstance(method_payloads, bytes) else method_payloads[:at]
+                    self.publish(payloads, key, contents[:at], sum(map(body_size, contents[:at])))
+                self.refuse_oversized(size)
+        return contents
+
+    def refuse_oversized(self, size: int) -> None:
+        raise AmqpError(406, f"message size {size} is larger than configured max size {self._max_message_size}")
+
+    def _send(self, publication: Publication, origins: Origins, contents: Sequence[bytes], body_bytes: int) -> None:
+        """Gather a run for its queues. If this turn has done enough, the run waits in `waiting`.
+
+        A run counts as many messages as it has queues, and so does the search for very many queues.
+        """
+        work = self._work
+        if publication.wide is not None:
+            if not self.waiting:
+                work.left -= self._publications.look_up(publication, max(work.left, 1))
+            if publication.wide is not None:
+                self.waiting.append((publication, origins, contents, body_bytes))
+                return
+            # All queues are found, so the run is sent to the first of them in this very turn. In a later one queues may
+            # have been deleted and declared again, and the rows that were just found would be those of the old ones.
+        elif publication.spread is None and (self.waiting or work.left <= 0):
+            self.waiting.append((publication, origins, contents, body_bytes))
+            return
+        if publication.spread is not None:
+            self._send_to_shards(publication, publication.spread, origins, contents)
+            return
+        rows = publication.rows
+        now, more = rows, 0
+        if len(rows) > 1:
+            now = rows[: _queues_of_a_turn(work)]
+            more = len(rows) - len(now)
+        work.left -= work.most if more else len(rows) or 1
+        count = len(contents)
+        self._counts.publish += count
+        self._context.counts.published(self._config.vhost, publication.exchange, count, len(rows))
+        for key in publication.reply_keys:
+            self._send_reply(key, publication, contents)
+        if not rows:
+            self._drop(publication, contents)
+            return
+        confirms, awaits_confirms = self.confirms, self.awaits_confirms
+        if awaits_confirms:
+            queue_ids = (rows[0].queue_id,) if len(rows) == 1 else [row.queue_id for row in now]
+            first_number = confirms.publish(count, queue_ids, more)
+        else:
+            first_number = confirms.next_number
+            confirms.next_number = first_number + count
+        shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
+        entry = (origins, contents, body_bytes, first_number, awaits_confirms, shared)
+        self._gather(now, entry)
+        if more:
+            self._rest = rows, len(now), entry
+            self.waiting.append(None)
+
+    def _send_to_shards(
+        self, publication: Publication, spread: Spread, origins: Origins, contents: Sequence[bytes]
+    ) -> None:
+        """Send a run in parts, each to the shards that are chosen for it."""
+        stretch = spread.stretch
+        known: dict[tuple[str, ...], Publication] = {}
+        for start in range(0, len(contents), stretch):
+            part = contents[start : start + stretch]
+            rows = self._spreading.choose(spread)
+            key = tuple([row.queue_id for row in rows])
+            chosen = known.get(key)
+            if chosen is None:
+                chosen = known[key] = replace(publication, rows=rows, spread=None)
+            self._send(chosen, slice_of(origins, slice(start, start + stretch)), part, sum(map(body_size, part)))
+
+    def _gather(self, rows: Sequence[QueueRow], entry: PublishEntry) -> None:
+        queues = self._queues
+        publishes = queues.publishes
+        for row in rows:
+            batch = publishes.get(row.queue_id)
+            if batch is None:
+                if row.queue_id not in queues.rows:
+                    if row.address is None:
+                        # Its virtual host could not be started, so nobody takes responsibility for the messages.
+                        first_number, count = entry[3], len(entry[1])
+                        self.confirms.refuse(row.queue_id, [(first_number, first_number + count - 1)])
+                        continue
+                    queues.watch(row)
+                batch = publishes[row.queue_id] = (row, [])
+            batch[1].append(entry)
+
+    async def send_all_waiting(self) -> None:
+        """Send in the next turns the publishes that did not fit into theirs."""
+        while self.waiting:
+            await self._process.next_turn()
+            self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        """Gather as many of the runs in `waiting` as this turn may, in their order."""
+        waiting, self.waiting = self.waiting, deque()
+        while waiting and self._work.left > 0:
+            run = waiting.popleft()
+            if run is None:
+                self._send_rest()
+            else:
+                publication, origins, contents, body_bytes = run
+                if publication.version != self._context.routing.version:
+                    publication = self._publications.with_queues_of_now(publication)
+                self._send(publication, origins, contents, body_bytes)
+            if self.waiting:
+                break
+        self.waiting.extend(waiting)
+
+    def _send_rest(self) -> None:
+        """Gather for the next of its queues a run that goes to more queues than one turn may do."""
+        rows, done, entry = self._rest
+        end = done + _queues_of_a_turn(self._work)
+        now = rows[done:end]
+        self._work.left -= self._work.most
+        if entry[4]:
+            self.confirms.owe([row.queue_id for row in now], entry[3], entry[3] + len(entry[1]) - 1)
+        self._gather(now, entry)
+        self._rest = rows, end, entry
+        if end < len(rows):
+            self.waiting.append(None)
+
+    def _drop(self, publication: Publication, contents: Sequence[bytes]) -> None:
+        """No queue gets the messages: return them if they are mandatory, and confirm each before the next is returned.
+
+        A client that gets a return does not expect confirms of earlier publishes behind it (AB-113). Messages for
+        queues whose homes are down are refused instead of confirmed: these queues exist, and do not get them.
+        """
+        confirms, down = self.confirms, publication.down
+        if not self.awaits_confirms:
+            confirms.next_number += len(contents)
+        if not publication.reply_keys:
+            for counts in (self._counts, self._context.counts):
+                if publication.is_mandatory:
+                    counts.return_unroutable += len(contents)
+                else:
+                    counts.drop_unroutable += len(contents)
+        for content in contents:
+            if publication.is_mandatory:
+                self._return(publication, content)
+            if self.awaits_confirms:
+                number = confirms.publish(1, [row.queue_id for row in down])
+                for row in down:
+                    confirms.refuse(row.queue_id, [(number, number)])
+                if self.is_confirming:
+                    self.flush_confirms()
+
+    @seam("which unroutable messages are returned")
+    def _return(self, publication: Publication, content: bytes) -> None:
+        self._output.put_method(methods.BasicReturn(312, "NO_ROUTE", publication.exchange, publication.routing_key))
+        self._output.put_content(content)
+
+    def _send_reply(self, reply_key: str, publication: Publication, contents: Sequence[bytes]) -> None:
+        system, channel_id, key = parse_reply_key(reply_key)
+        address = self._replies.channel(system, channel_id)
+        if address is not None:
+            reply = to_channel.reply_to(key, publication.exchange, publication.routing_key, list(contents))
+            self._process.send(address, reply)
+
+    # -- confirms ---
+
+    def confirm_select(self, method: methods.ConfirmSelect) -> None:
+        if self.held_back is not None:
+            raise AmqpError(406, "cannot switch from tx to confirm mode")
+        if not self.is_confirming:
+            self.is_confirming = self.awaits_confirms = True
+            self.confirms.begin()
+        if not method.nowait:
+            self._output.put_method(methods.ConfirmSelectOk())
+
+    def flush_confirms(self) -> None:
+        """Send the client the confirms and refusals that have arrived since the last call (AB-113)."""
+        acks, nacks = self.confirms.flush()
+        if self.is_confirming:
+            confirmed = self.confirms.confirmed
+            self._counts.confirm += confirmed
+            self._context.counts.confirm += confirmed
+        number, frames = self._output.number, self._output.frames
+        for tag, is_multiple in acks:
+            frames.append(
+                b"\x01%b\x00\x00\x00\x0d\x00\x3c\x00\x50%b%b\xce"
+                % (number.to_bytes(2, "big"), tag.to_bytes(8, "big"), b"\1" if is_multiple else b"\0")
+            )
+        for tag, is_multiple in nacks:
+            self._output.put_method(methods.BasicNack(tag, is_multiple, False))
+
+    # -- the publishing half of a transaction (AB-115 to AB-117) ---
+
+    def begin_transaction(self) -> None:
+        if self.is_confirming:
+            raise AmqpError(406, "cannot switch from confirm to tx mode")
+        if self.held_back is None:
+            self.held_back = []
+            self.awaits_confirms = True
+            self._publications.forget()  # they have groups
+
+    async def commit(self) -> None:
+        """Publish what the transaction has held back; the commit waits until `confirms` is empty."""
+        assert self.held_back is not None
+        held_back, self.held_back = self.held_back, []
+        held_back.reverse()
+        while held_back:
+            publication, origins, contents, body_bytes = held_back.pop()
+            if publication.version != self._context.routing.version:
+                publication = self._publications.with_queues_of_now(publication)
+            self._send(publication, origins, contents, body_bytes)
+            if self._work.left <= 0:
+                await self._process.next_turn()
+        await self.send_all_waiting()
+
+    async def roll_back(self) -> None:
+        """Drop what the transaction has held back, in steps, because its memory is freed."""
+        held_back, self.held_back = self.held_back or [], self.held_back and []
+        while held_back:
+            held_back.pop()
+            self._work.left -= 1
+            if self._work.left <= 0:
+                await self._process.next_turn()
+
+
+def _queues_of_a_turn(work: TurnWork) -> int:
+    """To how many queues a turn sends one run."""
+    return max(1, work.most // COLD_QUEUE)
+
+
+def _group(publication: Publication) -> int:
+    return publication.group

@@ -1,0 +1,101 @@
+"""`Spreading`: which shards of sharded queues get the publishes of one channel (FC-89, FC-91, FC-98)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import NamedTuple
+
+from ....routing.rows import QueueRow
+from ....routing.shards import ShardPolicy, shard_policy, shards_of
+from ....runtime.credit import CreditFlow
+from ....runtime.process import Process
+from ...node.context import NodeContext
+
+#: How many messages of one run go to the same shard by the policy `random`. A run may have hundreds of messages, so
+#: with a shard for each run a client that publishes seldom, and much at a time, would fill its shards unevenly.
+RANDOM_STRETCH = 16
+
+#: Sharded queues whose next shard a channel remembers.
+QUEUES_KEPT = 512
+
+
+class ShardedRow(NamedTuple):
+    """A logical queue among the destinations of a message."""
+
+    row: QueueRow
+    policy: ShardPolicy
+    shards: tuple[QueueRow, ...]
+
+
+class Spread(NamedTuple):
+    """The destinations of messages that go to at least one sharded queue."""
+
+    #: The queues that have their messages themselves.
+    plain: tuple[QueueRow, ...]
+    sharded: tuple[ShardedRow, ...]
+
+    @property
+    def stretch(self) -> int:
+        """How many messages in a row may go to the same shards."""
+        return RANDOM_STRETCH if all(each.policy == "random" for each in self.sharded) else 1
+
+
+class Spreading:
+    """The choice of shards for one channel, whose credit with the queues is `credit`."""
+
+    __slots__ = ("_context", "_credit", "_next", "_process", "_random")
+
+    def __init__(self, process: Process, context: NodeContext, credit: CreditFlow) -> None:
+        self._process = process
+        self._context = context
+        self._credit = credit
+        #: By id of a logical queue: the number of its next message from this channel.
+        self._next: dict[str, int] = {}
+        self._random: Random | None = None
+
+    def spread(self, vhost: str, rows: Sequence[QueueRow]) -> Spread | None:
+        """The destinations that these rows stand for; None if no queue among them is sharded."""
+        routing = self._context.routing
+        if not routing.has_shards(vhost):
+            return None
+        plain = tuple([row for row in rows if not row.shards])
+        if len(plain) == len(rows):
+            return None
+        sharded = [ShardedRow(row, shard_policy(row), shards_of(routing, row)) for row in rows if row.shards]
+        return Spread(plain, tuple(sharded))
+
+    def choose(self, spread: Spread) -> tuple[QueueRow, ...]:
+        """The queues that get the next messages, `spread.stretch` at most."""
+        return *spread.plain, *[self._shard(each) for each in spread.sharded]
+
+    def _shard(self, sharded: ShardedRow) -> QueueRow:
+        row, policy, shards = sharded
+        count = len(shards)
+        if not count:
+            return row.at(None)  # without an address the message is refused
+        if policy == "random":
+            first = self._number_from(count)
+        else:
+            number = self._next.get(row.queue_id)
+            if number is None:
+                if len(self._next) >= QUEUES_KEPT:
+                    self._next.clear()  # most of them are deleted by now
+                # Channels begin with different shards, or many short-lived ones would publish to the first one only.
+                number = self._number_from(count)
+            self._next[row.queue_id] = number + 1
+            first = number % count
+        prefers_credit = policy == "random" and self._credit.blocked
+        shard = shards[first]
+        if shard.state == "running" and not prefers_credit:
+            return shard
+        running = [each for each in (*shards[first:], *shards[:first]) if each.state == "running"]
+        if prefers_credit:
+            running = [each for each in running if self._credit.credit_from(each.queue_id) > 0] or running
+        return running[0] if running else shard
+
+    def _number_from(self, count: int) -> int:
+        """A random number below `count`."""
+        if self._random is None:
+            self._random = Random(self._process.random_bytes(8))
+        return self._random.randrange(count)

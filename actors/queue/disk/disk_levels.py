@@ -1,0 +1,207 @@
+"""`DiskLevels`: the variable queues of one queue, and what they write on its way to the disk.
+
+A queue with priorities or fair lanes has a variable queue for each level that was ever used, any other queue has one.
+They gather entries for the journal of the virtual host, and bodies too large for it for one of its message stores.
+`send`, which is called at the end of each turn and before a store is asked for a body, sends both.
+
+This part refers neither to `Durability` nor to the backing queue. They and `DiskLoader` refer to it, so that no
+reference cycle keeps a deleted queue in memory until the garbage collector runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....routing.queue_types import STREAM
+from ....routing.rows import QueueRow
+from ....runtime.credit import CreditFlow
+from ....runtime.process import Process
+from ....store.bodies.store_client import Sent, StoreClient
+from ....store.data_dir.data_dir import queue_number
+from ....store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, queue_directory
+from ....store.index.queue_index import QueueIndex
+from ....store.journal.log_writer import LogWriter
+from ....store.journal.replay import Replayed
+from ....store.messages.lives import Numbering
+from ....store.queue.streams.stream_queue import StreamQueue
+from ....store.queue.variable.disk_queue import DiskQueue
+from ....store.queue.variable.variable_queue import VariableQueue
+from ...disk.contract import to_journal, to_message_store
+
+if TYPE_CHECKING:
+    from ....runtime.contract import Address
+    from ...disk.contract import ToMessageStore
+    from ..contract import VhostStorage
+
+
+class DiskLevels:
+    """The variable queues of the queue `row`, whose process is `process`."""
+
+    __slots__ = (
+        "_credit",
+        "_direct",
+        "_direct_safe",
+        "_is_ended",
+        "_is_stream",
+        "_keeps_numbers",
+        "_process",
+        "_storage",
+        "_transient",
+        "by_priority",
+        "client",
+        "has_transient",
+        "journal",
+        "number",
+        "numberings",
+        "persistent",
+        "replayed",
+        "written",
+    )
+
+    def __init__(
+        self,
+        process: Process,
+        row: QueueRow,
+        credit: CreditFlow,
+        storage: VhostStorage,
+        has_levels: bool,
+    ) -> None:
+        number = queue_number(row.queue_id)
+        self._process = process
+        self._credit = credit
+        self._storage = storage
+        self._is_ended = False
+        self._is_stream = row.type == STREAM.name
+        #: Readers may read the queue by number, so its index keeps the numbers of messages that are gone.
+        self._keeps_numbers = row.durable and not has_levels and not self._is_stream
+        #: The queue's number in the journal and in the names of its directories.
+        self.number = number
+        #: The queue's name at the message stores and the memory monitor.
+        self.client = f"{number:x}"
+        #: The variable queues by priority; one with number 0 if the queue has no levels.
+        self.by_priority: dict[int, DiskQueue] = {}
+        #: What the journal has of the variable queues that are not made yet, by number; empty after a recovery.
+        self.replayed: dict[int, Replayed] = {}
+        #: By priority: where the numbering stands of the levels that have no message and were not used since the start.
+        self.numberings: dict[int, Numbering] = {}
+        self.journal = LogWriter(row.durable)
+        #: What goes to the persistent message store.
+        self.persistent = StoreClient()
+        self._transient = StoreClient()
+        #: The queue is registered at the transient store.
+        self.has_transient = False
+        #: Messages that were written to the journal or to segments since the queue's process started.
+        self.written = 0
+        # Messages written to segments directly, without the journal, and those of them that are synced. They count
+        # against a credit of their own, from which no process grants.
+        self._direct = self._direct_safe = 0
+        credit.relate("journal", storage.credit, "journal")
+        credit.relate("segments", storage.credit, "segments")
+        for store in (PERSISTENT, TRANSIENT):
+            credit.relate(store, storage.credit, "store")
+
+    def make(self, priority: int) -> DiskQueue:
+        """Make the variable queue of a level."""
+        storage = self._storage
+        number = self.number << LEVEL_BITS | priority
+        replayed = self.replayed.pop(number, None)
+        if replayed is not None:
+            self.journal.resume(number, replayed.next_number)
+        index = QueueIndex(storage.disk, queue_directory(number), number, self.journal, storage.segment_entries)
+        level = self.by_priority[priority] = (StreamQueue if self._is_stream else VariableQueue)(
+            number,
+            index,
+            self.persistent,
+            self._transient,
+            replayed,
+            embed_below=storage.embed_below,
+            segment_entries=storage.segment_entries,
+            clock=self._process.now,
+            keeps_numbers=self._keeps_numbers,
+        )
+        numbering = self.numberings.pop(priority, None)
+        if numbering is not None:
+            # Records of the journal may have these numbers, so the journal must get a record if the level is deleted.
+            self.journal.resume(number, numbering.stop)
+            level.begin_empty(numbering)
+        return level
+
+    def register(self, store: str) -> None:
+        """Register the queue at one of the message stores."""
+        address = self._storage.persistent if store == PERSISTENT else self._storage.transient
+        self._process.send(address, to_message_store.register(self.client, self._process.myAddress))
+
+    # -- what is written ----------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Send what has gathered, and nothing from now on: the recovery terms say what the disk has."""
+        self.send()
+        self._is_ended = True
+
+    def send(self) -> None:
+        """Send the journal and the stores what has gathered for them."""
+        if self._is_ended:
+            return
+        process, storage, credit = self._process, self._storage, self._credit
+        if self.journal.has_gathered:
+            journal = self.journal
+            is_awaited = journal.is_awaited
+            gathered = journal.take()
+            process.send(storage.journal, to_journal.append(self.number, gathered, journal.position, is_awaited))
+            messages = sum([part.messages for part in gathered])
+            if messages:
+                self.written += messages
+                credit.spend("journal", messages)
+        if self.persistent.has_gathered:
+            self._send_to_store(PERSISTENT, storage.persistent, self.persistent.take())
+        if self._transient.has_gathered:
+            if not self.has_transient:
+                self.has_transient = True
+                self.register(TRANSIENT)
+            self._send_to_store(TRANSIENT, storage.transient, self._transient.take())
+        direct = direct_safe = 0
+        for level in self.by_priority.values():
+            all_direct, safe_direct = level.direct_counts()
+            direct += all_direct
+            direct_safe += safe_direct
+        if direct > self._direct:
+            self.written += direct - self._direct
+            credit.spend("segments", direct - self._direct)
+            self._direct = direct
+        if direct_safe > self._direct_safe:
+            credit.bump("segments", direct_safe - self._direct_safe)
+            self._direct_safe = direct_safe
+
+    def _send_to_store(self, name: str, address: Address[ToMessageStore], sent: Sent | None) -> None:
+        if sent is None:
+            return  # what was written has been removed again
+        process = self._process
+        if sent.writes:
+            process.send(address, to_message_store.write(self.client, sent.writes, sent.is_urgent))
+            self._credit.spend(name, len(sent.writes))
+        if sent.removes:
+            process.send(address, to_message_store.remove(self.client, sent.removes))
+        for first, last, keep in sent.ranges:
+            process.send(address, to_message_store.remove_between(self.client, first, last, keep))
+
+    # -- what is durable ----------------------------------------------------------------------------
+
+    def journal_synced(self, position: int) -> None:
+        """The journal has synced this queue's records up to `position`."""
+        self.journal.durable = position
+        # The position of the store is read again: a body that was removed before it was sent counts as durable, and no
+        # report of the store moves the position then.
+        stored = self.persistent.durable
+        for level in self.by_priority.values():
+            level.durable(position, stored)
+
+    def bodies_stored(self, kind: str, ids: list[bytes]) -> None:
+        """One of the stores has reported these bodies; no id is in both stores."""
+        journal = self.journal
+        is_spared = kind == "ignored"
+        if journal.bodies_are_spared and not is_spared:
+            journal.hurry()
+        journal.bodies_are_spared = is_spared
+        self._transient.answered(ids)
+        self.persistent.answered(ids)
+        self.journal_synced(journal.durable)

@@ -1,0 +1,431 @@
+"""`Durability`: everything about a queue that concerns the disk, on a node with a data directory.
+
+It opens the queue's backing queue, which consists of the variable queues of `DiskLevels`, recovers it after a restart,
+and waits for the disk where somebody must. `DiskLevels` sends what the variable queues write to the journal and the
+message stores of the virtual host. Segment files are the queue's own: `Flusher` writes them, `DiskLoader` reads them.
+
+Credit of the journal and the stores bounds what may be in flight to the disk. While the queue has none left, it grants
+its channels no credit either.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ....routing.arguments.arguments import QueueSettings
+from ....routing.phrases import queue_phrase
+from ....routing.rows import QueueRow
+from ....runtime.credit import CreditFlow
+from ....runtime.errors import ProcessTimeout
+from ....runtime.process import Process
+from ....runtime.signal import Signal
+from ....store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, queue_directory
+from ....store.messages.lives import Numbering
+from ....store.messages.message_ids import StoredSpan
+from ....store.queue.backing_queue import BackingQueue
+from ....store.queue.levels.fair_queue import FairQueue
+from ....store.queue.rates import INFINITE
+from ....store.queue.variable.disk_queue import DiskQueue
+from ....store.queue.variable.queue_recovery import empty_terms, numbering_of
+from ...disk.contract import to_journal, to_message_store
+from ...node.context import NodeContext
+from ...resources.contract import to_memory_monitor
+from .disk_levels import DiskLevels
+from .disk_loader import DiskLoader
+from .flusher import Flusher
+from .levels import levelled_queue
+from .transit import Transit
+
+if TYPE_CHECKING:
+    from ....store.disk.disk import Disk
+    from ....store.disk.progress import Progress
+    from ...metadata.info_items import InfoItems
+    from ..contract import NeededBodies, QueueRecovery, Terms, VhostStorage
+
+log = logging.getLogger("warren.queue")
+
+#: Seconds between two reports to the memory monitor (queue-and-store section 8.3).
+REPORT_SECONDS = 1.0
+
+#: A purge is answered after so many seconds even if a full disk has not taken it: it may free space all the same.
+SYNC_SECONDS = 5.0
+
+#: Ids that a message store looks up in one turn.
+LOOKUP_BATCH = 20_000
+
+
+class Durability:
+    """The disk side of the queue `row`, whose process is `process`.
+
+    `is_open` is false when the queue is being deleted.
+    """
+
+    __slots__ = (
+        "_backing",
+        "_context",
+        "_credit",
+        "_has_report_timer",
+        "_has_synced",
+        "_is_alone",
+        "_is_durable",
+        "_is_paging",
+        "_levels",
+        "_phrase",
+        "_process",
+        "_recover",
+        "_recovered",
+        "_settings",
+        "_target",
+        "client",
+        "flusher",
+        "levels",
+        "loader",
+        "number",
+        "storage",
+        "transit",
+    )
+
+    loader: DiskLoader
+    _backing: BackingQueue
+
+    def __init__(
+        self,
+        process: Process,
+        context: NodeContext,
+        row: QueueRow,
+        settings: QueueSettings,
+        credit: CreditFlow,
+        storage: VhostStorage,
+        is_open: Callable[[], bool],
+    ) -> None:
+        self._process = process
+        self._context = context
+        self._phrase = queue_phrase(row.vhost, row.name)
+        self._settings = settings
+        self._credit = credit
+        self._is_durable = row.durable
+        self.storage = storage
+        self._levels = DiskLevels(process, row, credit, storage, has_levels=settings.top_level is not None)
+        #: The queue's number in the journal, and its name at the message stores and the memory monitor.
+        self.number, self.client = self._levels.number, self._levels.client
+        #: The queue's disk sides by priority; one with priority 0 if the queue has no priorities.
+        self.levels: Mapping[int, DiskQueue] = self._levels.by_priority
+        self.flusher = Flusher(process, row, context.alarms, self.levels, is_open)
+        #: Dead letters in transit to other queues, and from them. None if the queue ends with the node.
+        self.transit = (
+            Transit(
+                self.number, self._levels.journal, self._levels.persistent, storage.embed_below, process.random_bytes
+            )
+            if row.durable
+            else None
+        )
+        #: While the queue is recovered: the terms with which each variable queue begins, by number.
+        self._recover: dict[int, Terms | None] = {}
+        #: Those that were recovered together with their scan, because they need nothing from the persistent store.
+        self._recovered: set[int] = set()
+        self._is_alone = False
+        self._has_synced = Signal(process)
+        self._has_report_timer = self._is_paging = False
+        #: Seconds of the queue's traffic that may be in memory.
+        self._target = INFINITE
+
+    # -- opening ------------------------------------------------------------------------------------
+
+    def open_empty(self, numberings: Mapping[int, Numbering]) -> BackingQueue:
+        """Open a queue that has nothing on the disk but the numberings of some priorities; a new one has none."""
+        self._levels.numberings.update(numberings)
+        if self._is_durable:
+            self._process.send(self.storage.journal, to_journal.register(self.number, self._process.myAddress))
+            self._levels.register(PERSISTENT)
+        return self._open()
+
+    async def scan(self, recovery: QueueRecovery) -> NeededBodies:
+        """The first half of a recovery: find out which messages need a body from the persistent store."""
+        process, storage, number = self._process, self.storage, self.number
+        self._is_alone = recovery.is_alone
+        # Until the queue is open: the journal may ask for a flush as soon as it has answered.
+        self.flusher.is_busy = True
+        replayed = await process.ask(storage.journal, to_journal.open(number, process.myAddress))
+        self._levels.replayed = dict(replayed)
+        # The terms of a queue with priorities are by level. Every level that the disk, the journal or the terms have is
+        # recovered.
+        levels = (recovery.terms or {}).get("levels")
+        numbers = recovery.on_disk
+        if numbers is None:
+            numbers = await process.run_brief(_numbers_on_disk, storage.disk, number, self._settings.top_level)
+        first = number << LEVEL_BITS
+        wanted = numbers | replayed.keys() | {first | int(level) for level in levels or ()}
+        if recovery.terms is not None and levels is None:
+            # A queue that was empty at a clean end may have nothing but its terms, which have its next number.
+            wanted |= {first}
+        for variable in sorted(wanted):
+            terms = recovery.terms if levels is None else levels.get(variable & 255)
+            numbering = self._numbering(variable, terms, variable in numbers)
+            if numbering is None:
+                self._recover[variable] = terms or None
+            else:
+                # A level without a message costs nothing until it is used: most queues with priorities use two of 256.
+                self._levels.numberings[variable & 255] = numbering
+                self._levels.replayed.pop(variable, None)
+        needed: NeededBodies = {}
+        for variable, terms in self._recover.items():
+            level = self._levels.make(variable & 255)
+            if variable in numbers:
+                needed[variable] = await process.run_brief(_scan, level, terms, self._context.progress)
+                if not needed[variable]:
+                    self._recovered.add(variable)
+            else:
+                # Nothing has to be read, so thousands of such queues start without a hop to another thread each.
+                needed[variable] = level.scan(terms, self._context.progress)
+        return needed
+
+    def _numbering(self, number: int, terms: Terms | None, has_directory: bool) -> Numbering | None:
+        """The numbering of a level that has no message, as far as that is known without its files; else None."""
+        replayed = self._levels.replayed.get(number)
+        if terms:
+            return numbering_of(terms) if replayed is None or replayed.is_empty else None
+        if has_directory:
+            return None
+        return Numbering() if replayed is None else replayed.numbering
+
+    async def open_recovered(self, needed: NeededBodies) -> BackingQueue:
+        """The second half of a recovery, when the persistent store runs.
+
+        If only this queue crashed, its last process may have sent the store writes and removes that never arrived, so
+        it is unknown which references of this queue the store has counted. For a body that other queues share, the
+        queue takes a new reference: if it later removed a reference that was never counted, another queue would lose
+        the body. A reference that was counted before stays until the next start of the store counts all anew.
+        """
+        process = self._process
+        self._levels.register(PERSISTENT)
+        for number, terms in self._recover.items():
+            if number in self._recovered:
+                continue
+            missing: list[int] = []
+            for spans in _batches(needed.get(number, [])):
+                adopted = [span for span in spans if self._is_alone and span.is_shared]
+                if adopted:
+                    missing += await process.ask(self.storage.persistent, to_message_store.adopt(adopted))
+                looked_up = [span for span in spans if not (self._is_alone and span.is_shared)]
+                if looked_up:
+                    missing += await process.ask(self.storage.persistent, to_message_store.missing(looked_up))
+            if missing:
+                log.warning(
+                    "%s: %d messages are dropped, because their bodies are not in the message store. After a crash "
+                    "these are messages that were never confirmed, since their bodies had not reached the disk, or "
+                    "messages that were acknowledged. If files of the message store are damaged or missing, confirmed "
+                    "messages may be among them",
+                    self._phrase,
+                    len(missing),
+                )
+            level = self.levels[number & 255]
+            if missing or level.needs_disk_to_recover:
+                await process.run_blocking(level.recover, terms, missing)
+            else:
+                level.recover(terms, missing)
+        self._recover = {}
+        self._recovered = set()
+        self._levels.replayed = {}
+        self.flusher.done()
+        backing = self._open()
+        if isinstance(backing, FairQueue):
+            await self._name_lanes(backing)
+        return backing
+
+    async def _name_lanes(self, backing: FairQueue) -> None:
+        """Read the message at the head of each lane, which says what value the lane has."""
+        for level in backing.levels:
+            while len(level) and not ((head := level.head()) and head.content):
+                job = level.prepare()
+                if job is None:
+                    break
+                await self.loader.read(job)
+        backing.name_lanes()
+
+    def _open(self) -> BackingQueue:
+        if self._settings.top_level is None:
+            # Not `or`: an empty backing queue is false.
+            backing: BackingQueue = self.levels[0] if 0 in self.levels else self._levels.make(0)
+        else:
+            backing = levelled_queue(self._settings, self._levels.make, self.levels)
+        self._backing = backing
+        self.loader = DiskLoader(self._process, backing, self.storage, self._levels.send)
+        return backing
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether some recovered message has an expiry."""
+        return any(level.may_expire for level in self.levels.values())
+
+    # -- each turn ----------------------------------------------------------------------------------
+
+    def send(self) -> None:
+        """Send journal and message stores what a slice of a long operation has gathered for them."""
+        self._levels.send()
+
+    def after_batch(self) -> None:
+        """Send what the turn has gathered, and begin the jobs that it made due."""
+        self._levels.send()
+        for level in self.levels.values():
+            lost = level.take_lost()
+            if lost:
+                log.error(
+                    "%s: %d messages are lost, because their data on the disk is damaged or missing; the log has an "
+                    "earlier entry for each damage",
+                    self._phrase,
+                    lost,
+                )
+            if level.segment_writer.has_work and not self.flusher.is_busy:
+                self.flusher.begin()
+            if level.is_paging_due and not self._is_paging and not self._credit.blocked:
+                self._is_paging = True
+                self._process.spawn(self._page())
+
+    # -- what is durable ----------------------------------------------------------------------------
+
+    def items(self) -> InfoItems:
+        """rabbitmqctl's info items about the disk: messages read and written since the queue's process started."""
+        return {"disk_reads": self.loader.messages, "disk_writes": self._levels.written}
+
+    def journal_synced(self, position: int) -> None:
+        """The journal has synced this queue's records up to `position`."""
+        self._levels.journal_synced(position)
+        self._has_synced.wake_all()
+
+    def bodies_stored(self, kind: str, ids: list[bytes]) -> None:
+        """One of the stores has reported these bodies as `written` or `ignored`; no id is in both stores."""
+        self._levels.bodies_stored(kind, ids)
+
+    async def flush_synced(self) -> bool:
+        """Write to segments, and sync, everything that only the journal has.
+
+        Segments have no place for how often a message was returned. So these counts are written to the journal once
+        more. That happens before the answer, because the journal then deletes the files that have them now.
+        """
+        is_flushed = await self.flusher.flush_synced()
+        for level in self.levels.values():
+            level.repeat_returns()
+        self._levels.send()
+        return is_flushed
+
+    async def synced(self) -> None:
+        """Return when the journal has synced all records made so far, or the disk has not taken them for
+        `SYNC_SECONDS`.
+        """
+        journal = self._levels.journal
+        journal.hurry()
+        self._levels.send()
+        position = journal.position
+        with suppress(ProcessTimeout):
+            await self._has_synced.wait_for(lambda: journal.durable >= position, SYNC_SECONDS)
+
+    # -- memory -------------------------------------------------------------------------------------
+
+    def start_reporting(self) -> None:
+        """Messages came in: report to the memory monitor until the queue is idle again."""
+        if not self._has_report_timer:
+            self._has_report_timer = True
+            self._process.start_timer(REPORT_SECONDS, "report")
+
+    def report(self) -> None:
+        """Report to the memory monitor how long the messages in memory would last, and page out what exceeds the target
+        (queue-and-store section 8.3). If the target changes, the monitor sends the new one.
+        """
+        duration = self._backing.ram_duration()
+        self._process.send(self.storage.memory_monitor, to_memory_monitor.duration(self.client, duration))
+        self.set_target(self._target)
+        self._has_report_timer = duration != INFINITE or self._target != INFINITE
+        if self._has_report_timer:
+            self._process.start_timer(REPORT_SECONDS, "report")
+
+    def set_target(self, seconds: float) -> None:
+        self._target = seconds
+        self._backing.set_ram_duration_target(seconds)
+
+    async def _page(self) -> None:
+        """Write the next step of messages to the disk to free memory (FC-37)."""
+        await self._process.next_turn()
+        self._is_paging = False
+        self._backing.continue_paging()
+
+    # -- the end ------------------------------------------------------------------------------------
+
+    async def delete(self) -> None:
+        """Remove everything from the disk; after `delete_and_terminate` of the backing queue."""
+        process, storage = self._process, self.storage
+        if self.transit is not None:
+            self.transit.give_up()
+        await self.flusher.release()
+        self._levels.send()
+        if self._is_durable:
+            process.send(storage.journal, to_journal.forget(self.number))
+            process.send(storage.persistent, to_message_store.forget(self.client))
+        if self._levels.has_transient:
+            process.send(storage.transient, to_message_store.forget(self.client))
+        await self.flusher.quiet()
+        await process.run_blocking(_delete_files, list(self.levels.values()))
+
+    async def terminate(self) -> Terms | None:
+        """Write everything where the next start looks for it, and return the terms.
+
+        None if the queue is not durable, or if the next start has to scan it because entries of its index are lost.
+        """
+        await self.flusher.stop()
+        if self.transit is None:
+            return None
+        self.transit.give_up()
+        if any(level.is_moving for level in self.levels.values()):
+            self.flusher.is_busy = True  # no flush may begin before the last one
+            await self.synced()
+        await self.flusher.flush_last()
+        levels = {priority: empty_terms(numbering) for priority, numbering in self._levels.numberings.items()}
+        levels |= {priority: level.terminate() for priority, level in self.levels.items()}
+        terms: Terms = levels[0] if self._settings.top_level is None else {"levels": levels}
+        # Channels of other nodes may go on acknowledging. If the body of a message that the terms have were removed,
+        # the next start would have the message again, and its second acknowledgement could remove a body that another
+        # queue shares.
+        self._levels.end()
+        self._process.send(self.storage.journal, to_journal.detach(self.number))
+        await self._process.ask(self.storage.persistent, to_message_store.detach(self.client))
+        return None if any(level.has_lost_entries for level in self.levels.values()) else terms
+
+
+def _scan(level: DiskQueue, terms: Terms | None, progress: Progress) -> list[StoredSpan]:
+    """Scan a level, and recover it in the same call if it needs no body: a second call in another thread would cost
+    thousands of small queues as much as their recovery. Waits for the disk.
+    """
+    needed = level.scan(terms, progress)
+    if not needed:
+        level.recover(terms, ())
+    return needed
+
+
+def _delete_files(levels: list[DiskQueue]) -> None:
+    """Waits for the disk."""
+    for level in levels:
+        level.segment_writer.delete_files()
+
+
+def _numbers_on_disk(disk: Disk, queue: int, top_level: int | None) -> frozenset[int]:
+    """The numbers of the levels of which there is a directory. Waits for the disk."""
+    numbers = (queue << LEVEL_BITS | level for level in range((top_level or 0) + 1))
+    return frozenset(number for number in numbers if disk.exists(queue_directory(number)))
+
+
+def _batches(spans: list[StoredSpan]) -> Iterator[list[StoredSpan]]:
+    """The spans, cut so that a batch has at most `LOOKUP_BATCH` messages."""
+    batch: list[StoredSpan] = []
+    left = LOOKUP_BATCH
+    for numbers, base in spans:
+        while numbers:
+            piece, numbers = numbers[:left], numbers[left:]
+            batch.append(StoredSpan(piece, base))
+            left -= len(piece)
+            if not left:
+                yield batch
+                batch, left = [], LOOKUP_BATCH
+    if batch:
+        yield batch

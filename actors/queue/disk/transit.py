@@ -1,0 +1,110 @@
+"""`Transit`: the dead letters that a durable queue hands over to others, and takes from them, by way of the journal.
+
+`store.journal.in_transit` describes the way. A dead letter leaves its queue in the same frame of the journal in which
+the journal receives it, and it enters its target in the same frame in which the target has taken it.
+
+**Out.** `hand_over` records dead letters. The caller records in the same turn that the dead messages are gone
+(`BackingQueue.move`), and calls `close` behind both: what is recorded between two calls of `close` stays in one frame.
+
+**In.** A message with a large body is an entry of the index that names a body in the message store, and the entry must
+not be on the disk before the body is. So large bodies are written first, under the ids that the dead letters have in
+transit, and only then does the queue take the dead letters. Those that arrive meanwhile wait behind them.
+
+Limits: who the targets are is the matter of `DeadLetterer`, and what becomes of what arrives that of `Intake`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ....store.bodies.store_client import StoreClient
+from ....store.data_dir.data_dir import queue_number
+from ....store.data_dir.vhost_dir import LEVEL_BITS
+from ....store.journal.in_transit import HandedOver
+from ....store.journal.log_writer import LogWriter
+from ....store.messages.message import Origin, body_size, properties_size
+from ....store.messages.message_ids import SharedIds, as_bytes
+
+if TYPE_CHECKING:
+    from ....routing.rows import QueueRow
+    from ..contract import HandedEntry
+
+
+class Transit:
+    """The dead letters of the queue `number`. `log` and `bodies` gather what the queue writes."""
+
+    __slots__ = ("_bodies", "_embed_below", "_ids", "_log", "_number", "_waiting")
+
+    def __init__(
+        self,
+        number: int,
+        log: LogWriter,
+        bodies: StoreClient,
+        embed_below: int,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._number = number << LEVEL_BITS
+        self._log = log
+        self._bodies = bodies
+        self._embed_below = embed_below
+        self._ids = SharedIds(random_bytes)
+        #: Dead letters that wait until the store has their bodies, and those behind them: the position at which the
+        #: bodies are on the disk, and the entries.
+        self._waiting: deque[tuple[int, list[HandedEntry]]] = deque()
+
+    # -- out
+
+    def hand_over(self, rows: Sequence[QueueRow], origin: Origin, contents: Sequence[bytes], body_bytes: int) -> None:
+        """Record that these durable queues are to get the dead letters."""
+        targets = tuple(queue_number(row.queue_id) << LEVEL_BITS for row in rows)
+        first_id = self._ids.take(contents, 0)
+        handed = HandedOver(targets, first_id, origin, contents, body_bytes, origin.persistent)
+        self._log.hand_over(self._number, handed)
+
+    def close(self) -> None:
+        """Everything that belongs together is recorded."""
+        self._log.cut()
+
+    # -- in
+
+    def arrived(self, entries: list[HandedEntry], take: Callable[[list[HandedEntry]], None]) -> None:
+        """Have dead letters taken by `take`, now or in `stored`."""
+        large = [
+            (as_bytes(first_id + at), content)
+            for _, contents, _, first_id, is_recorded, _ in entries
+            if is_recorded
+            for at, content in enumerate(contents)
+            if self._is_large(content)
+        ]
+        if large or self._waiting:
+            self._waiting.append((self._bodies.write_at_once(large) if large else 0, entries))
+        else:
+            take(entries)
+
+    def stored(self, take: Callable[[list[HandedEntry]], None]) -> None:
+        """More bodies are on the disk: `take` is given what waited for them."""
+        while self._waiting and self._waiting[0][0] <= self._bodies.durable:
+            take(self._waiting.popleft()[1])
+
+    def take_over(self, first_id: int, count: int) -> None:
+        """Record that the queue takes these dead letters, in the same turn in which it records what it makes of
+        them.
+        """
+        self._log.take_over(self._number, first_id, count)
+
+    def drop_bodies(self, first_id: int, contents: Sequence[bytes]) -> None:
+        """The queue does not keep these dead letters: remove the bodies that were written for them."""
+        self._bodies.remove([as_bytes(first_id + at) for at, content in enumerate(contents) if self._is_large(content)])
+
+    def give_up(self) -> None:
+        """The queue ends or stops. What it has not taken stays in the journal, if the queue does."""
+        for _, entries in self._waiting:
+            for _, contents, _, first_id, is_recorded, _ in entries:
+                if is_recorded:
+                    self.drop_bodies(first_id, contents)
+        self._waiting.clear()
+
+    def _is_large(self, content: bytes) -> bool:
+        return len(content) >= self._embed_below and body_size(content) + properties_size(content) >= self._embed_below

@@ -1,0 +1,106 @@
+"""`IndexFeed`: the reports of a queue to the message index that have not been sent yet.
+
+The core of an indexed queue writes into it what comes and what leaves; a queue that is not indexed has none. The feed
+is bounded. When reports pile up because the index is slow or down, the feed **falls behind**: it drops them, and
+`Indexing` later reads those of the messages that are in the queue then. So nobody ever waits for the index, and a
+message that comes and leaves in the meantime is never in it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ....amqp.frames import content_properties
+from ....store.message_index.steps import Gone, Rest
+from ...message_index.contract import Came, Report
+
+#: Messages and departures that wait in the feed, and bytes of their properties, before it falls behind.
+MOST_WAITING = 32_768
+MOST_BYTES = 8 << 20
+#: Messages in one report.
+REPORT_MESSAGES = 4096
+
+
+class IndexFeed:
+    """The reports of one queue. `wall_clock` gives seconds since the epoch.
+
+    next_number   returns the number that the next message gets; None for a queue that cannot be read by number, which
+                  therefore cannot catch up
+    """
+
+    __slots__ = ("_bytes", "_last", "_next_number", "_steps", "_waiting", "_wall_clock", "behind", "behind_since")
+
+    def __init__(self, wall_clock: Callable[[], float], next_number: Callable[[], int] | None) -> None:
+        self._wall_clock = wall_clock
+        self._next_number = next_number
+        self._last = 0
+        self._steps: deque[Report] = deque()
+        self._waiting = self._bytes = 0
+        #: The numbers whose messages have to be read and reported before what waits here.
+        self.behind = range(0)
+        #: When the feed fell behind, in ms since the epoch.
+        self.behind_since = 0
+
+    def now(self) -> int:
+        """The time in ms since the epoch. It never goes back, even if the clock does."""
+        self._last = max(self._last, int(self._wall_clock() * 1000))
+        return self._last
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._steps and not self.behind
+
+    def came(self, first: int, contents: Sequence[bytes]) -> None:
+        """Messages with the numbers from `first` on came into the queue."""
+        step = Came(first, self.now(), list(map(content_properties, contents)))
+        self._waiting += len(contents)
+        self._bytes += sum(map(len, step.props))
+        self._steps.append(step)
+        if self._waiting > MOST_WAITING or self._bytes > MOST_BYTES:
+            self._fall_behind(first + len(contents))
+
+    def gone(self, reason: str, numbers: Sequence[int], detail: str = "") -> None:
+        """The messages with these numbers have left the queue."""
+        self._waiting += len(numbers)
+        self._steps.append(Gone(reason, detail, self.now(), numbers))
+        if self._waiting > MOST_WAITING and self._next_number is not None:
+            self._fall_behind(self._next_number())
+
+    def rest_is_gone(self, reason: str, stop: int, kept: frozenset[int] = frozenset()) -> None:
+        """All messages below the number `stop` have left the queue, except those of `kept`."""
+        self._steps.append(Rest(reason, self.now(), stop, kept))
+
+    def take(self) -> list[Report]:
+        """Remove and return the next report."""
+        steps: list[Report] = []
+        count = 0
+        while self._steps and count < REPORT_MESSAGES:
+            step = self._steps.popleft()
+            steps.append(step)
+            count += len(step.props) if isinstance(step, Came) else 1
+            if isinstance(step, Came):
+                self._waiting -= len(step.props)
+                self._bytes -= sum(map(len, step.props))
+            elif isinstance(step, Gone):
+                self._waiting -= len(step.numbers)
+        return steps
+
+    def repeat_from(self, number: int) -> None:
+        """The index knows every message below `number`. What is neither there nor in the feed has to be read."""
+        if self._next_number is not None:
+            waiting = next((step.first for step in self._steps if isinstance(step, Came)), self._next_number())
+            self.behind = range(number, waiting)
+            self.behind_since = self.now()
+
+    def _fall_behind(self, next_number: int) -> None:
+        """Drop what waits. The messages that are still in the queue are to be read again."""
+        firsts = [step.first for step in self._steps if isinstance(step, Came)]
+        self._steps.clear()
+        self._waiting = self._bytes = 0
+        if self._next_number is not None:
+            if not self.behind:
+                self.behind_since = self.now()
+                self.behind = range(min(firsts, default=next_number), next_number)
+            else:
+                self.behind = range(self.behind.start, next_number)

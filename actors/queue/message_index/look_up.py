@@ -1,0 +1,42 @@
+"""`look_up` reads messages of a queue by their numbers, without touching them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from ....store.messages.message import QueuedMessage
+from ....store.queue.backing_queue import BackingQueue
+from ....store.queue.range_read import SupportsRangeRead
+from ..consumers.consumers import ChannelRecord
+from ..contract import LookedUp
+from ..disk.disk_loader import DiskLoader
+from .indexing import read_range
+
+#: Bytes of messages that one look-up returns; further ones are returned without their content.
+LOOK_UP_BYTES = 16 << 20
+
+
+async def look_up(
+    numbers: Iterable[int],
+    backing: BackingQueue,
+    loader: DiskLoader,
+    channels: Mapping[str, ChannelRecord],
+    is_open: Callable[[], bool],
+) -> list[LookedUp]:
+    """The messages with these numbers that are still in the queue. A queue with priorities cannot be read by number, so
+    its messages come without their content.
+    """
+    found = []
+    size = 0
+    for number in numbers:
+        # The channel that has the message unacknowledged.
+        owner = next((record.channel_id for record in channels.values() if number in record.pending), None)
+        messages: list[QueuedMessage] = []
+        if size < LOOK_UP_BYTES and is_open() and isinstance(backing, SupportsRangeRead):
+            messages, _ = await read_range(backing, loader, number, number)
+            if not messages:
+                continue  # it has left the queue
+        message = messages[0] if messages else None
+        size += len(message.content) if message is not None else 0
+        found.append(LookedUp(number, owner, message))
+    return found

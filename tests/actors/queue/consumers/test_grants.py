@@ -1,0 +1,30 @@
+"""The grants of a channel-wide prefetch and what follows them in one turn (AB-127)."""
+
+from __future__ import annotations
+
+import pytest
+
+from ...stage import Stage, Stub
+
+
+@pytest.fixture
+def stage():
+    with Stage() as stage:
+        yield stage
+
+
+def test_a_grant_counts_before_the_publish_behind_it(stage):
+    """The head of a full queue is delivered, and not dropped for the next message: the channel on another node has
+    granted the delivery before that was published, but both may arrive at once.
+    """
+    queue, channel, publisher = stage.queue(x_max_length=1), stage.create(Stub), stage.create(Stub)
+    queue.consume(channel, is_limited=True)
+    queue.publish(publisher, [b"first"])
+    stage.settle()
+    assert len(stage.actor(channel).take("limiter_request")) == 1
+    queue.tell(channel, "limiter_grant", 1)
+    queue.publish(publisher, [b"second"])
+    stage.settle()
+    ((_, _, runs),) = stage.actor(channel).take("deliver")
+    assert [len(contents) for _, _, _, contents in runs] == [1]
+    assert queue.actor.role.counts()[0] == 1

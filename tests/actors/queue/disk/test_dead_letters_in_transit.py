@@ -1,0 +1,312 @@
+"""Dead letters in transit through the journal: after a kill at any operation of the disk, and after crashes of single
+processes, each message is in exactly one place.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import pytest
+
+from warren.actors.disk import journal
+from warren.actors.node.restart_policy import MAX_RESTARTS
+from warren.amqp.fields import Table
+from warren.amqp.frames import content_body
+from warren.routing.changes import BindingAdded
+from warren.routing.rows import Binding
+
+from ...disk_stage import DurableStage, HeldDisk, Publisher, Queue_, consumer
+from ...stage import Stub
+from ..durable import LARGE
+
+STOPPED = OSError(errno.EROFS, "the broker is about to be killed")
+SIZES = (10, LARGE, 10, 10, LARGE, 10)
+
+
+def dead_lettering(to: str, exchange: str = "", **arguments: Any) -> dict[str, Any]:
+    return {"x_dead_letter_exchange": exchange, "x_dead_letter_routing_key": to, **arguments}
+
+
+@dataclass
+class Scene:
+    """Queues, and how many copies of each message they must have together: `copies` of one that left the source."""
+
+    queues: dict[str, dict[str, Any]]
+    copies: int = 1
+    fanout: tuple[str, ...] = ()
+
+    def declare(self, stage: DurableStage) -> Queue_:
+        declared = [stage.declare(name, **arguments) for name, arguments in self.queues.items()]
+        self.bind(stage)
+        return declared[-1]
+
+    def bind(self, stage: DurableStage) -> None:
+        for name in self.fanout:
+            binding = Binding.of("amq.fanout", "queue", name, "", Table())
+            stage.routing.publish([BindingAdded("/", binding, True)])
+
+
+#: The last queue is published to.
+SCENES = {
+    "from the head": Scene({"grave": {}, "source": dead_lettering("grave", x_max_length=1)}),
+    "to a lazy queue": Scene(
+        {"grave": {"x_queue_mode": "lazy"}, "source": dead_lettering("grave", x_max_length=1, x_queue_mode="lazy")}
+    ),
+    "between priorities": Scene(
+        {
+            "grave": {"x_max_priority": 2},
+            "source": dead_lettering("grave", x_max_length=1, x_max_priority=2),
+        }
+    ),
+    "at once": Scene({"grave": {}, "source": dead_lettering("grave", x_message_ttl=0)}),
+    "down a chain": Scene(
+        {
+            "grave": {},
+            "third": dead_lettering("grave", x_message_ttl=0),
+            "second": dead_lettering("third", x_max_length=1),
+            "source": dead_lettering("second", x_max_length=1),
+        }
+    ),
+    "to several queues": Scene(
+        {"one": {}, "two": {}, "three": {}, "source": dead_lettering("", "amq.fanout", x_max_length=1)},
+        copies=3,
+        fanout=("one", "two", "three"),
+    ),
+}
+
+
+def arrived(stage: DurableStage) -> None:
+    """Wait until no dead letter is on its way."""
+    journal = stage.actor(stage.storage.journal)
+    stage.quiet()
+    stage.until(lambda: not len(journal.files.in_transit) and not journal._outgoing and not journal._is_committing)
+    stage.quiet()
+
+
+def places(stage: DurableStage, scene: Scene) -> dict[str, Counter[bytes]]:
+    """The bodies in each queue."""
+    found = {}
+    for name in scene.queues:
+        queue, channel = stage.recovered(name), stage.create(Stub)
+        found[name] = Counter[bytes]()
+        while True:
+            delivery, _ = stage.ask(queue.address, "get", channel.actorAddressString, channel, True).answer()
+            if delivery is None:
+                break
+            found[name][content_body(delivery.contents[0])] += 1
+    return found
+
+
+def check(found: dict[str, Counter[bytes]], scene: Scene, published: list[bytes], confirmed: set[int]) -> None:
+    for number, body in enumerate(published, 1):
+        left = found["source"][body]
+        dead = sum(bodies[body] for name, bodies in found.items() if name != "source")
+        allowed = {(1, 0), (0, scene.copies)} if number in confirmed else {(0, 0), (1, 0), (0, scene.copies)}
+        assert (left, dead) in allowed, (number, number in confirmed, found)
+
+
+def work(stage: DurableStage, scene: Scene, stops_after: int) -> tuple[list[bytes], set[int]]:
+    """Publish until the disk stops. Returns the bodies, and the numbers of those that were confirmed, from 1 on."""
+    source, publisher = scene.declare(stage), Publisher(stage)
+    published: list[bytes] = []
+    stage.quiet()
+    stage.disk.fail_after(stops_after, STOPPED)
+    for size in SIZES:
+        if not stage.is_alive(source.address):
+            break  # a sync failed, which ends the virtual host
+        published += publisher.publish(source, 1, size)
+        stage.base.run_until(lambda: publisher.confirmed == publisher.published, 0.02)
+    stage.base.run_until(lambda: False, 0.02)
+    return published, publisher._confirmed
+
+
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
+def test_a_dead_letter_is_in_one_place_whenever_the_broker_is_killed(tmp_path, scene):
+    """The disk stops at its first operation, its fourth, and so on; then the broker starts again, after every second
+    such stop from what a power cut leaves.
+    """
+    for stops_after in range(1, 1000, 3):
+        disk, root = HeldDisk(), tmp_path / str(stops_after)
+        with DurableStage(root, disk) as stage:
+            published, confirmed = work(stage, scene, stops_after)
+            has_stopped = disk.is_refusing
+        if stops_after % 2:
+            disk.crash(Random(stops_after))
+        with DurableStage(root, disk, stage.rows) as stage:
+            scene.bind(stage)
+            arrived(stage)
+            check(places(stage, scene), scene, published, confirmed)
+        if not has_stopped:
+            return
+
+
+# -- one process ends ---
+
+
+def graves(stage: DurableStage) -> tuple[Queue_, Queue_]:
+    return stage.declare("grave"), stage.declare("source", **dead_lettering("grave", x_max_length=1))
+
+
+def sizes(stage: DurableStage, *names: str) -> list[int]:
+    return [stage.recovered(name).actor.backing.depth() for name in names]
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_a_source_that_crashes_sends_no_dead_letter_again(stage, disk, size):
+    """The dead letter is in the journal, and not yet on the disk, when the source crashes."""
+    _, source = graves(stage)
+    publisher = Publisher(stage)
+    publisher.publish(source, 1, size)
+    publisher.await_confirms()
+    disk.hold()
+    publisher.publish(source, 1, size)
+    stage.is_held()
+    stage.crash(source.address)
+    stage.settle()
+    disk.release()
+    stage.restarted("source")
+    arrived(stage)
+    assert sizes(stage, "source", "grave") == [1, 1]
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_a_target_that_crashes_gets_what_it_has_not_taken(stage, disk, size):
+    """The target has crashed when the dead letter reaches it, and its next process gets it once."""
+    grave, source = graves(stage)
+    publisher = Publisher(stage)
+    publisher.publish(source, 1, size)
+    publisher.await_confirms()
+    stage.crash(grave.address)
+    publisher.publish(source, 1, size)
+    stage.restarted("grave")
+    arrived(stage)
+    assert sizes(stage, "source", "grave") == [1, 1]
+    stage.crash(stage.recovered("grave").address)
+    stage.restarted("grave")
+    arrived(stage)
+    assert sizes(stage, "source", "grave") == [1, 1]
+
+
+def test_a_dead_letter_that_a_crash_brings_again_is_flagged(stage, disk):
+    """The first process of the target may have delivered the dead letter, so the second one's is redelivered."""
+    grave, source = graves(stage)
+    first = consumer(stage, grave, acks=False)
+    publisher = Publisher(stage)
+    publisher.publish(source, 1)
+    publisher.await_confirms()
+    disk.hold()
+    publisher.publish(source, 1)
+    stage.is_held()
+    disk.release()
+    # The target's record of what it took must not reach the disk before it crashes.
+    stage.until(lambda: first.got)
+    stage.crash(grave.address)
+    grave = stage.restarted("grave")
+    second = consumer(stage, grave)
+    stage.until(lambda: second.got)
+    arrived(stage)
+    assert [is_redelivered for _, is_redelivered in first.got + second.got] == [False, True]
+    assert sizes(stage, "source", "grave") == [1, 0]
+
+
+def test_dead_letters_for_a_deleted_queue_are_forgotten(stage, disk):
+    """The queue is deleted while they are in transit, and the journal does not keep them for ever."""
+    grave, source = graves(stage)
+    publisher = Publisher(stage)
+    publisher.publish(source, 1)
+    publisher.await_confirms()
+    disk.hold()
+    publisher.publish(source, 3, LARGE)
+    stage.is_held()
+    question = stage.ask(grave.address, "delete", False, False)
+    stage.settle()
+    disk.release()
+    assert question.answer() == 0
+    arrived(stage)
+    assert sizes(stage, "source") == [1]
+
+
+def test_a_clean_stop_keeps_what_is_on_its_way(tmp_path, disk):
+    """A target that is down at the stop gets its dead letters after the next start."""
+    with DurableStage(tmp_path, disk) as stage:
+        grave, source = graves(stage)
+        publisher = Publisher(stage)
+        stage.quiet()
+        stage.tell(stage.metadata, grave.address, "hold")
+        publisher.publish(source, 4)
+        publisher.await_confirms()
+        stage.quiet()
+        assert sizes(stage, "source", "grave") == [1, 0]
+        stage.terminate()
+    with DurableStage(tmp_path, disk, stage.rows) as stage:
+        arrived(stage)
+        assert sizes(stage, "source", "grave") == [1, 3]
+
+
+def test_a_journal_file_may_go_while_dead_letters_are_on_their_way(tmp_path, disk):
+    """Their records are repeated in a later file, and after a kill they arrive once."""
+    with DurableStage(tmp_path, disk) as stage:
+        grave, source = graves(stage)
+        publisher = Publisher(stage)
+        stage.quiet()
+        stage.tell(stage.metadata, grave.address, "hold")
+        publisher.publish(source, 4)
+        publisher.await_confirms()
+        stage.quiet()
+        process = stage.actor(stage.storage.journal)
+        process._begin_freeing(process.files.rotate(), journal.REPEATED_BYTES)
+        stage.until(lambda: process.files.oldest > 1)
+        stage.quiet()
+    with DurableStage(tmp_path, disk, stage.rows) as stage:
+        arrived(stage)
+        assert sizes(stage, "source", "grave") == [1, 3]
+
+
+@pytest.mark.parametrize("size", [100, LARGE])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_queue_that_stays_down_gets_the_first_dead_letters(tmp_path, disk, size, is_killed, monkeypatch, caplog):
+    """It gets them at the next start. More of them would fill memory, and keep the files of the journal for ever."""
+    monkeypatch.setattr(journal, "DOWN_BYTES", 5 * size + size // 2)
+    with DurableStage(tmp_path, disk) as stage:
+        grave, source = graves(stage)
+        publisher = Publisher(stage)
+        for _ in range(MAX_RESTARTS):
+            stage.crash(grave.address)
+            grave = stage.restarted("grave")
+        stage.crash(grave.address)
+        stage.quiet()
+        for _ in range(31):
+            publisher.publish(source, 1, size)
+            publisher.await_confirms()
+        stage.quiet()
+        process = stage.actor(stage.storage.journal)
+        assert len(process.files.in_transit) == 5
+        assert caplog.text.count("is down, and the journal keeps no more dead letters") == 1
+        process._begin_freeing(process.files.rotate(), process._settings.file_limit)
+        stage.until(lambda: process.files.oldest > 1)
+        stage.quiet()
+        if not is_killed:
+            stage.terminate()
+    with DurableStage(tmp_path, disk, stage.rows) as stage:
+        arrived(stage)
+        assert sizes(stage, "source", "grave") == [1, 5]
+        Publisher(stage).publish(stage.recovered("source"), 20, size)
+        stage.quiet()
+        arrived(stage)
+        assert sizes(stage, "source", "grave") == [1, 25], "it runs again, so nothing is dropped"
+
+
+def test_transient_dead_letters_stay_in_order_with_persistent_ones(stage, disk):
+    """They take the way through the journal as well, without a record."""
+    grave, source = graves(stage)
+    publisher = Publisher(stage)
+    wanted = []
+    for at in range(8):
+        wanted += publisher.publish(source, 2, persistent=at % 2 == 0)
+    eater = consumer(stage, grave)
+    stage.until(lambda: len(eater.got) == len(wanted) - 1)
+    assert [body for body, _ in eater.got] == wanted[:-1]
