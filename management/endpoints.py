@@ -145,6 +145,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "events": _get(M, events.events),
     "flow": _get(O, own.flow),
     "flow/:connection": _get(O, own.flow_chain),
+    "rings/:vhost/:queue": _get(O, own.ring),
     "route/:vhost/:exchange": _get(M, own.route),
     "messages/:vhost": _get(A, own.messages),
     "messages/:vhost/by-id/:id": _get(A, own.messages),

@@ -7,8 +7,9 @@ from typing import Any
 from ..answers.listing import listed
 from ..call import Call, integer
 from ..copy.held_back import held_back, stages
-from ..errors import bad_request
-from .reading import exchange_name
+from ..copy.node_link import Refusal
+from ..errors import HttpError, bad_request, of_refusal
+from .reading import exchange_name, queue_name
 
 
 async def flow(call: Call) -> Any:
@@ -20,6 +21,17 @@ async def flow_chain(call: Call) -> Any:
     """The stages between the client of one connection and the disk, in the words of `warren flow_chain`."""
     name = call.names["connection"]
     return await call.find(lambda: stages(call.state, name))
+
+
+async def ring(call: Call) -> Any:
+    """The ring of a mirrored queue, in the words of `warren show_ring`."""
+    vhost, name = await queue_name(call)
+    try:
+        return await call.perform("show_ring", vhost=vhost, name=name)
+    except Refusal as refusal:
+        if refusal.text == "not_mirrored":
+            raise HttpError(404, "not_found", f"queue '{name}' in vhost '{vhost}' is not mirrored") from None
+        raise of_refusal(refusal) from None
 
 
 async def route(call: Call) -> Any:

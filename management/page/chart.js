@@ -14,7 +14,7 @@ import { remember, remembered } from "./session.js";
 export const RANGES = [[60, 5, "1 min"], [600, 5, "10 min"], [3600, 60, "1 h"], [28800, 600, "8 h"], [86400, 1800, "1 day"]];
 
 const HEIGHT = 170;
-const LEFT = 52;
+const LEFT = 66;
 const BOTTOM = 20;
 const TOP = 8;
 const RIGHT = 8;

@@ -70,3 +70,8 @@ export function trend(messages, change) {
   if (Math.abs(change) < 0.05) return "steady";
   return change < 0 ? `empty in ${span(messages / -change)}` : `growing ${rate(change)}`;
 }
+
+/** How old the first message of a queue is by the timestamp that its publisher gave it. */
+export function headAge(row) {
+  return row.head_message_timestamp ? span(Date.now() / 1000 - row.head_message_timestamp) : "";
+}

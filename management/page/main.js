@@ -9,6 +9,9 @@ import { el, put, setText } from "./dom.js";
 import { Live } from "./live.js";
 import { search } from "./search.js";
 import { logIn, logOut, may, recall, remember, remembered, session } from "./session.js";
+import { channels } from "./views/channels.js";
+import { connections } from "./views/connections.js";
+import { exchanges } from "./views/exchanges.js";
 import { overview } from "./views/overview.js";
 import { queues } from "./views/queues.js";
 
@@ -24,6 +27,9 @@ import { queues } from "./views/queues.js";
 /** By the first part of the address: the title of its tab, the tag that it needs, and its view. */
 const TABS = {
   "": ["Overview", "management", overview],
+  connections: ["Connections", "management", connections],
+  channels: ["Channels", "management", channels],
+  exchanges: ["Exchanges", "management", exchanges],
   queues: ["Queues", "management", queues],
 };
 

@@ -3,7 +3,7 @@
  * @module
  */
 
-import { enc, get, withQuery } from "./api.js";
+import { enc, encExchange, get, withQuery } from "./api.js";
 import { el, put } from "./dom.js";
 
 const MOST = 6;
@@ -11,6 +11,8 @@ const MOST = 6;
 /** Where each kind of object is found, and the address of one. */
 const KINDS = [
   ["queue", "queues", (row) => `#/queues/${enc(row.vhost)}/${enc(row.name)}`],
+  ["exchange", "exchanges", (row) => `#/exchanges/${enc(row.vhost)}/${encExchange(row.name)}`],
+  ["connection", "connections", (row) => `#/connections/${enc(row.name)}`],
 ];
 
 export function search() {
@@ -18,7 +20,7 @@ export function search() {
   let asked = "";
   const close = () => { results.hidden = true; };
   const input = el("input", {
-    id: "search", type: "search", placeholder: "Search  /", "aria-label": "Search queues", autocomplete: "off",
+    id: "search", type: "search", placeholder: "Search  /", "aria-label": "Search queues, exchanges and connections", autocomplete: "off",
     oninput: () => find(input.value),
     onkeydown: (event) => {
       if (event.key === "Escape") { input.value = ""; close(); input.blur(); }

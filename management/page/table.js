@@ -34,7 +34,7 @@ export class Table {
     /** @type {Map<string, {tr: HTMLElement, marks: string[]}>} */
     this.known = new Map();
     this.element = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
-      el("table", {}, el("thead", {}, this.head), this.body));
+      el("table", {}, el("thead", {}, this.head), this.body), this.none = el("p", { class: "none", hidden: true }, "None."));
     this.show(columns, (column) => el("th", { class: column.number && "number", scope: "col" }, column.title));
   }
 
@@ -48,6 +48,7 @@ export class Table {
 
   /** @param {any[]} rows */
   update(rows) {
+    this.none.hidden = rows.length > 0;
     const gone = new Set(this.known.keys());
     rows.forEach((row, at) => {
       const key = this.key(row);

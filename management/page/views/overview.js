@@ -72,7 +72,7 @@ function show(tiles, value) {
   const figures = [
     ["Ready", count(totals.messages_ready), "#/queues"], ["Unacked", count(totals.messages_unacknowledged), "#/queues"],
     ["Published", rate(of("publish"))], ["Delivered", rate(of("deliver_get"))], ["Acknowledged", rate(of("ack"))],
-    ...OBJECTS.map((name) => [name[0].toUpperCase() + name.slice(1), count(value.object_totals[name]), name === "queues" ? "#/queues" : undefined]),
+    ...OBJECTS.map((name) => [name[0].toUpperCase() + name.slice(1), count(value.object_totals[name]), name === "consumers" ? undefined : `#/${name}`]),
   ];
   if (tiles.childElementCount !== figures.length) {
     put(tiles, figures.map(([label, , address]) => el(address ? "a" : "div", { class: "tile", href: address }, el("span", { class: "figure" }), el("span", { class: "label" }, label))));

@@ -7,11 +7,12 @@ import { enc, request } from "../api.js";
 import { badges, features, state, stateOf } from "../badges.js";
 import { form, hint, say, section } from "../dialog.js";
 import { el } from "../dom.js";
-import { bytes, count, rateOf, span, trend } from "../format.js";
+import { bytes, count, headAge, rateOf, trend } from "../format.js";
 import { List } from "../table.js";
+import { queue } from "./queue.js";
 
 /** The arguments of a queue that have a meaning, with hints. */
-export const QUEUE_ARGUMENTS = [
+const QUEUE_ARGUMENTS = [
   ["x-message-ttl", "ms that a message may wait"], ["x-expires", "ms without use after which the queue is deleted"],
   ["x-max-length", "most ready messages"], ["x-max-length-bytes", "most bytes of ready messages"],
   ["x-overflow", "drop-head, reject-publish or reject-publish-dlx"], ["x-dead-letter-exchange", "exchange for rejected and expired messages"],
@@ -44,11 +45,6 @@ const COLUMNS = [
   { id: "ack", title: "Ack", number: true, sort: "message_stats.ack_details.rate", cell: (row) => rateOf(row, "ack") },
 ];
 
-/** How old the first message is by the timestamp that its publisher gave it. */
-export function headAge(row) {
-  return row.head_message_timestamp ? span(Date.now() / 1000 - row.head_message_timestamp) : "";
-}
-
 function node(row) {
   const lagging = (row.slave_nodes ?? []).length - (row.synchronised_slave_nodes ?? []).length;
   const mirrors = row.slave_nodes?.length ? el("abbr", { class: lagging ? "badge bad" : "badge", title: `mirrors: ${row.slave_nodes.join(", ")}${lagging ? `; ${lagging} not synchronised` : ""}` }, `+${row.slave_nodes.length}`) : "";
@@ -57,6 +53,7 @@ function node(row) {
 
 /** @param {import("../main.js").Context} context @returns {import("../main.js").View} */
 export function queues(context) {
+  if (context.names.length === 2) return queue(context);
   const list = new List({
     name: "queues", title: "Queues", columns: COLUMNS, reload: context.reload,
     path: () => (context.vhost() ? `queues/${enc(context.vhost())}` : "queues"),

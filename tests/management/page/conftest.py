@@ -43,7 +43,13 @@ class Screen:
         self.until(lambda: text in self.text(selector), f"{selector} does not show {text!r}")
 
     def click(self, selector):
-        self.until(lambda: self.all(selector)[0].click() or True, f"{selector} cannot be clicked")
+        self.until(lambda: self.hit(self.all(selector)[0]), f"{selector} cannot be clicked")
+
+    def hit(self, element):
+        """Click the element where nothing covers it."""
+        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+        element.click()
+        return True
 
     def press(self, text, within="main"):
         """Press the button with this text."""
@@ -51,8 +57,7 @@ class Screen:
         def pressed():
             for each in self.all(f"{within} button"):
                 if each.is_displayed() and each.text == text:
-                    each.click()
-                    return True
+                    return self.hit(each)
             return False
 
         self.until(pressed, f"there is no button {text!r} in {within}")
@@ -64,7 +69,7 @@ class Screen:
             for each in self.all("details.section"):
                 if each.find_element("css selector", "summary").text == title:
                     if each.get_attribute("open") is None:
-                        each.find_element("css selector", "summary").click()
+                        self.hit(each.find_element("css selector", "summary"))
                     return True
             return False
 

@@ -1,0 +1,75 @@
+/**
+ * The ring of a mirrored queue, drawn as a ring: the master at the top, then its mirrors in order, and what each lacks.
+ * @module
+ */
+
+import { enc } from "./api.js";
+import { el, put, svg } from "./dom.js";
+import { count } from "./format.js";
+import { may } from "./session.js";
+import { Table } from "./table.js";
+
+const SIZE = 260;
+const RADIUS = 88;
+
+/** @returns {{element: HTMLElement, take: (queue: any) => void, sources: import("./live.js").Source[]}} */
+export function ring(vhost, name, reload) {
+  let isMirrored = false;
+  let drawn = "";
+  const drawing = el("div");
+  const title = el("p", {});
+  const members = new Table([
+    { id: "node", title: "Member", cell: (row) => row.node },
+    { id: "role", title: "Role", cell: (row) => row.role },
+    { id: "lag", title: "Behind the master", number: true, cell: (row) => count(row.lag) },
+    { id: "unstored", title: "Not stored yet", number: true, cell: (row) => count(row.unstored) },
+    { id: "messages", title: "Messages", number: true, cell: (row) => count(row.messages) },
+  ], (row) => row.node, "Members of the ring");
+  const element = el("section", { hidden: true }, el("h2", {}, "Ring"), title, el("div", { class: "ring" }, drawing, members.element));
+  const take = (value) => {
+    element.hidden = !Array.isArray(value.members);
+    if (element.hidden) return;
+    const mark = JSON.stringify(value);
+    if (mark === drawn) return;
+    drawn = mark;
+    const lacks = [value.missing.length && `Missing: ${value.missing.join(", ")}.`, value.evicted.length && `Evicted: ${value.evicted.map((each) => `${each.node} (${each.reason})`).join(", ")}.`];
+    title.textContent = [`View ${value.epoch}, reign ${value.reign}.`, ...lacks].filter(Boolean).join(" ");
+    put(drawing, picture(value.members));
+    members.update(value.members);
+  };
+  return {
+    element,
+    take(queue) {
+      const is = may("monitoring") && Array.isArray(queue.slave_nodes);
+      if (is === isMirrored) return;
+      isMirrored = is;
+      element.hidden = true;
+      reload();
+    },
+    sources: [{ path: () => (isMirrored ? `rings/${enc(vhost)}/${enc(name)}` : null), take }],
+  };
+}
+
+function picture(members) {
+  const middle = SIZE / 2;
+  const places = members.map((member, at) => {
+    const angle = (2 * Math.PI * at) / members.length - Math.PI / 2;
+    return { member, x: middle + RADIUS * Math.cos(angle), y: middle + RADIUS * Math.sin(angle) };
+  });
+  return svg("svg", { width: SIZE, height: SIZE, viewBox: `0 0 ${SIZE} ${SIZE}`, role: "img", "aria-label": `A ring of ${members.length} members; the master is ${members[0].node}` },
+    svg("circle", { class: "round", cx: middle, cy: middle, r: RADIUS }),
+    places.map(({ member, x, y }) => svg("g", {}, svg("circle", { class: `member ${kind(member)}`, cx: x, cy: y, r: 9 }),
+      svg("text", { x, y: y - 15, "text-anchor": "middle" }, short(member.node)),
+      svg("text", { class: "soft", x, y: y + 23, "text-anchor": "middle" }, member.lag ? `${count(member.lag)} behind` : member.role))));
+}
+
+function kind(member) {
+  if (member.role === "master") return "master";
+  if (member.received === null) return "silent";
+  return member.role === "learner" ? "learner" : member.lag ? "behind" : "";
+}
+
+/** The part of a node's name that differs between nodes of one machine, if it is long. */
+function short(node) {
+  return node.length > 18 ? `${node.slice(0, 17)}…` : node;
+}

@@ -1,0 +1,131 @@
+/**
+ * A single queue: what it has, who consumes it, what is bound to it, and what one can do with it.
+ * @module
+ */
+
+import { enc, request, withQuery } from "../api.js";
+import { badges, features, state, stateOf } from "../badges.js";
+import { Chart, lengthPoints, rangeChoice, ratePoints, samples } from "../chart.js";
+import { Facts, bindingsTable, consumersTable, heading, lines, missing, publishing } from "../details.js";
+import { attempt, confirmed, form, say, section } from "../dialog.js";
+import { el, put } from "../dom.js";
+import { bytes, count, headAge, plural, rate, trend } from "../format.js";
+import { ring } from "../ring.js";
+
+const LENGTHS = [{ id: "messages", label: "Total" }, { id: "messages_ready", label: "Ready" }, { id: "messages_unacknowledged", label: "Unacked" }];
+
+const RATES = [
+  { id: "publish", label: "Publish" }, { id: "deliver", label: "Deliver (manual ack)" }, { id: "deliver_no_ack", label: "Deliver (auto ack)" }, { id: "ack", label: "Consumer ack" },
+  { id: "redeliver", label: "Redelivered" }, { id: "get", label: "Get (manual ack)", off: true }, { id: "get_no_ack", label: "Get (auto ack)", off: true }, { id: "get_empty", label: "Get (empty)", off: true },
+];
+
+/** Bytes of a message that are shown. */
+const BODY_MAX = 50_000;
+
+/** @param {import("../main.js").Context} context @returns {import("../main.js").View} */
+export function queue(context) {
+  const [vhost, name] = context.names;
+  const path = `queues/${enc(vhost)}/${enc(name)}`;
+  const lengths = new Chart("Queued messages", LENGTHS, count);
+  const rates = new Chart("Message rates", RATES, rate);
+  const facts = new Facts();
+  const counts = new Facts();
+  const consumers = consumersTable();
+  const bindings = bindingsTable(context.reload);
+  const circle = ring(vhost, name, context.reload);
+  const got = el("div", { class: "messages" });
+  let known = { messages: 0 };
+  const body = el("div", {}, el("div", { class: "charts" }, lengths.element, rates.element),
+    el("div", { class: "columns" }, el("section", {}, el("h2", {}, "Details"), facts.element), el("section", {}, el("h2", {}, "Messages"), counts.element)),
+    circle.element,
+    el("h2", {}, "Consumers"), consumers.element, el("h2", {}, "Bindings"), bindings.element,
+    section("Add a binding", binding(vhost, name, context.reload)),
+    section("Publish a message", publishing(vhost, "", name, context.reload)),
+    section("Get messages", [getting(path, got, context.reload), got]));
+  const take = (row) => {
+    if (row.error) return missing(body, row);
+    known = row;
+    lengths.update(Object.fromEntries(LENGTHS.map(({ id }) => [id, lengthPoints(row[`${id}_details`], row[id])])));
+    rates.update(Object.fromEntries(RATES.map(({ id }) => [id, ratePoints(row.message_stats?.[`${id}_details`])])));
+    consumers.update(row.consumer_details ?? []);
+    facts.update(factsOf(row));
+    counts.update(countsOf(row));
+    circle.take(row);
+  };
+  const purge = async () => {
+    if (!(await confirmed(`Purge queue '${name}' in virtual host '${vhost}'? Its ${plural(known.messages_ready ?? 0, "ready message")} will be lost.`, "Purge"))) return;
+    if (await attempt(() => request("DELETE", `${path}/contents`), `Queue '${name}' is purged.`)) context.reload();
+  };
+  const remove = async () => {
+    if (!(await confirmed(`Delete queue '${name}' in virtual host '${vhost}' with its ${plural(known.messages ?? 0, "message")}?`, "Delete queue"))) return;
+    if (await attempt(() => request("DELETE", path), `Queue '${name}' is deleted.`)) location.hash = "#/queues";
+  };
+  return {
+    title: name,
+    element: el("div", {}, heading("Queues", "queues", name, vhost, rangeChoice(context.reload), el("span", { class: "space" }),
+      el("button", { class: "danger", onclick: purge }, "Purge"), el("button", { class: "danger", onclick: remove }, "Delete")), body),
+    sources: [
+      { path: () => withQuery(path, samples("lengths", "msg_rates")), take },
+      { path: () => `${path}/bindings`, take: (rows) => { if (Array.isArray(rows)) bindings.update(rows); } },
+      ...circle.sources,
+    ],
+  };
+}
+
+function factsOf(row) {
+  const given = { ...row.arguments };
+  return [
+    ["State", state(stateOf(row)), stateOf(row)], ["Type", row.type], ["Features", badges(features(row)), JSON.stringify(features(row))], ["Node", row.node],
+    ["Policy", row.policy ?? "none"], ["Operator policy", row.operator_policy ?? ""],
+    ["Effective definition", Object.keys(row.effective_policy_definition ?? {}).length ? lines(row.effective_policy_definition) : "", JSON.stringify(row.effective_policy_definition)],
+    ["Arguments", Object.keys(given).length ? lines(given) : "", JSON.stringify(given)],
+    ["Exclusive owner", row.owner_pid_details?.name ?? ""], ["Single active consumer", row.single_active_consumer_tag ?? ""],
+    ["Consumers", count(row.consumers)], ["Consumer capacity", row.consumers ? `${Math.round(row.consumer_capacity * 100)} %` : ""],
+  ];
+}
+
+function countsOf(row) {
+  const both = (number, size) => `${count(number)} (${bytes(size)})`;
+  return [
+    ["Total", both(row.messages, row.message_bytes)], ["Ready", both(row.messages_ready, row.message_bytes_ready)],
+    ["Unacked", both(row.messages_unacknowledged, row.message_bytes_unacknowledged)],
+    ["Trend", trend(row.messages, row.messages_details?.rate)], ["Age of the first message", headAge(row)],
+    ["Next number", row.backing_queue_status ? count(row.backing_queue_status.next_seq_id) : ""], ["Mode", row.backing_queue_status?.mode ?? ""],
+  ];
+}
+
+function binding(vhost, name, reload) {
+  return form("Add a binding", [
+    { name: "source", label: "From exchange", required: true },
+    { name: "routing_key", label: "Routing key" },
+    { name: "arguments", label: "Arguments", type: "table" },
+  ], "Bind", async ({ source, ...values }) => {
+    await request("POST", `bindings/${enc(vhost)}/e/${enc(source)}/q/${enc(name)}`, values);
+    say("The binding is there.");
+    reload();
+  });
+}
+
+function getting(path, got, reload) {
+  return form("Get messages", [
+    { name: "ackmode", label: "What happens to the messages", type: "select", options: [
+      ["ack_requeue_true", "put back into the queue (they count as redelivered)"], ["reject_requeue_true", "rejected and put back"],
+      ["ack_requeue_false", "acknowledged: they are gone"], ["reject_requeue_false", "rejected: dead-lettered or gone"]] },
+    { name: "encoding", label: "Payload", type: "select", options: [["auto", "text if it is UTF-8, else Base64"], ["base64", "Base64"]] },
+    { name: "count", label: "Messages", type: "number", value: "1", required: true },
+  ], "Get messages", async (values) => {
+    const messages = await request("POST", `${path}/get`, { ...values, count: Number(values.count), truncate: BODY_MAX });
+    put(got, messages.length ? messages.map(message) : el("p", { class: "calm" }, "The queue is empty."));
+    reload();
+  }, { keep: true });
+}
+
+function message(each, at) {
+  const cut = each.payload_bytes > BODY_MAX ? `, the first ${count(BODY_MAX)} shown` : "";
+  const facts = new Facts();
+  facts.update([
+    ["Exchange", each.exchange || "(AMQP default)"], ["Routing key", each.routing_key], ["Redelivered", each.redelivered ? "yes" : "no"],
+    ["Properties", Object.keys(each.properties).length ? lines(each.properties) : ""], ["Payload", `${plural(each.payload_bytes, "byte")}, ${each.payload_encoding === "base64" ? "Base64" : "text"}${cut}`],
+  ]);
+  return el("article", { class: "got" }, el("h3", {}, `Message ${at + 1}, ${count(each.message_count)} left`), facts.element, el("pre", { class: "payload", tabindex: "0" }, each.payload));
+}

@@ -1,0 +1,154 @@
+"""Connections, channels, exchanges and queues: what the page shows of them, and what one does to them."""
+
+from urllib.parse import quote
+
+import pika
+import pytest
+
+
+@pytest.fixture
+def client(broker):
+    """A client of AMQP with a channel and a consumer."""
+    properties = {"connection_name": "a client with a name"}
+    parameters = pika.URLParameters(broker.url)
+    parameters.client_properties = properties
+    connection = pika.BlockingConnection(parameters)
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.basic_qos(prefetch_count=7)
+    channel.queue_declare("consumed")
+    channel.basic_consume("consumed", lambda *_: None, consumer_tag="the tag")
+    yield connection
+    if connection.is_open:
+        connection.close()
+
+
+@pytest.fixture
+def queue(broker, request):
+    """A queue with a name that has to be escaped everywhere."""
+    name = f"<b>{request.node.name}</b>/ü?#&"
+    broker.declare_queue(name, durable=True)
+    yield name
+    broker.delete_queue(name)
+
+
+def address(name, kind="queues"):
+    return f"#/{kind}/%2F/{quote(name, safe='')}"
+
+
+def test_a_connection_is_shown_and_closed(screen, client):
+    screen.go("#/connections")
+    screen.until(lambda: "a client with a name" in screen.text("main .list tbody"))
+    screen.click("main .list tbody a")
+    screen.shows("Force close", ".heading")
+    screen.until(lambda: "connection_name" in screen.text("main") and "publisher_confirms: true" in screen.text("main"))
+    screen.until(lambda: "(1)" in screen.text("main .scroll tbody"))
+    screen.press("Force close")
+    screen.press("Cancel", "dialog")
+    assert client.is_open
+    screen.press("Force close")
+    screen.press("Close connection", "dialog")
+    screen.shows("The connection is closed.", "#messages")
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="Closed via management plugin"):
+        while True:
+            client.process_data_events(1)
+
+
+def test_a_channel_is_shown_with_its_consumers(screen, client):
+    screen.go("#/channels")
+    screen.until(lambda: "guest" in screen.text("main .list tbody"))
+    assert "C" in screen.texts("main .list tbody td")
+    screen.click("main .list tbody a")
+    screen.shows("the tag", "main .scroll tbody")
+    screen.shows("publisher confirms", ".pairs")
+
+
+def test_an_exchange_is_added_bound_tried_and_deleted(screen, broker, queue):
+    screen.go("#/exchanges")
+    screen.until(lambda: "(AMQP default)" in screen.text("main .list tbody"))
+    screen.unfold("Add an exchange")
+    screen.fill("Add an exchange", name="by/topic", type="topic")
+    screen.until(lambda: "by/topic" in screen.text("main .list tbody"))
+    screen.go(address("by/topic", "exchanges"))
+    screen.unfold("Add a binding")
+    screen.fill("Add a binding", destination=queue, routing_key="a.*")
+    screen.until(lambda: queue in screen.text("main .scroll tbody"))
+    screen.unfold("Where would this go?")
+    screen.fill("Where would this go?", routing_key="a.b")
+    screen.shows("The message would reach 1 queue:", ".reached")
+    assert screen.texts(".reached li") == [queue]
+    screen.fill("Where would this go?", routing_key="b")
+    screen.shows("The message would reach no queue", ".reached")
+    assert broker.queue(queue).messages == 0
+    screen.unfold("Publish a message")
+    screen.fill("Publish a message", routing_key="a.c", payload="sent by hand")
+    screen.shows("The message is published.", "#messages")
+    assert broker.get(queue).body == b"sent by hand"
+    screen.press("Unbind")
+    screen.press("Unbind", "dialog")
+    screen.until(lambda: screen.text("main .scroll tbody") == "")
+    screen.press("Delete")
+    screen.press("Delete exchange", "dialog")
+    screen.until(lambda: screen.driver.current_url.endswith("#/exchanges"))
+    screen.until(lambda: "by/topic" not in screen.text("main .list tbody"))
+
+
+def test_a_queue_is_published_to_read_purged_and_deleted(screen, broker, queue, api):
+    screen.go(address(queue))
+    screen.shows(queue, "h1")
+    screen.unfold("Publish a message")
+    for text in ("first <i>", "second"):
+        screen.fill("Publish a message", payload=text)
+    screen.until(lambda: "Ready\n2" in screen.text("main"))
+    screen.unfold("Get messages")
+    screen.fill("Get messages", count="5")
+    screen.until(lambda: screen.texts(".payload") == ["first <i>", "second"])
+    screen.fill("Get messages", count="1", ackmode="ack_requeue_false")
+    screen.until(lambda: screen.texts(".payload") == ["first <i>"])
+    screen.until(lambda: "Ready\n1" in screen.text("main"))
+    screen.press("Purge")
+    screen.shows("Its 1 ready message will be lost.", "dialog")
+    screen.press("Purge", "dialog")
+    screen.until(lambda: "Ready\n0" in screen.text("main"))
+    screen.press("Delete")
+    screen.press("Delete queue", "dialog")
+    screen.until(lambda: screen.driver.current_url.endswith("#/queues"))
+    assert api("GET", f"/api/queues/%2F/{quote(queue, safe='')}")[0] == 404
+    broker.declare_queue(queue, durable=True)
+
+
+def test_a_queue_that_does_not_exist(screen):
+    screen.go("#/queues/%2F/nosuch")
+    screen.shows("It may have been deleted.", "main .problem")
+
+
+def test_a_queue_without_mirrors_has_no_ring(screen, api, queue):
+    path = f"/api/rings/%2F/{quote(queue, safe='')}"
+    status, answer = api("GET", path)
+    assert (status, answer["reason"]) == (404, f"queue '{queue}' in vhost '/' is not mirrored")
+    screen.go(address(queue))
+    screen.until(lambda: "running" in screen.text(".pairs"))
+    assert not screen.find(".ring").is_displayed()
+
+
+def test_the_ring_of_a_mirrored_queue_is_drawn(screen, driver):
+    """The drawing alone: a broker of one node has no mirrors."""
+    members = [
+        {"node": "a@h", "role": "master", "lag": 0, "unstored": 0, "messages": 5, "received": 9},
+        {"node": "b@h", "role": "mirror", "lag": 2, "unstored": 1, "messages": 5, "received": 7},
+        {"node": "<c>@h", "role": "learner", "lag": None, "unstored": None, "messages": None, "received": None},
+    ]
+    shown = {"epoch": 3, "reign": 1, "members": members, "missing": ["d@h"], "evicted": []}
+    driver.execute_async_script(
+        "const [shown, done] = arguments;"
+        "import('./ring.js').then(({ring}) => {"
+        "  const drawn = ring('/', 'q', () => {}); drawn.sources[0].take(shown);"
+        "  document.querySelector('main').replaceChildren(drawn.element); done();"
+        "});",
+        shown,
+    )
+    assert screen.texts(".ring svg text") == ["a@h", "master", "b@h", "2 behind", "<c>@h", "learner"]
+    assert [each.get_attribute("class") for each in screen.all(".ring .member")] == [
+        *("member master", "member behind", "member silent")
+    ]
+    screen.shows("View 3, reign 1. Missing: d@h.", "main")
