@@ -12,6 +12,7 @@ FEATURES: dict[str, str] = {
     "metadata_log": "Nodes agree on the metadata by a log of commands of format 1, over links of version 1",
     "mirrored_queues": "Queues may have replicas on several nodes, which the nodes agree on",
     "replicated_quorum_queues": "Quorum queues have replicas on several nodes",
+    "replicated_streams": "Streams have replicas on several nodes",
 }
 
 #: The feature without which no queue is mirrored: the nodes must know what the group of a queue is.
@@ -19,3 +20,6 @@ MIRRORED_QUEUES = "mirrored_queues"
 
 #: The feature without which a quorum queue is on one node: its mirrors must know how often messages were returned.
 REPLICATED_QUORUM_QUEUES = "replicated_quorum_queues"
+
+#: The feature without which a stream is on one node: its mirrors must know what segments are.
+REPLICATED_STREAMS = "replicated_streams"

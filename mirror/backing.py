@@ -119,6 +119,15 @@ class MirroredQueue(BackingQueue):
         self._kept = frozenset(number for span in kept for number in span)
         self.remove_more()
 
+    def follow_segment(self) -> None:
+        """What the master publishes next begins a segment (a mirror of a stream)."""
+
+    def follow_drop(self, number: int) -> None:
+        """The master has dropped the segments before this number (a mirror of a stream)."""
+
+    def reached_by_all(self) -> None:
+        """The ring has everything that this replica, which is the master now, had taken as a mirror."""
+
     def returned(self, returns: dict[int, int]) -> None:
         """Messages were returned to the master so often by now (a mirror of a quorum queue)."""
 
@@ -488,9 +497,3 @@ class MirroredRangeQueue(MirroredQueue, SupportsRangeRead):
                 break
             dropped += count
         return dropped
-
-
-def mirrored(inner: BackingQueue, is_durable: bool) -> MirroredQueue:
-    """The backing queue of a replica, around the one that has its messages."""
-    kind = MirroredRangeQueue if isinstance(inner, SupportsRangeRead) else MirroredQueue
-    return kind(inner, is_durable)

@@ -7,6 +7,8 @@
 | PURGE | spans of numbers | forgets all messages but these |
 | CONFIRMED | u64 | forgets who published what is in the instructions up to this position |
 | RESERVE | u64 | gives no number below this one if it becomes the master |
+| SEGMENT | nothing | begins a segment of the stream with the next run |
+| KEPT_FROM | u64 | drops the segments of the stream whose messages are all below this number |
 | RETURNED | numbers and how often (`records.encode_returns`) | remembers how often these messages were returned |
 
 Mirrors have the same numbers as the master. So a message is named by its number, and mirrors need not know about
@@ -35,7 +37,7 @@ from ..store.messages.records import (
 from ..store.messages.run import Run
 from ..store.messages.spans import spans
 
-PUBLISH, REMOVE, PURGE, RESERVE, CONFIRMED, RETURNED = 1, 2, 3, 4, 5, 6
+PUBLISH, REMOVE, PURGE, RESERVE, CONFIRMED, RETURNED, SEGMENT, KEPT_FROM = 1, 2, 3, 4, 5, 6, 7, 8
 
 _SIZE = Struct(">I")
 _NUMBER = Struct(">Q")
@@ -108,12 +110,22 @@ def returns_in(content: bytes) -> dict[int, int]:
     return decode_returns(content)
 
 
+def segment() -> Instruction:
+    """What is published next begins a segment of the stream."""
+    return SEGMENT, b""
+
+
+def kept_from(number: int) -> Instruction:
+    """The segments of the stream whose messages are all below this number have gone."""
+    return KEPT_FROM, _NUMBER.pack(number)
+
+
 def confirmed(position: int) -> Instruction:
     """The publishers of everything up to this position have got their confirms."""
     return CONFIRMED, _NUMBER.pack(position)
 
 
 def number_in(content: bytes) -> int:
-    """The number in a RESERVE, or the position in a CONFIRMED."""
+    """The number in a RESERVE or KEPT_FROM, or the position in a CONFIRMED."""
     found: int = _NUMBER.unpack(content)[0]
     return found

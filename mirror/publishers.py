@@ -82,9 +82,11 @@ class Reclaims:
     def ask(self, channel_id: str, ranges: list[tuple[int, int]], reply: Callable[[Ranges], None]) -> None:
         self._asked.append((channel_id, ranges, reply))
 
-    def answer(self, confirming: Confirming) -> None:
-        """Answer what can be answered by now."""
-        if self._asked and self._is_safe and min(confirming.received, confirming.stored) >= self._begin:
+    def answer(self, confirming: Confirming) -> bool:
+        """Answer what can be answered by now. Return whether what this replica took as a mirror is safe everywhere."""
+        is_complete = self._is_safe and min(confirming.received, confirming.stored) >= self._begin
+        if self._asked and is_complete:
             asked, self._asked = self._asked, []
             for channel_id, ranges, reply in asked:
                 reply(self.publishers.of(channel_id, ranges))
+        return is_complete

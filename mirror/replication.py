@@ -39,12 +39,13 @@ from ..runtime.errors import ProcessDown, ProcessTimeout
 from ..runtime.exit_reason import ExitKind, ExitReason
 from ..runtime.system.address import node_of, system_of
 from . import instructions
-from .backing import MirroredQueue, mirrored
+from .backing import MirroredQueue
 from .learner import Learner
 from .policy import policy_of
 from .publishers import Reclaims
 from .replica import Mirror
 from .stall import StallWatch, Standing, victim
+from .stream_backing import mirrored
 from .sync_source import numbers_of, read_chunk
 from .sync_target import Placed
 
@@ -250,7 +251,8 @@ class MirrorReplication:
                 self._tell_confirmed(CONFIRMED_AT_ONCE)
                 backing.took(ring.broadcast(ONLY, backing.out))
             self._do()
-            self._reclaims.answer(backing.confirming)
+            if self._reclaims.answer(backing.confirming):
+                backing.reached_by_all()
             self._bound()
             self._consider_admission()
             lease = self._replica.context.lease
@@ -422,6 +424,10 @@ class MirrorReplication:
                 backing.keep_only(list(instructions.removed(content)))
             elif kind == instructions.RESERVE:
                 backing.reserve(instructions.number_in(content))
+            elif kind == instructions.SEGMENT:
+                backing.follow_segment()
+            elif kind == instructions.KEPT_FROM:
+                backing.follow_drop(instructions.number_in(content))
             elif kind == instructions.RETURNED:
                 backing.returned(instructions.returns_in(content))
             elif kind == instructions.CONFIRMED:
@@ -499,6 +505,7 @@ class MirrorReplication:
         self._reclaims.begin(last)
         self._mirrored.on_safe = lambda safe: self._reclaims.is_safe(self._safety.reached(last, safe))
         self._mirrored.took(self._ring.last(ONLY))
+        self._follow()  # limits and retention may make messages leave at once, which the mirrors must know
         replica.become_master()
 
     # -- learners

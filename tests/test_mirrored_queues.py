@@ -8,7 +8,7 @@ import pytest
 
 from warren import BrokerError, Cluster
 from warren.amqp import methods as m
-from warren.tests.behaviour.wire import Client, Refused
+from warren.tests.behaviour.wire import Client, Refused, table
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -287,3 +287,61 @@ def returned(broker, queue: str, times: int) -> list[tuple[bytes, int]]:
     """Get the head and return it; its body, and how often it had been returned before."""
     found = [broker.get(queue, requeue=True) for _ in range(times)]
     return [(message.body, message.headers["x-delivery-count"]) for message in found]
+
+
+def read(cluster, node: str, queue: str, offset: int | str, count: int) -> list[tuple[int, bytes]]:
+    """So many messages of a stream, from an offset on."""
+    client = Client(cluster.broker(node).url)
+    channel = client.channel()
+    channel.call(m.BasicQos(prefetch_count=1000))
+    channel.call(m.BasicConsume(queue=queue, consumer_tag="reader", arguments=table({"x-stream-offset": offset})))
+    found = []
+    for _ in range(count):
+        event = channel.wait(m.BasicDeliver)
+        found.append((event.properties.headers.get("x-stream-offset")[1], event.body))
+    client.close()
+    return found
+
+
+def test_a_stream_has_the_same_numbers_after_a_failover(cluster):
+    """Readers find the same messages under the same offsets, in a copy as well, and new messages follow them."""
+    home = "warren2@localhost"
+    arguments = {"x-queue-type": "stream", "x-max-length-bytes": 3_000, "x-stream-max-segment-size-bytes": 500}
+    cluster.broker(home).declare_queue("stream", durable=True, arguments=arguments)
+    assert sorted(cluster.broker(0).queue("stream").in_sync) == cluster.nodes
+    bodies = published(cluster.broker(0), "stream", (b"%3d" % number * 30 for number in range(60)))
+    client = Client(cluster.urls[0])
+    channel = client.channel()
+    channel.call(m.BasicQos(prefetch_count=1000))
+    channel.call(m.BasicConsume(queue="stream", consumer_tag="reader", arguments=table({"x-stream-offset": "next"})))
+    first = cluster.broker(0).queue("stream").first_number
+    assert 20 < first < 40, "the oldest segments have gone"
+    there = list(enumerate(bodies))[first:]
+    assert read(cluster, home, "stream", "first", len(there)) == there
+
+    cluster.kill(home)
+    until(lambda: cluster.broker(0).queue("stream").node != home)
+    assert channel.wait(m.BasicCancel).method.consumer_tag == "reader", "it would begin at its offset once more"
+    client.close()
+    second = cluster.broker(0).queue("stream").node
+    kept = cluster.broker(0).queue("stream").first_number
+    assert kept in (first, first + 6), "a new master looks at the retention, which may drop a segment of 6 messages"
+    there = list(enumerate(bodies))[kept:]
+    assert read(cluster, second, "stream", "first", len(there)) == there
+    new = published(cluster.broker(0), "stream", [b"n"])
+    assert read(cluster, "warren1@localhost", "stream", 58, 3) == [*there[-2:], (60, new[0])]
+
+    back(cluster, home, "stream")
+    third = next(node for node in cluster.nodes if node not in (home, second))
+    cluster.kill(third)
+    until(lambda: third not in cluster.broker(home).queue("stream").in_sync)
+    back(cluster, third, "stream")
+    cluster.kill(second)
+    until(lambda: cluster.broker(home).queue("stream").node == home)
+    there = [*there, (60, new[0])]
+    assert cluster.broker(third).queue("stream").first_number in (kept, kept + 6)
+    assert read(cluster, third, "stream", first + 6, len(bodies) - first - 5) == there[-(len(bodies) - first - 5) :]
+    more = published(cluster.broker(third), "stream", (b"%3d" % number * 30 for number in range(60)))
+    assert read(cluster, third, "stream", "last", 1) == [(120, more[-1])]
+    back(cluster, second, "stream")
+    cluster.delete_queue("stream")

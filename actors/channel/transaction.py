@@ -21,8 +21,8 @@ from .publishing.publisher import Publisher
 
 #: The refusal of a commit that wants more copies of a message than there are.
 TOO_FEW_IN_SYNC = (
-    "a queue of this transaction has fewer replicas in sync than ha-min-in-sync asks for, so tx.commit cannot promise "
-    "that its messages are kept"
+    "a queue of this transaction has fewer replicas in sync than it needs (ha-min-in-sync, or a majority), so "
+    "tx.commit cannot promise that its messages are kept"
 )
 
 

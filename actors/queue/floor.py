@@ -20,7 +20,7 @@ def is_short_now(definitions: Definitions, row: QueueRow, was_short: bool) -> bo
         if found:
             assert row.group is not None, "a queue without replicas has no floor"
             log.warning(
-                "%s has %d replicas in sync, and ha-min-in-sync asks for %d: it refuses publishes that await a confirm",
+                "%s has %d replicas in sync and needs %d of them: it refuses publishes that await a confirm",
                 phrase,
                 len(row.group.ring),
                 min_in_sync(definitions, row),

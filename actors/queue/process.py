@@ -230,7 +230,12 @@ class Queue(Process):
 
     def new_role(self) -> Role:
         """The role with which the queue opens."""
-        return (Stream if self.row.type == STREAM.name else Master)(self.state, self.settings)
+        return self._make_master(self.state, self.settings)
+
+    @property
+    def _make_master(self) -> Callable[[ReplicaState, QueueSettings], Role]:
+        """Makes the role of a replica that serves clients."""
+        return Stream if self.row.type == STREAM.name else Master
 
     def on_recovered(self, sender: Sender) -> None:
         if self.is_open:
@@ -335,7 +340,7 @@ class Queue(Process):
         """This replica of a mirrored queue serves clients from now on."""
         self.settings = self._policed_settings()
         early, self._early_publishes = self._early_publishes, []
-        self.take_role(Master)
+        self.take_role(self._make_master)
         for record, entries in early:
             self.role.publish(record, entries)
         self._has_read.wake_all()
@@ -475,6 +480,8 @@ class Queue(Process):
             safe, confirms = self.state.backing.drain_confirmed(), self.confirms
             if safe or confirms.recent or confirms.refused:
                 confirms.collect(safe)
+                if safe:
+                    self.role.confirmed(safe)
         if effects.outbox.channels or effects.endings or effects.messages or effects.grants or effects.has_requests:
             self._do_effects()
         if durability is not None:

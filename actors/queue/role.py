@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...runtime.coroutines import Slices
     from ...store.messages.message import Delivery
     from ...store.queue.backing_queue import BackingQueue
-    from ..channel.contract import Outcome
+    from ..channel.contract import ConfirmRange, Outcome
     from ..metadata.info_items import InfoItems
     from .consumers.consumers import ChannelRecord, Consumer
     from .contract import AtMostOnceEntry, HandedEntry, PublishEntry
@@ -83,6 +83,10 @@ class Role(Protocol):
 
         `is_held`: store what was published, but let nothing leave, since the node stops.
         """
+
+    def confirmed(self, safe: Sequence[ConfirmRange]) -> None:
+        """These messages are safe, on all replicas if there are several. Called at the end of a turn."""
+        return
 
     def timer_fired(self, name: str) -> None: ...
 

@@ -118,7 +118,7 @@ def _membership_lines(node: str, membership: dict[str, Any]) -> list[str]:
     if membership["short_queues"]:
         lines.append(
             f"{membership['short_queues']} queues refuse publishes that await a confirm: they have fewer replicas in "
-            "sync than ha-min-in-sync asks for"
+            "sync than they need"
         )
     return lines
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...amqp import methods
+from ...amqp.fields import Table, table_from
 from ...amqp.method import Method
 from ...amqp.properties import Properties, decode_properties
 from ...runtime.sim.client import SimStream
@@ -436,7 +437,10 @@ class _Declaring(_Channel):
             self.ledger.declared(queue, node, sent_at)
             self.client.schedule.check_in_force(queue, True)
 
-        self.request(methods.QueueDeclare(queue=queue, durable=True), methods.QueueDeclareOk, declared)
+        kind = self.client.schedule.plan.queue_type
+        arguments = Table() if kind == "classic" else table_from({"x-queue-type": kind})
+        declare = methods.QueueDeclare(queue=queue, durable=True, arguments=arguments)
+        self.request(declare, methods.QueueDeclareOk, declared)
 
     def do_bind(self, action: Action) -> None:
         queue = action.text("queue")

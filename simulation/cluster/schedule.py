@@ -11,6 +11,7 @@ cannot see. At the end everything is healed, every request must be answered, and
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -115,9 +116,10 @@ class ClusterSchedule:
         del self.told[:]
 
     def _mirror(self) -> None:
-        """Have all queues mirrored to all nodes."""
+        """Have all queues mirrored to all nodes. Quorum queues ignore the policy, and are mirrored by themselves."""
         first = next(iter(self.nodes))
-        first.begin_operation("set_policy", name="mirrors", pattern="", definition='{"ha-mode": "all"}')
+        definition = json.dumps({"ha-mode": "all", "ha-min-in-sync": self.plan.floor})
+        first.begin_operation("set_policy", name="mirrors", pattern="", definition=definition)
         self.until(lambda: all(map(_has_policy, self.nodes)), READY_SECONDS, lambda: "the policy is not everywhere")
 
     def perform(self, action: Action) -> None:

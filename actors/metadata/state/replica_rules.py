@@ -4,27 +4,43 @@
 |---|---|---|
 | classic | as `ha-mode` of its policy says; otherwise one | as many as `ha-min-in-sync` says; otherwise one |
 | quorum | as many as `x-quorum-initial-group-size` says; otherwise three | a majority of these |
+| stream | as many as `x-initial-cluster-size` says; otherwise one on each node | a majority of these |
 
 Exclusive queues, groups and queues with fair lanes have one replica: a group has no messages of its own, and in fair
-lanes the number of a message depends on when it came. A stream has one as well, because it keeps its messages in
-another way.
+lanes the number of a message depends on when it came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....definitions.definitions import Definitions
-from ....definitions.features import MIRRORED_QUEUES, REPLICATED_QUORUM_QUEUES
+from ....definitions.features import MIRRORED_QUEUES, REPLICATED_QUORUM_QUEUES, REPLICATED_STREAMS
 from ....definitions.policies import NO_DEFINITION, queue_kind
 from ....routing.arguments.arguments import FAIR_BY
 from ....routing.queue_types import GROUP, QUORUM, STREAM
 from ....routing.rows import QueueRow
 from .placement import Mode, policy_mode
 
-#: How many replicas a quorum queue has if its arguments do not say it, as in RabbitMQ.
-QUORUM_SIZE = 3
+
+class _OfType(NamedTuple):
+    """The feature that a type of queues needs for its replicas, the argument that says how many there are, and how many
+    there are without it, as in RabbitMQ.
+    """
+
+    feature: str
+    argument: str
+    usual: int
+
+
+#: More than a cluster has nodes.
+_EVERYWHERE = 1 << 16
+
+_OF_TYPES = {
+    QUORUM.name: _OfType(REPLICATED_QUORUM_QUEUES, "x-quorum-initial-group-size", 3),
+    STREAM.name: _OfType(REPLICATED_STREAMS, "x-initial-cluster-size", _EVERYWHERE),
+}
 
 
 def may_mirror(definitions: Definitions) -> bool:
@@ -34,19 +50,21 @@ def may_mirror(definitions: Definitions) -> bool:
 
 def mode_of(definitions: Definitions, row: QueueRow) -> Mode | None:
     """How this queue shall be mirrored; None if it shall not."""
-    if row.type == QUORUM.name:
-        is_enabled = (REPLICATED_QUORUM_QUEUES,) in definitions.features
+    own = _OF_TYPES.get(row.type)
+    if own is not None:
+        is_enabled = (own.feature,) in definitions.features
         return Mode("exactly", _size_of_type(row)) if is_enabled else None
-    is_of_one_node = row.type in (STREAM.name, GROUP.name) or any(name == FAIR_BY for name, _, _ in row.arguments)
+    is_of_one_node = row.type == GROUP.name or any(name == FAIR_BY for name, _, _ in row.arguments)
     if row.exclusive_owner is not None or is_of_one_node:
         return None
     return policy_mode(_policy_of(definitions, row))
 
 
 def _size_of_type(row: QueueRow) -> int:
-    """How many replicas a quorum queue asks for."""
-    found = row.arguments.get("x-quorum-initial-group-size")
-    return QUORUM_SIZE if found is None else int(found[1])
+    """How many replicas a queue asks for whose type has replicas without a policy."""
+    own = _OF_TYPES.get(row.type)
+    found = None if own is None else row.arguments.get(own.argument)
+    return int(found[1]) if found is not None else 1 if own is None else own.usual
 
 
 def _policy_of(definitions: Definitions, row: QueueRow) -> Mapping[str, Any]:
@@ -64,11 +82,11 @@ def promotes_always(definitions: Definitions, row: QueueRow) -> bool:
 def min_in_sync(definitions: Definitions, row: QueueRow) -> int:
     """How many members the ring must have for the queue to take publishes that await a confirm (CL-123).
 
-    For a quorum queue that is a majority of the nodes that have, or have had, all its messages. So neither a node that
-    joins the cluster nor a replica that still copies the queue holds a publisher up.
+    For a quorum queue or a stream that is a majority of the nodes that have, or have had, all its messages. So neither
+    a node that joins the cluster nor a replica that still copies the queue holds a publisher up.
     """
     floor: int = _policy_of(definitions, row).get("ha-min-in-sync", 1)
-    if row.type != QUORUM.name or row.group is None:
+    if row.type not in _OF_TYPES or row.group is None:
         return floor
     there = {member.node for member in row.group.ring}
     complete = there | {node for node, _ in row.group.was if definitions.node(node) is not None}

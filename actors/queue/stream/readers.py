@@ -93,7 +93,7 @@ class StreamReaders:
         self._effects: Effects = state.effects
         self._grants = grants
         self._window = Window()
-        self.limit = backing.numbers().stop
+        self.limit = backing.committed()
         self.by_number: dict[int, StreamReader] = {}
         self._of_channel: dict[ChannelRecord, list[StreamReader]] = {}
         self._last_number = 0
@@ -103,6 +103,10 @@ class StreamReaders:
         self._fresh: deque[Piece] = deque()
         #: The spans that are being read.
         self._loads: list[range] = []
+
+    def use_backing(self, backing: StreamBacking) -> None:
+        """The messages are here from now on, under the same numbers."""
+        self._backing = backing
 
     # -- coming and going ---------------------------------------------------------------------------
 

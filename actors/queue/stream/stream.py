@@ -35,6 +35,7 @@ from .readers import StreamReaders
 if TYPE_CHECKING:
     from ....runtime.coroutines import Slices
     from ....store.messages.message import Delivery
+    from ....store.queue.backing_queue import BackingQueue
     from ...channel.contract import ConfirmRange, Outcome
     from ...metadata.info_items import InfoItems
     from ..contract import AtMostOnceEntry, HandedEntry, PublishEntry
@@ -74,7 +75,7 @@ class Stream(Role):
         self._backing = backing
         self._phrase = queue_phrase(state.row.vhost, state.row.name)
         self._arrivals = Arrivals(True, state.transit)
-        self._committed = Committed(backing.numbers().stop)
+        self._committed = Committed(backing.committed())
         self._grants = Grants(state.row.queue_id, state.effects)
         self.readers = StreamReaders(state, backing, self._grants)
 
@@ -82,6 +83,11 @@ class Stream(Role):
 
     def apply(self, settings: QueueSettings) -> None:
         self._settings = settings
+
+    def use_backing(self, backing: BackingQueue) -> None:
+        assert isinstance(backing, StreamBacking)
+        self._backing = backing
+        self.readers.use_backing(backing)
 
     def release(self) -> None:
         self._retain()
@@ -100,13 +106,12 @@ class Stream(Role):
     def end_turn(self, is_held: bool) -> None:
         if self._arrivals.arrivals:
             self._accept_arrivals()
-        if is_held:
-            return
-        safe = self._backing.drain_confirmed()
-        if safe:
-            self._committed.add(safe)
-            self._state.confirms.collect(safe)
-            self.readers.advance(self._committed.stop)
+        if not is_held and self.readers.are_due:
+            self.readers.deliver()
+
+    def confirmed(self, safe: Sequence[ConfirmRange]) -> None:
+        self._committed.add(safe)
+        self.readers.advance(self._committed.stop)
         if self.readers.are_due:
             self.readers.deliver()
 
@@ -149,6 +154,8 @@ class Stream(Role):
         index, has_begun = self._state.effects.index, False
         for arrival in arrivals:
             origins = self._arrivals.as_stored(arrival.origins)
+            if segments.is_full(most):
+                backing.begin_segment()
             if arrival.handed is not None:
                 self._arrivals.take_over(arrival)
             numbers = backing.publish(

@@ -35,11 +35,13 @@ class StreamSegment:
 class StreamSegments:
     """The segments of one stream, the oldest first. The last one grows."""
 
-    __slots__ = ("_body_bytes", "_segments")
+    __slots__ = ("_begins", "_body_bytes", "_segments")
 
     def __init__(self, segments: Iterable[tuple[int, int, int, int]] = ()) -> None:
         self._segments = deque(StreamSegment(*segment) for segment in segments)
         self._body_bytes = sum(segment.body_bytes for segment in self._segments)
+        #: What comes next begins a segment.
+        self._begins = False
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -57,11 +59,20 @@ class StreamSegments:
         """When the youngest message was published, in microseconds since the epoch; 0 if there is none."""
         return self._segments[-1].published if self._segments else 0
 
+    def is_full(self, most_bytes: int) -> bool:
+        """Whether the last segment has `most_bytes`."""
+        return bool(self._segments) and self._segments[-1].body_bytes >= most_bytes
+
+    def begin(self) -> None:
+        """What comes next begins a segment, however large the last one is."""
+        self._begins = True
+
     def append(self, numbers: range, body_bytes: int, published: int, most_bytes: int) -> bool:
         """Add messages, to a new segment if the last one has `most_bytes`. True if a new one was begun."""
         self._body_bytes += body_bytes
         last = self._segments[-1] if self._segments else None
-        if last is None or last.body_bytes >= most_bytes:
+        if last is None or last.body_bytes >= most_bytes or self._begins:
+            self._begins = False
             self._segments.append(StreamSegment(numbers.start, len(numbers), body_bytes, published))
             return last is not None
         last.messages += len(numbers)
@@ -140,6 +151,14 @@ class StreamBacking(BackingQueue):
     @abstractmethod
     def runs(self, span: range) -> list[Run]:
         """The messages of a span, ascending. Numbers without a message are left out: their data was damaged."""
+
+    def begin_segment(self) -> None:
+        """What is published next begins a segment."""
+        self.segments.begin()
+
+    def committed(self) -> int:
+        """Messages below this number may be shown to consumers at once; of others `drain_confirmed` says when."""
+        return self.numbers().stop
 
     @abstractmethod
     def drop_before(self, number: int) -> int:
