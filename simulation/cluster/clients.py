@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...amqp import methods
-from ...amqp.fields import Table, table_from
+from ...amqp.fields import Table, table_from, table_to_dict
 from ...amqp.method import Method
 from ...amqp.properties import Properties, decode_properties
 from ...runtime.sim.client import SimStream
@@ -24,10 +24,13 @@ from ..node import PORT
 from ..plan import Action
 from .ledger import Copy
 from .nodes import node_name
-from .plan import CONSUMING, PUBLISHING
+from .plan import CONSUMING, PUBLISHING, STREAM
 
 if TYPE_CHECKING:
     from .schedule import ClusterSchedule
+
+#: The prefetch of readers of streams, which must have one.
+STREAM_PREFETCH = 100
 
 #: The exchange to which all queues are bound.
 FANOUT = "all"
@@ -159,10 +162,10 @@ class ClusterClient:
         channel = self.channels.get(CONSUMING)
         return channel.settle_all() if isinstance(channel, _Consuming) else []
 
-    def has_found_empty(self) -> bool:
-        """Whether the queue that its consuming channel has looked for has no messages, and no other consumer."""
+    def has_found(self, messages: int) -> bool:
+        """Whether the queue that its consuming channel has looked for has so many messages, and no other consumer."""
         channel = self.channels.get(CONSUMING)
-        return channel is not None and channel.found == (0, 1)
+        return channel is not None and channel.found == (messages, 1)
 
     # -- the broker ---
 
@@ -361,6 +364,9 @@ class _Consuming(_Channel):
         self._tags = 0
         #: By delivery tag, what is not acknowledged.
         self._held: dict[int, tuple[str, Copy]] = {}
+        #: What was read of streams since it was asked for.
+        self._read: list[Copy] = []
+        self._reads_streams = client.schedule.plan.queue_type == STREAM
         super().__init__(client, number)
 
     def do_consume(self, action: Action) -> None:
@@ -371,12 +377,15 @@ class _Consuming(_Channel):
         tag = f"{self.client.name}-{self._tags}"
         self._queues[tag] = queue
         self.tell(f"consumes from {queue} through {self.client.node}")
+        prefetch, arguments = action.number("prefetch"), Table()
+        if self._reads_streams:
+            prefetch, arguments = prefetch or STREAM_PREFETCH, table_from({"x-stream-offset": "first"})
+            self._reader.begins(queue)
+        consume = methods.BasicConsume(queue=queue, consumer_tag=tag, arguments=arguments)
         self.request(
-            methods.BasicQos(prefetch_count=action.number("prefetch")),
+            methods.BasicQos(prefetch_count=prefetch),
             methods.BasicQosOk,
-            lambda method: self.request(
-                methods.BasicConsume(queue=queue, consumer_tag=tag), methods.BasicConsumeOk, lambda method: None
-            ),
+            lambda method: self.request(consume, methods.BasicConsumeOk, lambda method: None),
         )
 
     def do_settle(self, action: Action) -> None:
@@ -394,9 +403,11 @@ class _Consuming(_Channel):
         self.send(methods.BasicAck(tag, multiple) if is_ack else methods.BasicNack(tag, multiple, True))
 
     def settle_all(self) -> list[Copy]:
-        """Acknowledge everything that is held, and return it."""
+        """Acknowledge everything that is held, and return it, and what was read of streams."""
         copies = [copy for _, copy in self._held.values()]
-        if copies:
+        if self._read:
+            copies, self._read = self._read, []
+        elif copies:
             self.do_settle(Action(self.client.name, self.number, "settle", {"which": len(copies), "multiple": 1}))
         return copies
 
@@ -404,7 +415,14 @@ class _Consuming(_Channel):
         if isinstance(method, methods.BasicDeliver):
             assert content is not None
             queue = self._queues[method.consumer_tag]
-            correlation_id = decode_properties(content.props).correlation_id
+            properties = decode_properties(content.props)
+            correlation_id = properties.correlation_id
+            if self._reads_streams:
+                offset = table_to_dict(properties.headers or Table())["x-stream-offset"]
+                self._read.append(self._reader.read(queue, offset, content.body, correlation_id))
+                self.tell(f"reads {self._read[-1].message.key} of {queue} at offset {offset}")
+                self.send(methods.BasicAck(method.delivery_tag, False))
+                return
             copy = self._reader.delivered(queue, content.body, correlation_id, method.redelivered)
             self.tell(f"receives {copy.message.key} of {queue}{' (redelivered)' if method.redelivered else ''}")
             self._held[method.delivery_tag] = queue, copy

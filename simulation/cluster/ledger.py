@@ -107,6 +107,16 @@ class Reader:
         with self._ledger.lock:
             return self._ledger.take(self, queue, body, correlation_id, redelivered)
 
+    def begins(self, queue: str) -> None:
+        """The channel is about to read a stream from its first message on."""
+        for place in [place for place in self._highest if place[1] == queue]:
+            del self._highest[place]
+
+    def read(self, queue: str, offset: int, body: bytes, correlation_id: str | None) -> Copy:
+        """A message of a stream has arrived. Raises Violation if it should not have."""
+        with self._ledger.lock:
+            return self._ledger.read(self, queue, offset, body, correlation_id)
+
     def in_order(self, queue: str, key: Key, redelivered: bool) -> None:
         place = key.publisher, queue
         if redelivered:
@@ -161,6 +171,8 @@ class Ledger:
         self._published: dict[Key, Published] = {}
         self._copies: dict[str, dict[Key, Copy]] = {}
         self._queues: dict[str, Presence] = {}
+        #: By stream: the message that each offset has.
+        self._offsets: dict[str, dict[int, Key]] = {}
         #: When each node lost the majority: a promise holds for what it was sent later.
         self._alone_since: dict[str, float] = {}
         self._acks_may_be_lost = False
@@ -254,16 +266,21 @@ class Ledger:
     def reader(self, name: str) -> Reader:
         return Reader(self, name)
 
+    def read(self, reader: Reader, queue: str, offset: int, body: bytes, correlation_id: str | None) -> Copy:
+        """A stream was read at this offset, which has the same message for every reader and for ever."""
+        copy = self._copy(queue, body, correlation_id)
+        key = copy.message.key
+        there = self._offsets.setdefault(queue, {}).setdefault(offset, key)
+        if there != key:
+            raise Violation(f"{queue}: offset {offset} has {key} for {reader.name}, and had {there} before")
+        reader.in_order(queue, key, False)
+        copy.deliveries.append(f"at {self._clock() - self._began:.3f} s to {reader.name}")
+        self.counts["delivered"] += 1
+        return copy
+
     def take(self, reader: Reader, queue: str, body: bytes, correlation_id: str | None, redelivered: bool) -> Copy:
-        key = bodies.read(body)
-        if key is None or correlation_id != f"{key.publisher}.{key.number}":
-            raise Violation(
-                f"{queue}: nobody published this: {len(body)} bytes {body[:40]!r}, correlation id {correlation_id}"
-            )
-        copy = self._copies.get(queue, {}).get(key)
-        if copy is None:
-            message = self._published.get(key)
-            raise Violation(f"{queue}: {key} was never published to it; {message and message.queues} (invented)")
+        copy = self._copy(queue, body, correlation_id)
+        key = copy.message.key
         # After a failover the same consumer may get again what it has not settled.
         if copy.holder is reader and not (redelivered and self.promises.fails_over):
             raise Violation(f"{queue}: {key} was delivered twice to {reader.name}, which had not settled it (doubled)")
@@ -280,6 +297,19 @@ class Ledger:
         copy.had_first = copy.had_first or not redelivered
         copy.holder = reader
         self.counts["delivered"] += 1
+        return copy
+
+    def _copy(self, queue: str, body: bytes, correlation_id: str | None) -> Copy:
+        """The message with this body, in this queue. Raises Violation if nobody has published it there."""
+        key = bodies.read(body)
+        if key is None or correlation_id != f"{key.publisher}.{key.number}":
+            raise Violation(
+                f"{queue}: nobody published this: {len(body)} bytes {body[:40]!r}, correlation id {correlation_id}"
+            )
+        copy = self._copies.get(queue, {}).get(key)
+        if copy is None:
+            message = self._published.get(key)
+            raise Violation(f"{queue}: {key} was never published to it; {message and message.queues} (invented)")
         return copy
 
     def check_drained(self, drained: dict[str, Sequence[Copy]]) -> None:

@@ -6,7 +6,7 @@
     net isolate node=a then=400
 
 The first line describes the cluster. With `mirrored=1` all queues are mirrored to all nodes: by a policy, which has
-`ha-min-in-sync` with `floor=2`, or, with `type=quorum`, because they are quorum queues. Each other line is an
+`ha-min-in-sync` with `floor=2`, or, with `type=quorum` or `type=stream`, because of their type. Each other line is an
 **action**, with how many steps the world then takes.
 
 Clients are `alice`, `bob` and `carol`. Each begins at the node of its place in the alphabet, and goes to the next one
@@ -14,7 +14,7 @@ when it is refused or loses its connection. Everything that is published is pers
 publish, with confirms, 2 to consume and 3 to declare.
 
     publish               `queue`, `count`, `size`; by=fanout publishes to all queues
-    consume               `queue`, `prefetch`
+    consume               `queue`, `prefetch`; of a stream, from its first message on, which needs no settling
     settle                `which` of the unacknowledged messages and, with multiple=1, all before it; how=requeue puts
                           them back
     declare, delete, look a queue with a new name, or that of a deleted one; the one that the client has declared last.
@@ -59,7 +59,7 @@ SIZES = (20, 400, 4_200, 20, 700)
 STEPS = (8, 20, 0, 60, 150, 3, 400)
 #: Milliseconds for which something lasts: less than anybody notices, until a lease ends, and beyond.
 TIMES = (300, 1_000, 20, 2_500, 1_700, 4_500)
-QUEUE_TYPES = ("classic", "quorum")
+CLASSIC, QUORUM, STREAM = QUEUE_TYPES = ("classic", "quorum", "stream")
 CREDITS = ((400, 200), (8, 4), (2, 1))
 #: Most milliseconds by which a slow link delays.
 DELAYS = (20, 100, 400)
@@ -84,8 +84,8 @@ _NETWORK_CHOICES = [what for what, weight in _NETWORK_ACTIONS for _ in range(wei
 FAULT_ONE_IN = 4
 #: In one in so many plans a client uses a node that has no lease, and nodes die while they elect a leader.
 LONELY_ONE_IN, ELECTION_ONE_IN = 4, 8
-#: Of so many plans with mirrored queues, one has quorum queues, and one a floor of replicas in sync.
-MIRRORED_KINDS = 6
+#: Of so many plans with mirrored queues, one has quorum queues, one has streams, and one a floor of replicas in sync.
+MIRRORED_KINDS = 8
 #: One in so many plans has no faults at all.
 CALM_ONE_IN = 8
 
@@ -116,7 +116,7 @@ class ClusterPlan:
     credit: tuple[int, int] = CREDITS[0]
     turn_messages: int = TURN_MESSAGES
     is_mirrored: bool = False
-    queue_type: str = "classic"
+    queue_type: str = CLASSIC
     #: `ha-min-in-sync` of mirrored classic queues.
     floor: int = 1
 
@@ -133,7 +133,7 @@ class ClusterPlan:
         files = " files=small" if self.has_small_files else ""
         turn = f" turn={self.turn_messages}" if self.turn_messages != TURN_MESSAGES else ""
         mirrored = " mirrored=1" if self.is_mirrored else ""
-        mirrored += f" type={self.queue_type}" if self.queue_type != "classic" else ""
+        mirrored += f" type={self.queue_type}" if self.queue_type != CLASSIC else ""
         mirrored += f" floor={self.floor}" if self.floor != 1 else ""
         head = f"cluster nodes={len(self.letters)}{files} credit={self.credit[0]},{self.credit[1]}{turn}{mirrored}"
         return "\n".join([head, *map(str, self.actions)])
@@ -182,11 +182,11 @@ def parse_cluster_plan(text: str) -> ClusterPlan:
         (int(initial), int(more)),
         int(head.get("turn", TURN_MESSAGES)),
         head.get("mirrored") == 1,
-        str(head.get("type", "classic")),
+        str(head.get("type", CLASSIC)),
         int(head.get("floor", 1)),
     )
-    if plan.queue_type not in QUEUE_TYPES or (plan.queue_type != "classic" and not plan.is_mirrored):
-        raise ValueError(f"queues are classic ones, or quorum queues with mirrored=1: {lines[0]}")
+    if plan.queue_type not in QUEUE_TYPES or (plan.queue_type != CLASSIC and not plan.is_mirrored):
+        raise ValueError(f"queues are classic ones, or with mirrored=1 quorum queues or streams: {lines[0]}")
     for action in plan.actions:
         _check(plan, action)
     return plan
@@ -229,8 +229,8 @@ def draw_cluster_plan(below: Below, nodes: int = 3, longest: int = 24, is_mirror
         at = below(len(actions) + 1)
         actions[at:at] = _draw_election(below, letters)
     kind = below(MIRRORED_KINDS) if is_mirrored else 0
-    queue_type = "quorum" if kind == MIRRORED_KINDS - 1 else "classic"
-    floor = 2 if kind == MIRRORED_KINDS - 2 and nodes > 1 else 1
+    queue_type = {MIRRORED_KINDS - 1: QUORUM, MIRRORED_KINDS - 2: STREAM}.get(kind, CLASSIC)
+    floor = 2 if kind == MIRRORED_KINDS - 3 and nodes > 1 else 1
     return ClusterPlan(letters, tuple(actions), has_small_files, credit, turn, is_mirrored, queue_type, floor)
 
 

@@ -26,7 +26,7 @@ from .clients import ClusterClient
 from .faults import ClusterFaults
 from .ledger import Copy, Ledger, Promises, Violation
 from .nodes import ClusterNode, ClusterNodes
-from .plan import CLIENTS, CONSUMING, DECLARING, ClusterPlan, draw_cluster_plan, queue_of
+from .plan import CLIENTS, CONSUMING, DECLARING, STREAM, ClusterPlan, draw_cluster_plan, queue_of
 
 #: Virtual seconds within which a cluster is found, a healed one is whole, and everything is answered.
 READY_SECONDS, WHOLE_SECONDS, ANSWER_SECONDS = 60.0, 60.0, 60.0
@@ -116,7 +116,7 @@ class ClusterSchedule:
         del self.told[:]
 
     def _mirror(self) -> None:
-        """Have all queues mirrored to all nodes. Quorum queues ignore the policy, and are mirrored by themselves."""
+        """Have all queues mirrored to all nodes. Quorum queues and streams have replicas without the policy."""
         first = next(iter(self.nodes))
         definition = json.dumps({"ha-mode": "all", "ha-min-in-sync": self.plan.floor})
         first.begin_operation("set_policy", name="mirrors", pattern="", definition=definition)
@@ -179,7 +179,7 @@ class ClusterSchedule:
         )
 
     def _drain(self, queue: str) -> list[Copy]:
-        """Take everything out of the queue, through some node, and acknowledge it."""
+        """Take everything out of the queue, through some node, and acknowledge it. Of a stream, read everything."""
         auditor = self.clients[AUDITOR]
         auditor.letter = self.plan.letters[self.world.below(len(self.plan.letters))]
         auditor.do(Action(AUDITOR, CONSUMING, "consume", {"queue": queue}))
@@ -192,7 +192,7 @@ class ClusterSchedule:
             self._answered([auditor])
             more = auditor.settle_all()
             taken += more
-            if not more and auditor.has_found_empty():
+            if not more and auditor.has_found(len(taken) if self.plan.queue_type == STREAM else 0):
                 break
             if self.world.time > end:
                 raise PromiseBroken(f"{queue} cannot be emptied")

@@ -30,7 +30,7 @@ from warren.actors.metadata.state.replica_rules import is_short, min_in_sync
 from warren.actors.metadata.state.state import State, apply
 from warren.amqp.fields import table_from
 from warren.definitions.errors import DefinitionError
-from warren.definitions.features import MIRRORED_QUEUES, REPLICATED_QUORUM_QUEUES
+from warren.definitions.features import MIRRORED_QUEUES, REPLICATED_QUORUM_QUEUES, REPLICATED_STREAMS
 from warren.definitions.records import EnabledFeature, Node, Policy
 from warren.routing.rows import Member, MirrorGroup, QueueRow
 
@@ -127,12 +127,10 @@ def test_without_feature_cluster_or_policy_there_is_no_group(without):
     assert state.queue("/", "q") == row
 
 
-@pytest.mark.parametrize("kind", ["stream", "fair"])
-def test_queues_that_mirrors_could_not_follow_have_no_group(kind):
+def test_queues_that_mirrors_could_not_follow_have_no_group():
     cluster = Cluster()
-    arguments = table_from({"x-fair-by": "user"} if kind == "fair" else {"x-queue-type": "stream"})
-    queue_type = "stream" if kind == "stream" else "classic"
-    row = QueueRow("/", "qx", None, "1" * 32, True, arguments=arguments, type=queue_type, node="b", replicas=("b",))
+    arguments = table_from({"x-fair-by": "user"})
+    row = QueueRow("/", "qx", None, "1" * 32, True, arguments=arguments, node="b", replicas=("b",))
     apply(cluster.state, DeclareQueue(row, False))
     assert cluster.state.queue("/", "qx") == row
 
@@ -441,3 +439,18 @@ def test_a_quorum_queue_that_only_one_node_has_had_needs_only_that_one():
 def group_of(row: QueueRow) -> MirrorGroup:
     assert row.group is not None
     return row.group
+
+
+def test_a_stream_has_a_replica_on_each_node_unless_its_arguments_say_how_many():
+    def declared(running: str, arguments: dict[str, object], feature: bool = True) -> QueueRow:
+        cluster = Cluster(running)
+        if feature:
+            cluster.state.definitions.put(EnabledFeature(REPLICATED_STREAMS))
+        table = table_from({"x-queue-type": "stream", **arguments})
+        row = QueueRow("/", "qq", None, "2" * 32, True, arguments=table, type="stream", node="b", replicas=("b",))
+        apply(cluster.state, DeclareQueue(row, False))
+        return now(cluster)
+
+    assert len(group_of(declared("abcde", {})).ring) == 5
+    assert len(group_of(declared("abcde", {"x-initial-cluster-size": 2})).ring) == 2
+    assert declared("abc", {}, feature=False).group is None
