@@ -7,9 +7,7 @@ in a piece of output; when the last byte of the piece has been given to the kern
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 from typing import Protocol
 
 from ...runtime.contract import Address
@@ -18,6 +16,11 @@ from ..queue.contract import ToQueue
 
 #: Pieces in one sendmsg.
 IOV_MAX = 512
+
+#: If more pieces wait than fit into one sendmsg, and are smaller than this on the average, so many of them are joined.
+#: A client that opens 65,535 channels gets a megabyte of answers, with 16 system calls instead of 128.
+SMALL_PIECE = 256
+JOINED = 4096
 
 #: The most pairs of queue and channel that have unreported deliveries. One pair more, and the deliveries of the oldest
 #: pair are reported before there are as many as their step.
@@ -48,9 +51,10 @@ class SocketOutput:
         self.total_written = 0
         #: How often the socket took something.
         self.writes = 0
-        self._pieces: deque[Buffer] = deque()
+        # Lists, because two empty deques take 1.5 KB of each connection.
+        self._pieces: list[Buffer] = []
         #: Each notice with the `total_written` at which its deliveries are sent.
-        self._notices: deque[tuple[int, DeliveryNotice]] = deque()
+        self._notices: list[tuple[int, DeliveryNotice]] = []
         #: By queue id and channel id: the queue's address, and the deliveries sent and not reported yet.
         self._unreported: dict[tuple[str, str], tuple[Address[ToQueue], int]] = {}
         #: Deliveries to report to queues: address, channel id and count. The connection sends and clears them.
@@ -72,11 +76,10 @@ class SocketOutput:
         """Write as much as the socket takes; `size` is what is left. OSError if the connection has ended."""
         pieces = self._pieces
         while pieces:
+            if len(pieces) > IOV_MAX and self.size < SMALL_PIECE * len(pieces):
+                pieces[:JOINED] = [b"".join(pieces[:JOINED])]
             try:
-                if len(pieces) == 1:
-                    count = self.sock.send(pieces[0])
-                else:
-                    count = self.sock.sendmsg(list(islice(pieces, IOV_MAX)))
+                count = self.sock.send(pieces[0]) if len(pieces) == 1 else self.sock.sendmsg(pieces[:IOV_MAX])
             except BlockingIOError:
                 break
             self.total_written += count
@@ -86,20 +89,23 @@ class SocketOutput:
                 pieces.clear()
                 break
             self.size -= count
-            while count:
-                first = len(pieces[0])
-                if count < first:
-                    pieces[0] = memoryview(pieces[0])[count:]
-                    break
-                count -= first
-                pieces.popleft()
+            done = 0
+            while len(pieces[done]) <= count:
+                count -= len(pieces[done])
+                done += 1
+            if count:
+                pieces[done] = memoryview(pieces[done])[count:]
+            del pieces[:done]
         if self._notices:
             self._report()
 
     def _report(self) -> None:
         notices, unreported = self._notices, self._unreported
-        while notices and notices[0][0] <= self.total_written:
-            address, queue_id, channel_id, count, step = notices.popleft()[1]
+        reported = 0
+        for sent_at, (address, queue_id, channel_id, count, step) in notices:
+            if sent_at > self.total_written:
+                break
+            reported += 1
             before = unreported.pop((queue_id, channel_id), None)
             # A restarted queue has the same id and another address.
             if before is not None and (before[0] is address or before[0] == address):
@@ -108,6 +114,7 @@ class SocketOutput:
                 self.due.append((address, channel_id, count))
             else:
                 unreported[queue_id, channel_id] = address, count
+        del notices[:reported]
         while len(unreported) > UNREPORTED_MAX:
             oldest = next(iter(unreported))
             address, count = unreported.pop(oldest)

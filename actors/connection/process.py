@@ -64,6 +64,9 @@ from .socket_input import SocketInput
 
 log = logging.getLogger("warren.connection")
 
+#: One object for all connections, because each empty frozenset takes 216 bytes.
+NO_ALARMS: frozenset[str] = frozenset()
+
 #: The payload of a timer. The others are `CLOSE_TIMER` and those of `Heartbeats`.
 HANDSHAKE_TIMEOUT = "handshake"
 LEASE_CHECK = "lease"
@@ -139,7 +142,7 @@ class Connection(Process):
         self.state = "pre_init"
         self.negotiated = Negotiated()
         #: The resource alarms that are active in the node.
-        self.alarms: frozenset[str] = frozenset()
+        self.alarms = NO_ALARMS
         #: From when on the reporter of bottlenecks may be sent the address again.
         self.flow_report_at = 0.0
         #: Why reading is paused: `OUTPUT_PAUSE`, or the backlog of a channel.
