@@ -380,14 +380,16 @@ class Channel(Process):
             self.state = "closed"
             await self._release()
         else:
-            await self.publisher.send_all_waiting()
+            with suppress(AmqpError):
+                await self.publisher.send_all_waiting()
         self._send_output()
         self.reply(sender, True)
         self.stop("normal")
 
     async def _release(self) -> None:
         """End the consumers, requeue unacknowledged messages and drop an open transaction."""
-        await self.publisher.send_all_waiting()
+        with suppress(AmqpError):  # a publish that is refused now has no channel left to close
+            await self.publisher.send_all_waiting()
         self.queues.flush()
         if self.replies.tag is not None:
             await self.replies.cancel()

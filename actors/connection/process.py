@@ -32,7 +32,7 @@ from ...amqp.constants import PROTOCOL_HEADER
 from ...amqp.errors import AmqpError
 from ...amqp.frames import method_frame
 from ...amqp.method import Method
-from ...amqp.parser.events import METHOD
+from ...amqp.parser.events import METHOD, RUN
 from ...amqp.parser.frame_meanings import HANDSHAKE, RUNNING
 from ...amqp.parser.reader import FrameReader
 from ...runtime.contract import Sender
@@ -83,6 +83,9 @@ OUTPUT_PAUSE = "output"
 #: them. The rest waits for the next turn.
 EVENTS_PER_TURN = 1024
 METHOD_COUNTS = 16
+
+#: Of a message whose properties the channel must decode, the reader has gone through each value: so many bytes count 1.
+KEY_COUNTS = 64
 
 #: The pause of a connection that has handled as many events as it may in one turn.
 TURN_PAUSE = "turn"
@@ -288,7 +291,8 @@ class Connection(Process):
                     self._block()
             if event is None:
                 break
-            left -= METHOD_COUNTS if event[0] == METHOD else 1
+            kind = event[0]
+            left -= METHOD_COUNTS if kind is METHOD else 1 if kind is not RUN else 1 + len(event[3]) // KEY_COUNTS
             if left <= 0:
                 self.pause(TURN_PAUSE)
                 self.spawn(self._read_on())

@@ -119,6 +119,22 @@ def test_a_fanout_exchange_with_many_queues_is_used_listed_and_deleted(client, b
     channel.close()
 
 
+def test_messages_with_many_headers_are_decoded_a_few_in_a_turn(client, turns):
+    """A headers exchange needs the headers of each message. The messages stay in order, and all are confirmed."""
+    channel = client.channel()
+    channel.exchange("by headers", "headers")
+    channel.queue("q")
+    channel.bind("q", "by headers", arguments={"header 7": 7})
+    channel.confirm()
+    headers = {f"header {number}": number for number in range(MANY // 4)}
+    with client.in_one_piece():
+        for number in range(50):
+            channel.publish(f"{number}", "", "by headers", headers={**headers, "number": number})
+    assert channel.confirms(1, 50)[1] == []
+    assert channel.get_all("q") == [b"%d" % number for number in range(50)]
+    channel.delete("q")
+
+
 def test_a_queue_with_many_bindings_is_deleted(client, broker, turns):
     """The exchange has none of its bindings afterwards, nor does a new queue of that name."""
     channel = client.channel()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from sys import maxsize
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ....amqp import methods
 from ....amqp.errors import AmqpError
@@ -43,6 +43,22 @@ if TYPE_CHECKING:
 #: A run that goes to very many queues takes as long for each of them as to settle so many messages: 14 µs, since
 #: neither the queue's row nor its mailbox, its credit and its monitor are in the processor's cache.
 COLD_QUEUE = 4
+
+
+#: Bytes of properties whose decoding takes as long as to settle one message. A table of 100 KB takes 5 ms.
+PROPERTIES_AS_ONE = 32
+
+
+class Undecided(NamedTuple):
+    """Messages with one method frame whose properties must be decoded before anybody knows where they go."""
+
+    method_payload: bytes
+    contents: Sequence[bytes]
+
+
+#: What waits for another turn: a run, the rest of one that goes to more queues than a turn may do, or messages of which
+#: nothing is decided.
+Waiting = tuple[Publication, Origins, Sequence[bytes], int] | None | Undecided
 
 
 class Publisher:
@@ -102,7 +118,7 @@ class Publisher:
         #: The runs that were published and wait for another turn, in their order, because this one has done enough.
         #: None stands for the rest of a run that goes to more queues than one turn may do. The deque is made when one
         #: waits, because an empty one takes 760 bytes of each channel.
-        self.waiting: deque[tuple[Publication, Origins, Sequence[bytes], int] | None] | None = None
+        self.waiting: deque[Waiting] | None = None
         #: The queues of that run, how many of them have got it, and what they get.
         self._rest: tuple[Sequence[QueueRow], int, PublishEntry]
         #: The limit that was set when the channel opened (AB-105).
@@ -178,7 +194,10 @@ class Publisher:
 
     def _publish_by_headers(self, method_payload: bytes, contents: Sequence[bytes]) -> None:
         """Publish messages that a headers exchange may route: each has a fate of its own."""
-        for content in contents:
+        for at, content in enumerate(contents):
+            if self._work.left <= 0 and self.held_back is None:
+                self._wait(Undecided(method_payload, contents[at:]))
+                return
             key = SPECIAL + content_properties(content)
             publication = self._publications.known.get((method_payload, key))
             if publication is None:
@@ -186,6 +205,7 @@ class Publisher:
             self._publish_run(publication, publication.origin, [content], body_size(content))
 
     def _decide(self, method_payload: bytes, key: bytes, content: bytes) -> Publication:
+        self._work.left -= len(key) // PROPERTIES_AS_ONE
         return self._publications.decide(method_payload, key, content, self.held_back is not None)
 
     def _publish_run(
@@ -300,7 +320,7 @@ class Publisher:
                 batch = publishes[row.queue_id] = (row, [])
             batch[1].append(entry)
 
-    def _wait(self, run: tuple[Publication, Origins, Sequence[bytes], int] | None) -> None:
+    def _wait(self, run: Waiting) -> None:
         """Put a run behind those that wait for another turn."""
         if self.waiting is None:
             self.waiting = deque()
@@ -319,6 +339,8 @@ class Publisher:
             run = waiting.popleft()
             if run is None:
                 self._send_rest()
+            elif isinstance(run, Undecided):
+                self._publish_by_headers(*run)
             else:
                 publication, origins, contents, body_bytes = run
                 if publication.version != self._context.routing.version:

@@ -33,6 +33,20 @@ class tiny_pair:
         self.theirs.close()
 
 
+class TakesAll:
+    """A socket that takes whatever it is given at once."""
+
+    def __init__(self):
+        self.taken = []
+
+    def send(self, data):
+        return self.sendmsg([data])
+
+    def sendmsg(self, buffers):
+        self.taken += buffers
+        return sum(map(len, buffers))
+
+
 def read(sock: socket.socket, most: int = 1 << 20) -> bytes:
     try:
         return sock.recv(most)
@@ -107,6 +121,17 @@ def test_many_small_pieces_and_a_full_socket(pair):
         output.write()
         got += read(theirs)
     assert got + read(theirs) == b"".join(pieces)
+
+
+def test_very_many_small_pieces_take_few_system_calls():
+    """A client that opens 65,535 channels at once gets as many answers."""
+    pieces = [b"%016d" % number for number in range(20 * IOV_MAX)]
+    sock = TakesAll()
+    output = SocketOutput(sock)
+    output.put_all(pieces, [])
+    output.write()
+    assert b"".join(sock.taken) == b"".join(pieces) and not output.size
+    assert output.writes <= 3
 
 
 def test_a_lost_connection_is_an_error(pair):
