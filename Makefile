@@ -10,7 +10,7 @@ JOBS   ?= 4
 PYTEST_ARGS ?=
 #: Tests that take 61 s of CPU time together, 30 s on two cores. The rest of tests/store and the fuzzers take minutes.
 QUICK_TESTS := architecture wire routing runtime actors store/disk store/index store/journal store/messages \
-	test_broker.py test_limits.py test_public_interface.py test_settings.py
+	settings test_broker.py test_public_interface.py
 #: Tests of the code that has a portable twin for systems other than Linux.
 PORTABLE_TESTS := test_broker.py behaviour clients store runtime
 #: Benchmarks that take many minutes or fill a disk; they run only by name: make bench BENCH=backlog

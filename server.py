@@ -22,13 +22,13 @@ from typing import cast
 from .actors.node.app import BEGIN_ANEW, BEGIN_STOPPED
 from .actors.resources.contract import MemoryStatus
 from .heap import keep_freed_heap
-from .limits import shown_size
 from .running_node import AppWasStopped, RunningNode, StartError, StartInterrupted, begin
 from .runtime.errors import ProcessDown
 from .runtime.log_file import LogFile, Period, reopen_log_files
 from .runtime.log_format import JsonFormatter, LineFormatter
 from .runtime.machine.port_holder import port_holder
 from .settings import Settings
+from .settings.limits import shown_size
 from .store.data_dir.file_limits import REAL_FILES, FileLimits
 from .store.disk.progress import NO_PROGRESS, Progress
 from .version import __version__

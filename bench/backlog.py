@@ -39,9 +39,9 @@ from pathlib import Path
 from typing import Any
 
 from ..amqp.methods import QueueDelete
-from ..limits import LimitError, memory_limit, read_watermark
 from ..runtime.machine.memory import SystemMemory
 from ..settings import Settings
+from ..settings.limits import LimitError, memory_limit, read_watermark
 from .load.broker import MIB, BrokerFailed, Client, Warren, disk_used, forget_peak, memory
 from .load.curves import INSTALL_HINT, Row, can_plot, plot, write_csv
 from .load.generator import LoadFailed, LoadGenerator, Progress

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 
 from ...amqp.errors import AmqpError
-from ...limits import LimitError
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from ...settings.limits import LimitError
 from ..node.contract import to_node
 from ..node.operations.catalogue import perform
 from ..node.operations.registry import OperationError, Operator

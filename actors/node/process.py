@@ -29,7 +29,6 @@ from ...definitions.features import FEATURES
 from ...definitions.json_text import json_text
 from ...definitions.passwords import SALT_BYTES
 from ...definitions.records import GlobalParameter, Permission, Record, User
-from ...limits import LimitError
 from ...routing.arguments.arguments import QUEUE_MODES
 from ...routing.phrases import no_queue
 from ...routing.rows import QueueRow
@@ -41,6 +40,7 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ...settings import Settings, SettingsError
+from ...settings.limits import LimitError
 from ...store.data_dir.data_dir import DataDir
 from ...store.data_dir.file_limits import REAL_FILES, FileLimits
 from ...store.disk.disk import Disk

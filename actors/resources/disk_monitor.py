@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import logging
 
-from ...limits import LimitError, disk_limit, read_disk_limit, shown_size
 from ...runtime.contract import Sender
 from ...runtime.errors import ProcessError
 from ...runtime.process import Process
+from ...settings.limits import LimitError, disk_limit, read_disk_limit, shown_size
 from ...store.data_dir import reserve
 from ...store.disk.system.synced_write import DISK_FULL
 from ..node.context import NodeContext

@@ -26,12 +26,12 @@ import math
 import time
 from collections.abc import Callable
 
-from ...limits import LimitError, memory_limit, read_size, read_watermark, shown_size
 from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessError
 from ...runtime.exit_reason import ExitReason
 from ...runtime.machine.memory import Meter
 from ...runtime.process import Process
+from ...settings.limits import LimitError, memory_limit, read_size, read_watermark, shown_size
 from ..node.context import NodeContext
 from .contract import MemoryStatus, ToMemoryMonitor, ToMemoryUser, to_alarms, to_memory_user
 from .heap_return import HeapReturn

@@ -6,7 +6,7 @@ import re
 
 import click
 
-from ...limits import shown_size
+from ...settings.limits import shown_size
 from ..node_command import BadArguments, Call, node_command
 
 SECTION = "Configuration and environment"

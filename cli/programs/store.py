@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from ...limits import shown_size
+from ...settings.limits import shown_size
 from ...store.verify.verify_report import Finding, Severity, VerifyReport, VhostReport
 from ..failure import EX_DATAERR, EX_NOINPUT, EX_TEMPFAIL, CommandFailure
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from thespian.actors import ActorAddress
 
-from ...cluster_settings import DEFAULT_CLUSTER_PORT
 from ...definitions.features import FEATURES
 from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitReason
 from ...runtime.log_format import one_line
 from ...runtime.process import Process
+from ...settings.cluster_settings import DEFAULT_CLUSTER_PORT
 from .admission import BAD_SECRET, MALFORMED, Identity, Refusal
 from .config import LinkConfig
 from .contract import LinkItems, LinksError, Membership, ToLink, ToLinks, ToLinkWatcher, to_link

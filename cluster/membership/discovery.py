@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from ...cluster_settings import NODE_NAME
+from ...settings.cluster_settings import NODE_NAME
 
 
 class DiscoveryError(Exception):

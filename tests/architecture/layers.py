@@ -7,8 +7,8 @@
     2  mirror                                    queues across nodes
     1  actors  gm_ring  perf_test  sharding      processes, and two rooms that are clients: a load generator, and a
                                                  library for sharded queues
-    0  amqp  definitions  routing  store         pure rooms, with settings.py, cluster_settings.py, heap.py, limits.py,
-       runtime                                   portable.py, seams.py and version.py
+    0  amqp  definitions  routing  store         pure rooms, with settings, heap.py, portable.py,
+       runtime                                   seams.py and version.py
 
 A room imports from its own layer and from those below, never upward. A pure room imports no other pure room, with one
 exception: `routing` and `definitions` use the values of AMQP (field tables, reply codes, `AmqpError`), which are the
@@ -26,9 +26,7 @@ LAYERS = {
         "routing",
         "store",
         "runtime",
-        "cluster_settings",
         "heap",
-        "limits",
         "portable",
         "seams",
         "settings",

@@ -11,8 +11,8 @@ import pytest
 from warren.actors.node.context import NodeContext
 from warren.actors.resources import disk_monitor
 from warren.actors.resources.disk_monitor import DiskMonitor, measuring_interval
-from warren.limits import LimitError
 from warren.settings import Settings
+from warren.settings.limits import LimitError
 from warren.store.data_dir import reserve
 from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.disk.real_disk import RealDisk

@@ -12,9 +12,9 @@ from warren.actors.node.context import NodeContext
 from warren.actors.resources import heap_return, memory_monitor
 from warren.actors.resources.memory_monitor import MemoryMonitor
 from warren.actors.resources.received_bytes import ReceivedBytes
-from warren.limits import LimitError
 from warren.runtime.machine.memory import SystemMemory
 from warren.settings import Settings
+from warren.settings.limits import LimitError
 
 WAIT = 60.0
 MIB = 1 << 20

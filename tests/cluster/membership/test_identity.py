@@ -5,7 +5,7 @@ import pytest
 from warren.cluster.membership import discovery
 from warren.cluster.membership.discovery import DiscoveryError, listed_nodes
 from warren.cluster.membership.identity import FILE, Identity, IdentityError, read_identity, write_identity
-from warren.cluster_settings import read_formation
+from warren.settings.cluster_settings import read_formation
 from warren.store.disk.real_disk import RealDisk
 
 

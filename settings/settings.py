@@ -746,7 +746,7 @@ def _check_tls(settings: Settings) -> None:
 
 def _check_pattern(key: str, pattern: str) -> None:
     if pattern:
-        from .definitions.patterns import fault  # here, because few nodes have a pattern and the import takes long
+        from ..definitions.patterns import fault  # here, because few nodes have a pattern and the import takes long
 
         reason = fault(pattern)
         if reason:

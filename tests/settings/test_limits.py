@@ -5,7 +5,15 @@ import pickle
 
 import pytest
 
-from warren.limits import LimitError, disk_limit, memory_limit, read_disk_limit, read_size, read_watermark, shown_size
+from warren.settings.limits import (
+    LimitError,
+    disk_limit,
+    memory_limit,
+    read_disk_limit,
+    read_size,
+    read_watermark,
+    shown_size,
+)
 
 
 @pytest.mark.parametrize(

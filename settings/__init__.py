@@ -1,0 +1,21 @@
+"""The configuration of a node: its settings, and how sizes, limits and a cluster's settings are written."""
+
+from .settings import (
+    DEFAULT_PORT,
+    FRAME_MIN_SIZE,
+    MAX_MESSAGE_SIZE_HARD_CAP,
+    NodeKeywords,
+    SettingKeywords,
+    Settings,
+    SettingsError,
+)
+
+__all__ = [
+    "DEFAULT_PORT",
+    "FRAME_MIN_SIZE",
+    "MAX_MESSAGE_SIZE_HARD_CAP",
+    "NodeKeywords",
+    "SettingKeywords",
+    "Settings",
+    "SettingsError",
+]
