@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 VHOST = "/"
 
+#: Later than every moment: the end of what has not ended.
+NOW = float("inf")
+
 #: Virtual seconds that a node may take to stop before its process is killed.
 STOP_SECONDS = 61.0
 
@@ -30,8 +33,8 @@ class ClusterFaults:
     """See the module.
 
     is_disturbed    something has happened because of which connections may end, and publishes may be refused
-    alone           since when each node that does not reach a majority has not reached one, all at once or one after
-                    the other
+    alone           since when each node without a majority has had none: it has reached neither a majority, all at
+                    once or one after the other, nor a node that does and may lead
     """
 
     def __init__(self, schedule: ClusterSchedule) -> None:
@@ -86,18 +89,24 @@ class ClusterFaults:
         self._reached.update(dict.fromkeys(self._reaches, time))
         pairs = [(one, other) for one in letters for other in letters if one != other]
         self._reaches = {pair for pair in pairs if self.nodes.reach(*pair)}
+        until = {pair: NOW if pair in self._reaches else self._reached.setdefault(pair, time) for pair in pairs}
+        leads = {letter: self._until_majority(letter, until) for letter in letters}
         for letter in letters:
-            others = [(letter, other) for other in letters if other != letter]
-            if 1 + sum(pair in self._reaches for pair in others) >= self.nodes.majority:
+            follows = [min(until[letter, other], leads[other]) for other in letters if other != letter]
+            since = max(leads[letter], *follows)
+            if since == NOW:
                 if self.alone.pop(letter, None) is not None:
                     ledger.together([node_name(letter)])
-                continue
-            # A node that stood still answers later what it was sent before, when others may not be reached any more.
-            until = [time if pair in self._reaches else self._reached.setdefault(pair, time) for pair in others]
-            since = sorted(until, reverse=True)[self.nodes.majority - 2]
-            if self.alone.get(letter) != since:
+            elif self.alone.get(letter) != since:
                 self.alone[letter] = since
                 ledger.alone([node_name(letter)], self.lease - (time - since))
+
+    def _until_majority(self, letter: str, until: dict[tuple[str, str], float]) -> float:
+        """Until when a majority could answer what this node had sent. A node that stood still answers later what it was
+        sent before, when others may not be reached any more.
+        """
+        reached = sorted((until[letter, other] for other in self.nodes.letters if other != letter), reverse=True)
+        return reached[self.nodes.majority - 2]
 
     # -- machines ---
 

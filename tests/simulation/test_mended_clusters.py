@@ -233,3 +233,18 @@ def test_a_majority_may_answer_a_leader_one_after_the_other():
         schedule.finish()
     finally:
         schedule.close()
+
+
+def test_a_node_that_reaches_only_the_leader_belongs_to_the_majority():
+    """Of four nodes one is cut off, and two others do not reach each other: a third one leads both."""
+    schedule = ClusterSchedule(parse_cluster_plan("cluster nodes=4"), chooser=plainest())
+    try:
+        schedule.begin()
+        first = leader(schedule).letter
+        one, other, third = [letter for letter in schedule.plan.letters if letter != first]
+        for line in (f"net isolate node={third}", f"net cut from={one} to={other}", "net wait for=4500"):
+            schedule.perform(parse_cluster_plan(f"cluster nodes=4\n{line}").actions[0])
+        assert set(schedule.faults.alone) == {third}
+        schedule.finish()
+    finally:
+        schedule.close()
