@@ -9,6 +9,7 @@ import { el, put, setText } from "./dom.js";
 import { Live } from "./live.js";
 import { search } from "./search.js";
 import { logIn, logOut, may, recall, remember, remembered, session } from "./session.js";
+import { ADMIN, admin, firstOfAdmin } from "./views/admin.js";
 import { channels } from "./views/channels.js";
 import { connections } from "./views/connections.js";
 import { exchanges } from "./views/exchanges.js";
@@ -31,6 +32,7 @@ const TABS = {
   channels: ["Channels", "management", channels],
   exchanges: ["Exchanges", "management", exchanges],
   queues: ["Queues", "management", queues],
+  ...Object.fromEntries(Object.entries(ADMIN).map(([name, [, tag]]) => [name, ["Admin", tag, admin(name)]])),
 };
 
 const PACES = [[0, "live"], [10_000, "every 10 s"], [30_000, "every 30 s"], [-1, "paused"]];
@@ -109,8 +111,9 @@ function route() {
   if (!(tab in TABS) || !may(TABS[tab][1])) tab = "";
   const context = { names, vhost: () => vhost, reload: () => live.restart() };
   const view = TABS[tab][2](context);
-  put(parts.nav, Object.entries(TABS).filter(([, [, tag]]) => may(tag)).map(([name, [title]]) =>
-    el("a", { href: `#/${name}`, "aria-current": name === tab ? "page" : null }, title)));
+  const tabs = Object.keys(TABS).filter((name) => !(name in ADMIN) && may(TABS[name][1]));
+  put(parts.nav, [...tabs, firstOfAdmin()].map((name) =>
+    el("a", { href: `#/${name}`, "aria-current": TABS[name][0] === TABS[tab][0] ? "page" : null }, TABS[name][0])));
   document.title = `${view.title} – warren`;
   put(main, view.element);
   window.scrollTo(0, 0);

@@ -5,6 +5,7 @@
 
 import { enc, encExchange, get, withQuery } from "./api.js";
 import { el, put } from "./dom.js";
+import { may } from "./session.js";
 
 const MOST = 6;
 
@@ -20,7 +21,7 @@ export function search() {
   let asked = "";
   const close = () => { results.hidden = true; };
   const input = el("input", {
-    id: "search", type: "search", placeholder: "Search  /", "aria-label": "Search queues, exchanges and connections", autocomplete: "off",
+    id: "search", type: "search", placeholder: "Search  /", "aria-label": "Search queues, exchanges, connections and users", autocomplete: "off",
     oninput: () => find(input.value),
     onkeydown: (event) => {
       if (event.key === "Escape") { input.value = ""; close(); input.blur(); }
@@ -47,6 +48,10 @@ export function search() {
         return [];
       }
     }));
+    if (may("administrator")) {
+      const users = await get("users?columns=name").catch(() => []);
+      found.push(users.filter((each) => each.name.toLowerCase().includes(text.toLowerCase())).slice(0, MOST).map((each) => ["user", each.name, "", `#/users/${enc(each.name)}`]));
+    }
     if (asked !== text) return;
     const rows = found.flat();
     put(results, rows.length ? rows.map(([kind, name, vhost, address]) => el("a", { href: address }, el("span", { class: "kind" }, kind), el("span", { class: "name" }, name), el("span", { class: "where" }, vhost)))

@@ -1,0 +1,92 @@
+/**
+ * Policies and operator policies, with a preview of the queues that a pattern matches.
+ * @module
+ */
+
+import { enc, get, request, withQuery } from "../api.js";
+import { lines } from "../details.js";
+import { attempt, confirmed, form, say, section } from "../dialog.js";
+import { el, put } from "../dom.js";
+import { count } from "../format.js";
+import { may } from "../session.js";
+import { Table } from "../table.js";
+
+/** The keys of a definition, with hints. */
+const KEYS = [
+  ["message-ttl", "ms that a message may wait"], ["expires", "ms without use after which a queue is deleted"], ["max-length", "most ready messages"],
+  ["max-length-bytes", "most bytes of ready messages"], ["overflow", "drop-head, reject-publish or reject-publish-dlx"], ["dead-letter-exchange", "exchange for dead letters"],
+  ["dead-letter-routing-key", "routing key of dead letters"], ["queue-mode", "default or lazy"], ["ha-mode", "all, exactly or nodes"], ["ha-params", "how many copies, or a list of nodes"],
+  ["ha-sync-mode", "manual or automatic"], ["alternate-exchange", "exchange for messages that reach no queue"],
+];
+
+/** Names that the preview shows. */
+const SHOWN = 20;
+
+export function policies({ reload, vhost }) {
+  const own = policyTable("policies", "policymaker", reload);
+  const operators = policyTable("operator-policies", "administrator", reload);
+  const list = (table) => (value) => { if (Array.isArray(value)) table.update(value.filter((row) => !vhost() || row.vhost === vhost())); };
+  return {
+    title: "Policies",
+    element: el("div", {}, el("h2", {}, "Policies"), own.element, may("policymaker") && section("Add or change a policy", policyForm("policies", vhost, reload)),
+      el("h2", {}, "Operator policies"), operators.element, may("administrator") && section("Add or change an operator policy", policyForm("operator-policies", vhost, reload))),
+    sources: [{ path: () => "policies", take: list(own) }, { path: () => "operator-policies", take: list(operators) }],
+  };
+}
+
+function policyTable(kind, tag, reload) {
+  const remove = async (row) => {
+    if (!(await confirmed(`Delete policy '${row.name}' in virtual host '${row.vhost}'? Its queues follow the policy that is next.`, "Delete policy"))) return;
+    if (await attempt(() => request("DELETE", `${kind}/${enc(row.vhost)}/${enc(row.name)}`), `Policy '${row.name}' is deleted.`)) reload();
+  };
+  return new Table([
+    { id: "vhost", title: "Virtual host", cell: (row) => row.vhost }, { id: "name", title: "Name", cell: (row) => row.name }, { id: "pattern", title: "Pattern", cell: (row) => row.pattern },
+    { id: "apply", title: "Applies to", cell: (row) => row["apply-to"] }, { id: "definition", title: "Definition", mark: (row) => JSON.stringify(row.definition), cell: (row) => lines(row.definition) },
+    { id: "priority", title: "Priority", number: true, cell: (row) => String(row.priority) },
+    ...(may(tag) ? [{ id: "delete", title: "", mark: (row) => row.name, cell: (row) => el("button", { class: "link", onclick: () => remove(row) }, "Delete") }] : []),
+  ], (row) => `${row.vhost}\n${row.name}`, kind === "policies" ? "Policies" : "Operator policies");
+}
+
+function policyForm(kind, vhost, reload) {
+  const title = kind === "policies" ? "Add or change a policy" : "Add or change an operator policy";
+  const matches = el("div", { class: "matches", role: "status" });
+  let asked = 0;
+  const element = form(title, [
+    { name: "vhost", label: "Virtual host", value: vhost() || "/", required: true }, { name: "name", label: "Name", required: true },
+    { name: "pattern", label: "Pattern: a regular expression for names", required: true },
+    { name: "apply-to", label: "Applies to", type: "select", options: kind === "policies" ? [["all", "exchanges and queues"], "queues", "exchanges"] : ["queues"] },
+    { name: "priority", label: "Priority", type: "number", value: "0", hint: "Of several policies that match, the one with the highest priority is in effect." },
+    { name: "definition", label: "Definition", type: "table", shortcuts: KEYS },
+  ], kind === "policies" ? "Set policy" : "Set operator policy", async ({ vhost: where, name, priority, ...values }) => {
+    await request("PUT", `${kind}/${enc(where)}/${enc(name)}`, { ...values, priority: Number(priority) });
+    say(`Policy '${name}' is in effect.`);
+    put(matches);
+    reload();
+  });
+  element.addEventListener("input", async (event) => {
+    if (!["pattern", "vhost", "apply-to"].includes(event.target.name)) return;
+    const number = asked += 1;
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    if (number !== asked) return;
+    const field = (name) => element.querySelector(`[name="${name}"]`).value;
+    const found = await preview(field("vhost"), field("pattern"), field("apply-to"));
+    if (number === asked) put(matches, found);
+  });
+  return el("div", {}, element, matches);
+}
+
+/** What a pattern matches now: some names of each kind, and what is in effect for them already. */
+async function preview(vhost, pattern, applies) {
+  if (!pattern) return "";
+  const kinds = applies === "all" ? ["queues", "exchanges"] : [applies];
+  try {
+    return await Promise.all(kinds.map(async (kind) => {
+      const found = await get(withQuery(`${kind}/${enc(vhost)}`, { page: 1, page_size: SHOWN, use_regex: true, name: pattern, columns: "name,policy" }));
+      if (!found.filtered_count) return el("p", {}, `The pattern matches none of the ${kind}.`);
+      return [el("p", {}, `The pattern matches ${count(found.filtered_count)} of ${count(found.total_count)} ${kind}${found.filtered_count > SHOWN ? `, of which ${SHOWN} are` : ""}:`),
+        el("ul", {}, found.items.map((row) => el("li", {}, row.name || "(AMQP default)", row.policy && el("small", {}, ` now under policy '${row.policy}'`))))];
+    }));
+  } catch (error) {
+    return el("p", { class: "problem" }, error.status === 400 ? "This is no regular expression." : error.message);
+  }
+}
