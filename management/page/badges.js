@@ -37,16 +37,14 @@ export function features(row) {
   if (row.auto_delete) found.push(["AD", "auto-delete: true"]);
   if (row.internal) found.push(["I", "internal: true"]);
   if (row.exclusive) found.push(["Excl", `exclusive: owned by ${row.owner_pid_details?.name ?? "a connection"}`]);
-  const given = { ...row.effective_policy_definition, ...row.arguments };
-  const others = [];
-  for (const [name, value] of Object.entries(given)) {
+  // A policy and an argument may set the same: they share a badge, whose explanation has both.
+  const texts = new Map();
+  for (const [name, value] of [...Object.entries(row.arguments ?? {}), ...Object.entries(row.effective_policy_definition ?? {})]) {
     if (name === "x-queue-type") continue;
-    const text = `${name}: ${JSON.stringify(value)}`;
-    if (name in ARGUMENTS) found.push([ARGUMENTS[name], text]);
-    else others.push(text);
+    const short = ARGUMENTS[name] ?? "Args";
+    texts.set(short, [...(texts.get(short) ?? []), `${name}: ${JSON.stringify(value)}`]);
   }
-  if (others.length) found.push(["Args", others.join("\n")]);
-  return found;
+  return [...found, ...[...texts].map(([short, lines]) => [short, lines.join("\n")])];
 }
 
 export function badges(list) {

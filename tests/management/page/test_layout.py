@@ -1,0 +1,151 @@
+"""The page on small screens, in light and dark, with the keyboard alone, and how fast it is."""
+
+from urllib.parse import quote
+
+import pytest
+
+keys = pytest.importorskip("selenium.webdriver.common.keys", reason="needs selenium, which the extra 'test' installs")
+Keys = keys.Keys
+
+
+ADDRESSES = [
+    "",
+    "connections",
+    "channels",
+    "exchanges",
+    "queues",
+    "users",
+    "vhosts",
+    "policies",
+    "limits",
+    "definitions",
+]
+
+
+@pytest.fixture
+def narrow(driver):
+    metrics = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    yield
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.parametrize("address", [*ADDRESSES, "queues/%2F/narrow", "exchanges/%2F/amq.topic", "users/guest"])
+def test_nothing_is_wider_than_360_pixels(screen, narrow, broker, address):
+    """Only tables scroll sideways, each in its own frame."""
+    broker.declare_queue("narrow")
+    screen.go(f"#/{address}")
+    screen.find("main table, main form")
+    width = "return document.documentElement.scrollWidth"
+    screen.until(lambda: screen.driver.execute_script(width) <= 360, f"{address} is too wide")
+
+
+#: The contrast of all texts that are shown with what is behind them (CM-386); those below 4.5:1 come back.
+CONTRAST = """
+const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+function rgb(color) {
+  canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+  return [...canvas.getImageData(0, 0, 1, 1).data];
+}
+function light(color) {
+  const linear = (each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+  const [r, g, b] = color.map((each) => linear(each / 255));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+function ground(element) {
+  for (let each = element; each; each = each.parentElement) {
+    const found = rgb(getComputedStyle(each).backgroundColor);
+    if (found[3] === 255) return found;
+  }
+  return [255, 255, 255, 255];
+}
+const poor = [];
+for (const element of document.querySelectorAll("body *")) {
+  const hasText = [...element.childNodes].some((each) => each.nodeType === 3 && each.data.trim());
+  if (!hasText || !element.checkVisibility() || element.closest("svg, option, [disabled]")) continue;
+  const [a, b] = [light(rgb(getComputedStyle(element).color)), light(ground(element))];
+  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  const name = `${element.tagName}.${element.className} ${element.textContent.slice(0, 20)}`;
+  if (ratio < 4.5) poor.push(`${name}: ${ratio.toFixed(2)}`);
+}
+return poor;
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_text_has_enough_contrast(screen, driver, broker, theme):
+    features = [{"name": "prefers-color-scheme", "value": theme}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    broker.declare_queue("contrast", durable=True)
+    for address in ADDRESSES:
+        screen.go(f"#/{address}")
+        screen.find("main table, main form")
+        assert driver.execute_script(CONTRAST) == []
+    ground = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert (ground == "rgb(20, 23, 26)") == (theme == "dark")
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_the_colours_can_be_chosen(screen, driver):
+    from selenium.webdriver.support.ui import Select
+
+    Select(screen.find('[aria-label="Colours"]')).select_by_visible_text("dark")
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    assert driver.execute_script(ground) == "rgb(20, 23, 26)"
+    driver.refresh()
+    screen.find("nav a")
+    assert driver.execute_script(ground) == "rgb(20, 23, 26)"
+    driver.execute_script("localStorage.clear()")
+
+
+def test_a_queue_is_made_and_deleted_with_the_keyboard_alone(screen, driver, api):
+    """Each step moves the focus with the tabulator, as somebody without a pointer does."""
+
+    def tab_to(selector):
+        for _ in range(200):
+            active = driver.switch_to.active_element
+            if driver.execute_script("return arguments[0].matches(arguments[1])", active, selector):
+                return active
+            active.send_keys(Keys.TAB)
+        raise AssertionError(f"the tabulator does not reach {selector}")
+
+    name = "by keyboard"
+    tab_to('nav a[href="#/queues"]').send_keys(Keys.ENTER)
+    screen.shows("Queues", "h1")
+    tab_to("details.section > summary").send_keys(Keys.ENTER)
+    tab_to('form [name="name"]').send_keys(name, Keys.ENTER)
+    link = f'main .list a[href="#/queues/%2F/{quote(name)}"]'
+    screen.find(link)
+    screen.find("body").send_keys("/")
+    screen.until(lambda: driver.switch_to.active_element.get_attribute("id") == "search")
+    driver.switch_to.active_element.send_keys(name)
+    screen.shows(name, ".results")
+    driver.switch_to.active_element.send_keys(Keys.ARROW_DOWN, Keys.ENTER)
+    driver.switch_to.active_element.send_keys(Keys.ENTER)
+    screen.shows(name, "h1")
+    tab_to(".heading button.danger:last-child").send_keys(Keys.ENTER)
+    screen.find("dialog[open]")
+    tab_to("dialog button.danger").send_keys(Keys.ENTER)
+    screen.until(lambda: driver.current_url.endswith("#/queues"))
+    assert api("GET", f"/api/queues/%2F/{quote(name)}")[0] == 404
+
+
+def test_the_focus_stays_while_the_list_changes(screen, driver, broker):
+    broker.declare_queue("focused")
+    screen.go("#/queues")
+    link = screen.find('main .list a[href="#/queues/%2F/focused"]')
+    link.send_keys("")
+    driver.execute_script("arguments[0].focus()", link)
+    broker.publish(b"x", "focused")
+    broker.declare_queue("a queue before it")
+    screen.find('main .list a[href="#/queues/%2F/a%20queue%20before%20it"]')
+    row = "return document.activeElement.closest('tr').textContent"
+    screen.until(lambda: driver.execute_script("return document.activeElement.textContent") == "focused")
+    assert "focused" in driver.execute_script(row)
+
+
+def test_the_first_paint_takes_less_than_a_second(screen, driver):
+    driver.refresh()
+    screen.find("nav a")
+    paint = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+    assert 0 < screen.until(lambda: driver.execute_script(paint)) < 1_000
