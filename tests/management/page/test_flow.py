@@ -1,0 +1,46 @@
+"""What the page shows of alarms, and of what holds connections back."""
+
+from urllib.parse import quote
+
+import pika
+import pytest
+
+from ..conftest import until
+
+
+@pytest.fixture
+def publisher(broker):
+    """A client that publishes until the broker reads no more from it."""
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    channel = connection.channel()
+    channel.queue_declare("held back")
+    yield channel
+    connection.close()
+
+
+def test_an_alarm_and_its_effect_are_shown_and_end(screen, publisher, broker, api):
+    broker._node.operate("set_vm_memory_high_watermark", value=0.0)
+    try:
+        screen.shows("is short of memory: publishers are blocked.", ".warning")
+        publisher.basic_publish("", "held back", b"x")
+        screen.shows("The bottleneck is the resource alarm: low memory", ".flow")
+        screen.shows("It holds back 1 connection", ".flow")
+        assert "Connection" in screen.text(".chain .bottleneck")
+        assert [each.splitlines()[0] for each in screen.texts(".chain .stage")] == [
+            *("Connection", "Channel", "Queue", "Store")
+        ]
+    finally:
+        broker._node.operate("set_vm_memory_high_watermark", value=0.4)
+    screen.shows("Nothing holds a connection back.", ".flow")
+    screen.until(lambda: not screen.find(".warning").is_displayed())
+
+
+def test_the_stages_of_a_connection(publisher, api):
+    name = until(lambda: api.get("/api/connections"))[0]["name"]
+    path = f"/api/flow/{quote(name, safe='')}"
+    rows = until(lambda: api.get(path), lambda rows: len(rows) == 2)
+    assert [(row["stage"], row["name"], row["bottleneck"]) for row in rows] == [
+        ("connection", name, False),
+        ("channel", "1", False),
+    ]
+    assert api("GET", "/api/flow/nosuch")[0] == 404
