@@ -78,10 +78,11 @@ function policyForm(kind, vhost, reload) {
 /** What a pattern matches now: some names of each kind, and what is in effect for them already. */
 async function preview(vhost, pattern, applies) {
   if (!pattern) return "";
+  // Lists are filtered in any case of letters, and policies match in the same case.
   const kinds = applies === "all" ? ["queues", "exchanges"] : [applies];
   try {
     return await Promise.all(kinds.map(async (kind) => {
-      const found = await get(withQuery(`${kind}/${enc(vhost)}`, { page: 1, page_size: SHOWN, use_regex: true, name: pattern, columns: "name,policy" }));
+      const found = await get(withQuery(`${kind}/${enc(vhost)}`, { page: 1, page_size: SHOWN, use_regex: true, name: `(?-i:${pattern})`, columns: "name,policy" }));
       if (!found.filtered_count) return el("p", {}, `The pattern matches none of the ${kind}.`);
       return [el("p", {}, `The pattern matches ${count(found.filtered_count)} of ${count(found.total_count)} ${kind}${found.filtered_count > SHOWN ? `, of which ${SHOWN} are` : ""}:`),
         el("ul", {}, found.items.map((row) => el("li", {}, row.name || "(AMQP default)", row.policy && el("small", {}, ` now under policy '${row.policy}'`))))];

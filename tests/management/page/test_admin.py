@@ -57,6 +57,9 @@ def test_a_policy_shows_what_it_matches_before_it_is_set(screen, broker, api):
     screen.go("#/policies")
     screen.unfold("Add or change a policy")
     pattern = screen.find('form[aria-label="Add or change a policy"] [name="pattern"]')
+    pattern.send_keys("^Policy[.]")
+    screen.shows("The pattern matches none of the queues.", ".matches")
+    pattern.clear()
     pattern.send_keys("^policy[.]")
     screen.shows("The pattern matches 2 of", ".matches")
     assert screen.texts(".matches li") == ["policy.a", "policy.b"]
