@@ -38,7 +38,7 @@ from ..routing.rows import Member
 from ..runtime.errors import ProcessDown, ProcessTimeout
 from ..runtime.exit_reason import ExitKind, ExitReason
 from ..runtime.system.address import node_of, system_of
-from . import instructions
+from . import handover, instructions
 from .backing import MirroredQueue
 from .learner import Learner
 from .policy import policy_of
@@ -383,6 +383,33 @@ class MirrorReplication:
     def _ack_timeout(self) -> float:
         """Seconds that the numbers of the ring may stand still."""
         return float(policy_of(self._replica).get("ha-ack-timeout", ACK_TIMEOUT)) / 1000
+
+    async def quiesce(self) -> int:
+        """Come to rest before another member becomes the master. Returns the epoch at which this one is the master."""
+        replica = self._replica
+        try:
+            if not self.serves:
+                raise no_queue(replica.row.vhost, replica.row.name)
+            await handover.quiesce(replica, self._is_level)
+        except BaseException:
+            self._resume()
+            raise
+        replica.spawn(self._resume_later())
+        return self._ring.view.epoch
+
+    def _is_level(self) -> bool:
+        """Whether all members have received and stored what the master has told them."""
+        is_taken = not self._mirrored.out and not self._ring.retained_bytes
+        return is_taken and not self._mirrored.confirming.is_waiting
+
+    async def _resume_later(self) -> None:
+        await self._replica.sleep(handover.TRANSFER_SECONDS)
+        self._resume()
+
+    def _resume(self) -> None:
+        handover.resume(self._replica)
+        if not self._replica.state.credit.blocked:
+            self._mirrored.resume()
 
     async def _evict(self) -> None:
         """Ask the members how far they are, and have the one that holds the others up leave."""

@@ -193,6 +193,14 @@ class ToQueue(ToMemoryUser, ToLinkSender):
         """
 
     @message
+    def quiesce(self) -> int:
+        """From operations on any node, to the master of this mirrored queue: stop publishers for two seconds, in which
+        another member may become the master. Answered with the epoch when all members have everything.
+
+        Raises AmqpError if this replica is not the master, or if the others do not have everything in time.
+        """
+
+    @message
     def set_queue_mode(self, mode: QueueMode) -> None:
         """From any node: use this mode until the process ends or its settings change."""
 

@@ -112,6 +112,9 @@ class Replication(Protocol):
     def synchronise(self, is_wanted: bool) -> bool:
         """Have a learner copy the queue, or stop that (`ToQueue.synchronise`)."""
 
+    async def quiesce(self) -> int:
+        """Have the master come to rest (`ToQueue.quiesce`)."""
+
     def standing(self) -> tuple[int, int, int]:
         """How far this member of the ring is (`ToQueue.standing`)."""
 

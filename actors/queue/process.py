@@ -385,6 +385,11 @@ class Queue(Process):
     def on_synchronise(self, sender: Sender, is_wanted: bool) -> bool:
         return self.replication is not None and self.replication.synchronise(is_wanted)
 
+    async def on_quiesce(self, sender: Sender) -> int:
+        if self.replication is None or not self.is_open:
+            raise no_queue(self.row.vhost, self.row.name)
+        return await self.replication.quiesce()
+
     def on_standing(self, sender: Sender) -> tuple[int, int, int]:
         if self.replication is None:
             raise no_queue(self.row.vhost, self.row.name)

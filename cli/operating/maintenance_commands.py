@@ -51,20 +51,21 @@ def resume_listeners(call: Call) -> None:
     call.done()
 
 
-@node_command(SECTION, timeout=60.0)
+@node_command(SECTION)
 @click.option("--vhost-pattern", metavar="REGEX", help="Only queues of virtual hosts whose names match.")
 @click.option("--queue-pattern", metavar="REGEX", help="Only queues whose names match.")
 @click.argument("kind")
 def rebalance(call: Call, kind: str, vhost_pattern: str | None, queue_pattern: str | None) -> None:
-    """Show how many replicated queues each node leads. No queue moves yet.
+    """Spread the masters of replicated queues evenly over the nodes, and show how many each node leads then.
 
-    KIND is all, classic or quorum.
+    KIND is all, classic or quorum. A queue moves only to a replica that is in sync; queues without replicas stay.
     """
     if kind not in KINDS:
         raise BadArguments("Bad argument: the queue type must be one of all, classic, quorum", is_data=True)
     call.banner(f"Re-balancing leaders of {KINDS[kind]}...")
     columns = ("Node name", "Number of quorum queues", "Number of replicated classic queues")
-    call.list(columns, call.node.rows("rebalance"))
+    rows = call.ask("rebalance", kind=kind, vhost_pattern=vhost_pattern or "", queue_pattern=queue_pattern or "")
+    call.list(columns, rows)
 
 
 COMMANDS = (drain, revive, suspend_listeners, resume_listeners, rebalance)

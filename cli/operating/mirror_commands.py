@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..node_client import full_name
 from ..node_command import Call, node_command
 
 SECTION = "Replication"
@@ -99,4 +100,19 @@ def cancel_sync_queue(call: Call, queue: str) -> None:
         call.say("not_syncing")
 
 
-COMMANDS = (show_ring, sync_queue, cancel_sync_queue)
+@node_command(SECTION, "Making {member} the master of queue '{queue}' in vhost '{vhost}' ...")
+@click.argument("queue")
+@click.argument("member")
+def promote(call: Call, queue: str, member: str) -> None:
+    """Make the replica on the node MEMBER, which must be in sync, the master of the mirrored QUEUE.
+
+    Publishers wait for a moment. Messages that consumers have not acknowledged come again, redelivered.
+    """
+    member = full_name(member)
+    if call.ask("promote", vhost=call.vhost, name=queue, node=member):
+        call.done()
+    else:
+        call.say(f"{member} is the master already")
+
+
+COMMANDS = (show_ring, sync_queue, cancel_sync_queue, promote)

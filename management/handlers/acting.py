@@ -292,6 +292,7 @@ async def _close(call: Call, names: list[str]) -> None:
 
 
 async def rebalance(call: Call) -> Any:
+    await call.change("rebalance", is_waiting=False)
     return CHANGED
 
 

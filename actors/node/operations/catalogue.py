@@ -5,7 +5,7 @@ A process that performs operations imports `perform` from here. A new module of 
 
 from .definitions import export_and_import, pacing, permissions, policies, users, vhosts
 from .observing import listings, memory, messages, statistics, status, watching
-from .operating import acting, as_user, cluster, features, maintenance, program, remote, rings, tuning
+from .operating import acting, as_user, cluster, features, maintenance, masters, program, remote, rings, tuning
 from .registry import perform
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "features",
     "listings",
     "maintenance",
+    "masters",
     "memory",
     "messages",
     "pacing",

@@ -59,6 +59,7 @@ TO_REPLICAS = (
     Crossing(210, to_queue.replica_status, answer=INFO),
     Crossing(211, to_queue.sync_numbers, answer=Each(Parts(INTEGER, INTEGER, INTEGER))),
     Crossing(212, to_queue.synchronise, BOOLEAN, answer=BOOLEAN),
+    Crossing(213, to_queue.quiesce, answer=INTEGER),
 )
 
 TO_QUEUES = (

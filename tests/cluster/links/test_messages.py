@@ -124,6 +124,7 @@ MESSAGE = {
     "replica_status": ((), INFO),
     "sync_numbers": ((), st.lists(st.tuples(NUMBER, NUMBER, NUMBER), max_size=3)),
     "synchronise": ((FLAG,), FLAG),
+    "quiesce": ((), NUMBER),
     "sync_chunk": ((NUMBER,), st.tuples(NUMBER, NUMBER, CONTENTS)),
     "connections": ((), st.lists(ADDRESS, max_size=3)),
     "channels_info": ((), st.lists(INFO, max_size=2)),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from .....definitions.errors import DefinitionError
-from .....definitions.policies import queue_kind
 from .....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ....membership.contract import to_membership
 from ....metadata.contract import to_metadata
 from ....metadata.state.commands import SetMaintenance
 from ...contract import to_node
-from ..registry import OperationError, Operator, Rows, operation
+from ..registry import OperationError, Operator, operation
 
 #: Seconds that the members may take to agree on a change.
 CHANGE_SECONDS = 15.0
@@ -64,20 +61,3 @@ async def suspend_listeners(operator: Operator) -> bool:
 async def resume_listeners(operator: Operator) -> bool:
     """Accept clients again, unless something else closes the listeners."""
     return await operator.process.ask(operator.node, to_node.resume("operator"))
-
-
-@operation()
-async def rebalance(operator: Operator) -> Rows:
-    """How many replicated queues each member that runs leads. No queue moves."""
-    nodes = [node.name for node in operator.context.definitions.nodes.values() if node.incarnation]
-    routing = operator.context.routing
-    rows = [row for vhost in routing.vhosts() for row in routing.queues(vhost) if row.group is not None]
-    led = Counter((queue_kind(row.type), row.node) for row in rows)
-    return [
-        {
-            "Node name": name,
-            "Number of quorum queues": led["quorum", name],
-            "Number of replicated classic queues": led["classic", name],
-        }
-        for name in sorted(nodes) or [operator.context.node_name]
-    ]

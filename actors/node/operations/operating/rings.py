@@ -25,7 +25,7 @@ async def show_ring(operator: Operator, *, name: str, vhost: str) -> dict[str, o
     instructions of the master a member has not received, and `unstored` how many it has received and not stored. The
     members answer one after the other, so a busy ring shows small differences.
     """
-    row, group = _mirrored(operator, vhost, name)
+    row, group = mirrored_queue(operator, vhost, name)
     members = [await _member(operator, row, group, member) for member in group.everyone]
     last = members[0]["received"]
     for member in members[1:]:
@@ -53,7 +53,7 @@ async def sync_queue(operator: Operator, *, name: str, vhost: str) -> AsyncItera
     """
     asked: set[Member] = set()
     while True:
-        row, group = _mirrored(operator, vhost, name)
+        row, group = _classic(operator, vhost, name)
         facts = [(member, await _status(operator, row, member)) for member in group.learners]
         known = [(member, status) for member, status in facts if status is not None]
         if all(member in asked and status["stage"] == "waiting" for member, status in known) and len(known) == len(
@@ -74,7 +74,7 @@ async def cancel_sync_queue(operator: Operator, *, name: str, vhost: str) -> boo
     """Have the learners of a mirrored queue stop copying it (CM-166). They keep what they have, and wait. Returns
     whether any of them was copying.
     """
-    row, group = _mirrored(operator, vhost, name)
+    row, group = _classic(operator, vhost, name)
     return any([await _synchronise(operator, row, member, False) for member in group.learners])
 
 
@@ -115,7 +115,7 @@ async def _status(operator: Operator, row: QueueRow, member: Member) -> InfoItem
     return answer
 
 
-def _mirrored(operator: Operator, vhost: str, name: str) -> tuple[QueueRow, MirrorGroup]:
+def mirrored_queue(operator: Operator, vhost: str, name: str) -> tuple[QueueRow, MirrorGroup]:
     """The row of a queue, and its group. The refusals are RabbitMQ's."""
     row = operator.context.routing.queue(vhost, name)
     if row is None:
@@ -123,3 +123,11 @@ def _mirrored(operator: Operator, vhost: str, name: str) -> tuple[QueueRow, Mirr
     if row.group is None:
         raise OperationError("unavailable", "quorum_queue_not_supported" if row.type == QUORUM.name else "not_mirrored")
     return row, row.group
+
+
+def _classic(operator: Operator, vhost: str, name: str) -> tuple[QueueRow, MirrorGroup]:
+    """The same of a classic queue. RabbitMQ refuses to synchronise quorum queues."""
+    row, group = mirrored_queue(operator, vhost, name)
+    if row.type == QUORUM.name:
+        raise OperationError("unavailable", "quorum_queue_not_supported")
+    return row, group

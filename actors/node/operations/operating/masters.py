@@ -1,0 +1,129 @@
+"""The operations that move the masters of mirrored queues (CL-98, CM-65)."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from typing import Literal
+
+from .....amqp.errors import AmqpError
+from .....definitions.errors import DefinitionError
+from .....definitions.policies import queue_kind
+from .....routing.phrases import queue_phrase
+from .....routing.rows import Member, QueueRow
+from .....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from ....metadata.contract import to_metadata
+from ....metadata.state.commands import TransferRing
+from ....queue.contract import to_queue
+from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
+from .rings import mirrored_queue
+
+log = logging.getLogger("warren.mirror")
+
+#: Seconds that the members may take to agree on a change.
+CHANGE_SECONDS = 15.0
+
+
+@operation()
+async def promote(operator: Operator, *, name: str, vhost: str, node: str) -> bool:
+    """Make the replica on this node, which must be in sync, the master of its queue. False if it is already."""
+    row, group = mirrored_queue(operator, vhost, name)
+    if group.master.node == node:
+        return False
+    to = next((member for member in group.ring if member.node == node), None)
+    if to is None:
+        others = ", ".join(member.node for member in group.ring[1:]) or "no other node"
+        raise OperationError(
+            "unavailable",
+            f"{node} has no replica of {queue_phrase(vhost, name)} that is in sync; {others} may be chosen",
+        )
+    await _move(operator, row, to)
+    return True
+
+
+async def _move(operator: Operator, row: QueueRow, to: Member) -> None:
+    """Have the master come to rest, and make this member the master. Raises OperationError."""
+    process, context = operator.process, operator.context
+    assert row.group is not None
+    phrase = queue_phrase(row.vhost, row.name)
+    try:
+        master = context.peers.replica(row.queue_id, row.group.master)
+        epoch = await process.ask(master, to_queue.quiesce(), timeout=ANSWER_SECONDS)
+        command = TransferRing(row.vhost, row.name, row.queue_id, epoch, to)
+        changed = await process.ask(context.metadata, to_metadata.change_definitions(command), CHANGE_SECONDS)
+    except AmqpError as error:
+        raise OperationError("unavailable", error.text) from None
+    except (DefinitionError, ProcessDown, ProcessTimeout, ProcessError) as error:
+        raise OperationError("unavailable", f"the master of {phrase} has not moved: {error}") from None
+    if not changed:
+        raise OperationError("unavailable", f"the replicas of {phrase} have changed meanwhile; try again")
+
+
+@operation()
+async def rebalance(
+    operator: Operator,
+    *,
+    kind: Literal["all", "classic", "quorum"] = "all",
+    vhost_pattern: str = "",
+    queue_pattern: str = "",
+    is_waiting: bool = True,
+) -> Rows:
+    """Spread the masters of replicated queues evenly over their nodes, by moving them to replicas that are in sync.
+
+    Returns how many queues each running member leads then, or at once without `is_waiting`.
+    """
+    try:
+        patterns = re.compile(vhost_pattern), re.compile(queue_pattern)
+    except re.error as error:
+        raise OperationError("data", f"Bad argument: a pattern is no regular expression: {error}") from None
+    moving = _spread(operator, kind, *patterns)
+    if is_waiting:
+        await moving
+    else:
+        operator.process.spawn(moving)
+    return _led(operator)
+
+
+async def _spread(operator: Operator, kind: str, vhosts: re.Pattern[str], queues: re.Pattern[str]) -> None:
+    """Move masters as long as that makes the numbers of two nodes more equal. Each queue moves once at most."""
+    nodes = {node.name for node in operator.context.definitions.nodes.values() if not node.in_maintenance}
+    rows = [
+        row
+        for row in _replicated(operator)
+        if kind in ("all", queue_kind(row.type)) and vhosts.search(row.vhost) and queues.search(row.name)
+    ]
+    led = Counter(row.node for row in rows)
+    for row in sorted(rows, key=lambda row: (row.vhost, row.name)):
+        current = operator.context.routing.queue(row.vhost, row.name)
+        if current is None or current.group is None or current.queue_id != row.queue_id:
+            continue
+        others = [member for member in current.group.ring[1:] if member.node in nodes]
+        to = min(others, key=lambda member: (led[member.node], member.node), default=None)
+        if to is None or led[to.node] + 1 >= led[current.node]:
+            continue
+        try:
+            await _move(operator, current, to)
+        except OperationError as error:
+            log.warning("%s", error)
+        else:
+            led[current.node] -= 1
+            led[to.node] += 1
+
+
+def _replicated(operator: Operator) -> list[QueueRow]:
+    routing = operator.context.routing
+    return [row for vhost in routing.vhosts() for row in routing.queues(vhost) if row.group is not None]
+
+
+def _led(operator: Operator) -> Rows:
+    nodes = [node.name for node in operator.context.definitions.nodes.values() if node.incarnation]
+    led = Counter((queue_kind(row.type), row.node) for row in _replicated(operator))
+    return [
+        {
+            "Node name": name,
+            "Number of quorum queues": led["quorum", name],
+            "Number of replicated classic queues": led["classic", name],
+        }
+        for name in sorted(nodes) or [operator.context.node_name]
+    ]
