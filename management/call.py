@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -153,6 +154,25 @@ class Call:
             return await self._link.call(operation, **arguments)
         except Refusal as refusal:
             raise of_refusal(refusal) from None
+
+    async def operate_on(self, node: str, operation: str, **arguments: Any) -> Any:
+        """As `operate`, at this node or another one of the cluster."""
+        if node == self.state.node_name:
+            return await self.operate(operation, **arguments)
+        try:
+            return await self._link.call_on(node, operation, **arguments)
+        except Refusal as refusal:
+            raise of_refusal(refusal) from None
+
+    async def rows_of_all(self, operation: str, **arguments: Any) -> list[Any]:
+        """The rows of a listing at all nodes. One that does not answer has none."""
+        nodes = [counted.node_name for counted in self.state.counted]
+        found = await asyncio.gather(
+            *[self.operate_on(node, operation, **arguments) for node in nodes], return_exceptions=True
+        )
+        if isinstance(found[0], BaseException):
+            raise found[0]
+        return [row for rows in found if not isinstance(rows, BaseException) for row in rows or []]
 
     async def change(self, operation: str, **arguments: Any) -> Any:
         """As `perform`. Raises HttpError."""

@@ -190,7 +190,7 @@ class Top(App[None]):
             (len(state.channels), "channel"),
             (sum(row["shard_of"] is None for row in state.queues.values()), "queue"),
             (state.consumer_count, "consumer"),
-            (state.totals["messages"], "message"),
+            (int(state.value("messages")), "message"),
         )
         rates = (("in", ("publish",)), ("out", DELIVERED), ("acks", ("ack",)))
         line = "  ".join(f"{number:,} {what}{'s'[: number != 1]}" for number, what in things)

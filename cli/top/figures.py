@@ -9,14 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from ...management.copy.node_state import (
-    CHANNEL_COLUMNS,
-    CONNECTION_COLUMNS,
-    NODE,
-    NODE_COLUMNS,
-    QUEUE_COLUMNS,
-    NodeState,
-)
+from ...management.copy.counted import CHANNEL_COLUMNS, CONNECTION_COLUMNS, NODE_COLUMNS, QUEUE_COLUMNS
+from ...management.copy.node_state import CLUSTER, NodeState
 from ..formatters import cell
 
 #: Columns of a list that its name gets at least; others are left out when the terminal is too narrow.
@@ -138,7 +132,7 @@ def _rate(kind: str, columns: tuple[str, ...], names: tuple[str, ...]) -> Callab
 
 def node_rate(state: NodeState, *names: str) -> float:
     """The rate of the sum of these counters of the node."""
-    track = state.history.get(NODE)
+    track = state.history.get(CLUSTER)
     return 0.0 if track is None else sum(track.rate(NODE_COLUMNS.index(name), state.history.tick) for name in names)
 
 

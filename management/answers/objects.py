@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
 from ...version import __version__
 from ..call import Call, Range
-from ..copy.node_state import (
+from ..copy.counted import (
     CONNECTION_COLUMNS,
     EXCHANGE_COLUMNS,
-    NODE,
     NODE_COLUMNS,
     QUEUE_COLUMNS,
     QUEUE_LENGTHS,
+    Counted,
     Name,
 )
+from ..copy.node_state import CLUSTER
 from .measures import measured, message_stats
 
 Row = dict[str, Any]
@@ -152,7 +154,7 @@ def exchange(call: Call, name: Name, ranges: Ranges) -> Row:
         "policy": state.policy_of(*name).policy,
         "user_who_performed_action": "rmq-internal" if not name[1] or name[1].startswith("amq.") else "",
     }
-    counts = state.exchange_counts.get(name)
+    counts = state.exchange_count(name)
     if counts is not None:
         track = state.history.get(("exchange", name))
         found["message_stats"] = measured(state.history, track, EXCHANGE_COLUMNS, counts, ranges.get("msg_rates"))
@@ -364,21 +366,23 @@ def overview(call: Call) -> Row:
     """The cluster as a whole (CM-270)."""
     state, ranges = call.state, call.ranges()
     node, history = state.node, state.history
-    track = history.get(NODE)
+    track = history.get(CLUSTER)
     visible = set(call.visible_vhosts())
     is_all = len(visible) == len(state.vhosts)
     column = {name: at for at, name in enumerate(NODE_COLUMNS)}
+    first = column[MESSAGE_COUNTERS[0]]
     if is_all:
-        lengths = [state.totals[name] for name in QUEUE_LENGTHS]
+        lengths = state.values(QUEUE_LENGTHS)
         totals = measured(history, track, QUEUE_LENGTHS, lengths, ranges.get("lengths"))
-        stats = message_stats(history, track, node["messages"], ranges.get("msg_rates"), column[MESSAGE_COUNTERS[0]])
+        stats = message_stats(history, track, state.values(MESSAGE_COUNTERS), ranges.get("msg_rates"), first)
         if stats:
-            disk = [state.queue_sum("disk_reads"), state.queue_sum("disk_writes")]
             names = ("disk_reads", "disk_writes")
+            disk = [state.queue_sum(name) for name in names]
             stats |= measured(history, track, names, disk, ranges.get("msg_rates"), column["disk_reads"])
     else:
         totals, stats = _sums_of(call, visible)
-    churn = measured(history, track, CHURN_COUNTERS, node["churn"], ranges.get("msg_rates"), column[CHURN_COUNTERS[0]])
+    counts = state.values(CHURN_COUNTERS)
+    churn = measured(history, track, CHURN_COUNTERS, counts, ranges.get("msg_rates"), column[CHURN_COUNTERS[0]])
     return {
         "management_version": RABBITMQ_VERSION,
         "rates_mode": "basic",
@@ -413,7 +417,7 @@ def overview(call: Call) -> Row:
     }
 
 
-def _count(call: Call, rows: dict[str, Row], visible: set[str], is_all: bool) -> int:
+def _count(call: Call, rows: Mapping[str, Row], visible: set[str], is_all: bool) -> int:
     if call.user.has("monitoring"):
         return len(rows) if is_all else sum(row["vhost"] in visible for row in rows.values())
     return sum(row["user"] == call.user.name and row["vhost"] in visible for row in rows.values())
@@ -459,29 +463,34 @@ def contexts(call: Call) -> list[Row]:
 
 
 def nodes(call: Call) -> list[Row]:
-    """All members of the cluster; of another one than this only what the cluster knows (CM-273)."""
-    return [
-        node(call)
-        if each["name"] == call.state.node_name
-        else {
-            "name": each["name"],
-            "type": "disc",
-            "running": each["is_running"],
-            "being_drained": each["maintenance"],
-            "cluster_links": [],
-        }
-        for each in sorted(call.state.node["members"], key=lambda each: str(each["name"]))
-    ]
+    """All members of the cluster; of one that does not answer only what the cluster knows (CM-273)."""
+    state = call.state
+    found = []
+    for each in sorted(state.node["members"], key=lambda each: str(each["name"])):
+        counted = state.counted_by(each["name"])
+        found.append(
+            node(call, counted)
+            if counted is not None
+            else {
+                "name": each["name"],
+                "type": "disc",
+                "running": each["is_running"],
+                "being_drained": each["maintenance"],
+                "cluster_links": [],
+            }
+        )
+    return found
 
 
-def node(call: Call) -> Row:
-    """This node (CM-272)."""
+def node(call: Call, counted: Counted) -> Row:
+    """A node that answers (CM-272)."""
     state, wanted = call.state, call.ranges().get("node_stats")
-    row, history = state.node, state.history
-    track = history.get(NODE)
+    row, history = counted.node, state.history
+    is_own = counted is state.own
+    track = history.get(counted.node_name)
     column = {name: at for at, name in enumerate(NODE_COLUMNS)}
     names = ("mem_used", "disk_free", "fd_used", "sockets_used", "proc_used", "context_switches")
-    values = [state.node_value(name) for name in names]
+    values = [counted.value(name) for name in names]
     found = {
         "name": row["name"],
         "type": "disc",
@@ -509,7 +518,7 @@ def node(call: Call) -> Row:
         "exchange_types": exchange_types(call),
         "auth_mechanisms": [{"name": name, "description": name, "enabled": True} for name in row["auth_mechanisms"]],
         "applications": [{"name": "warren", "description": "warren", "version": __version__}],
-        "contexts": contexts(call),
+        "contexts": contexts(call) if is_own else [],
         "cluster_links": [],
         "ra_open_file_metrics": {"ra_log_wal": 0, "ra_log_segment_writer": 0},
         "metrics_gc_queue_length": {},
@@ -519,7 +528,7 @@ def node(call: Call) -> Row:
     for name in _UNCOUNTED:
         found[name] = 0
         found[f"{name}_details"] = {"rate": 0.0}
-    reads, writes = state.queue_sum("disk_reads"), state.queue_sum("disk_writes")
+    reads, writes = counted.queue_sum("disk_reads"), counted.queue_sum("disk_writes")
     found |= {"msg_store_read_count": reads, "msg_store_write_count": writes}
     return found
 

@@ -24,6 +24,7 @@ from ...actors.management.config import Config
 from ...actors.node.operations.observing.bottlenecks import ADVICE
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
 from ...version import __version__
+from ..copy.counted import Counted
 from ..copy.follower import Follower
 from ..copy.held_back import held_back
 from ..copy.node_link import NodeUnreachable
@@ -55,21 +56,21 @@ def _item(name: str) -> Callable[[Row], float]:
     return lambda row: row.get(name) or 0
 
 
-def _total(*names: str) -> Callable[[NodeState], float]:
+def _total(*names: str) -> Callable[[Counted], float]:
     """The sum of these counters of messages of the node."""
     columns = [_COUNT[name] for name in names]
     return lambda state: sum([state.node["messages"][column] for column in columns])
 
 
-def _churned(name: str) -> Callable[[NodeState], float]:
+def _churned(name: str) -> Callable[[Counted], float]:
     return lambda state: float(state.node["churn"][_CHURN[name]])
 
 
-def _alarm(source: str) -> Callable[[NodeState], float]:
+def _alarm(source: str) -> Callable[[Counted], float]:
     return lambda state: float(source in state.node["alarms"])
 
 
-def _dead_letters(reason: str) -> Callable[[NodeState], float]:
+def _dead_letters(reason: str) -> Callable[[Counted], float]:
     return lambda state: sum((row.get("dead_lettered") or {}).get(reason, 0) for row in state.queue_stats.values())
 
 
@@ -138,7 +139,7 @@ NODE_FAMILIES = (
     gauge("connections", "Connections that are open", lambda state: len(state.connections)),
     gauge("channels", "Channels that are open", lambda state: len(state.channels)),
     gauge("consumers", "Consumers", lambda state: state.consumer_count),
-    gauge("queues", "Queues", lambda state: len(state.queues)),
+    gauge("queues", "Queues", lambda state: len(state.queue_stats)),
     counter("connections_opened_total", "Connections opened", _churned("connection_created")),
     counter("connections_closed_total", "Connections closed", _churned("connection_closed")),
     counter("channels_opened_total", "Channels opened", _churned("channel_created")),
@@ -303,7 +304,7 @@ class Metrics:
     # -- the text ---
 
     def _all(self, per_object: bool) -> Iterator[str]:
-        state = self._state
+        state = self._state.own
         yield from self._identity()
         for family in NODE_FAMILIES:
             yield from lines(f"rabbitmq_{family.name}", family, [(family.labels, family.value(state))])
@@ -334,7 +335,7 @@ class Metrics:
         yield from self._own()
 
     def _queue_sum(self, family: Family) -> float:
-        state = self._state
+        state = self._state.own
         sums: dict[str, str] = {
             "queue_messages_published_total": "publish",
             "queue_disk_reads_total": "disk_reads",
@@ -356,23 +357,23 @@ class Metrics:
         return sum(family.value(row) for row in rows)
 
     def _channels(self, per_object: bool) -> Iterator[str]:
-        rows = self._state.channels.values()
+        rows = self._state.own.channels.values()
         labelled = _labelled(rows, _channel_labels) if per_object else None
         for family in CHANNEL_FAMILIES:
             yield from _series(family, labelled, partial(_sum, family, rows))
         for name, text, counters in CHANNEL_COUNTERS:
             family = counter(name, text, _counted(*counters))
-            yield from _series(family, labelled, partial(_total(*counters), self._state))
+            yield from _series(family, labelled, partial(_total(*counters), self._state.own))
 
     def _connections(self, per_object: bool) -> Iterator[str]:
-        state = self._state
+        state = self._state.own
         rows = state.connections.values()
         labelled = _labelled(rows, _connection_labels) if per_object else None
         for family in CONNECTION_FAMILIES:
             yield from _series(family, labelled, partial(_sum, family, rows))
         for name, text, column in CONNECTION_COUNTERS:
             family = counter(name, text, _item(column))
-            yield from _series(family, labelled, partial(state.node_value, column))
+            yield from _series(family, labelled, partial(state.value, column))
 
     def _identity(self) -> Iterator[str]:
         state = self._state
@@ -403,7 +404,7 @@ class Metrics:
 
     def _own(self) -> Iterator[str]:
         """Metrics that RabbitMQ has not got."""
-        state = self._state
+        state = self._state.own
         seconds: dict[str, float] = {}
         for kind, rows in (
             ("connection", state.connections),
@@ -423,7 +424,7 @@ class Metrics:
         yield from lines(family.name, family, [((), longest)])
 
     def _detailed(self, families: set[str], vhosts: set[str]) -> Iterator[str]:
-        state = self._state
+        state = self._state.own
         names = {
             (kind, name) for group in families & DETAILED.keys() for kind, found in [DETAILED[group]] for name in found
         }

@@ -8,6 +8,7 @@ import time
 
 from .node_link import Connection, NodeLink, NodeUnreachable, Refusal
 from .node_state import NodeState
+from .other_nodes import OtherNodes
 
 log = logging.getLogger("warren.management")
 
@@ -25,6 +26,7 @@ class Follower:
         self._link = link
         self.state = state
         self._interval = interval
+        self._others = OtherNodes(link, state, interval)
         self._connection: Connection | None = None
         self._lock = asyncio.Lock()
         #: When the last fetch that succeeded began.
@@ -34,12 +36,19 @@ class Follower:
         self._changed = -1.0
 
     async def run(self) -> None:
-        """Follow the node until the task is cancelled."""
+        """Follow the nodes until the task is cancelled."""
+        try:
+            await self._follow()
+        finally:
+            self._others.close()
+
+    async def _follow(self) -> None:
         is_reachable = True
         while True:
             began = time.monotonic()
             try:
                 await self.fresh(at_once=True)
+                self._others.follow()
                 self.state.tick(self.state.node["time"])
                 ticked, self._ticked = self._ticked, asyncio.Event()
                 ticked.set()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...actors.node.operations.observing.bottlenecks import Verdict, chain, verdict
+from .counted import Counted
 from .node_state import NodeState
 
 Row = dict[str, Any]
@@ -14,7 +15,7 @@ Row = dict[str, Any]
 ENDING = ("closing", "closed")
 
 
-def held_back(state: NodeState) -> list[Row]:
+def held_back(state: NodeState | Counted) -> list[Row]:
     """A row for each connection that something holds back, as the operation `diagnose` has them."""
     of_connection: dict[str, list[Row]] | None = None
     rows = []
@@ -32,7 +33,7 @@ def held_back(state: NodeState) -> list[Row]:
     return rows
 
 
-def stages(state: NodeState, name: str) -> list[Row] | None:
+def stages(state: NodeState | Counted, name: str) -> list[Row] | None:
     """The rows of the operation `flow_chain` for the connection with this name; None if there is none."""
     key = next((key for key, row in state.connections.items() if row["name"] == name), None)
     if key is None:
@@ -44,6 +45,6 @@ def stages(state: NodeState, name: str) -> list[Row] | None:
     return chain(connection, channels, found, _verdict(state, connection, channels))
 
 
-def _verdict(state: NodeState, connection: Row, channels: Sequence[Row]) -> Verdict | None:
+def _verdict(state: NodeState | Counted, connection: Row, channels: Sequence[Row]) -> Verdict | None:
     vhost = connection["vhost"]
     return verdict(connection, channels, lambda name: state.queue_stats.get((vhost, name)), connection["node"])

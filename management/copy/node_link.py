@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from ...actors.control import place
-from ...actors.control.frames import FRAME_MAX, FrameBuffer, FrameError, frame
+from ...actors.control.frames import FRAME_MAX, FrameBuffer, FrameError, frame, unpack
 from ...actors.control.proof import CHALLENGE_BYTES, SecretError, proof
 
 #: Seconds in which the node must accept a connection and greet.
@@ -36,6 +36,11 @@ class Refusal(Exception):
         self.text = text
         self.details = details
         self.code = code
+
+    @classmethod
+    def of(cls, error: dict[str, Any]) -> Refusal:
+        """From the `error` of an answer."""
+        return cls(error["kind"], error["text"], error["details"], error.get("code", 0))
 
 
 class Connection:
@@ -79,15 +84,18 @@ class Connection:
             raise Refusal("data", f"a value of the request cannot be sent: {error}", [], 0) from None
         while True:
             message = await self._receive()
-            if "error" in message:
-                refused = message["error"]
-                raise Refusal(refused["kind"], refused["text"], refused["details"], refused.get("code", 0))
-            if "rows" in message:
-                yield message["rows"]
-            if "result" in message:
-                if message["result"] is not None:
-                    yield message["result"]
+            for piece in _pieces(message):
+                yield piece
+            if "rows" not in message:
                 return
+
+    async def rows_on(self, node: str, operation: str, arguments: dict[str, Any]) -> AsyncIterator[list[Any] | Any]:
+        """As `rows`, for an operation that another node of the cluster performs."""
+        wanted = {"node": node, "name": operation, "arguments": arguments}
+        async for packed in self.rows("on_node", wanted):
+            for each in packed:
+                for piece in _pieces(unpack(each["piece"])):
+                    yield piece
 
     async def _receive(self) -> dict[str, Any]:
         try:
@@ -102,6 +110,16 @@ class Connection:
 
     def close(self) -> None:
         self._writer.close()
+
+
+def _pieces(message: dict[str, Any]) -> Iterator[list[Any] | Any]:
+    """The rows or the result in a message of an answer. Raises Refusal."""
+    if "error" in message:
+        raise Refusal.of(message["error"])
+    if "rows" in message:
+        yield message["rows"]
+    elif message["result"] is not None:
+        yield message["result"]
 
 
 class NodeLink:
@@ -120,12 +138,19 @@ class NodeLink:
 
         Raises Refusal, and NodeUnreachable.
         """
+        return await self._call(lambda connection: connection.rows(operation, arguments))
+
+    async def call_on(self, node: str, operation: str, **arguments: Any) -> Any:
+        """As `call`, for another node of the cluster."""
+        return await self._call(lambda connection: connection.rows_on(node, operation, arguments))
+
+    async def _call(self, begin: Callable[[Connection], AsyncIterator[list[Any] | Any]]) -> Any:
         async with self._free:
             connection = await Connection.open(self._control_dir)
             try:
                 rows: list[Any] = []
                 is_listing = False
-                async for piece in connection.rows(operation, arguments):
+                async for piece in begin(connection):
                     if not isinstance(piece, list):
                         return piece
                     is_listing = True

@@ -1,88 +1,66 @@
-"""`NodeState`: the copy of the node that management answers from, and how the rows of `statistics` change it."""
+"""`NodeState`: the copy of the cluster that management answers from.
+
+What is declared is the same on all nodes, so it comes from this one. What is counted comes from each node (`Counted`):
+of this one with each request, of the others once in an interval (`OtherNodes`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
 from ...definitions.policies import NOTHING, Effective, VhostPolicies, queue_kind
 from ...definitions.records import Policy
+from .counted import CONNECTION_COLUMNS, NODE_COLUMNS, Counted, Name, Row, queue_values
 from .history import GLOBAL_RETENTION, History
 
-Row = dict[str, Any]
-Name = tuple[str, str]
-
-#: What the track of a queue has: its lengths, then its counters of messages, and the reads and writes of the disk.
-QUEUE_LENGTHS = ("messages", "messages_ready", "messages_unacknowledged")
-QUEUE_COLUMNS = (*QUEUE_LENGTHS, *MESSAGE_COUNTERS, "disk_reads", "disk_writes")
-CHANNEL_COLUMNS = MESSAGE_COUNTERS
-CONNECTION_COLUMNS = ("recv_oct", "send_oct", "recv_cnt", "send_cnt")
-EXCHANGE_COLUMNS = ("publish_in", "publish_out")
-#: The measures of a node that have a history.
-NODE_MEASURES = ("mem_used", "disk_free", "fd_used", "sockets_used", "proc_used", "context_switches")
-NODE_COLUMNS = (
-    *QUEUE_LENGTHS,
-    *MESSAGE_COUNTERS,
-    *CHURN_COUNTERS,
-    *NODE_MEASURES,
-    *("disk_reads", "disk_writes", "recv_oct", "send_oct"),
-)
-NODE = "node"
+#: The track of all nodes together. That of a node is under its name.
+CLUSTER = ("cluster",)
+#: Columns that are sums over nodes which never fall: a node that has ended keeps its part.
+_COUNTERS = (*MESSAGE_COUNTERS, *CHURN_COUNTERS)
 
 
 class NodeState:
-    """See the module. Everything is that of one node; `queues` and `exchanges` are those of the whole cluster."""
+    """See the module.
+
+    own      what this node has counted
+    others   the same of the other nodes that answer, by name
+    """
 
     def __init__(self, node_name: str) -> None:
         self.node_name = node_name
         self.history = History()
-        self.node: Row = {}
+        self._names_by_id: dict[str, Name] = {}
+        self.others: dict[str, Counted] = {}
+        #: By node and start: the counters of a run that does not answer.
+        self._silent: dict[tuple[str, float], list[float]] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """The node begins to send everything again."""
+        self._names_by_id.clear()
+        self.own = Counted(self.node_name, self._names_by_id)
         self.vhosts: dict[str, Row] = {}
         self.exchanges: dict[Name, Row] = {}
         self.queues: dict[Name, Row] = {}
-        #: What is counted, by queue; by the id of a channel and of a connection.
-        self.queue_stats: dict[Name, Row] = {}
-        self.channels: dict[str, Row] = {}
-        self.connections: dict[str, Row] = {}
-        #: By exchange: published in, routed out.
-        self.exchange_counts: dict[Name, tuple[int, int]] = {}
         self.definitions: dict[str, list[Row]] = {}
         self.users: dict[str, Row] = {}
         self.permissions: dict[Name, Row] = {}
         self.features: list[Row] = []
-        #: When a queue, channel or connection last did something: seconds since the epoch.
-        self.active_at: dict[Any, float] = {}
-        #: Sums over the queues of all lengths, maintained as rows arrive.
-        self.totals = dict.fromkeys(QUEUE_COLUMNS, 0)
-        #: What queues that are gone had counted, so that sums never fall (CM-376).
-        self._gone = dict.fromkeys((*MESSAGE_COUNTERS, "disk_reads", "disk_writes", "recv_oct", "send_oct"), 0)
         self._policies: dict[str, VhostPolicies] = {}
-        self._changed: set[tuple[str, Any]] = set()
-        self._names_by_id: dict[str, Name] = {}
         #: Changes with the declared objects, so that what follows from them may be kept.
         self.version = 0
         self._sorted_queues: tuple[int, list[Name]] = (-1, [])
-        self.consumer_count = 0
 
     # -- what arrives ---
 
-    def clear(self) -> None:
-        """The node begins to send everything again."""
-        history = self.history
-        self.__init__(self.node_name)  # type: ignore[misc]
-        self.history = history
-
     def apply(self, rows: Iterable[Row]) -> None:
         for row in rows:
-            getattr(self, f"_take_{row.pop('kind')}")(row)
-
-    def _take_node(self, row: Row) -> None:
-        self.node = row
-        for vhost, exchange, published, routed in row.pop("exchanges"):
-            if self.exchange_counts.get((vhost, exchange)) != (published, routed):
-                self.exchange_counts[vhost, exchange] = (published, routed)
-                self._changed.add(("exchange", (vhost, exchange)))
+            kind = row.pop("kind")
+            take = getattr(self, f"_take_{kind}", None) or getattr(self.own, f"take_{kind}")
+            take(row)
 
     def _take_vhosts(self, row: Row) -> None:
         self.version += 1
@@ -101,7 +79,8 @@ class NodeState:
         name = row["vhost"], row["name"]
         if row.get("is_gone"):
             self.exchanges.pop(name, None)
-            self.exchange_counts.pop(name, None)
+            for counted in self.counted:
+                counted.exchange_counts.pop(name, None)
             self.history.remove(("exchange", name))
         else:
             self.exchanges[name] = row
@@ -120,121 +99,110 @@ class NodeState:
         found = self.queues.pop(name, None)
         if found is not None:
             self._names_by_id.pop(found["id"], None)
-        self._forget_queue_stats(name)
-        self.active_at.pop(name, None)
+        for counted in self.counted:
+            counted.forget_queue(name)
         self.history.remove(("queue", name))
 
-    def _forget_queue_stats(self, name: Name) -> None:
-        stats = self.queue_stats.pop(name, None)
-        if stats is not None:
-            self._add(stats, -1)
-            self.consumer_count -= stats.get("consumers") or 0
-            for column, count in (*zip(MESSAGE_COUNTERS, stats["counts"]), *_disk(stats)):
-                self._gone[column] += count
+    # -- the other nodes ---
 
-    def _take_queue_stats(self, row: Row) -> None:
-        name = row["vhost"], row["name"]
-        before = self.queue_stats.get(name)
-        if before is not None:
-            self._add(before, -1)
-            self.consumer_count -= before.get("consumers") or 0
-        self._add(row, 1)
-        self.consumer_count += row.get("consumers") or 0
-        self.queue_stats[name] = row
-        if before is None or _activity(before) != _activity(row):
-            self.active_at[name] = self.node.get("time", 0.0)
-        self._changed.add(("queue", name))
+    def begin_counting(self, node: str) -> Counted:
+        """For the rows of another node, which begins to send everything."""
+        return Counted(node, self._names_by_id)
 
-    def _add(self, stats: Row, sign: int) -> None:
-        totals = self.totals
-        for column in QUEUE_LENGTHS:
-            totals[column] += sign * (stats.get(column) or 0)
-        for column, count in zip(MESSAGE_COUNTERS, stats["counts"]):
-            totals[column] += sign * count
-        for column, count in _disk(stats):
-            totals[column] += sign * count
+    def lose(self, node: str) -> None:
+        """Another node does not answer any more."""
+        counted = self.others.pop(node, None)
+        if counted is not None and counted.node:
+            self._silent[node, counted.node["started_at"]] = [counted.value(column) for column in _COUNTERS]
+            for kind, rows in (("channel", counted.channels), ("connection", counted.connections)):
+                for key in rows:
+                    self.history.remove((kind, key))
 
-    def _take_channel_stats(self, row: Row) -> None:
-        key = row["channel_id"]
-        before = self.channels.get(key)
-        self.channels[key] = row
-        if before is None or before["counts"] != row["counts"]:
-            self.active_at[key] = self.node.get("time", 0.0)
-        self._changed.add(("channel", key))
+    @property
+    def counted(self) -> list[Counted]:
+        """What each node has counted that answers, this one first."""
+        return [self.own, *self.others.values()]
 
-    def _take_connection_stats(self, row: Row) -> None:
-        self.connections[row["pid"]] = row
-        self._changed.add(("connection", row["pid"]))
-
-    def _take_gone(self, row: Row) -> None:
-        for kind, key in row["gone"]:
-            if kind == "queue":
-                name = self._names_by_id.get(key)
-                if name is not None:
-                    self._forget_queue_stats(name)
-                continue
-            found = (self.channels if kind == "channel" else self.connections).pop(key, None)
-            if found is not None and kind == "connection":
-                self._gone["recv_oct"] += found["recv_oct"]
-                self._gone["send_oct"] += found["send_oct"]
-            self.active_at.pop(key, None)
-            self.history.remove((kind, key))
+    def counted_by(self, node: str) -> Counted | None:
+        """What this node has counted; None if it does not answer."""
+        return self.own if node == self.node_name else self.others.get(node)
 
     def tick(self, time: float) -> None:
         """A statistics interval has passed: what has changed in it gets a sample."""
         history = self.history
         history.begin_tick(time)
-        changed, self._changed = self._changed, set()
-        for kind, key in changed:
+        for kind, key in set().union(*[counted.changes(history) for counted in self.counted]):
             values = self._values(kind, key)
             if values is not None:
                 history.put((kind, key), values)
-        history.put(NODE, [self.node_value(column) for column in NODE_COLUMNS], GLOBAL_RETENTION)
+        for counted in self.counted:
+            counted.sample(history, counted.node_name)
+        history.put(CLUSTER, [self.value(column) for column in NODE_COLUMNS], GLOBAL_RETENTION)
 
     def _values(self, kind: str, key: Any) -> list[float] | None:
         if kind == "queue":
             stats = self.queue_stats.get(key)
-            if stats is None:
-                return None
-            lengths = [stats.get(column) or 0 for column in QUEUE_LENGTHS]
-            return [*lengths, *stats["counts"], *(count for _, count in _disk(stats))]
+            return None if stats is None else queue_values(stats)
         if kind == "channel":
             found = self.channels.get(key)
             return None if found is None else found["counts"]
         if kind == "connection":
             found = self.connections.get(key)
             return None if found is None else [found[column] for column in CONNECTION_COLUMNS]
-        counts = self.exchange_counts.get(key)
+        counts = self.exchange_count(key)
         return None if counts is None else list(counts)
 
-    # -- reading ---
+    # -- reading: the sums and the objects of all nodes ---
 
-    def node_value(self, column: str) -> float:
-        """One value of the node as a whole."""
-        node = self.node
-        if column in QUEUE_LENGTHS:
-            return float(self.totals[column])
-        if column in MESSAGE_COUNTERS:
-            return float(node["messages"][MESSAGE_COUNTERS.index(column)])
-        if column in CHURN_COUNTERS:
-            return float(node["churn"][CHURN_COUNTERS.index(column)])
-        if column in ("disk_reads", "disk_writes"):
-            return float(self.totals[column] + self._gone[column])
-        if column in ("recv_oct", "send_oct"):
-            return float(sum(each[column] for each in self.connections.values()) + self._gone[column])
-        values: dict[str, float] = {
-            "mem_used": node["memory"]["used"] or 0,
-            "disk_free": (node["disk"] or {}).get("free") or 0,
-            "fd_used": node["fd_used"],
-            "sockets_used": node["sockets"],
-            "proc_used": node["processes"],
-            "context_switches": node["context_switches"],
-        }
-        return values[column]
+    @property
+    def node(self) -> Row:
+        """What this node says about itself."""
+        return self.own.node
+
+    @property
+    def queue_stats(self) -> Mapping[Name, Row]:
+        return self._merged([counted.queue_stats for counted in self.counted])
+
+    @property
+    def channels(self) -> Mapping[str, Row]:
+        return self._merged([counted.channels for counted in self.counted])
+
+    @property
+    def connections(self) -> Mapping[str, Row]:
+        return self._merged([counted.connections for counted in self.counted])
+
+    @property
+    def active_at(self) -> Mapping[Any, float]:
+        return self._merged([counted.active_at for counted in self.counted])
+
+    @staticmethod
+    def _merged(maps: list[dict[Any, Any]]) -> Mapping[Any, Any]:
+        return maps[0] if len(maps) == 1 else ChainMap(*maps)
+
+    @property
+    def consumer_count(self) -> int:
+        return sum([counted.consumer_count for counted in self.counted])
+
+    def exchange_count(self, name: Name) -> tuple[int, int] | None:
+        """How many messages came into an exchange and how many went out; None if no node has counted any."""
+        found = [counts for counted in self.counted if (counts := counted.exchange_counts.get(name)) is not None]
+        return (sum([came for came, _ in found]), sum([went for _, went in found])) if found else None
+
+    def value(self, column: str) -> float:
+        """The sum of one of `NODE_COLUMNS` over the nodes. A counter has the part of runs that do not answer."""
+        total = sum([counted.value(column) for counted in self.counted])
+        if column in _COUNTERS:
+            answering = {(counted.node_name, counted.node["started_at"]) for counted in self.counted}
+            at = _COUNTERS.index(column)
+            total += sum([counts[at] for run, counts in self._silent.items() if run not in answering])
+        return total
+
+    def values(self, columns: Iterable[str]) -> list[float]:
+        return [self.value(column) for column in columns]
 
     def queue_sum(self, column: str) -> int:
         """What all queues have counted, those that are gone included."""
-        return self.totals[column] + self._gone.get(column, 0)
+        return sum([counted.queue_sum(column) for counted in self.counted])
 
     def sorted_queues(self) -> list[Name]:
         """The names of all queues by virtual host and name; shards are parts of their logical queue."""
@@ -255,11 +223,3 @@ class NodeState:
     def global_parameter(self, name: str) -> str | None:
         """The JSON text of a global parameter."""
         return next((each["value"] for each in self.definitions["global_parameters"] if each["name"] == name), None)
-
-
-def _disk(stats: Row) -> tuple[tuple[str, int], tuple[str, int]]:
-    return ("disk_reads", stats.get("disk_reads") or 0), ("disk_writes", stats.get("disk_writes") or 0)
-
-
-def _activity(stats: Row) -> tuple[Any, ...]:
-    return stats["counts"], stats.get("messages"), stats.get("consumers")

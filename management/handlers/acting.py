@@ -272,7 +272,7 @@ async def delete_connection(call: Call) -> Any:
     key = await connection_key(call)
     if call.state.connections[key]["user"] != call.user.name:
         call.user.check("administrator")
-    await _close(call, [call.state.connections[key]["name"]])
+    await _close(call, [call.state.connections[key]])
     return CHANGED
 
 
@@ -280,14 +280,14 @@ async def delete_user_connections(call: Call) -> Any:
     user = call.names["user"]
     if user != call.user.name:
         call.user.check("administrator")
-    await _close(call, [row["name"] for row in call.state.connections.values() if row["user"] == user])
+    await _close(call, [row for row in call.state.connections.values() if row["user"] == user])
     return CHANGED
 
 
-async def _close(call: Call, names: list[str]) -> None:
+async def _close(call: Call, rows: list[Row]) -> None:
     reason = call.request.headers.get("x-reason") or CLOSED
-    for name in names:
-        await call.operate("close_connection", connection=name, reason=reason)
+    for row in rows:
+        await call.operate_on(row["node"], "close_connection", connection=row["name"], reason=reason)
     await call.refresh()
 
 

@@ -36,7 +36,11 @@ def _failed(reason: str, **members: Any) -> Answer:
 
 async def alarms(call: Call) -> Any:
     await call.refresh()
-    found = [{"node": call.state.node_name, "resource": source} for source in call.state.node["alarms"]]
+    found = [
+        {"node": counted.node_name, "resource": source}
+        for counted in call.state.counted
+        for source in counted.node["alarms"]
+    ]
     return _failed("There are alarms in effect in the cluster", alarms=found) if found else OK
 
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 from ..answers import objects
 from ..answers.listing import chosen, listed
 from ..call import Answer, Call
-from ..copy.node_state import Name
+from ..copy.counted import Name
 from ..errors import HttpError, login_failed, not_authorised, not_found
 
 Row = dict[str, Any]
@@ -169,7 +169,8 @@ async def queue(call: Call) -> Any:
     found = objects.queue(call, name, call.ranges())
     rows: list[Row] = []
     if found.get("consumers"):
-        rows = await call.operate("consumers", vhost=name[0], queue=name[1]) or []
+        home = call.state.queues[name]["node"]
+        rows = await call.operate_on(home, "consumers", vhost=name[0], queue=name[1]) or []
     found |= {
         "consumer_details": [objects.consumer(call, row) for row in rows],
         "incoming": [],
@@ -330,7 +331,7 @@ async def channel(call: Call) -> Any:
     row = call.state.channels[key]
     if not call.user.has("monitoring") and row["user"] != call.user.name:
         raise not_authorised("User not authorised to access object")
-    rows = await call.operate("consumers", vhost=row["vhost"]) or [] if row["consumer_count"] else []
+    rows = await call.rows_of_all("consumers", vhost=row["vhost"]) if row["consumer_count"] else []
     found = objects.channel(call, key, call.ranges())
     found |= {
         "consumer_details": [objects.consumer(call, each) for each in rows if each["channel"] == key],
@@ -342,7 +343,7 @@ async def channel(call: Call) -> Any:
 
 async def consumers(call: Call) -> Any:
     visible = {call.vhost()} if "vhost" in call.names else set(call.visible_vhosts())
-    rows = [row for row in await call.operate("consumers") or [] if row["vhost"] in visible]
+    rows = [row for row in await call.rows_of_all("consumers") if row["vhost"] in visible]
     if not call.user.has("monitoring"):
         rows = [row for row in rows if row["user"] == call.user.name]
     rows.sort(key=lambda row: (row["vhost"], row["queue_name"], row["consumer_tag"]))

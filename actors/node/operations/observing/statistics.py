@@ -56,18 +56,19 @@ class Reading:
 
 
 @operation()
-async def statistics(operator: Operator) -> AsyncIterator[Rows]:
+async def statistics(operator: Operator, *, declared: bool = True) -> AsyncIterator[Rows]:
     """Rows with `kind`: `node`, `definitions`, `vhosts`, `exchange`, `queue` for declared objects, and `queue_stats`,
-    `channel_stats`, `connection_stats` for what is counted. One with `gone` names things that have ended.
+    `channel_stats`, `connection_stats` for what is counted. One with `gone` names things that have ended. The declared
+    objects are left out if they are not asked for: all nodes of a cluster have the same.
     """
     process, context = operator.process, operator.context
     reading = operator.kept.get("statistics")
     if not isinstance(reading, Reading):
         reading = operator.kept["statistics"] = Reading(context)
-    if reading.definitions_version != context.definitions.version:
+    if declared and reading.definitions_version != context.definitions.version:
         reading.definitions_version = context.definitions.version
         yield [_definitions(context)]
-    if reading.routing_version != context.routing.version:
+    if declared and reading.routing_version != context.routing.version:
         reading.routing_version = context.routing.version
         yield [{"kind": "vhosts", "vhosts": _vhosts(context)}]
         rows = iter(_differences(context, reading))

@@ -1,0 +1,182 @@
+"""`Counted`: what one node counts, as the rows of its `statistics` say it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
+from .history import GLOBAL_RETENTION, History
+
+Row = dict[str, Any]
+Name = tuple[str, str]
+
+#: What the track of a queue has: its lengths, then its counters of messages, and the reads and writes of the disk.
+QUEUE_LENGTHS = ("messages", "messages_ready", "messages_unacknowledged")
+QUEUE_COLUMNS = (*QUEUE_LENGTHS, *MESSAGE_COUNTERS, "disk_reads", "disk_writes")
+CHANNEL_COLUMNS = MESSAGE_COUNTERS
+CONNECTION_COLUMNS = ("recv_oct", "send_oct", "recv_cnt", "send_cnt")
+EXCHANGE_COLUMNS = ("publish_in", "publish_out")
+#: The measures of a node that have a history.
+NODE_MEASURES = ("mem_used", "disk_free", "fd_used", "sockets_used", "proc_used", "context_switches")
+NODE_COLUMNS = (
+    *QUEUE_LENGTHS,
+    *MESSAGE_COUNTERS,
+    *CHURN_COUNTERS,
+    *NODE_MEASURES,
+    *("disk_reads", "disk_writes", "recv_oct", "send_oct"),
+)
+
+
+class Counted:
+    """See the module. `names_by_id` has the name of each declared queue by its id."""
+
+    def __init__(self, node_name: str, names_by_id: Mapping[str, Name]) -> None:
+        self.node_name = node_name
+        self.node: Row = {}
+        #: By queue; by the id of a channel and of a connection.
+        self.queue_stats: dict[Name, Row] = {}
+        self.channels: dict[str, Row] = {}
+        self.connections: dict[str, Row] = {}
+        #: By exchange: published in, routed out.
+        self.exchange_counts: dict[Name, tuple[int, int]] = {}
+        #: When a queue, channel or connection last did something: seconds since the epoch.
+        self.active_at: dict[Any, float] = {}
+        #: Sums over the queues of all lengths, maintained as rows arrive.
+        self.totals = dict.fromkeys(QUEUE_COLUMNS, 0)
+        self.consumer_count = 0
+        #: What queues that are gone had counted, so that sums never fall (CM-376).
+        self._gone = dict.fromkeys((*MESSAGE_COUNTERS, "disk_reads", "disk_writes", "recv_oct", "send_oct"), 0)
+        self._names_by_id = names_by_id
+        #: What has changed since the last tick, and what has ended: (kind, key).
+        self._changed: set[tuple[str, Any]] = set()
+        self._ended: set[tuple[str, Any]] = set()
+
+    # -- what arrives ---
+
+    def apply(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            getattr(self, f"take_{row.pop('kind')}")(row)
+
+    def take_node(self, row: Row) -> None:
+        self.node = row
+        for vhost, exchange, published, routed in row.pop("exchanges"):
+            if self.exchange_counts.get((vhost, exchange)) != (published, routed):
+                self.exchange_counts[vhost, exchange] = (published, routed)
+                self._changed.add(("exchange", (vhost, exchange)))
+
+    def take_queue_stats(self, row: Row) -> None:
+        name = row["vhost"], row["name"]
+        before = self.queue_stats.get(name)
+        if before is not None:
+            self._add(before, -1)
+        self._add(row, 1)
+        self.queue_stats[name] = row
+        if before is None or _activity(before) != _activity(row):
+            self.active_at[name] = self.node.get("time", 0.0)
+        self._changed.add(("queue", name))
+
+    def _add(self, stats: Row, sign: int) -> None:
+        totals = self.totals
+        for column in QUEUE_LENGTHS:
+            totals[column] += sign * (stats.get(column) or 0)
+        for column, count in zip(MESSAGE_COUNTERS, stats["counts"]):
+            totals[column] += sign * count
+        for column, count in _disk(stats):
+            totals[column] += sign * count
+        self.consumer_count += sign * (stats.get("consumers") or 0)
+
+    def take_channel_stats(self, row: Row) -> None:
+        key = row["channel_id"]
+        before = self.channels.get(key)
+        self.channels[key] = row
+        if before is None or before["counts"] != row["counts"]:
+            self.active_at[key] = self.node.get("time", 0.0)
+        self._changed.add(("channel", key))
+
+    def take_connection_stats(self, row: Row) -> None:
+        self.connections[row["pid"]] = row
+        self._changed.add(("connection", row["pid"]))
+
+    def take_gone(self, row: Row) -> None:
+        for kind, key in row["gone"]:
+            if kind == "queue":
+                name = self._names_by_id.get(key)
+                if name is not None:
+                    self.forget_queue_stats(name)
+                continue
+            found = (self.channels if kind == "channel" else self.connections).pop(key, None)
+            if found is not None and kind == "connection":
+                self._gone["recv_oct"] += found["recv_oct"]
+                self._gone["send_oct"] += found["send_oct"]
+            self.active_at.pop(key, None)
+            self._ended.add((kind, key))
+
+    def forget_queue(self, name: Name) -> None:
+        """The queue is not declared any more."""
+        self.forget_queue_stats(name)
+        self.active_at.pop(name, None)
+
+    def forget_queue_stats(self, name: Name) -> None:
+        stats = self.queue_stats.pop(name, None)
+        if stats is not None:
+            self._add(stats, -1)
+            for column, count in (*zip(MESSAGE_COUNTERS, stats["counts"]), *_disk(stats)):
+                self._gone[column] += count
+
+    # -- what a tick keeps ---
+
+    def changes(self, history: History) -> set[tuple[str, Any]]:
+        """What has changed since the last tick; forgets the history of what has ended."""
+        ended, self._ended = self._ended, set()
+        for key in ended:
+            history.remove(key)
+        changed, self._changed = self._changed, set()
+        return changed - ended
+
+    def sample(self, history: History, key: str) -> None:
+        """Put the node's own values into the history."""
+        history.put(key, [self.value(column) for column in NODE_COLUMNS], GLOBAL_RETENTION)
+
+    # -- reading ---
+
+    def value(self, column: str) -> float:
+        """One of `NODE_COLUMNS`."""
+        node = self.node
+        if column in QUEUE_LENGTHS:
+            return float(self.totals[column])
+        if column in MESSAGE_COUNTERS:
+            return float(node["messages"][MESSAGE_COUNTERS.index(column)])
+        if column in CHURN_COUNTERS:
+            return float(node["churn"][CHURN_COUNTERS.index(column)])
+        if column in ("disk_reads", "disk_writes"):
+            return float(self.totals[column] + self._gone[column])
+        if column in ("recv_oct", "send_oct"):
+            return float(sum(each[column] for each in self.connections.values()) + self._gone[column])
+        values: dict[str, float] = {
+            "mem_used": node["memory"]["used"] or 0,
+            "disk_free": (node["disk"] or {}).get("free") or 0,
+            "fd_used": node["fd_used"],
+            "sockets_used": node["sockets"],
+            "proc_used": node["processes"],
+            "context_switches": node["context_switches"],
+        }
+        return values[column]
+
+    def queue_sum(self, column: str) -> int:
+        """What all queues have counted, those that are gone included."""
+        return self.totals[column] + self._gone.get(column, 0)
+
+
+def _disk(stats: Row) -> tuple[tuple[str, int], tuple[str, int]]:
+    return ("disk_reads", stats.get("disk_reads") or 0), ("disk_writes", stats.get("disk_writes") or 0)
+
+
+def queue_values(stats: Row) -> list[float]:
+    """The values of `QUEUE_COLUMNS`."""
+    lengths = [stats.get(column) or 0 for column in QUEUE_LENGTHS]
+    return [*lengths, *stats["counts"], *(count for _, count in _disk(stats))]
+
+
+def _activity(stats: Row) -> tuple[Any, ...]:
+    return stats["counts"], stats.get("messages"), stats.get("consumers")
