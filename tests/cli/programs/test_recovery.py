@@ -44,24 +44,40 @@ AT_ONCE = "from warren.cli.programs import recovery_bar; recovery_bar.SHOWN_FROM
 LOGGED = "from warren.actors.node import vhost_supervisor; vhost_supervisor.LOGGED_FROM = 0\n"
 
 
-def shown(terminal, process):
-    """The output on the terminal until the broker runs; then stop the broker."""
-    seen = b""
-    while b"SIGTERM to process" not in seen:
-        seen += os.read(terminal, 10_000)
-    process.terminate()
-    assert process.wait(60) == 0
-    return seen.decode()
+@pytest.fixture
+def on_terminal(data_dir):
+    """`on_terminal(patch)` runs `warren start` on a terminal until it runs, and stops it; returns its output."""
+
+    def on_terminal(patch=""):
+        terminal, screen = pty.openpty()
+        try:
+            with start(data_dir, patch, stdout=screen, stderr=screen) as process:
+                # Only the process has the other side now, so reading fails when the process ends.
+                os.close(screen)
+                seen = b""
+                while b"SIGTERM to process" not in seen:
+                    try:
+                        seen += os.read(terminal, 10_000)
+                    except OSError:
+                        pytest.fail(f"the broker has ended with code {process.wait(60)}:\n{seen.decode()}")
+                process.terminate()
+                assert process.wait(60) == 0
+                return seen.decode()
+        finally:
+            os.close(terminal)
+
+    return on_terminal
 
 
-def test_a_terminal_shows_a_bar_for_each_phase(data_dir):
-    terminal, screen = pty.openpty()
-    try:
-        with start(data_dir, AT_ONCE + LOGGED, stdout=screen, stderr=screen) as process:
-            seen = shown(terminal, process)
-    finally:
-        os.close(terminal)
-        os.close(screen)
+def await_start(process):
+    """Return when the broker runs that writes to the pipes of this process."""
+    while "stop " not in (line := process.stdout.readline()):
+        if not line:
+            pytest.fail(f"the broker has ended with code {process.wait(60)}:\n{process.stderr.read()}")
+
+
+def test_a_terminal_shows_a_bar_for_each_phase(on_terminal):
+    seen = on_terminal(AT_ONCE + LOGGED)
     lines = seen.split("\n")
     for phase in ("queue indexes", "message store"):
         bar = next(line for line in lines if phase in line)
@@ -75,36 +91,23 @@ def test_a_terminal_shows_a_bar_for_each_phase(data_dir):
     assert "?25l" not in seen  # the cursor is never hidden
 
 
-def test_a_phase_of_less_than_a_second_shows_no_bar(data_dir):
-    terminal, screen = pty.openpty()
-    try:
-        with start(data_dir, stdout=screen, stderr=screen) as process:
-            seen = shown(terminal, process)
-    finally:
-        os.close(terminal)
-        os.close(screen)
+def test_a_phase_of_less_than_a_second_shows_no_bar(on_terminal):
+    seen = on_terminal()
     assert "queue indexes" not in seen and "messages in" not in seen
 
 
-def test_a_log_line_replaces_the_bar(data_dir):
+def test_a_log_line_replaces_the_bar(on_terminal):
     logs = "import logging\nfrom warren.cli.programs.recovery_bar import RecoveryBar\nwas = RecoveryBar.advance\n"
     logs += (
         "RecoveryBar.advance = lambda bar, size: (was(bar, size), logging.getLogger('test').warning('in between'))\n"
     )
-    terminal, screen = pty.openpty()
-    try:
-        with start(data_dir, AT_ONCE + logs, stdout=screen, stderr=screen) as process:
-            seen = shown(terminal, process)
-    finally:
-        os.close(terminal)
-        os.close(screen)
+    seen = on_terminal(AT_ONCE + logs)
     assert re.search(r"queue indexes  \[#+\]  100%\s*\r\x1b\[K\S+ \S+ WARNING test: in between", seen)
 
 
 def test_without_a_terminal_there_is_a_log_line_and_no_bar(data_dir):
     with start(data_dir, AT_ONCE + LOGGED, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while "stop " not in process.stdout.readline():
-            pass
+        await_start(process)
         process.terminate()
         _, said = process.communicate(timeout=60)
     assert re.search(
@@ -112,8 +115,7 @@ def test_without_a_terminal_there_is_a_log_line_and_no_bar(data_dir):
     )
     assert "queue indexes" not in said
     with start(data_dir, LOGGED, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while "stop " not in process.stdout.readline():
-            pass
+        await_start(process)
         process.terminate()
         assert f"recovered {MESSAGES} messages in 1 queues in 0.0 s, after a clean stop" in re.sub(
             r"0\.\d s", "0.0 s", process.communicate(timeout=60)[1]
