@@ -19,7 +19,7 @@ from .aliases import aliases_file, read_aliases
 from .definitions import access_commands, definition_commands, policy_commands, vhost_commands
 from .failure import EX_USAGE, CommandFailure
 from .node_command import GENERAL_OPTIONS, NodeCommand
-from .observing import check_commands, listing_commands, log_commands, message_commands
+from .observing import check_commands, listing_commands, log_commands, message_commands, quorum_commands
 from .observing.diagnose_command import diagnose, flow_chain
 from .observing.report_command import report
 from .operating import (
@@ -158,6 +158,7 @@ COMMANDS = (
     report,
     *acting_commands.COMMANDS,
     *message_commands.COMMANDS,
+    *quorum_commands.COMMANDS,
     *tuning_commands.COMMANDS,
     *vhost_commands.COMMANDS,
     *access_commands.COMMANDS,

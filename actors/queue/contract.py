@@ -350,6 +350,16 @@ class ToQueue(ToMemoryUser, ToLinkSender):
         """From operations: the messages with these numbers that are in the queue. They stay as they are."""
 
     @message
+    def peek(self, position: int) -> tuple[QueuedMessage, int] | None:
+        """From operations: the ready message at this place, where 1 is the head, and how often it was returned; None if
+        there is none, or if the queue cannot be read by number. It stays as it is.
+        """
+
+    @message
+    def page_out(self) -> None:
+        """From operations: move messages to the disk that need not be in memory."""
+
+    @message
     def consumers_info(self) -> list[InfoItems]:
         """From the node, for listings: the info items of each consumer and of each reader."""
 

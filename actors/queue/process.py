@@ -34,10 +34,11 @@ from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ...runtime.system.address import is_elsewhere, node_of, system_of
 from ...runtime.turn_work import TurnWork
-from ...store.messages.message import Delivery
+from ...store.messages.message import Delivery, QueuedMessage
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.inspection import residence
 from ...store.queue.memory_queue import MemoryQueue
+from ...store.queue.range_read import SupportsRangeRead
 from ...store.queue.streams.memory_stream import MemoryStream
 from ...store.queue.streams.stream_segments import StreamBacking
 from ..channel.contract import to_channel
@@ -58,7 +59,7 @@ from .floor import is_short_now
 from .listing import NO_DISK, reading_items, storage_items
 from .master.master import Master
 from .message_index.indexing import Indexing
-from .message_index.look_up import look_up
+from .message_index.look_up import look_up, peek
 from .mirroring import RING_TIMERS, Replication
 from .policed_settings import policed_settings
 from .publisher_confirms import PublisherConfirms
@@ -865,6 +866,9 @@ class Queue(Process):
         # The queue reports until the target is lifted: each report applies the target to what came in since.
         self._disk.start_reporting()
 
+    def on_page_out(self, sender: Sender) -> None:
+        self._disk.page_out()
+
     # -- the queue as a whole -----------------------------------------------------------------------
 
     def on_counts(self, sender: Sender) -> tuple[int, int] | Coroutine[object, None, tuple[int, int]]:
@@ -906,6 +910,14 @@ class Queue(Process):
     def on_look_up(self, sender: Sender, numbers: list[int]) -> Coroutine[object, None, list[LookedUp]]:
         self._check_not_ending()
         return look_up(numbers, self.backing, self._disk.loader, self.channels, lambda: self.is_open)
+
+    def on_peek(
+        self, sender: Sender, position: int
+    ) -> Coroutine[object, None, tuple[QueuedMessage, int] | None] | None:
+        self._check_not_ending()
+        if not isinstance(self.backing, SupportsRangeRead):
+            return None
+        return peek(position, self.backing, self._disk.loader, self.channels, lambda: self.is_open)
 
     def on_consumers_info(self, sender: Sender) -> list[InfoItems]:
         found = self.role.consumers_info()

@@ -123,6 +123,13 @@ def links(call: Call, column: tuple[str, ...]) -> None:
     _list(call, "links", known.LINKS, column, "Listing links ...")
 
 
+@node_command(SECTION, timeout=LISTING_SECONDS)
+@_column(known.SCHEMA)
+def schema_info(call: Call, column: tuple[str, ...]) -> None:
+    """List the tables of what the nodes of a cluster agree on. Each COLUMN is an info item such as name or size."""
+    _list(call, "schema_info", known.SCHEMA, column, f"Asking node {call.node_name} to report its schema...")
+
+
 COMMANDS = (
     list_queues,
     list_unresponsive_queues,
@@ -132,4 +139,5 @@ COMMANDS = (
     list_channels,
     list_consumers,
     links,
+    schema_info,
 )

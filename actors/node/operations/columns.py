@@ -91,6 +91,7 @@ LINKS = Columns(
         *("sent_messages", "received_messages", "held"),
     ),
 )
+SCHEMA = Columns(("name", "size", "storage_type", "active_replicas"))
 FEATURE_FLAGS = Columns(("name", "state"), ("stability", "provided_by", "desc", "doc_url"))
 VHOSTS = Columns(("name",), ("description", "tags", "default_queue_type", "tracing", "cluster_state"))
 CHANNELS = Columns(

@@ -345,6 +345,11 @@ class Durability:
         self._target = seconds
         self._backing.set_ram_duration_target(seconds)
 
+    def page_out(self) -> None:
+        """Move messages to the disk that need not be in memory. The next report applies the target again."""
+        self._backing.set_ram_duration_target(0.0)
+        self.start_reporting()
+
     async def _page(self) -> None:
         """Write the next step of messages to the disk to free memory (FC-37)."""
         await self._process.next_turn()

@@ -1,4 +1,4 @@
-"""`look_up` reads messages of a queue by their numbers, without touching them."""
+"""`look_up` reads messages of a queue by their numbers, and `peek` one by its place, without touching them."""
 
 from __future__ import annotations
 
@@ -40,3 +40,25 @@ async def look_up(
         size += len(message.content) if message is not None else 0
         found.append(LookedUp(number, owner, message))
     return found
+
+
+async def peek(
+    position: int,
+    backing: SupportsRangeRead,
+    loader: DiskLoader,
+    channels: Mapping[str, ChannelRecord],
+    is_open: Callable[[], bool],
+) -> tuple[QueuedMessage, int] | None:
+    """The ready message at this place, where 1 is the head, and how often it was returned; None if there is none.
+
+    Messages are read in batches from the head on, and others have their turns between two batches.
+    """
+    first, stop = backing.numbers().start, backing.numbers().stop
+    while first < stop and is_open():
+        messages, first = await read_range(backing, loader, first, stop - 1)
+        ready = [each for each in messages if not any(each.tag in record.pending for record in channels.values())]
+        if position <= len(ready):
+            message = ready[position - 1]
+            return message, backing.returns.get(message.tag, 0)
+        position -= len(ready)
+    return None

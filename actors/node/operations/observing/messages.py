@@ -175,16 +175,16 @@ def _properties(properties: Properties) -> dict[str, object]:
     found = {name: getattr(properties, name) for name in Properties.__slots__}
     shown = {name: value for name, value in found.items() if value is not None}
     if properties.headers is not None:
-        shown["headers"] = _plain(table_to_dict(properties.headers))
+        shown["headers"] = plain_value(table_to_dict(properties.headers))
     return shown
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A value of a table in a form that JSON has."""
     if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
+        return {name: plain_value(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_plain(inner) for inner in value]
+        return [plain_value(inner) for inner in value]
     if isinstance(value, bytes):
         return value.hex()
     return value if isinstance(value, (str, int, float)) or value is None else str(value)
