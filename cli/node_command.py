@@ -205,7 +205,7 @@ class NodeCommand(click.Command):
         try:
             return super().make_context(info_name, list(args), *rest, **extra)
         except click.NoSuchOption as error:
-            raise InvalidOptions(self, error.option_name) from None
+            raise InvalidOptions(self, error.option_name, _unknown(error)) from None
         except click.BadParameter as error:
             if isinstance(error, click.MissingParameter):
                 raise self._bad("not enough arguments.") from None
@@ -277,9 +277,14 @@ class BadArguments(CommandFailure):
 class InvalidOptions(BadArguments):
     """A switch that the command does not have, or one with a value of the wrong type (CM-10)."""
 
-    def __init__(self, command: click.Command, name: str, reason: str = "") -> None:
-        super().__init__(f"Invalid options for this command:\n{name} : {reason or 'unknown option'}")
+    def __init__(self, command: click.Command, name: str, reason: str) -> None:
+        super().__init__(f"Invalid options for this command:\n{name} : {reason}")
         self.command = command
+
+
+def _unknown(error: click.NoSuchOption) -> str:
+    near = f". Did you mean '{error.possibilities[0]}'?" if error.possibilities else ""
+    return f"unknown option{near}"
 
 
 def arguments(command: click.Command) -> list[str]:

@@ -30,6 +30,8 @@ def parse_json(text: str) -> Any:
         return value
     except (ValueError, RecursionError) as error:
         reason = "the values are nested too deeply" if isinstance(error, RecursionError) else str(error)
+        if "{" in text and '"' not in text:
+            reason += ". A shell removes double quotes unless the JSON stands between single quotes: '{\"key\":1}'"
         raise DefinitionError("unavailable", f"JSON decoding error. Reason: {reason}") from None
 
 

@@ -41,5 +41,6 @@ def _limits(text: str, names: tuple[str, ...], what: str) -> dict[str, int]:
         if name in given and type(given[name]) is not int:
             raise DefinitionError("unavailable", f"{name} should be a number, actually was {erlang_term(given[name])}")
     if unknown:
-        raise DefinitionError("unavailable", f"Unrecognised terms [{','.join(unknown)}] in {what}")
+        known = ", ".join(names)
+        raise DefinitionError("unavailable", f"Unrecognised terms [{','.join(unknown)}] in {what}. Known are: {known}")
     return dict(given)

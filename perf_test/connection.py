@@ -27,7 +27,13 @@ RECEIVE_BYTES = 1 << 20
 #: Names of the schemes of a URI, with their default ports.
 PORTS = {"amqp": 5672, "amqps": 5671}
 
-CAPABILITIES = {"publisher_confirms": True, "basic.nack": True, "connection.blocked": True}
+CAPABILITIES = {
+    "publisher_confirms": True,
+    "basic.nack": True,
+    "connection.blocked": True,
+    # A refused login is then answered with the reason, and not only by the end of the connection.
+    "authentication_failure_close": True,
+}
 
 
 class ConnectionFailed(Exception):

@@ -67,7 +67,7 @@ def set_disk_free_limit(call: Call, limit: tuple[str, ...]) -> None:
     else:
         found = _SIZE.fullmatch(limit[0])
         if found is None or found[2] not in _UNITS:
-            raise BadArguments("Bad argument.", is_data=True)
+            raise BadArguments(f"Bad argument: '{limit[0]}' is no size such as 50MB, 2GiB or 1000000", is_data=True)
         value = limit[0]
         banner = f"Setting disk free limit on {call.node_name} to {value} bytes ..."
     call.banner(banner)
@@ -84,7 +84,8 @@ def _checked_size(text: str) -> str:
     found = _SIZE.fullmatch(text)
     if found is None:
         is_fraction = re.match(r"\d+\.\d", text, re.ASCII)
-        detail = ": The threshold should be an integer." if is_fraction else "."
+        wrong = f": '{text}' is no size such as 50MB, 2GiB or 1000000"
+        detail = ": The threshold should be an integer." if is_fraction else wrong
         raise BadArguments(f"Bad argument{detail}", is_data=True)
     if found[2] not in _UNITS:
         raise BadArguments("Bad argument: Invalid units.", is_data=True)
@@ -95,7 +96,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise BadArguments("Bad argument.", is_data=True) from None
+        raise BadArguments(f"Bad argument: '{text}' is no number", is_data=True) from None
 
 
 @node_command(SECTION, "Application environment of node {node} ...", timeout=60.0)

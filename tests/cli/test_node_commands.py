@@ -360,7 +360,7 @@ def test_purge_queue(broker, run):
     assert run("purge_queue", "q", "--formatter", "json") == 0
     assert json.loads(run.out) == {"node": "warren@localhost", "result": "ok", "message_count": 0}
     assert run("purge_queue", "nix") == 69
-    assert run.err == "Error:\nnot_found\n"
+    assert run.err.startswith("Error:\nnot_found\nThere is no queue '")
     assert run("purge_queue") == 64
     assert run.err.startswith("Error (argument validation): not enough arguments.\nArguments given:\n\tpurge_queue\n")
 

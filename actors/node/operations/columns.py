@@ -4,6 +4,7 @@ default.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,10 +29,11 @@ class Columns:
         """
         unknown = [name for name in wanted if name not in self.known]
         if unknown:
+            near = difflib.get_close_matches(unknown[0], self.known, 1)
             raise OperationError(
                 "usage",
                 f"Info key(s) {','.join(unknown)} are not supported",
-                (f"Supported are: {', '.join(self.known)}",),
+                (*[f"Did you mean '{name}'?" for name in near], f"Supported are: {', '.join(self.known)}"),
             )
         return tuple(dict.fromkeys(wanted)) or self.default
 

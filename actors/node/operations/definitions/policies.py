@@ -14,6 +14,9 @@ from .changing import change, check_vhost, refusals
 #: The components that may have parameters besides policies, which have operations of their own.
 COMPONENTS = frozenset({VHOST_LIMITS[0]})
 
+#: What the records of a table are called in an error.
+NOUNS = {"policies": "policy", "parameters": "parameter", "global_parameters": "global parameter"}
+
 
 # -- policies ---
 
@@ -166,7 +169,10 @@ async def _clear(operator: Operator, table: str, key: tuple[str, ...], vhost: st
     if vhost is not None:
         check_vhost(operator, vhost)
     if not await change(operator, RemoveRecords(((table, key),))):
-        raise OperationError("unavailable", "Parameter does not exist")
+        where = "" if vhost is None else f" in vhost '{vhost}'"
+        kind = "operator policy" if table == "policies" and key[1] == "operator" else NOUNS[table]
+        what = f"There is no {kind} '{key[-1]}'{where}."
+        raise OperationError("unavailable", "Parameter does not exist", (what,))
 
 
 # -- limits of virtual hosts ---

@@ -18,7 +18,7 @@ async def purge_queue(operator: Operator, *, name: str, vhost: str) -> int:
     """Remove the ready messages of a queue, and return how many they were; unacknowledged ones stay."""
     row = _queue(operator, vhost, name)
     if row is None:
-        raise OperationError("unavailable", "not_found")
+        raise OperationError("unavailable", "not_found", (f"There is no queue '{name}' in vhost '{vhost}'.",))
     if row.state != "running":
         raise OperationError("unavailable", f"the queue does not run: it is {row.state}")
     return await operator.process.ask(row.address, to_queue.purge())
