@@ -80,6 +80,11 @@ class LookedUp(NamedTuple):
     message: QueuedMessage | None
 
 
+#: A ready message as `peek` shows it: its exchange, its routing keys, its properties as they are on the wire, the first
+#: bytes of its body, and how often it was returned to the queue. A plain tuple, which can cross to another node.
+Peeked = tuple[str, list[str], bytes, bytes, int]
+
+
 @dataclass(frozen=True, slots=True)
 class QueueRecovery:
     """How a queue that existed before is to be recovered."""
@@ -350,9 +355,9 @@ class ToQueue(ToMemoryUser, ToLinkSender):
         """From operations: the messages with these numbers that are in the queue. They stay as they are."""
 
     @message
-    def peek(self, position: int) -> tuple[QueuedMessage, int] | None:
-        """From operations: the ready message at this place, where 1 is the head, and how often it was returned; None if
-        there is none, or if the queue cannot be read by number. It stays as it is.
+    def peek(self, position: int) -> Peeked | None:
+        """From operations: the ready message at this place, where 1 is the head; None if there is none, or if the queue
+        cannot be read by number. It stays as it is.
         """
 
     @message

@@ -34,7 +34,7 @@ from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ...runtime.system.address import is_elsewhere, node_of, system_of
 from ...runtime.turn_work import TurnWork
-from ...store.messages.message import Delivery, QueuedMessage
+from ...store.messages.message import Delivery
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.inspection import residence
 from ...store.queue.memory_queue import MemoryQueue
@@ -49,7 +49,7 @@ from ..node.peers import REPLICAS
 from ..statistics.counts import MessageCounts
 from .batches import fits
 from .consumers.consumers import UNSENT_LIMIT, ChannelRecord, Consumer
-from .contract import LookedUp, QueueRecovery, ToQueue, VhostStorage
+from .contract import LookedUp, Peeked, QueueRecovery, ToQueue, VhostStorage
 from .disk.disk_loader import DiskLoader, Job
 from .disk.durability import Durability
 from .disk.head_read import HeadRead
@@ -911,9 +911,7 @@ class Queue(Process):
         self._check_not_ending()
         return look_up(numbers, self.backing, self._disk.loader, self.channels, lambda: self.is_open)
 
-    def on_peek(
-        self, sender: Sender, position: int
-    ) -> Coroutine[object, None, tuple[QueuedMessage, int] | None] | None:
+    def on_peek(self, sender: Sender, position: int) -> Coroutine[object, None, Peeked | None] | None:
         self._check_not_ending()
         if not isinstance(self.backing, SupportsRangeRead):
             return None

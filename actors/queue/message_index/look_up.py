@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from ....amqp.frames import content_body, content_properties
 from ....store.messages.message import QueuedMessage
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.range_read import SupportsRangeRead
 from ..consumers.consumers import ChannelRecord
-from ..contract import LookedUp
+from ..contract import LookedUp, Peeked
 from ..disk.disk_loader import DiskLoader
 from .indexing import read_range
 
 #: Bytes of messages that one look-up returns; further ones are returned without their content.
 LOOK_UP_BYTES = 16 << 20
+
+#: Bytes of the body that `peek` returns.
+PEEKED_BYTES = 64
 
 
 async def look_up(
@@ -48,8 +52,8 @@ async def peek(
     loader: DiskLoader,
     channels: Mapping[str, ChannelRecord],
     is_open: Callable[[], bool],
-) -> tuple[QueuedMessage, int] | None:
-    """The ready message at this place, where 1 is the head, and how often it was returned; None if there is none.
+) -> Peeked | None:
+    """The ready message at this place, where 1 is the head; None if there is none.
 
     Messages are read in batches from the head on, and others have their turns between two batches.
     """
@@ -59,6 +63,9 @@ async def peek(
         ready = [each for each in messages if not any(each.tag in record.pending for record in channels.values())]
         if position <= len(ready):
             message = ready[position - 1]
-            return message, backing.returns.get(message.tag, 0)
+            content, origin = message.content, message.origin
+            body = content_body(content)[:PEEKED_BYTES]
+            returns = backing.returns.get(message.tag, 0)
+            return origin.exchange, list(origin.routing_keys), content_properties(content), body, returns
         position -= len(ready)
     return None

@@ -83,6 +83,8 @@ TO_QUEUES = (
     Crossing(318, to_queue.reclaim, TEXT, _RANGES, answer=_RANGES),
     Crossing(317, to_group.check_reader, TEXT, answer=BOOLEAN),
     Crossing(330, to_queue.reading_info, answer=INFO),
+    Crossing(331, to_queue.peek, INTEGER, answer=Optional(Parts(TEXT, Each(TEXT), BYTES, BYTES, INTEGER))),
+    Crossing(332, to_queue.page_out),
 )
 
 TO_CHANNELS = (

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from .....amqp.fields import table_to_dict
-from .....amqp.frames import content_body, content_properties
 from .....amqp.properties import Properties, decode_properties
 from .....routing.queue_types import QUORUM
 from .....routing.rows import QueueRow
 from ....queue.contract import to_queue
+from ....queue.message_index.look_up import PEEKED_BYTES
 from ..registry import ANSWER_SECONDS, OperationError, Operator, operation
 from .messages import plain_value
-
-#: Bytes of a body that are shown.
-PAYLOAD_BYTES = 64
 
 
 @operation()
@@ -24,17 +21,16 @@ async def peek(operator: Operator, *, name: str, vhost: str, position: int) -> d
     found = await operator.process.ask(row.address, to_queue.peek(position), ANSWER_SECONDS)
     if found is None:
         raise OperationError("unavailable", "Target queue does not have a message at that position")
-    message, returns = found
-    properties = decode_properties(content_properties(message.content))
+    exchange, routing_keys, encoded, body, returns = found
+    properties = decode_properties(encoded)
     shown = {key: getattr(properties, key) for key in Properties.__slots__ if key != "headers"}
     shown = {key: value for key, value in shown.items() if value is not None}
     headers = table_to_dict(properties.headers) if properties.headers is not None else {}
-    payload = content_body(message.content)[:PAYLOAD_BYTES]
     return {
         **shown,
-        "routing_keys": list(message.origin.routing_keys),
-        "exchange": message.origin.exchange,
-        f"payload (max {PAYLOAD_BYTES} bytes)": payload.decode("utf-8", "backslashreplace"),
+        "routing_keys": routing_keys,
+        "exchange": exchange,
+        f"payload (max {PEEKED_BYTES} bytes)": body.decode("utf-8", "backslashreplace"),
         **{f"header.{key}": plain_value(value) for key, value in headers.items()},
         "header.x-delivery-count": returns,
     }
