@@ -15,6 +15,8 @@ from .phrases import value_text
 #: The argument of queues and of consumers: ms that a delivery may stay unacknowledged. Later versions of RabbitMQ than
 #: 3.10 have it too.
 CONSUMER_TIMEOUT = "x-consumer-timeout"
+#: How many of its last messages a queue remembers, so that it keeps none that is published again (SP-30).
+DEDUPLICATE = "x-warren-deduplicate"
 #: Arguments of consumers: how many bytes a consumer may hold without having acknowledged them, and how far the next
 #: message may be from the first one that it holds.
 MAX_UNACKED_BYTES, MAX_UNACKED_SPAN = "x-max-unacked-bytes", "x-max-unacked-span"
@@ -54,7 +56,7 @@ CLASSIC = QueueType(
     | {"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"}
     | {"x-warren-shards", "x-shards", "x-warren-shard-policy", "x-warren-shard-order"}
     | {"x-drop-lowest", "x-fair-by", "x-fair-lanes-max", "x-fair-batch", "x-fair-weight", "x-fair-cost"}
-    | {"x-fair-lane-max-length"},
+    | {"x-fair-lane-max-length", DEDUPLICATE},
     (STREAM_OFFSET,),
 )
 

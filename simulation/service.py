@@ -20,8 +20,10 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from ..amqp import methods
+from ..amqp.fields import Table, table_from
 from ..amqp.method import Method
 from ..amqp.properties import Properties
+from ..routing.queue_types import DEDUPLICATE
 from ..runtime.sim.choosing import Chooser
 from ..runtime.sim.client import SimStream
 from ..runtime.sim.world import Conditions, SimWorld
@@ -136,7 +138,9 @@ class Program:
 
     def on_method(self, connection: _Connection, method: Method, content: SimContent | None) -> None:
         if isinstance(method, methods.ChannelOpenOk):
-            connection.send(1, methods.QueueDeclare(queue=self.queue, durable=True))
+            window = self.sim.windows.get(self.queue)
+            arguments = table_from({DEDUPLICATE: window}) if window else Table()
+            connection.send(1, methods.QueueDeclare(queue=self.queue, durable=True, arguments=arguments))
         elif isinstance(method, methods.QueueDeclareOk):
             self._refusal = ""
             self.on_declared(connection)
@@ -161,14 +165,16 @@ class Program:
 class Publisher(Program):
     """Publishes each body until it is confirmed.
 
-    A body may be published twice, as by any publisher that must not lose messages.
+    A body may be published twice, as by any publisher that must not lose messages. If its queue deduplicates, each
+    message has an id, which is the same when it is published again, so the queue keeps it once.
     """
 
     def __init__(self, sim: Sim, name: str, queue: str, bodies: Iterable[bytes], node: int) -> None:
         #: By publish number on this connection.
-        self._unconfirmed: dict[int, bytes] = {}
+        self._unconfirmed: dict[int, tuple[int, bytes]] = {}
         self._published = 0
-        self._left = list(bodies)
+        #: What is to be published: the place among all bodies, and the body.
+        self._left = list(enumerate(bodies))
         super().__init__(sim, name, queue, node)
 
     def on_declared(self, connection: _Connection) -> None:
@@ -182,12 +188,12 @@ class Publisher(Program):
             self._published = 0
             self._publish(connection)
         elif isinstance(method, methods.BasicAck):
-            for body in self._answered(method.delivery_tag, method.multiple):
+            for _, body in self._answered(method.delivery_tag, method.multiple):
                 self.tell(f"receives the confirm of {body[:40]!r}")
         elif isinstance(method, methods.BasicNack):
-            for body in self._answered(method.delivery_tag, method.multiple):
+            for at, body in self._answered(method.delivery_tag, method.multiple):
                 self.tell(f"receives the refusal of {body[:40]!r}")
-                self._left.append(body)
+                self._left.append((at, body))
             self.sim.world.at(self.sim.world.time + RESTART_SECONDS, self._publish, connection)
 
     def _publish(self, connection: _Connection) -> None:
@@ -195,13 +201,15 @@ class Publisher(Program):
         if connection is not self.connection:
             return
         bodies, self._left = self._left, []
-        for body in bodies:
+        has_ids = self.queue in self.sim.windows
+        for at, body in bodies:
             self.tell(f"publishes {body[:40]!r} to {self.queue}")
             self._published += 1
-            self._unconfirmed[self._published] = body
-            connection.send(1, methods.BasicPublish(routing_key=self.queue), body, Properties(delivery_mode=2))
+            self._unconfirmed[self._published] = at, body
+            properties = Properties(delivery_mode=2, message_id=f"{self.name}/{at}" if has_ids else None)
+            connection.send(1, methods.BasicPublish(routing_key=self.queue), body, properties)
 
-    def _answered(self, tag: int, multiple: bool) -> list[bytes]:
+    def _answered(self, tag: int, multiple: bool) -> list[tuple[int, bytes]]:
         """Take the bodies that a confirm or a refusal is for."""
         numbers = [number for number in self._unconfirmed if number == tag or multiple and number < tag]
         return [self._unconfirmed.pop(number) for number in numbers]
@@ -287,6 +295,8 @@ class Sim:
             raise ValueError("the nodes of a simulated cluster have disks: leave out with_store=False, or nodes")
         self.seed = seed
         self.world = SimWorld(seed, chooser, conditions=CONDITIONS)
+        #: The queues that keep once what is published twice, and how many messages each remembers.
+        self.windows: dict[str, int] = {}
         #: The lines of the story: time, who, text.
         self.told: list[tuple[float, str, str]] = []
         self.brokers = (
@@ -303,6 +313,13 @@ class Sim:
         self.told.append((self.world.time, who, text))
 
     # -- programs ---
+
+    def deduplicate(self, queue: str, window: int) -> None:
+        """Have all programs declare this queue as one that keeps a message once though it is published twice.
+
+        It remembers the last `window` messages. Call this before the programs start.
+        """
+        self.windows[queue] = window
 
     def publish(self, queue: str, bodies: Iterable[bytes], name: str = "publisher", *, node: int = 0) -> Publisher:
         """Start a program that publishes persistent messages to a durable queue until each is confirmed.

@@ -152,7 +152,7 @@ def not_deduplicated(what: str) -> SparkSourceError:
     """The broker, or a queue, does not drop what is published twice."""
     return SparkSourceError(
         "E13",
-        f"exactly-once: {what}. Give the queue or the exchange x-warren-deduplicate, or take at-least-once",
+        f"exactly-once: {what}. Declare the queue with x-warren-deduplicate, or take at-least-once",
     )
 
 

@@ -390,7 +390,7 @@ class SinkOptions(ConnectionOptions):
     delivery_guarantee: str = option(
         _one_of("at-least-once", "exactly-once"),
         "at-least-once",
-        "`exactly-once` needs `messageId`, and queues that deduplicate",
+        "`exactly-once` needs `messageId`, and [queues that deduplicate](#each-row-exactly-once)",
     )
     message_id: str | None = option(
         _text, None, "a column whose value names a row for ever, for brokers that drop what is published twice"

@@ -93,6 +93,11 @@ class RowEncoder:
                 if props is None:
                     props = known[values] = properties_of({name: columns[name][at] for name in named})
             if self._id_of is not None:
+                if ids[at] is None:
+                    raise wrong_options(
+                        f"column '{self._id_column}', which 'messageId' names, is null in a row; each row needs a "
+                        "value of its own"
+                    )
                 props = with_id(props, self._id_of(ids[at]))
             frames = self._method(exchange, key) + self._content(props, body)
             yield Outgoing(self._row, exchange, key, body, frames)

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
 from ..amqp import methods
 from ..amqp.frames import content_body
 from .errors import broker_away, not_deduplicated, not_routed, refused
+from .guard import Guard
 from .options import SinkOptions
 from .outgoing import Outgoing, RowEncoder
 from .reading.range_reading import task_name
@@ -30,11 +31,15 @@ SEND_BYTES, WINDOW_BYTES = 256 << 10, 8 << 20
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task has published: rows, bytes of bodies, and seconds spent waiting for the broker."""
+    """What a task has published: rows, bytes of bodies, and seconds spent waiting for the broker.
+
+    `window` is what the queues remember at least, if the rows shall be there exactly once.
+    """
 
     rows: int
     body_bytes: int
     waited: float
+    window: int | None = None
 
 
 class Publisher:
@@ -52,6 +57,8 @@ class Publisher:
             options.message_id,
             None if options.message_id is None else lambda value: f"{scope}/{value}",
         )
+        #: Checks that each row reaches a queue that drops it if it comes again; None if rows may come twice.
+        self._guard = Guard(options) if options.delivery_guarantee == "exactly-once" else None
         self._interval = tasks / options.rate if options.rate else 0.0
         #: Messages that are not confirmed, by their publish number.
         self._unconfirmed: dict[int, Outgoing] = {}
@@ -91,6 +98,8 @@ class Publisher:
             size = 0
             for batch in batches:
                 for message in self._encoder.messages(batch):
+                    if self._guard is not None:
+                        self._guard.admit(message.exchange, message.routing_key)
                     self._number += 1
                     self._unconfirmed[self._number] = message
                     self._unconfirmed_bytes += len(message.body)
@@ -109,6 +118,8 @@ class Publisher:
                 self._connection.send_bytes(b"".join(waiting))
             while self._unconfirmed:
                 self._wait()
+            if self._guard is not None:
+                self._result.window = self._guard.smallest
             return self._result
         except Away as away:
             raise broker_away(self._options.exchange, str(away), self._options.confirm_timeout, None) from away
@@ -187,6 +198,15 @@ class _Sink:
             sum(each.body_bytes for each in done),
             sum(each.waited for each in done),
         )
+        rows, window = sum(each.rows for each in done), min((each.window for each in done if each.window), default=0)
+        if window and rows > window:
+            log.warning(
+                "a write had %d rows, and a queue that it published to remembers %d messages: if the driver had died "
+                "before its end, some rows could be there twice. Write fewer rows at a time, or declare the queue with "
+                "a larger x-warren-deduplicate",
+                rows,
+                window,
+            )
 
     def _aborted(self, messages: Sequence[Any]) -> None:
         done = [message for message in messages if message is not None]

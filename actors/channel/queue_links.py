@@ -176,7 +176,7 @@ class QueueLinks:
 
     def flush(self) -> None:
         """Send each queue what was gathered for it: settlements first, then publishes at one credit a message."""
-        process, channel_id = self._process, self._config.channel_id
+        process, channel_id, user = self._process, self._config.channel_id, self._config.user
         if self.settlements:
             self.send_settlements()
         if self.publishes:
@@ -186,7 +186,7 @@ class QueueLinks:
                 row = self.rows.get(queue_id, row)
                 count = len(entries[0][1]) if len(entries) == 1 else sum([len(entry[1]) for entry in entries])
                 self._credit.spend(queue_id, count)
-                process.send(row.address, to_queue.publish(channel_id, entries))
+                process.send(row.address, to_queue.publish(channel_id, entries, user))
 
     def send_settlements(self) -> None:
         """Send each queue what was settled of its deliveries."""

@@ -45,7 +45,7 @@ CAPABILITIES = (
 
 #: What this version adds to reading by number, by the names in `warren_features` of connection.start. A client that
 #: knows such a name may use what it stands for, and needs no list of versions.
-WARREN_FEATURES = ("read-blocks", "catalogue", "queue-id", "lives", "arrival")
+WARREN_FEATURES = ("read-blocks", "catalogue", "queue-id", "lives", "arrival", "deduplicate")
 
 #: The two protocol headers that stand for AMQP 0-9-1 (AB-1).
 _ACCEPTED_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")

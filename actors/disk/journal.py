@@ -39,6 +39,7 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ...store.data_dir.vhost_dir import JOURNAL, LEVEL_BITS, queue_directory
+from ...store.deduplication.ids_file import append_ids, read_ids
 from ...store.disk.disk import REFUSALS, Disk
 from ...store.index.queue_index import QueueIndex
 from ...store.journal.in_transit import HandedOver
@@ -554,4 +555,10 @@ def _flush_to_segments(disk: Disk, segment_entries: int, replayed: dict[int, Rep
         if found.returns:
             # A segment cannot have these, so they are recorded once more.
             index.returned(found.returns, True)
+        if found.digests:
+            files = read_ids(disk, queue_directory(level), level)
+            known = set(files.bodies)
+            left = [body for body in found.digests if body not in known]
+            if left:
+                append_ids(disk, queue_directory(level), level, left, max(1, files.last), files.size)
     return writer.take()

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ...definitions.definitions import Definitions
+from ...routing.queue_types import DEDUPLICATE
 from ...routing.rows import QueueRow
 from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS
@@ -39,7 +40,8 @@ def queue_recoveries(
     for row in rows:
         queue = queue_number(row.queue_id)
         of_queue = terms.get(queue)
-        if queue in journal.occupied or of_queue is None and queue in on_disk:
+        is_occupied = queue in journal.occupied or of_queue is None and queue in on_disk
+        if is_occupied or row.arguments.get(DEDUPLICATE) is not None:  # the queue has to find what it has had
             numberings = None
         elif of_queue is not None:
             numberings = _numberings_of(of_queue)

@@ -29,6 +29,7 @@ from .disk.transit import Transit
 
 if TYPE_CHECKING:
     from .contract import AtMostOnceEntry, HandedEntry, PublishEntry
+    from .master.deduplication import Deduplication
 
 #: Origins that are remembered with the persistence under which they are stored.
 ORIGINS_REMEMBERED = 256
@@ -53,12 +54,23 @@ class Arrival:
     handed: Handed | None = None
     #: Whether the limiters of channels were asked for grants for these messages.
     has_asked: bool = False
+    #: By what a second publish of each message is recognized (`master/deduplication.py`). None if the queue does not
+    #: deduplicate, or if no message has a key.
+    digests: list[bytes] | None = None
     #: The list that `contents` is after the first join. Before that it belongs to the message that brought the run.
     _joined: list[bytes] | None = None
 
-    def join(self, origins: Origins, contents: Sequence[bytes], body_bytes: int, part: Part, shared: int) -> bool:
+    def join(
+        self,
+        origins: Origins,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        part: Part,
+        shared: int,
+        digests: list[bytes] | None = None,
+    ) -> bool:
         """Append a later run, unless its fate differs or its ids do not continue these. True if it was appended."""
-        if self.has_asked:
+        if self.has_asked or (digests is None) is not (self.digests is None):
             return False
         own = self.origins
         has_one_origin = not isinstance(own, list) and (own is origins or own == origins)
@@ -75,6 +87,8 @@ class Arrival:
         self.parts.append(part)
         if part[3]:
             self.awaits_confirm = True
+        if digests is not None:
+            self.digests = [*(self.digests or ()), *digests]
         return True
 
     def cut(self, count: int) -> Arrival:
@@ -83,6 +97,8 @@ class Arrival:
         body_bytes = body_bytes_of(contents)
         parts, self.parts = split_parts(self.parts, count)
         head = Arrival(self.origin, origins, contents, body_bytes, parts, self.awaits_confirm, self.shared, self.handed)
+        if self.digests is not None:
+            head.digests, self.digests = self.digests[:count], self.digests[count:]
         self.origins, self.contents = slice_of(self.origins, slice(count, None)), self.contents[count:]
         self.body_bytes -= body_bytes
         self.shared = self.shared and self.shared + count
@@ -98,7 +114,28 @@ class Arrival:
         origins = each_of(self.origins, len(self.contents))
         for index, (content, origin, part) in enumerate(zip(self.contents, origins, identities)):
             shared = self.shared and self.shared + index
-            yield Arrival(origin, origin, [content], body_bytes_of([content]), [part], part[3], shared, self.handed)
+            single = Arrival(origin, origin, [content], body_bytes_of([content]), [part], part[3], shared, self.handed)
+            if self.digests is not None:
+                single.digests = [self.digests[index]]
+            yield single
+
+    def stretches(self, ends: Iterable[int]) -> Iterator[Arrival]:
+        """The arrival in stretches: the first one up to before the first of the `ends`, and so on to the last of them,
+        which is the end of the arrival.
+        """
+        rest, start = self.parts, 0
+        for end in ends:
+            piece = slice(start, end)
+            origins, contents = slice_of(self.origins, piece), self.contents[piece]
+            parts, rest = split_parts(rest, end - start)
+            awaits_confirm = any([part[3] for part in parts])
+            shared = self.shared and self.shared + start
+            stretch = Arrival(
+                any_of(origins), origins, contents, body_bytes_of(contents), parts, awaits_confirm, shared, self.handed
+            )
+            stretch.digests = None if self.digests is None else self.digests[piece]
+            yield stretch
+            start = end
 
     def messages(self, expiry: int | None) -> list[QueuedMessage]:
         """The messages, for dead letters. They have no ack tags."""
@@ -111,23 +148,30 @@ class Arrival:
 class Arrivals:
     """The runs of one queue that were published in this turn and are not accepted yet."""
 
-    __slots__ = ("_persistence", "_stored_origins", "_transit", "arrivals")
+    __slots__ = ("_persistence", "_stored_origins", "_transit", "arrivals", "deduplication")
 
-    def __init__(self, persistence: bool | None, transit: Transit | None) -> None:
+    def __init__(
+        self, persistence: bool | None, transit: Transit | None, deduplication: Deduplication | None = None
+    ) -> None:
         """`persistence`: whether messages are stored as persistent ones; None: as they were published."""
         self._persistence = persistence
         self._transit = transit
+        #: None if the queue keeps messages that are published twice.
+        self.deduplication = deduplication
         self.arrivals: list[Arrival] = []
         #: By origin: the same origin with the queue's persistence.
         self._stored_origins: dict[Origin, Origin] = {}
 
     def add(self, record: ChannelRecord, entries: Iterable[PublishEntry]) -> None:
         """Keep the runs that a channel has published until the end of the turn."""
-        arrivals, channel_id = self.arrivals, record.channel_id
+        arrivals, channel_id, deduplication = self.arrivals, record.channel_id, self.deduplication
         for origins, contents, body_bytes, first_number, awaits_confirm, shared in entries:
             part = (channel_id, first_number, len(contents), awaits_confirm)
-            if not arrivals or not arrivals[-1].join(origins, contents, body_bytes, part, shared):
-                arrivals.append(Arrival(any_of(origins), origins, contents, body_bytes, [part], awaits_confirm, shared))
+            digests = None if deduplication is None else deduplication.digests(record.user, contents)
+            if not arrivals or not arrivals[-1].join(origins, contents, body_bytes, part, shared, digests):
+                arrival = Arrival(any_of(origins), origins, contents, body_bytes, [part], awaits_confirm, shared)
+                arrival.digests = digests
+                arrivals.append(arrival)
 
     def add_at_most_once(self, entries: Iterable[AtMostOnceEntry]) -> None:
         """Dead letters and traced messages, for which nobody awaits a confirm."""

@@ -238,8 +238,10 @@ class ToQueue(ToMemoryUser, ToLinkSender):
     # -- from channels: publishing ------------------------------------------------------------------
 
     @message
-    def publish(self, channel_id: str, entries: list[PublishEntry]) -> None:
-        """From channels: runs of messages, in the order in which the client published them."""
+    def publish(self, channel_id: str, entries: list[PublishEntry], user: str = "") -> None:
+        """From channels: runs of messages, in the order in which the client published them. `user` is the client's
+        user, whose messages alone are taken for duplicates of one another (SP-30).
+        """
 
     @message
     def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None:

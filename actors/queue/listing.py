@@ -43,15 +43,17 @@ def replica_items(state: ReplicaState, channels: Collection[ChannelRecord]) -> I
     }
 
 
-def reading_items(backing: BackingQueue, unacked: int, consumers: int) -> InfoItems:
-    """What whoever reads the queue by number needs to know (SP-21). `next` is a number that no crash gives again."""
+def reading_items(backing: BackingQueue, unacked: int, consumers: int, dedup: int) -> InfoItems:
+    """What whoever reads the queue by number needs to know (SP-21). `next` is a number that no crash gives again, and
+    `dedup` how many messages the queue remembers, so that it keeps none that is published again.
+    """
     ready = len(backing)
     items: InfoItems = {
         "messages": ready + unacked,
         "message_bytes": backing.ready_bytes + backing.unacked_bytes,
         "unacked": unacked,
         "consumers": consumers,
-        "dedup": 0,
+        "dedup": dedup,
     }
     is_stream = isinstance(backing, StreamBacking)
     if is_stream or not isinstance(backing, SupportsRangeRead):

@@ -34,6 +34,7 @@ from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ...runtime.system.address import is_elsewhere, node_of, system_of
 from ...runtime.turn_work import TurnWork
+from ...store.deduplication.window import Window
 from ...store.messages.message import Delivery
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.inspection import residence
@@ -57,6 +58,7 @@ from .disk.levels import levelled_queue
 from .effects import Effects
 from .floor import is_short_now
 from .listing import NO_DISK, reading_items, storage_items
+from .master.deduplication import Deduplication
 from .master.master import Master
 from .message_index.indexing import Indexing
 from .message_index.look_up import look_up, peek
@@ -198,6 +200,7 @@ class Queue(Process):
         self.head_read = HeadRead(backing, self.effects, self.durability is not None)
         self.confirms = PublisherConfirms(self.effects, self.queue_id, self.channels)
         now, wall_clock = self.clocks()
+        self.confirms.deduplication = deduplication = self._deduplication()
         self.state = ReplicaState(
             self.row,
             self.context.routing,
@@ -214,6 +217,7 @@ class Queue(Process):
             self.random_bytes,
             self.counts,
             self.durability.transit if self.durability is not None else None,
+            deduplication=deduplication,
         )
         if self.member is not None and self.context.mirroring is not None:
             self.replication = self.context.mirroring.replication(self)
@@ -228,6 +232,14 @@ class Queue(Process):
         self.decorators = self.context.extensions.queue_decorators
         for decorator in self.decorators:
             notify(decorator.started, self.row)
+
+    def _deduplication(self) -> Deduplication | None:
+        """What the queue remembers of publishes: from its last process if it is durable."""
+        if self.settings.deduplicate is None:
+            return None
+        if self.durability is None or self.durability.digest_log is None:
+            return Deduplication(Window(self.settings.deduplicate), None)
+        return Deduplication(self.durability.window, self.durability.digest_log)
 
     def new_role(self) -> Role:
         """The role with which the queue opens."""
@@ -484,7 +496,7 @@ class Queue(Process):
             self.replication.end_turn()
         if not is_held:
             safe, confirms = self.state.backing.drain_confirmed(), self.confirms
-            if safe or confirms.recent or confirms.refused:
+            if safe or confirms.recent or confirms.refused or confirms.known:
                 confirms.collect(safe)
                 if safe:
                     self.role.confirmed(safe)
@@ -749,8 +761,11 @@ class Queue(Process):
 
     # -- publishing ---------------------------------------------------------------------------------
 
-    def on_publish(self, sender: Address[ToChannel], channel_id: str, entries: list[PublishEntry]) -> None:
+    def on_publish(
+        self, sender: Address[ToChannel], channel_id: str, entries: list[PublishEntry], user: str = ""
+    ) -> None:
         record = self.channels.get(channel_id) or self._record(channel_id, sender)
+        record.user = user
         if self.replication is None or self.replication.serves:
             self.role.publish(record, entries)
         else:
@@ -900,7 +915,7 @@ class Queue(Process):
     def on_reading_info(self, sender: Sender) -> InfoItems:
         self._check_not_ending()
         unacked = sum(len(record.pending) for record in self.channels.values())
-        return reading_items(self.backing, unacked, self.role.counts()[1])
+        return reading_items(self.backing, unacked, self.role.counts()[1], self.settings.deduplicate or 0)
 
     def on_storage_info(self, sender: Sender) -> Slices[InfoItems]:
         backing = self.backing

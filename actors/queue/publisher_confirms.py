@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address
     from ..channel.contract import ConfirmRange, ToChannel
     from .contract import PublishEntry
+    from .master.deduplication import Deduplication
 
 #: Messages that the backing queue has taken under consecutive numbers: the first number, the last, and the parts.
 NumberedRun = tuple[int, int, Sequence[Part]]
@@ -31,7 +32,7 @@ NumberedRun = tuple[int, int, Sequence[Part]]
 class PublisherConfirms:
     """The confirms and refusals of the queue `queue_id`. `channels` are the queue's, by id."""
 
-    __slots__ = ("_channels", "_effects", "_queue_id", "awaiting", "recent", "refused")
+    __slots__ = ("_channels", "_effects", "_queue_id", "awaiting", "deduplication", "known", "recent", "refused")
 
     def __init__(self, effects: Effects, queue_id: str, channels: Mapping[str, ChannelRecord]) -> None:
         self._effects = effects
@@ -44,6 +45,11 @@ class PublisherConfirms:
         self.awaiting = AwaitingConfirms()
         #: Parts of messages of this turn that the backing queue has discarded, and that are refused.
         self.refused: list[Part] = []
+        #: Parts of messages of this turn that the queue has had before, and that are safe.
+        self.known: list[Part] = []
+        #: Confirms the other messages that the queue has had before; None if it keeps messages that are published
+        #: twice.
+        self.deduplication: Deduplication | None = None
 
     def collect(self, safe: Sequence[ConfirmRange]) -> None:
         """Send the refusals of this turn, and confirms of the messages whose numbers are in the ranges `safe`."""
@@ -59,6 +65,10 @@ class PublisherConfirms:
                     awaiting.add(run)
         if safe and awaiting.runs:
             confirmed += awaiting.take(safe)
+        if self.deduplication is not None:
+            confirmed += self.known
+            self.known = []
+            confirmed += self.deduplication.are_safe(safe)
         endings, queue_id = self._effects.endings, self._queue_id
         if confirmed:
             for address, ranges in self._by_channel(confirmed):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...routing.rows import QueueRow
 from ...routing.table import RoutingTable
@@ -16,6 +17,9 @@ from .disk.head_read import HeadRead
 from .disk.transit import Transit
 from .effects import Effects
 from .publisher_confirms import PublisherConfirms
+
+if TYPE_CHECKING:
+    from .master.deduplication import Deduplication
 
 
 @dataclass(slots=True)
@@ -46,3 +50,5 @@ class ReplicaState:
     transit: Transit | None = None
     #: Too few replicas are in sync, so publishes that await a confirm are refused (CL-123).
     is_short: bool = False
+    #: What the queue remembers of publishes; None if it keeps messages that are published twice.
+    deduplication: Deduplication | None = None

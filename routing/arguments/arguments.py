@@ -20,6 +20,7 @@ from ..phrases import exchange_phrase, queue_phrase, value_text
 from ..queue_types import (
     CLASSIC,
     CONSUMER_TIMEOUT,
+    DEDUPLICATE,
     GROUP,
     MAX_UNACKED_BYTES,
     MAX_UNACKED_SPAN,
@@ -54,6 +55,9 @@ MAX_PRIORITY = 255
 INDEX_RETENTION = 259_200_000
 
 MAX_SHARDS = 256
+
+#: The most messages that a queue compares a message with that may have been published before.
+MAX_DEDUPLICATE = 10_000_000
 
 #: The argument that gives a queue fair lanes, and how many lanes there can be: a queue has as many levels on the disk.
 FAIR_BY = "x-fair-by"
@@ -135,6 +139,8 @@ class QueueSettings:
     fair_cost: Literal["message", "bytes"] = "message"
     #: Ready messages that each lane may have.
     fair_lane_limit: int | None = None
+    #: How many of the last messages a message is compared with that may have been published before; None: with none.
+    deduplicate: int | None = None
 
     @property
     def top_level(self) -> int | None:
@@ -214,10 +220,11 @@ _SETTINGS = {
     "x-max-age": "max_age",
     "x-stream-max-segment-size-bytes": "segment_bytes",
     CONSUMER_TIMEOUT: "consumer_timeout",
+    DEDUPLICATE: "deduplicate",
 }
 
 #: The fields that a declaration fixes: how many levels the backing queue has, and the single active consumer.
-_FIXED = frozenset({"max_priority", "single_active_consumer", "fair_by", "fair_lanes"})
+_FIXED = frozenset({"max_priority", "single_active_consumer", "fair_by", "fair_lanes", "deduplicate"})
 
 #: The fields by the keys of policies.
 _POLICY_SETTINGS = {name.removeprefix("x-"): field for name, field in _SETTINGS.items() if field not in _FIXED} | {
@@ -492,6 +499,14 @@ def _check_shard_order(letter: str, value: Any, arguments: Table) -> Reason:
     return "" if value == b"relaxed" else f"\"expected 'relaxed', got '{value_text(value)}'\""
 
 
+def _check_deduplicate(letter: str, value: Any, arguments: Table) -> Reason:
+    if letter not in INTEGER_LETTERS or not 1 <= value <= MAX_DEDUPLICATE:
+        return _integer(letter, value) or f'"expected a number of messages from 1 to {MAX_DEDUPLICATE}, got {value}"'
+    if any(arguments.get(name) is not None for name in SHARD_COUNTS):
+        return '"a message that is published again may go to another shard; leave out one of the two arguments"'
+    return ""
+
+
 def _accept(letter: str, value: Any, arguments: Table) -> Reason:
     return ""
 
@@ -538,6 +553,7 @@ QUEUE_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-group-weights", check_weights),
     ("x-group-starve-after-ms", _check_not_negative),
     ("x-group-source-header", _check_bool),
+    (DEDUPLICATE, _check_deduplicate),
 )
 
 #: The arguments that some type accepts, so that the others must refuse them (AB-90).

@@ -37,9 +37,10 @@ from .whole_file import write_whole
 #: message ids (see `message_ids`). In format 2 each run repeated the properties of its messages, and all its messages
 #: had one origin (see `messages/records.py`). In format 3 the journal had no dead letters in transit (see
 #: `journal/in_transit.py`). In format 4 the journal did not record how often messages were returned. In format 5 it did
-#: not record the lives of queues (see `messages/lives.py`), and no run said when it arrived. `claim` turns a directory
-#: of any of these formats into format 6.
-FORMAT = 6
+#: not record the lives of queues (see `messages/lives.py`), and no run said when it arrived. In format 6 queues did not
+#: remember what was published to them (see `deduplication`). `claim` turns a directory of any of these formats into
+#: format 7.
+FORMAT = 7
 
 _TITLE = "warren data directory"
 _FORMAT_NAME, _FORMAT_TEMPORARY, _LOCK_NAME = "format", "format.new", "lock"

@@ -39,7 +39,7 @@ from typing import NamedTuple
 from ..disk.damage_log import log_damaged, log_foreign
 from ..disk.disk import Disk, File, SyncFailed
 from ..messages.lives import Lives, encode_lives
-from ..messages.records import Kind, Type, encode_sizes, frame, record
+from ..messages.records import FRAME_LIMIT, Kind, Type, encode_sizes, frame, record
 from .in_transit import HandedOver, InTransit, encode_handed_over
 from .journal_file import SUFFIX, file_name, file_number
 from .number_reserve import AHEAD
@@ -47,8 +47,6 @@ from .replay import DamagedFile, Replayed, merge_sizes, replay_files
 
 #: Bytes after which a file is closed.
 FILE_LIMIT = 64 << 20
-#: Bytes after which a frame is closed; recovery reads one frame at a time.
-FRAME_LIMIT = 1 << 20
 #: Bytes of disk blocks that are reserved ahead of the end of the file.
 RESERVED_AHEAD = 8 << 20
 

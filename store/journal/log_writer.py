@@ -138,6 +138,10 @@ class LogWriter:
         self._lives[queue] = lives
         return self._add(queue, record(Type.LIVES, queue, [encode_lives(lives)]))
 
+    def digests(self, queue: int, body: bytes) -> int:
+        """Record the digests of messages (`deduplication.digest_records`); returns the position."""
+        return self._add(queue, record(Type.DIGESTS, queue, [body]))
+
     def sizes(self, queue: int, sizes: dict[int, int]) -> int:
         """Record the sizes of segments, so that a start notices a segment that was shortened; returns the position.
 

@@ -38,6 +38,7 @@ class Replayed:
     returns       how often messages were returned to a quorum queue, by number; messages that are not there never were
     lives         of the queue
     arrived       when the last message arrived that was published
+    digests       the bodies of the DIGESTS records
     """
 
     embedded: PendingRuns = field(default_factory=PendingRuns)
@@ -49,6 +50,7 @@ class Replayed:
     returns: dict[int, int] = field(default_factory=dict)
     lives: Lives = FIRST_LIFE
     arrived: int = UNKNOWN
+    digests: list[bytes] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -72,7 +74,7 @@ class Replayed:
         ]
 
     def apply(self, entry: Record) -> None:
-        """Apply a PUBLISH, ACK, STATE, SIZES, RETURNED or LIVES record."""
+        """Apply a PUBLISH, ACK, STATE, SIZES, RETURNED, LIVES or DIGESTS record."""
         if entry.type is Type.PUBLISH:
             for run, is_stored in decode_runs(entry.body):
                 (self.stored if is_stored else self.embedded).add(run)
@@ -88,6 +90,8 @@ class Replayed:
             self.returns.update(decode_returns(entry.body))
         elif entry.type is Type.LIVES:
             self.lives = decode_lives(entry.body)
+        elif entry.type is Type.DIGESTS:
+            self.digests.append(entry.body)
         else:
             self.next_number = max(self.next_number, int.from_bytes(entry.body, "big"))
 

@@ -23,6 +23,7 @@ frame, because of the magic. `walk_frames` describes how a file is read that is 
 | TAKEN | u128 id, u32 count: `queue` has taken so many dead letters |
 | RETURNED | (u64 first, u32 count, u32 returns) one after the other: how often these messages were returned by now |
 | LIVES | u32 life, then (u64 first, u64 next, u32 life) for each gap in the numbering of the queue (`lives`) |
+| DIGESTS | u64 first, then 16 bytes for each message: by what a second publish is recognized (`deduplication`) |
 
 **Run**: `u64 first | u32 count | u8 flags | i64 expiry (-1 none) | u32 origin size | origin | arrived | lengths |
 slots`
@@ -68,17 +69,20 @@ SIZE = Struct(">QQ")
 MAX_SPAN_COUNT = 0xFFFFFFFF
 #: No payload is larger; a greater size in a frame's head is damage.
 MAX_FRAME_SIZE = 1 << 30
+#: Bytes after which a frame is closed; recovery reads one frame at a time.
+FRAME_LIMIT = 1 << 20
 
 STUB_SIZE = 24
 _REDELIVERED, _STORED, _UNIFORM, _COLUMN, _ARRIVED = 1, 2, 4, 8, 16
 
 
 class Kind(enum.IntEnum):
-    """Kinds of frames: RECORDS in journal files, ENTRIES and ACKS in index segments."""
+    """Kinds of frames: RECORDS in journal files, ENTRIES and ACKS in index segments, DIGESTS in `.ids` files."""
 
     RECORDS = 1
     ENTRIES = 2
     ACKS = 3
+    DIGESTS = 4
 
 
 class Type(enum.IntEnum):
@@ -94,6 +98,7 @@ class Type(enum.IntEnum):
     TAKEN = 8
     RETURNED = 9
     LIVES = 10
+    DIGESTS = 11
 
 
 class Damaged(Exception):

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from ..deduplication.digest_records import decode_digests
 from ..disk.disk import Disk
 from ..disk.read_only_disk import file_size
 from ..disk.walk_frames import DamagedPart, WholeFrame, walk_frames
@@ -247,6 +248,9 @@ class _Reader:
         elif entry.type is Type.LIVES:
             self._check_lives(place, offset, entry, decode_lives(entry.body))
             queue.lives = decode_lives(entry.body)
+        elif entry.type is Type.DIGESTS:
+            decode_digests(entry.body)
+            queue.digests.append(entry.body)
         # A STATE record may reserve numbers that were never given, so it does not count here.
 
     def _check_lives(self, place: str, offset: int, entry: Record, lives: Lives) -> None:

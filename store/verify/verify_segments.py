@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ..deduplication.ids_file import ids_number
 from ..disk.disk import Disk
 from ..disk.walk_frames import DamagedPart, WholeFrame, walk_frames
 from ..index.segment_file import BLOCK, SUFFIX, cut, mark, segment_number
@@ -111,7 +112,7 @@ def _segment_numbers(files: QueueIndexFiles, findings: Findings) -> list[int]:
                 "a damaged segment as it was before warren replaced it by a file with its whole frames only",
                 "it is left alone. Delete it when you have looked at it",
             )
-        else:
+        elif ids_number(name) is None:
             findings.warn(f"{files.directory}/{name}", "it is no index segment", "it is left alone")
     return sorted(numbers)
 

@@ -31,6 +31,7 @@ from ..disk.read_only_disk import file_size
 from ..index.queue_index import SEGMENT_ENTRIES
 from .verify_bodies import StorePaths, check_bodies, was_closed_cleanly
 from .verify_environment import is_sound
+from .verify_ids import check_ids
 from .verify_journal import JournalFound, check_journal
 from .verify_references import References
 from .verify_report import Findings, QueueReport, VhostReport
@@ -252,6 +253,7 @@ class _Vhost:
             findings.unreadable(directory, error)
             found = IndexFound()
         self._found[number] = found
+        check_ids(self._disk, directory, number, is_clean, findings)
         report = self._queues.setdefault(queue, QueueReport(name, f"{queue:x}"))
         report.segment_messages += found.segment_messages
         report.segment_bytes += found.segment_bytes
@@ -352,7 +354,9 @@ class _Vhost:
             for number, level in levels.items():
                 self._check_level(name, number, level, self._found.get(number, IndexFound()))
             for number in self._numbers:
-                if number >> LEVEL_BITS == queue and number not in levels:
+                # The directory may have only the digests of messages.
+                has_segments = bool(self._found.get(number, IndexFound()).unacked)
+                if number >> LEVEL_BITS == queue and number not in levels and has_segments:
                     self._findings.error(
                         queue_directory(number),
                         f"it is missing from the recovery terms of queue '{name}'",

@@ -1,6 +1,7 @@
 """The source inside Spark itself: one session for all tests of this file, because a Java takes seconds to start."""
 
 import contextlib
+import inspect
 import json
 import math
 import os
@@ -20,6 +21,9 @@ from click.testing import CliRunner
 from warren import Broker
 from warren.actors.connection.handshake import WARREN_FEATURES
 from warren.amqp import methods
+from warren.amqp.fields import table_from
+from warren.amqp.frames import content_body, content_properties
+from warren.amqp.properties import decode_properties
 from warren.cli.failure import CommandFailure
 from warren.cli.main import root
 from warren.spark import read_archive, verify_archive
@@ -301,13 +305,29 @@ class Killable:
         batch = pyarrow.RecordBatch.from_pydict({"body": pyarrow.array([b"%d" % number for number in numbers])})
         Publisher(options, 0, 1, "test").publish(iter([batch]))
 
-    def count(self):
+    def declare(self, queue, arguments):
+        connection = Connection(SinkOptions.parse({"url": self.url}), "test")
+        declare = methods.QueueDeclare(queue=queue, durable=True, arguments=table_from(arguments))
+        connection.call(declare, methods.QueueDeclareOk)
+        connection.close()
+
+    def count(self, queue="orders"):
         connection = Connection(SinkOptions.parse({"url": self.url}), "test")
         try:
-            declare = methods.QueueDeclare(queue="orders", passive=True)
+            declare = methods.QueueDeclare(queue=queue, passive=True)
             return connection.call(declare, methods.QueueDeclareOk).message_count
         finally:
             connection.close()
+
+    def drained(self, queue):
+        """Read all messages: body and message id of each."""
+        connection = Connection(SinkOptions.parse({"url": self.url}), "test")
+        found = []
+        for delivery in connection.consume(queue, {"x-warren-read-from": "first", "x-warren-read-to": "last"}):
+            properties = decode_properties(content_properties(delivery.content))
+            found.append((content_body(delivery.content), properties.message_id))
+        connection.close()
+        return found
 
 
 @pytest.fixture
@@ -377,6 +397,64 @@ def test_a_killed_driver_costs_no_message(spark, tmp_path, killable, round):
     query.run(killable, "orders", deleteOnCommit="true")
     assert bodies(spark, query) == list(range(12_000))
     assert killable.count() == 0
+
+
+def copy_rows(spark, url, folder):
+    """Start a query that publishes each message of `orders` to `copies`, exactly once."""
+    source = {"url": url, "queue": "orders", "columns": "queue_id,seq,body", "maxMessagesPerTrigger": "4000"}
+    rows = spark.readStream.format("warren").options(**source).load()
+    rows = rows.selectExpr("body", "concat(queue_id, '/', seq) as id")
+    sink = rows.writeStream.format("warren").options(
+        url=url,
+        routingKey="copies",
+        deliveryGuarantee="exactly-once",
+        messageId="id",
+        confirmWindow="500",
+        checkpointLocation=f"{folder}/copies",
+    )
+    return sink.trigger(availableNow=True).start()
+
+
+COPYING_DRIVER = f"""
+import sys
+from warren.spark import session
+
+{inspect.getsource(copy_rows)}
+
+url, folder = sys.argv[1:]
+spark = session("driver", "local[2]", **{{"spark.python.authenticate.socketTimeout": "5m"}})
+copy_rows(spark, url, folder).awaitTermination()
+"""
+
+
+@needs_catalogue
+@pytest.mark.parametrize("round", range(ROUNDS))
+def test_rows_are_published_exactly_once_whatever_is_killed(spark, tmp_path, killable, round):
+    """The driver, the workers and the broker are killed in the middle of micro-batches, which come again."""
+    count = 12_000
+    killable.publish(range(count))
+    killable.declare("copies", {"x-warren-deduplicate": 100_000})
+    command = [sys.executable, "-c", COPYING_DRIVER, killable.url, str(tmp_path)]
+    driver = subprocess.Popen(command, cwd="/", start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        while killable.count("copies") < 1_000 and driver.poll() is None:
+            threading.Event().wait(0.01)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    kills = [(4_500, kill_workers), (8_500, lambda: (killable.kill(), killable.start()))]
+    for number, kill in kills:
+        running = copy_rows(spark, killable.url, tmp_path)
+        with contextlib.suppress(Exception):  # local mode never repeats a task, so the query ends
+            wait_for(lambda number=number: killable.count("copies") >= number, running)
+            kill()
+            running.awaitTermination()
+        running.stop()
+    copy_rows(spark, killable.url, tmp_path).awaitTermination()
+    found = [(int(body), message_id.partition("/")[2]) for body, message_id in killable.drained("copies")]
+    assert sorted(body for body, _ in found) == list(range(count))
+    assert len({message_id for _, message_id in found}) == count
 
 
 def wait_for(condition, running):

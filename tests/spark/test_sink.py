@@ -136,6 +136,45 @@ def test_a_refused_row_and_a_missing_exchange(broker, queue):
     assert caught.value.code == "E5" and "no exchange 'nowhere'" in str(caught.value)
 
 
-def test_exactly_once_is_refused_where_it_cannot_be_kept(broker, queue, monkeypatch):
+ONCE = {"deliveryGuarantee": "exactly-once", "messageId": "message_id"}
+
+
+def refused(broker, rows, **given):
+    """Why the rows cannot be published exactly once."""
+    with pytest.raises(SparkSourceError) as caught:
+        publish(broker, rows, **ONCE, **given)
+    assert caught.value.code == "E13"
+    return str(caught.value)
+
+
+def test_exactly_once_is_refused_where_it_cannot_be_kept(broker, queue):
     with pytest.raises(SparkSourceError, match="needs 'messageId'"):
         SinkOptions.parse({"deliveryGuarantee": "exactly-once"})
+    row = {"body": b"1", "message_id": "1"}
+    assert "does not exist" in refused(broker, [row], routingKey=queue)
+    broker.declare_queue(queue, durable=True)
+    assert "keeps messages that are published twice" in refused(broker, [row], routingKey=queue)
+    assert "to which queues exchange 'amq.fanout' routes" in refused(broker, [row], exchange="amq.fanout")
+    assert broker.queue(queue).messages == 0
+
+
+def test_rows_that_are_published_again_are_there_once(broker, queue):
+    broker.declare_queue(queue, durable=True, arguments={"x-warren-deduplicate": 100})
+    rows = [{"body": b"%d" % number, "message_id": str(number)} for number in range(60)]
+    assert publish(broker, rows[:30], routingKey=queue, **ONCE).window == 100
+    publish(broker, rows, routingKey=queue, **ONCE)
+    assert [broker.get(queue).body for _ in range(60)] == [row["body"] for row in rows]
+    assert broker.queue(queue).messages == 0
+
+
+def test_a_task_with_more_rows_than_its_queue_remembers_is_refused(broker, queue):
+    broker.declare_queue(queue, durable=True, arguments={"x-warren-deduplicate": 10})
+    rows = [{"body": b"1", "message_id": str(number)} for number in range(11)]
+    assert "remembers 10 messages" in refused(broker, rows, routingKey=queue)
+    assert publish(broker, rows[:10], routingKey=queue, **ONCE).rows == 10
+
+
+def test_each_row_needs_an_id(broker, queue):
+    broker.declare_queue(queue, durable=True, arguments={"x-warren-deduplicate": 10})
+    with pytest.raises(SparkSourceError, match="is null in a row"):
+        publish(broker, [{"body": b"1"}], routingKey=queue, **ONCE)

@@ -60,6 +60,8 @@ class ChannelRecord:
 
     channel_id: str
     address: Address[ToChannel]
+    #: The user of the channel's connection, as far as the queue knows: a publish says who its user is.
+    user: str = ""
     #: Deliveries sent to the channel that its connection has not reported as written to the socket.
     unsent: int = 0
     #: How many deliveries may be unsent.

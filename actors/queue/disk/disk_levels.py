@@ -42,6 +42,7 @@ class DiskLevels:
         "_direct",
         "_direct_safe",
         "_is_ended",
+        "_is_journaled_only",
         "_is_stream",
         "_keeps_numbers",
         "_process",
@@ -65,6 +66,7 @@ class DiskLevels:
         credit: CreditFlow,
         storage: VhostStorage,
         has_levels: bool,
+        is_journaled_only: bool,
     ) -> None:
         number = queue_number(row.queue_id)
         self._process = process
@@ -74,6 +76,8 @@ class DiskLevels:
         self._is_stream = row.type == STREAM.name
         #: Readers may read the queue by number, so its index keeps the numbers of messages that are gone.
         self._keeps_numbers = row.durable and not has_levels and not self._is_stream
+        #: Whether no publish may bypass the journal, because the journal has what belongs to it.
+        self._is_journaled_only = is_journaled_only
         #: The queue's number in the journal and in the names of its directories.
         self.number = number
         #: The queue's name at the message stores and the memory monitor.
@@ -108,7 +112,7 @@ class DiskLevels:
         if replayed is not None:
             self.journal.resume(number, replayed.next_number)
         index = QueueIndex(storage.disk, queue_directory(number), number, self.journal, storage.segment_entries)
-        level = self.by_priority[priority] = (StreamQueue if self._is_stream else VariableQueue)(
+        level = (StreamQueue if self._is_stream else VariableQueue)(
             number,
             index,
             self.persistent,
@@ -119,6 +123,8 @@ class DiskLevels:
             clock=self._process.now,
             keeps_numbers=self._keeps_numbers,
         )
+        level.is_journaled_only = self._is_journaled_only
+        self.by_priority[priority] = level
         numbering = self.numberings.pop(priority, None)
         if numbering is not None:
             # Records of the journal may have these numbers, so the journal must get a record if the level is deleted.

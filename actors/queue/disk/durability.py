@@ -23,10 +23,13 @@ from ....runtime.errors import ProcessTimeout
 from ....runtime.process import Process
 from ....runtime.signal import Signal
 from ....store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, queue_directory
+from ....store.deduplication.digest_log import DigestLog
+from ....store.deduplication.window import Window
 from ....store.messages.lives import Numbering
 from ....store.messages.message_ids import StoredSpan
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.levels.fair_queue import FairQueue
+from ....store.queue.levels.levelled_queue import LEVEL_SHIFT
 from ....store.queue.rates import INFINITE
 from ....store.queue.variable.disk_queue import DiskQueue
 from ....store.queue.variable.queue_recovery import empty_terms, numbering_of
@@ -79,16 +82,21 @@ class Durability:
         "_recovered",
         "_settings",
         "_target",
+        "_digests",
         "client",
+        "digest_log",
         "flusher",
         "levels",
         "loader",
         "number",
         "storage",
         "transit",
+        "window",
     )
 
     loader: DiskLoader
+    #: The digests of `digest_log`.
+    window: Window
     _backing: BackingQueue
 
     def __init__(
@@ -108,12 +116,29 @@ class Durability:
         self._credit = credit
         self._is_durable = row.durable
         self.storage = storage
-        self._levels = DiskLevels(process, row, credit, storage, has_levels=settings.top_level is not None)
+        self._levels = DiskLevels(
+            process,
+            row,
+            credit,
+            storage,
+            has_levels=settings.top_level is not None,
+            is_journaled_only=settings.deduplicate is not None,
+        )
         #: The queue's number in the journal, and its name at the message stores and the memory monitor.
         self.number, self.client = self._levels.number, self._levels.client
         #: The queue's disk sides by priority; one with priority 0 if the queue has no priorities.
         self.levels: Mapping[int, DiskQueue] = self._levels.by_priority
-        self.flusher = Flusher(process, row, context.alarms, self.levels, is_open)
+        #: What the queue remembers of publishes; None if it does not, or if it ends with the node.
+        self.digest_log: DigestLog | None = None
+        if row.durable and settings.deduplicate is not None:
+            level = self.number << LEVEL_BITS
+            self.digest_log = DigestLog(
+                storage.disk, queue_directory(level), level, self._levels.journal, settings.deduplicate
+            )
+            self.window = Window(settings.deduplicate)
+        #: The records of it that the journal has, until the queue opens.
+        self._digests: list[bytes] = []
+        self.flusher = Flusher(process, row, context.alarms, self.levels, is_open, self.digest_log)
         #: Dead letters in transit to other queues, and from them. None if the queue ends with the node.
         self.transit = (
             Transit(
@@ -150,6 +175,8 @@ class Durability:
         self.flusher.is_busy = True
         replayed = await process.ask(storage.journal, to_journal.open(number, process.myAddress))
         self._levels.replayed = dict(replayed)
+        if number << LEVEL_BITS in replayed:
+            self._digests = replayed[number << LEVEL_BITS].digests
         # The terms of a queue with priorities are by level. Every level that the disk, the journal or the terms have is
         # recovered.
         levels = (recovery.terms or {}).get("levels")
@@ -201,6 +228,7 @@ class Durability:
         """
         process = self._process
         self._levels.register(PERSISTENT)
+        lost: list[int] = []
         for number, terms in self._recover.items():
             if number in self._recovered:
                 continue
@@ -221,6 +249,7 @@ class Durability:
                     self._phrase,
                     len(missing),
                 )
+            lost += [(number & 255) << LEVEL_SHIFT | each for each in missing]
             level = self.levels[number & 255]
             if missing or level.needs_disk_to_recover:
                 await process.run_blocking(level.recover, terms, missing)
@@ -229,6 +258,9 @@ class Durability:
         self._recover = {}
         self._recovered = set()
         self._levels.replayed = {}
+        if self.digest_log is not None:
+            self.window = await process.run_blocking(self.digest_log.load, self._digests, lost)
+            self._digests = []
         self.flusher.done()
         backing = self._open()
         if isinstance(backing, FairQueue):
@@ -372,6 +404,10 @@ class Durability:
             process.send(storage.transient, to_message_store.forget(self.client))
         await self.flusher.quiet()
         await process.run_blocking(_delete_files, list(self.levels.values()))
+        if self.digest_log is not None:
+            await process.run_blocking(self.digest_log.delete_files)
+            while self.window.dispose():
+                await process.next_turn()
 
     async def terminate(self) -> Terms | None:
         """Write everything where the next start looks for it, and return the terms.

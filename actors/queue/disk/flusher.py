@@ -20,6 +20,7 @@ from ....routing.rows import QueueRow
 from ....runtime.process import Process
 from ....runtime.signal import Signal
 from ....seams import seam
+from ....store.deduplication.digest_log import DigestLog
 from ....store.index.segment_jobs import FlushJob
 from ....store.queue.variable.disk_queue import DiskQueue
 from ...disk.disk_retry import DiskRetry
@@ -41,11 +42,13 @@ class Flusher:
     """The jobs of the queue `row` on its segments.
 
     `levels` are the queue's disk sides by priority; levels that are added later are flushed as well. `is_open` is
-    false when the queue is being deleted, so that a refused flush is not repeated.
+    false when the queue is being deleted, so that a refused flush is not repeated. `digest_log` has what the queue
+    remembers of publishes, if it does.
     """
 
     __slots__ = (
         "_became_quiet",
+        "_digest_log",
         "_disk_retry",
         "_is_open",
         "_is_stopping",
@@ -62,10 +65,12 @@ class Flusher:
         alarms: Address[ToAlarms],
         levels: Mapping[int, DiskQueue],
         is_open: Callable[[], bool],
+        digest_log: DigestLog | None,
     ) -> None:
         self._process = process
         self._levels = levels
         self._is_open = is_open
+        self._digest_log = digest_log
         self._phrase = queue_phrase(row.vhost, row.name)
         self._disk_retry = DiskRetry(process, f"the index of {self._phrase}", alarms)
         self._is_stopping = False
@@ -94,6 +99,12 @@ class Flusher:
         self.is_busy = True
         for level in list(self._levels.values()):
             await self._flush(level, is_synced=True)
+        if self._digest_log is not None:
+            # Taken now that the messages are in the segments, or gone: a digest must not be on the disk without its
+            # message.
+            digests = self._digest_log.take_flush()
+            if digests is not None and await self._is_run(digests.run):
+                self._digest_log.flushed(digests)
         self.done()
         return True
 
@@ -203,3 +214,8 @@ class Flusher:
                 if job is not None:
                     await self._process.run_blocking(job.run)
                     writer.flushed(job)
+        if self._digest_log is not None:
+            digests = self._digest_log.take_flush(is_last=True)
+            if digests is not None:
+                await self._process.run_blocking(digests.run)
+                self._digest_log.flushed(digests)

@@ -33,6 +33,7 @@ from .pacing import Pacing
 
 if TYPE_CHECKING:
     from ..contract import PublishEntry
+    from .deduplication import Deduplication
 
     #: A `publish` message: the channel that sent it, and its runs. A NamedTuple would cost 0.1 µs a message more.
     Publish = tuple[ChannelRecord, list[PublishEntry]]
@@ -129,9 +130,10 @@ class Intake(Arrivals):
         dead_letterer: DeadLetterer,
         confirms: PublisherConfirms,
         transit: Transit | None,
+        deduplication: Deduplication | None,
         effects: Effects,
     ) -> None:
-        super().__init__(persistence, transit)
+        super().__init__(persistence, transit, deduplication)
         self.backing = backing
         self._fair = backing if isinstance(backing, FairQueue) else None
         #: The same queue if it can be read by number: then it keeps when its messages arrived.
@@ -160,11 +162,63 @@ class Intake(Arrivals):
         if self._fair is not None:
             arrivals = list(self._by_lane(arrivals, self._fair))
         for at, arrival in enumerate(arrivals):
+            if arrival.digests is not None:
+                waiting = self._accept_new(arrival)
+                if waiting:
+                    self.arrivals = waiting + arrivals[at + 1 :]
+                    return
+                continue
             if self.pacing is not None and arrival.handed is None and not self._is_admitted(arrival, self.pacing):
                 continue
             if not self._accept(arrival):
                 self.arrivals = arrivals[at:]
                 return
+
+    def _accept_new(self, arrival: Arrival) -> list[Arrival]:
+        """Accept the messages of an arrival that the queue has not accepted before, and drop the others. Returns what
+        must wait until the limiters of some channels answer.
+        """
+        deduplication = self.deduplication
+        assert deduplication is not None and arrival.digests is not None
+        stretches = deduplication.stretches(arrival.digests)
+        if stretches == [(len(arrival.contents), False)]:
+            return [] if self._accept_admitted(arrival) else [arrival]
+        pieces = list(arrival.stretches([end for end, _ in stretches]))
+        for at, (piece, (_, are_duplicates)) in enumerate(zip(pieces, stretches)):
+            if are_duplicates:
+                # The first message of a key may have been refused meanwhile. Then its duplicate is a new message.
+                for single in piece.singles() if self._has_new(piece) else (piece,):
+                    if self._has_new(single):
+                        self._accept_admitted(single)
+                    else:
+                        self._drop_duplicates(single)
+            elif not self._accept_admitted(piece):
+                return pieces[at:]
+        return []
+
+    def _has_new(self, arrival: Arrival) -> bool:
+        """Whether the queue has not accepted some of the messages before."""
+        deduplication = self.deduplication
+        assert deduplication is not None
+        return not all(map(deduplication.is_known, arrival.digests or ()))
+
+    def _accept_admitted(self, arrival: Arrival) -> bool:
+        """Decide what becomes of the messages. False: they must wait until the limiters of some channels answer."""
+        if self.pacing is not None and not self._is_admitted(arrival, self.pacing):
+            return True
+        return self._accept(arrival)
+
+    @seam("which publishes a queue drops because it has had them")
+    def _drop_duplicates(self, arrival: Arrival) -> None:
+        """Drop messages that the queue has accepted before. They get no numbers."""
+        deduplication = self.deduplication
+        assert deduplication is not None and arrival.digests is not None
+        self._confirms.known += deduplication.dropped_duplicates(arrival.digests, arrival.parts)
+
+    def _remember(self, numbers: range, arrival: Arrival) -> None:
+        """The queue has accepted messages with keys under these numbers."""
+        if self.deduplication is not None and arrival.digests is not None:
+            self.deduplication.accepted(numbers.start, arrival.digests, arrival.origin.persistent)
 
     @staticmethod
     def _by_lane(arrivals: list[Arrival], fair: FairQueue) -> Iterator[Arrival]:
@@ -242,11 +296,13 @@ class Intake(Arrivals):
             arrival.contents,
             arrival.body_bytes,
             expiry,
-            awaits_confirm,
+            awaits_confirm or arrival.digests is not None,
             parts,
             arrival.shared,
             arrival.handed,
         )
+        if arrival.digests is not None:
+            self._remember(numbers, arrival)
         if awaits_confirm:
             self._confirms.recent.append((numbers.start, numbers.stop - 1, parts))
         if self._effects.index is not None:
@@ -326,7 +382,9 @@ class Intake(Arrivals):
         if arrival.handed is not None:
             self.take_over(arrival, is_kept=False)
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
-        numbers = self.backing.discard(arrival.origins, len(arrival.contents), awaits_confirm, parts, is_recorded)
+        confirm = awaits_confirm or arrival.digests is not None
+        numbers = self.backing.discard(arrival.origins, len(arrival.contents), confirm, parts, is_recorded)
+        self._remember(numbers, arrival)
         if awaits_confirm:
             self._confirms.recent.append((numbers.start, numbers.stop - 1, parts))
         if self._effects.index is not None:
@@ -349,9 +407,12 @@ class Intake(Arrivals):
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
         if handed is not None:
             self.take_over(arrival)
+        confirm = awaits_confirm or arrival.digests is not None
         tags = self.backing.publish_delivered(
-            origins, contents, arrival.body_bytes, expiry, awaits_confirm, parts, arrival.shared, handed
+            origins, contents, arrival.body_bytes, expiry, confirm, parts, arrival.shared, handed
         )
+        if arrival.digests is not None:
+            self._remember(tags, arrival)
         if awaits_confirm:
             self._confirms.recent.append((tags.start, tags.stop - 1, parts))
         if self._effects.index is not None:

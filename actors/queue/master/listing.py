@@ -30,6 +30,7 @@ def queue_items(
     range_readers: RangeReaders,
     dead_letterer: DeadLetterer,
     utilisation: Utilisation,
+    deduplicated: int | None,
 ) -> InfoItems:
     """rabbitmqctl's info items of a queue."""
     active = consumers.active
@@ -54,6 +55,7 @@ def queue_items(
         "next_number": None if numbers is None else numbers.stop,
         "life": None if lives is None else lives.life,
         "gaps": None if lives is None else [list(gap) for gap in lives.gaps],
+        "deduplicated": deduplicated,
     }
 
 

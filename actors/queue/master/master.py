@@ -134,6 +134,7 @@ class Master(Role):
             self.dead_letterer,
             state.confirms,
             state.transit,
+            state.deduplication,
             effects,
         )
         self.publish_delay = PublishDelay(backing, self.dispatch, effects)
@@ -581,6 +582,7 @@ class Master(Role):
             self.range_readers,
             self.dead_letterer,
             self.dispatch.utilisation,
+            None if self.state.deduplication is None else self.state.deduplication.dropped,
         )
         items["pace"] = None if self.pacing is None else self.pacing.info()
         items["lanes"] = lane_items(self.backing)

@@ -98,6 +98,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         "_reserve",
         "_watermark",
         "arrived",
+        "is_journaled_only",
         "segment_writer",
         "gap",
         "lives",
@@ -138,6 +139,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self.lives = FIRST_LIFE
         self.arrived = UNKNOWN
         self._keeps_numbers = keeps_numbers
+        #: Whether no persistent message goes to a segment without the journal, which has more about it.
+        self.is_journaled_only = False
         self._watermark = 0  # messages with lower numbers were at the head before (D-5)
         self._rates = Rates(clock)
         self.unconfirmed = Unconfirmed()
@@ -349,7 +352,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         is_direct = False
         if run.origin.persistent or self.sub_queues.is_lazy:
             self._place.write_body(run)
-            is_direct = not must_be_journaled and self._goes_directly(run)
+            is_direct = not must_be_journaled and not self.is_journaled_only and self._goes_directly(run)
             position = self._place.write_index(run, not is_direct)
             if position:
                 self._journal_position = position

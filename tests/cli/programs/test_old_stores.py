@@ -128,7 +128,7 @@ def test_a_store_of_format_2_drains(store):
                 )
         process.send_signal(signal.SIGTERM)
         process.wait(60)
-    assert (path / "format").read_text() == "warren data directory\nformat 6\n"
+    assert (path / "format").read_text() == "warren data directory\nformat 7\n"
     returncode, report, messages = verified(path)
     assert (returncode, report["findings"]) == (0, [])
     assert messages == dict.fromkeys(QUEUES, 0)

@@ -1,0 +1,82 @@
+"""The key by which a queue recognizes a message that is published twice (SP-30).
+
+It is the text of the header `x-warren-dedup` if a message has one, else its property message-id. A message with neither
+has no key, and is never taken for another one. A header of another type than text counts as absent.
+
+`deduplication_key` walks over the properties in front of the message-id by their lengths, and decodes the headers only
+if the name of the header is among their bytes. `slow_deduplication_key` is the obvious twin that decodes everything.
+"""
+
+from __future__ import annotations
+
+from .fields import Table
+from .properties import (
+    FLAG_CONTENT_ENCODING,
+    FLAG_CONTENT_TYPE,
+    FLAG_CORRELATION_ID,
+    FLAG_DELIVERY_MODE,
+    FLAG_EXPIRATION,
+    FLAG_HEADERS,
+    FLAG_MESSAGE_ID,
+    FLAG_PRIORITY,
+    FLAG_REPLY_TO,
+    decode_properties,
+)
+
+HEADER = "x-warren-dedup"
+
+#: The header's name as it stands in a table on the wire.
+_NAME = bytes((len(HEADER),)) + HEADER.encode()
+
+#: First bytes of keys: a header and a message-id of equal text are different keys.
+_FROM_HEADER, _FROM_MESSAGE_ID = b"h", b"i"
+
+_HEADERS_OR_MESSAGE_ID = FLAG_HEADERS | FLAG_MESSAGE_ID
+_BEHIND_HEADERS = (
+    (FLAG_DELIVERY_MODE, False),
+    (FLAG_PRIORITY, False),
+    (FLAG_CORRELATION_ID, True),
+    (FLAG_REPLY_TO, True),
+    (FLAG_EXPIRATION, True),
+)
+
+
+def deduplication_key(props: bytes) -> bytes | None:
+    """The key of a message with these encoded properties, which are sound; None if it has none."""
+    flags = int.from_bytes(props[:2], "big")
+    if not flags & _HEADERS_OR_MESSAGE_ID:
+        return None
+    at = 2
+    if flags & FLAG_CONTENT_TYPE:
+        at += 1 + props[at]
+    if flags & FLAG_CONTENT_ENCODING:
+        at += 1 + props[at]
+    if flags & FLAG_HEADERS:
+        end = at + 4 + int.from_bytes(props[at : at + 4], "big")
+        if props.find(_NAME, at, end) >= 0:
+            key = _header(decode_properties(props).headers)
+            if key is not None:
+                return key
+        at = end
+    if not flags & FLAG_MESSAGE_ID:
+        return None
+    for flag, is_text in _BEHIND_HEADERS:
+        if flags & flag:
+            at += 1 + props[at] if is_text else 1
+    return _FROM_MESSAGE_ID + props[at + 1 : at + 1 + props[at]]
+
+
+def slow_deduplication_key(props: bytes) -> bytes | None:
+    """The same as `deduplication_key`, found by decoding all properties."""
+    found = decode_properties(props)
+    key = _header(found.headers)
+    if key is not None:
+        return key
+    if found.message_id is None:
+        return None
+    return _FROM_MESSAGE_ID + found.message_id.encode("utf-8", "surrogateescape")
+
+
+def _header(headers: Table | None) -> bytes | None:
+    found = None if headers is None else headers.get(HEADER)
+    return _FROM_HEADER + found[1] if found is not None and found[0] == "S" else None

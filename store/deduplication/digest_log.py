@@ -1,0 +1,121 @@
+"""`DigestLog`: the digests of the publishes that a durable queue has accepted, on the disk (SP-31).
+
+The digests of a run go to the journal, in the frame that has its messages (`LogWriter.cut` cuts between runs only). So
+after any crash a message and its digest are both there, or neither is. Before the journal gives up a file, the queue
+writes the digests that only the journal has to `.ids` files (`ids_file`), by a job that runs in another thread:
+
+    flush = log.take_flush()          None if there is nothing to write
+    flush.run()
+    log.flushed(flush)
+
+A flush writes only what the journal has synced, since a digest must never reach the disk before its message.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from ...seams import seam
+from ..disk.disk import Disk
+from ..journal.log_writer import LogWriter
+from .digest_records import decode_digests, encode_digests, remaining, taken_back
+from .ids_file import append_ids, ids_numbers, ids_path, read_ids
+from .window import Window
+
+
+class DigestFlush:
+    """Append digests to a file, synced, and delete files that the window has left behind."""
+
+    def __init__(
+        self, disk: Disk, directory: str, queue: int, bodies: list[bytes], file_number: int, offset: int
+    ) -> None:
+        self.bodies = bodies
+        self.file_number = file_number
+        #: After `run`: the size of the file.
+        self.size = 0
+        self._disk = disk
+        self._directory = directory
+        self._queue = queue
+        self._offset = offset
+
+    def run(self) -> None:
+        """Waits for the disk. After an OSError the job may be run again."""
+        disk, directory = self._disk, self._directory
+        self.size = append_ids(disk, directory, self._queue, self.bodies, self.file_number, self._offset)
+        for number in ids_numbers(disk, directory):
+            if number < self.file_number - 1:
+                disk.delete(ids_path(directory, number))
+
+
+class DigestLog:
+    """See the module. `queue` is the number of the queue's level 0, and `directory` its directory."""
+
+    __slots__ = ("_count", "_directory", "_disk", "_file_number", "_log", "_offset", "_queue", "_size", "_unflushed")
+
+    def __init__(self, disk: Disk, directory: str, queue: int, log: LogWriter, size: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._queue = queue
+        self._log = log
+        #: Digests that the window has at least.
+        self._size = size
+        #: What only the journal has: the position of each record, and its body.
+        self._unflushed: deque[tuple[int, bytes]] = deque()
+        self._file_number = 1
+        #: Bytes and digests in the last file.
+        self._offset = self._count = 0
+
+    def load(self, replayed: Sequence[bytes], missing: Sequence[int]) -> Window:
+        """The window that an earlier process of the queue left. Waits for the disk.
+
+        replayed   the bodies of the records that the journal has
+        missing    the messages that are lost, because the store has no body for them
+        """
+        found = read_ids(self._disk, self._directory, self._queue)
+        self._file_number, self._offset, self._count = max(1, found.last), found.size, found.digests
+        known = set(found.bodies)
+        # A crash between a flush and the end of the journal's file leaves records in both.
+        left = [body for body in replayed if body not in known]
+        self._unflushed.extend((0, body) for body in left)
+        for body in taken_back(missing):
+            left.append(body)
+            self._record(body)
+        window = Window(self._size)
+        window.add_all(remaining([*found.bodies, *left]))
+        return window
+
+    @seam("which publishes a queue remembers after a crash")
+    def record(self, first: int, digests: Sequence[bytes]) -> None:
+        """Record the digests of messages that the queue has accepted under consecutive numbers, in the same turn in
+        which their publish is recorded.
+        """
+        self._record(encode_digests(first, digests))
+
+    def _record(self, body: bytes) -> None:
+        self._unflushed.append((self._log.digests(self._queue, body), body))
+
+    def take_flush(self, is_last: bool = False) -> DigestFlush | None:
+        """The job that writes what only the journal has, as far as the journal has synced it; with `is_last` all.
+
+        The last flush comes after the last one of the segments, so that no digest is on the disk before its message.
+        """
+        durable = self._log.durable
+        bodies = []
+        while self._unflushed and (is_last or self._unflushed[0][0] <= durable):
+            bodies.append(self._unflushed.popleft()[1])
+        if not bodies:
+            return None
+        if self._count >= self._size:
+            self._file_number += 1
+            self._offset = self._count = 0
+        return DigestFlush(self._disk, self._directory, self._queue, bodies, self._file_number, self._offset)
+
+    def flushed(self, flush: DigestFlush) -> None:
+        """Note the result of a flush that was run."""
+        self._offset = flush.size
+        self._count += sum(len(decode_digests(body)[1]) for body in flush.bodies)
+
+    def delete_files(self) -> None:
+        """Remove the directory of the files. Waits for the disk."""
+        self._disk.delete_tree(self._directory)

@@ -1,0 +1,40 @@
+"""The bytes of digests on the disk: the body of a DIGESTS record in the journal and in `.ids` files.
+
+    u64 first number, then 16 bytes for each message: its digest, or zeros if it has no key
+
+A record whose digests are all zeros takes back what earlier records have of these messages: they are lost, because a
+crash came before their bodies were on the disk, so their publishers may publish them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from .window import DIGEST_SIZE, NO_KEY
+
+
+def encode_digests(first: int, digests: Sequence[bytes]) -> bytes:
+    """The body of a record; the message `first` has the first digest, and the others follow it."""
+    return first.to_bytes(8, "big") + b"".join(digests)
+
+
+def decode_digests(body: bytes) -> tuple[int, list[bytes]]:
+    """The number of the first message in the body of a record, and the digests. Raises ValueError if it is cut off."""
+    if len(body) < 8 or (len(body) - 8) % DIGEST_SIZE:
+        raise ValueError(f"a record of digests cannot have {len(body)} bytes")
+    return int.from_bytes(body[:8], "big"), [body[at : at + DIGEST_SIZE] for at in range(8, len(body), DIGEST_SIZE)]
+
+
+def taken_back(numbers: Iterable[int]) -> list[bytes]:
+    """The bodies of records that take back the digests of these messages."""
+    return [encode_digests(number, [NO_KEY]) for number in numbers]
+
+
+def remaining(bodies: Sequence[bytes]) -> Iterator[bytes]:
+    """The digests in the bodies of records, in their order, without those that a later record takes back."""
+    decoded = [decode_digests(body) for body in bodies]
+    gone = {first + at for first, digests in decoded if not any(map(any, digests)) for at in range(len(digests))}
+    for first, digests in decoded:
+        for at, digest in enumerate(digests):
+            if any(digest) and first + at not in gone:
+                yield digest

@@ -1,0 +1,171 @@
+"""The digests of publishes on the disk (SP-31)."""
+
+from random import Random
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from warren.store.deduplication.digest_log import DigestLog
+from warren.store.deduplication.digest_records import decode_digests, encode_digests, remaining, taken_back
+from warren.store.deduplication.ids_file import ids_numbers, read_ids
+from warren.store.deduplication.window import NO_KEY
+from warren.store.disk.faulty_disk import FaultyDisk
+from warren.store.journal.log_writer import LogWriter
+from warren.store.messages.records import Type, records
+
+DIGESTS = st.lists(st.binary(min_size=16, max_size=16), max_size=5)
+
+
+def digest(number):
+    return number.to_bytes(16, "big")
+
+
+@given(st.integers(0, (1 << 64) - 1), DIGESTS)
+def test_records_are_read_as_they_were_written(first, digests):
+    assert decode_digests(encode_digests(first, digests)) == (first, digests)
+
+
+@pytest.mark.parametrize("body", [b"", b"1234567", bytes(9), bytes(23)])
+def test_a_record_that_is_cut_off_is_refused(body):
+    with pytest.raises(ValueError, match="cannot have"):
+        decode_digests(body)
+
+
+def test_what_is_taken_back_is_gone():
+    bodies = [encode_digests(7, [digest(1), NO_KEY, digest(2)]), encode_digests(10, [digest(3)]), *taken_back([9])]
+    assert list(remaining(bodies)) == [digest(1), digest(3)]
+
+
+class Node:
+    """A queue's digests over the starts of a node; the journal is a list of records that a flush empties."""
+
+    def __init__(self, size=4):
+        self.disk = FaultyDisk()
+        self.size = size
+        self.journal = []
+        self.start()
+
+    def start(self, missing=()):
+        self.writer = LogWriter()
+        self.log = DigestLog(self.disk, "queues/100", 0x100, self.writer, self.size)
+        self.window = self.log.load(self.journal, missing)
+        self.sync()
+
+    def publish(self, first, *numbers):
+        digests = [NO_KEY if number is None else digest(number) for number in numbers]
+        self.log.record(first, digests)
+        self.window.add_all(digests)
+
+    def sync(self):
+        for part in self.writer.take():
+            self.journal += [entry.body for entry in records(b"".join(part.parts)) if entry.type is Type.DIGESTS]
+        self.writer.durable = self.writer.position
+
+    def flush(self, is_last=False):
+        flush = self.log.take_flush(is_last)
+        if flush is not None:
+            flush.run()
+            self.log.flushed(flush)
+
+    def has(self, *numbers):
+        return [digest(number) in self.window for number in numbers]
+
+
+def test_a_kill_forgets_what_the_journal_had_not_synced():
+    node = Node()
+    node.publish(0, 1, None, 2)
+    node.sync()
+    node.publish(3, 3)
+    node.start()
+    assert node.has(1, 2, 3) == [True, True, False]
+
+
+def test_a_flush_writes_only_what_the_journal_has_synced():
+    """A digest that is on the disk before its message would lose a message that is published again."""
+    node = Node()
+    node.publish(0, 1)
+    node.sync()
+    node.publish(1, 2)
+    node.flush()
+    assert list(remaining(read_ids(node.disk, "queues/100", 0x100).bodies)) == [digest(1)]
+    node.flush(is_last=True)
+    node.journal = []
+    node.disk.crash(Random(1))
+    node.start()
+    assert node.has(1, 2) == [True, True]
+
+
+def test_what_is_in_a_file_and_in_the_journal_counts_once():
+    node = Node()
+    for number in range(3):
+        node.publish(number, number + 1)
+    node.sync()
+    node.flush()
+    node.start()
+    node.flush(is_last=True)
+    assert len(read_ids(node.disk, "queues/100", 0x100).bodies) == 3
+    assert len(node.window) == 3
+
+
+def test_files_that_the_window_has_left_behind_are_deleted():
+    node = Node(size=4)
+    for number in range(40):
+        node.publish(number, number + 1)
+        node.sync()
+        node.flush()
+        node.journal = []
+    assert len(ids_numbers(node.disk, "queues/100")) == 2
+    node.start()
+    assert all(node.has(*range(37, 41)))
+    assert len(node.window) <= 8
+
+
+def test_lost_messages_may_be_published_again_after_any_number_of_starts():
+    node = Node()
+    node.publish(0, 1, 2)
+    node.sync()
+    node.flush()
+    node.journal = []
+    node.start(missing=[1])
+    assert node.has(1, 2) == [True, False]
+    node.start()
+    assert node.has(1, 2) == [True, False]
+    node.flush(is_last=True)
+    node.journal = []
+    node.start()
+    assert node.has(1, 2) == [True, False]
+
+
+@given(st.integers(0, 1 << 32), st.integers(1, 30))
+def test_a_power_cut_at_any_operation_loses_no_synced_digest(seed, operations):
+    node, synced = Node(size=100), []
+    random = Random(seed)
+    node.disk.fail_after(operations, OSError(5, "broken"))
+    try:
+        for number in range(1, 30):
+            node.publish(number, number)
+            node.sync()
+            synced.append(number)
+            if random.random() < 0.3:
+                node.flush()
+    except OSError:
+        pass
+    node.disk.heal()
+    node.disk.crash(random)
+    node.start()
+    assert all(node.has(*synced))
+
+
+def test_damage_costs_only_the_digests_in_it(caplog):
+    node = Node(size=100)
+    for number in range(3):
+        node.publish(number, number + 1)
+        node.sync()
+        node.flush()
+    node.journal = []
+    content = node.disk._names["queues/100/1.ids"]
+    content.data[20] ^= 1
+    node.start()
+    assert node.has(1, 2, 3) == [False, True, True]
+    assert "are kept once more if they are published again" in caplog.text

@@ -1,0 +1,58 @@
+"""The window of digests (SP-30): it has at least the last ones, and at most twice as many."""
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from warren.store.deduplication.window import NO_KEY, SET_SIZE, Window, digester
+
+
+def digest(number):
+    found = digester("guest").copy()
+    found.update(b"%d" % number)
+    return found.digest()
+
+
+@given(st.integers(1, 20), st.lists(st.integers(0, 60), max_size=120))
+def test_the_last_digests_are_there(size, numbers):
+    window, added = Window(size), []
+    for number in numbers:
+        if digest(number) not in window:
+            window.add(digest(number))
+            added.append(number)
+    assert all(digest(number) in window for number in added[-size:])
+    assert len(window) <= 2 * size
+    older = [number for number in added[: -2 * size or None] if number not in added[-2 * size :]]
+    assert len(added) <= 2 * size or not any(digest(number) in window for number in older)
+
+
+def test_a_wide_window_has_many_sets_and_forgets_in_steps():
+    size = 4 * SET_SIZE
+    window = Window(size)
+    for number in range(3 * size):
+        window.add(digest(number))
+    assert all(digest(number) in window for number in range(2 * size, 3 * size))
+    assert not any(digest(number) in window for number in range(size))
+
+
+def test_what_another_generation_has_is_not_added_again():
+    window = Window(2)
+    window.add_all([digest(1), NO_KEY, digest(2), digest(1), digest(3)])
+    assert len(window) == 3 and NO_KEY not in window
+
+
+def test_keys_of_two_users_differ():
+    def of(user):
+        found = digester(user).copy()
+        found.update(b"1")
+        return found.digest()
+
+    assert len({of("a"), of("b"), of("a" * 65), of("b" * 65)}) == 4
+
+
+def test_disposing_ends():
+    window = Window(3)
+    for number in range(7):
+        window.add(digest(number))
+    while window.dispose():
+        pass
+    assert not len(window._recent) and not len(window._older)
