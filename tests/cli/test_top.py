@@ -75,7 +75,7 @@ def test_the_screen(node, data_dir):
             node.publish(b"x", name)
 
     async def steps(app, pilot):
-        await until(pilot, lambda: app.state.totals["messages"] == 6)
+        await until(pilot, lambda: app.state.value("messages") == 6)
         names = lambda: [name for _, name in app.table.keys]  # noqa: E731
         await until(pilot, lambda: names() == ["many", "odd\x1b[31m", "few", "none"])
         await pilot.pause()
