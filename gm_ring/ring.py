@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from ..seams import seam
 from .frames import Attach, Fenced, Frame, Instruction, Numbers, Position, Progress, Pubs, Seed
 from .retained import Retained
 from .view import Member, Stream, View
@@ -470,6 +471,7 @@ class RingMember:
                     self._say(name, Numbers(down.attachment, self.view.epoch, stream, *numbers))
                     down.shown[stream] = numbers
 
+    @seam("replica: what a member and all before it have")
     def _numbers(self, stream: Stream, state: _StreamState) -> tuple[int, int]:
         """Up to where this member, and all between the speaker and it, have the stream."""
         if self.view.speakers[stream] == self._left:
@@ -498,6 +500,7 @@ class RingMember:
                 for name in _distinct((self._left, self.view.speakers.get(stream))):
                     self._say(name, Progress(self._attachment, self.view.epoch, stream, *numbers[:2]))
 
+    @seam("replica: what a member keeps")
     def _forget(self) -> None:
         """Keep only what somebody may need from this member."""
         for stream, state in self._streams.items():

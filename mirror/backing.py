@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from ..gm_ring.frames import Instruction
+from ..seams import seam
 from ..store.index.segment_jobs import SegmentReadJob
 from ..store.messages.lives import Lives
 from ..store.messages.message import Delivery, Origin, Origins, QueuedMessage, any_of, slice_of
@@ -185,6 +186,7 @@ class MirroredQueue(BackingQueue):
         """
         self._begin_anew()
 
+    @seam("replica: where a new master goes on")
     def _begin_anew(self) -> None:
         """Mark the messages of every level as redelivered, and skip numbers in every level.
 

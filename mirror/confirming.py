@@ -63,6 +63,11 @@ class Confirming:
         """All members that count have the stream up to here. A newcomer may have less than those before it."""
         self.received, self.stored = received, stored
 
+    @seam("replica: whether a learner has what was confirmed")
+    def is_level(self) -> bool:
+        """All members that count have whatever was confirmed."""
+        return self.received >= self.highest_received and self.stored >= self.highest_stored
+
     @property
     def is_waiting(self) -> bool:
         """Some publisher waits for the ring."""

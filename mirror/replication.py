@@ -38,6 +38,7 @@ from ..routing.rows import Member
 from ..runtime.errors import ProcessDown, ProcessTimeout
 from ..runtime.exit_reason import ExitKind, ExitReason
 from ..runtime.system.address import node_of, system_of
+from ..seams import seam
 from . import handover, instructions
 from .backing import MirroredQueue
 from .learner import Learner
@@ -187,6 +188,7 @@ class MirrorReplication:
         group = self._replica.row.group
         return group is not None and self._member in group.learners
 
+    @seam("replica: which learners the master counts")
     def _view(self, counted: frozenset[Member] = frozenset(), serial: int = 0) -> View:
         group = self._replica.row.group
         assert group is not None
@@ -552,8 +554,7 @@ class MirrorReplication:
             ring.change_view(self._view(frozenset(ready[:1]), ring.view.serial + 1))
             self._do()
         if self._proposed.generation in self._following:
-            confirming = backing.confirming
-            if confirming.received >= confirming.highest_received and confirming.stored >= confirming.highest_stored:
+            if backing.confirming.is_level():
                 del self._following[self._proposed.generation]
                 self._replica.spawn(self._admit(self._proposed))
 

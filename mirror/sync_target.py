@@ -21,6 +21,7 @@ So nothing is missed, and no message that has left comes back, whichever of chun
 from __future__ import annotations
 
 from ..gm_ring.frames import Instruction
+from ..seams import seam
 from ..store.queue.levels.levelled_queue import LEVEL_SHIFT, MOST_LEVELS
 from . import instructions
 
@@ -114,6 +115,7 @@ class SyncTarget:
                 self._left_out = max(self._left_out, position)
         return due
 
+    @seam("replica: which publishes a learner takes from the stream")
     def _is_due(self, position: int, instruction: Instruction) -> bool:
         kind, content = instruction
         if kind != instructions.PUBLISH:

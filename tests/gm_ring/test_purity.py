@@ -8,7 +8,7 @@ import pytest
 import warren.gm_ring as room
 
 #: The modules that the core may use: they compute.
-COMPUTING = {"__future__", "collections", "collections.abc", "dataclasses", "itertools", "typing"}
+COMPUTING = {"__future__", "collections", "collections.abc", "dataclasses", "itertools", "typing", "..seams"}
 
 
 @pytest.mark.parametrize("name", ["frames", "retained", "ring", "view"])

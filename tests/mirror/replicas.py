@@ -11,7 +11,9 @@ replicas and are delivered when a test says so; a test kills replicas and puts r
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -27,6 +29,10 @@ from warren.store.queue.memory_queue import MemoryQueue
 
 class Violation(AssertionError):
     """The replicas have broken a law."""
+
+
+class Waits(Exception):
+    """A replica would sleep."""
 
 
 class SlowQueue(MemoryQueue):
@@ -75,7 +81,11 @@ class FakeReplica:
         self.mirrored: MirroredQueue = self.replication.backing
         #: The numbers that were confirmed.
         self.confirmed: list[int] = []
-        self.asked: list[object] = []
+        #: The learner that this master has proposed to admit, and the epoch at which it did.
+        self.proposed: tuple[int, Member] | None = None
+        #: Whether the stream of this learner has begun, so that it may copy the queue; and whether it does not wait for
+        #: the stream now.
+        self.copies = self.is_hasty = False
         self.replies: list[object] = []
         self.slept = 0
         self.loader = None
@@ -93,8 +103,10 @@ class FakeReplica:
         self.is_alive = False
 
     def spawn(self, coroutine) -> None:
+        self.copies |= coroutine.__name__ == "_run"
+        if coroutine.__name__ == "_admit":
+            self.proposed = self.row.group.epoch, coroutine.cr_frame.f_locals["member"]
         coroutine.close()
-        self.asked.append(coroutine)
 
     def ask(self, address, message):
         """Ask the replica of another member: a coroutine."""
@@ -109,6 +121,8 @@ class FakeReplica:
 
     async def sleep(self, seconds) -> None:
         self.slept += 1
+        if self.is_hasty:
+            raise Waits
 
     def become_master(self) -> None:
         self.has_promoted = True
@@ -281,6 +295,30 @@ class Group:
         group = self.row.group
         group = replace(group, ring=(*group.ring, learner.member), learners=(), epoch=group.epoch + 1)
         self.row = replace(self.row, group=group)
+
+    @property
+    def learner(self) -> FakeReplica | None:
+        """The replica that copies the queue, of which there is one at most."""
+        learners = self.row.group.learners
+        return self.replicas[learners[0]] if learners else None
+
+    def forget_learner(self) -> None:
+        """The log has a row without the learner."""
+        self.row = replace(self.row, group=replace(self.row.group, learners=()))
+
+    def copy_chunk(self, learner: FakeReplica) -> None:
+        """The learner gets its next chunk from the replica that it follows, or tells the master that it has all."""
+        copying, source = learner.replication._learner, learner.replication._ring.left
+        if not learner.copies or copying is None or source is None or not self.replicas[Member(*source)].is_alive:
+            return
+        if copying._target.is_done:
+            copying._ask_to_be_admitted()
+        else:
+            learner.is_hasty = True
+            with suppress(Waits):
+                asyncio.run(copying._get_chunk(Member(*source)))
+            learner.is_hasty = False
+        self.end_turn(learner)
 
     def check_rest(self) -> None:
         ring = [self.replicas[member] for member in self.row.group.ring]

@@ -12,7 +12,14 @@ def played(rng, steps):
     for _ in range(steps):
         master = group.master
         step = rng.choice(
-            ["publish"] * 4 + ["arrive"] * 8 + ["sync"] * 3 + ["take"] * 2 + ["ack"] * 2 + ["apply"] * 3 + ["rare"]
+            ["publish"] * 4
+            + ["arrive"] * 8
+            + ["sync"] * 3
+            + ["take"] * 2
+            + ["ack"] * 2
+            + ["apply"] * 3
+            + ["learn"] * 2
+            + ["rare"]
         )
         if step == "arrive":
             pairs = sorted(pair for pair, wire in group.wires.items() if wire)
@@ -24,6 +31,8 @@ def played(rng, steps):
             group.apply(rng.choice(group.living()))
         elif step == "rare":
             _rare(group, rng)
+        elif step == "learn":
+            _learn(group, rng)
         elif (
             master.is_alive
             and master.row is group.row
@@ -62,6 +71,20 @@ def _rare(group, rng):
         rng.random() < 0.3 and group.master.is_alive and (group.master.has_promoted or group.master.member.node == "a")
     ):
         group.purge()
+
+
+def _learn(group, rng):
+    """A learner comes, copies what the queue has, and is admitted if the master proposes it."""
+    learner, master = group.learner, group.master
+    if learner is None:
+        if len(group.replicas) < 6 and master.is_alive and rng.random() < 0.3:
+            group.learn("abcdef"[len(group.replicas)])
+    elif not learner.is_alive:
+        group.forget_learner()
+    elif master.proposed == (group.row.group.epoch, learner.member):
+        group.admit(learner)
+    else:
+        group.copy_chunk(learner)
 
 
 @pytest.mark.parametrize("part", range(4))

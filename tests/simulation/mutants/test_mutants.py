@@ -60,11 +60,11 @@ MORE_RUNS = {"ack_to_the_next_process": 400}
 
 
 #: The seams of what a simulated node runs. Those of `cluster/` have bugs of their own, in tests/cluster, and decisions
-#: that only the nodes of a cluster make are those of `cluster_mutants`.
+#: that only the nodes of a cluster make are those of `cluster_mutants`. Those of replicas have bugs in tests/mirror.
 OF_ONE_NODE = {
     decision
     for decision, functions in SEAMS.items()
-    if not functions[0].__module__.startswith("warren.cluster.") and not decision.startswith("cluster: ")
+    if not functions[0].__module__.startswith("warren.cluster.") and not decision.startswith(("cluster: ", "replica: "))
 }
 
 

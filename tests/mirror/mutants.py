@@ -1,0 +1,86 @@
+"""Bugs of replicas that random plans must find. Each replaces one decision (`warren.seams`)."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from warren.seams import SEAMS
+
+#: The bugs by name: the decision that each replaces, and what replaces it.
+MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {}
+
+
+def bug(decision: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The decorated function is called instead of those of the seam, with the function itself as first argument."""
+
+    def add(wrong: Callable[..., Any]) -> Callable[..., Any]:
+        MUTANTS[wrong.__name__] = decision, wrong
+        return wrong
+
+    return add
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """The bug is there inside the `with`."""
+    decision, wrong = MUTANTS[name]
+    with ExitStack() as stack:
+        for function in SEAMS[decision]:
+            owner: Any = sys.modules[function.__module__]
+            *path, method = function.__qualname__.split(".")
+            for step in path:
+                owner = getattr(owner, step)
+            stack.enter_context(mock.patch.object(owner, method, functools.partialmethod(_call, wrong, function)))
+        yield
+
+
+def _call(self: Any, wrong: Callable[..., Any], function: Callable[..., Any], *arguments: Any) -> Any:
+    return wrong(function, self, *arguments)
+
+
+@bug("mirror: which publishes all members have")
+def confirmed_before_it_is_stored(reached: Any, self: Any, received: int, stored: int) -> None:
+    """A persistent publish is confirmed when all members have received it, and their disks may not have it."""
+    reached(self, received, received)
+
+
+@bug("replica: what a member and all before it have")
+def confirmed_without_the_last_member(numbers: Any, self: Any, stream: Any, state: Any) -> Any:
+    """The last member of a ring reports that it has stored what it has received."""
+    received, stored = numbers(self, stream, state)
+    return (received, received) if self.me == self.view.members[-1] else (received, stored)
+
+
+@bug("replica: what a member keeps")
+def kept_until_it_is_sent(forget: Any, self: Any) -> None:
+    """A member forgets what its neighbour was sent, and does not wait until all have it."""
+    for state in self._streams.values():
+        state.retained.cut(state.retained.last)
+
+
+@bug("replica: which publishes a learner takes from the stream")
+def all_publishes_taken_while_copying(is_due: Any, self: Any, position: int, instruction: Any) -> bool:
+    """A learner takes publishes from the stream that a later chunk has too."""
+    return True
+
+
+@bug("replica: where a new master goes on")
+def numbers_go_on_after_a_promotion(begin_anew: Any, self: Any) -> None:
+    """A new master gives numbers that the master before it may have given, and flags nothing as redelivered."""
+
+
+@bug("replica: whether a learner has what was confirmed")
+def admitted_before_it_is_level(is_level: Any, self: Any) -> bool:
+    """A learner is proposed for the ring before it has whatever was confirmed."""
+    return True
+
+
+@bug("replica: which learners the master counts")
+def counted_only_when_admitted(view: Any, self: Any, counted: Any = frozenset(), serial: int = 0) -> Any:
+    """A learner that was proposed for the ring is not waited for until the log has admitted it."""
+    return view(self, frozenset(), serial)

@@ -1,0 +1,35 @@
+"""Each bug that is planted into replicas is found by random plans. docs/internals/simulation.md lists the bugs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from warren.seams import SEAMS
+
+from .mutants import MUTANTS, planted
+from .replicas import Violation
+from .test_replicas import played
+
+#: Plans within which a bug must be found.
+MOST = 2_000
+
+
+def finds(seed):
+    try:
+        played(random.Random(seed), 150)
+    except (Violation, ValueError):  # a backing queue refuses what contradicts its numbers
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_bug_of_replicas_is_found(name):
+    with planted(name):
+        assert any(finds(seed) for seed in range(MOST)), f"{MOST} plans do not find it"
+
+
+def test_every_seam_of_replicas_has_a_bug():
+    replaced = {decision for decision, _ in MUTANTS.values()}
+    assert {decision for decision in SEAMS if decision.startswith("replica: ")} <= replaced
