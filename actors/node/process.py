@@ -264,10 +264,10 @@ class NodeSupervisor(Process):
                 raise
 
     async def _ensure_defaults(self) -> None:
-        """Create what is missing, and look again after a change whose outcome is unknown.
+        """Create what a new node lacks, and repeat this when the outcome of a change is unknown.
 
-        A node of a cluster may get a snapshot instead of the log entries that say what became of its change. What it
-        creates here was made then, or can be made once more.
+        A node of a cluster may receive a snapshot instead of the log entry of its change, and then cannot tell whether
+        the change was applied. Repeating is safe: `_create_defaults` creates only what does not exist.
         """
         for attempts_left in reversed(range(DEFAULTS_ATTEMPTS)):
             try:

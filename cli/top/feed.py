@@ -21,8 +21,8 @@ RETRY = 1.0
 class Feed:
     """Asks the node for what has changed, once in each interval.
 
-    took   is called with the rows of an answer; the first answer of a connection has everything
-    lost   is called with the reason when the node cannot be reached, once for each attempt
+    took   is called with the rows of an answer and whether it is the connection's first, which has all rows
+    lost   is called with the reason each time that an attempt to reach the node fails
 
     Both are called in the feed's thread.
     """
@@ -39,20 +39,14 @@ class Feed:
         self._took = took
         self._lost = lost
         self._ends = threading.Event()
-        self._at_once = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feed of warren top", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the answer that it waits for. Nobody waits for it: it ends with the program."""
+        """End the thread once the answer that it waits for has come. It is a daemon, so the program need not wait."""
         self._ends.set()
-        self._at_once.set()
-
-    def ask_now(self) -> None:
-        """Do not wait for the end of the interval."""
-        self._at_once.set()
 
     def _run(self) -> None:
         while not self._ends.is_set():
@@ -62,7 +56,7 @@ class Feed:
             except CommandFailure as failure:
                 if not self._ends.is_set():
                     self._lost(_reason(failure))
-                    self._wait(RETRY)
+                    self._ends.wait(RETRY)
 
     def _follow(self, node: NodeClient) -> None:
         is_first = True
@@ -73,11 +67,7 @@ class Feed:
                 return
             self._took(rows, is_first)
             is_first = False
-            self._wait(self._interval)
-
-    def _wait(self, seconds: float) -> None:
-        self._at_once.wait(seconds)
-        self._at_once.clear()
+            self._ends.wait(self._interval)
 
 
 def _reason(failure: CommandFailure) -> str:

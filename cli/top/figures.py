@@ -1,7 +1,7 @@
-"""What `warren top` shows: for each page its columns, each with the value to sort by and the text to show.
+"""The pages of `warren top` and their columns. A column has the value to sort by and the text to show.
 
-A page is a list of keys into the copy of the node (`NodeState`). Of ten thousand queues only those on the screen get
-their texts made, and for sorting one value each.
+A page lists keys of the copy of the node (`NodeState`). Sorting computes one value for each key; texts are made for the
+lines on the screen only, so that ten thousand queues cost little.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...management.copy.counted import CHANNEL_COLUMNS, CONNECTION_COLUMNS, NODE
 from ...management.copy.node_state import CLUSTER, NodeState
 from ..formatters import cell
 
-#: Columns of a list that its name gets at least; others are left out when the terminal is too narrow.
+#: The least width of a name, in characters. On a narrower terminal columns are left out until the name has this much.
 NAME_MIN = 16
 
 #: The colours of states that an operator should see.
@@ -31,7 +31,7 @@ DELIVERED = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 
 
 class Column(NamedTuple):
-    """`width` 0 takes the room that the others leave. The column with the highest `rank` is left out first."""
+    """A column of width 0 gets the width that the others leave. The column with the highest rank is left out first."""
 
     title: str
     width: int
@@ -42,7 +42,7 @@ class Column(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A list. `sorted_by` is the number of the column that orders it at first; `what` is the plural of its things."""
+    """A list. `sorted_by` is the index of the column that it is sorted by at first; `what` is the plural of its things."""
 
     title: str
     what: str

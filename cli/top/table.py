@@ -38,7 +38,7 @@ class Table(ScrollView, can_focus=True):
 
     @property
     def room(self) -> int:
-        """The columns of the terminal that a line has beside the scroll bar."""
+        """The width of a line without the scroll bar, in characters."""
         return self.scrollable_content_region.width
 
     def show(self, page: Page) -> None:
@@ -49,20 +49,20 @@ class Table(ScrollView, can_focus=True):
         self.update()
 
     def sort(self, column: Column) -> None:
-        """Order by this column, or the other way round if the list is ordered by it already."""
+        """Sort by this column, or reverse the order if the list is sorted by it already."""
         self.is_reversed = not self.is_reversed if column is self.column else False
         self.column = column
         self.update()
 
     def sort_by_neighbour(self, step: int) -> None:
-        """Order by the column that many columns to the right, among those that are shown."""
+        """Sort by the shown column that is `step` columns to the right of the one that sorts the list now."""
         shown = [column for column, _ in fitting(self.page.columns, self.room)]
         at = shown.index(self.column) if self.column in shown else 0
         self.column, self.is_reversed = shown[(at + step) % len(shown)], False
         self.update()
 
     def update(self) -> None:
-        """Choose and order anew, because the state has changed."""
+        """Filter and sort the keys again, after the state or the choice of the user has changed."""
         state, name, value = self.state, self.page.name, self.column.value
         keys = list(self.page.keys(state))
         if self.filter:

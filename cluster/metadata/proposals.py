@@ -136,19 +136,17 @@ class Proposals:
         unknown = [serial for serial in self._open if serial <= self._sent_to]
         for serial in unknown:
             proposal = self._open.pop(serial)
-            text = "metadata cannot be changed now: this node has missed what became of this change"
+            text = "this node cannot tell whether the change was made: it received a snapshot instead of the log"
             proposal.answer(Outcome(None, OutcomeUnknown(INTERNAL_ERROR, text)))
 
     def expire(self, now: float) -> None:
-        """Answer those whose time is over."""
+        """Answer the proposals whose deadline has passed."""
         late = [serial for serial, each in self._open.items() if each.deadline is not None and each.deadline <= now]
         for serial in late:
             proposal = self._open.pop(serial)
-            proposal.answer(Outcome(None, self._refusal(self._complaint())))
+            text = f"metadata cannot be changed now: {self._complaint()}"
+            proposal.answer(Outcome(None, AmqpError(INTERNAL_ERROR, text)))
         for each in [each for each in self._waiting if each.deadline is not None and each.deadline <= now]:
             self._waiting.remove(each)
-            error = self._refusal("this change is made, but not all nodes have it yet")
+            error = AmqpError(INTERNAL_ERROR, "the change was made, but some nodes of the cluster do not have it yet")
             each.answer(Outcome(each.outcome.applied, each.outcome.error or error))
-
-    def _refusal(self, text: str) -> AmqpError:
-        return AmqpError(INTERNAL_ERROR, f"metadata cannot be changed now: {text}")

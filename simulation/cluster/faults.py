@@ -278,12 +278,12 @@ class ClusterFaults:
             self.changed()
 
     def _is_vhost_down(self, node: ClusterNode) -> bool:
-        """Whether the node has started without its virtual host, as it does on a full disk."""
+        """Whether the node runs but its virtual host does not, because the node started when its disk was full."""
         supervisor = node.supervisor
         return self._was_full and supervisor is not None and node.is_up and VHOST in supervisor.routing.down
 
     def _ended(self, node: ClusterNode) -> None:
-        """A node has ended by itself, as one does that cannot start on a full disk."""
+        """Handle a node that ended by itself. Only a node that cannot start because its disk is full may do so."""
         if not self._was_full:
             reason = "" if node.starting is None or not node.starting.is_here else f": {_error(node)}"
             raise PromiseBroken(f"{node.name} has ended by itself{reason}")

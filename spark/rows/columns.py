@@ -72,8 +72,8 @@ _TEXTS = (
     *("content_type", "message_id", "correlation_id", "content_encoding", "reply_to", "expiration"),
     *("type", "user_id", "app_id", "cluster_id"),
 )
-#: If none of these is read, the broker and the store need not send bodies.
-_WITH_BODIES = {"body", "body_error"}
+#: The columns that are computed from a message's body. A query that reads neither is answered without bodies.
+_BODY_COLUMNS = {"body", "body_error"}
 
 
 def types_of(options: RowOptions, with_vhost: bool = False) -> dict[str, str]:
@@ -138,7 +138,7 @@ class RowPlan:
 
     @property
     def needs_bodies(self) -> bool:
-        return bool(_WITH_BODIES.intersection(self.schema.names))
+        return bool(_BODY_COLUMNS.intersection(self.schema.names))
 
     @property
     def needs_contents(self) -> bool:

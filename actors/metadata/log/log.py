@@ -22,7 +22,10 @@ from .row_encoding import StoredRows
 
 
 class OutcomeUnknown(AmqpError):
-    """The log does not say what became of a command: it was applied or not. Whoever may, looks or tries again."""
+    """Nobody knows whether a command was applied: the node that proposed it got a snapshot instead of its log entry.
+
+    The caller should read the state to find out, or repeat the command if doing so twice does no harm.
+    """
 
 
 class Outcome(NamedTuple):
