@@ -46,7 +46,7 @@ LONGEST = (
     "simulation/test_cluster_schedules.py",
     "simulation/test_shared_bodies.py",
     "simulation/test_drawn.py",
-    "wire/test_reader_equivalence.py",
+    "wire/parser/test_reader_equivalence.py",
     "wire/test_large_content.py",
     "behaviour/publishing/test_conservation.py",
     "behaviour/queues/test_classic_queue_prop_suite.py",
@@ -56,7 +56,7 @@ LONGEST = (
     "system_crash/test_nothing_left.py",
     "system/frames/test_bad_input.py",
     "cli/test_node_commands.py",
-    "wire/test_reader_fuzz.py",
+    "wire/parser/test_reader_fuzz.py",
     "wire/test_skimmer.py",
 )
 

@@ -42,7 +42,7 @@ class Column(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A list. `sorted_by` is the index of the column that it is sorted by at first; `what` is the plural of its things."""
+    """A list. `sorted_by` is the index of the column that sorts it at first; `what` is the plural of its things."""
 
     title: str
     what: str

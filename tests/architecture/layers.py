@@ -16,7 +16,7 @@ modules in `AMQP_VALUES`. Files at the root are rooms of their own.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 LAYERS = {
@@ -119,3 +119,41 @@ def violations(root: Path) -> list[str]:
             elif room in PURE and target in PURE:
                 found.append(f"{name}:{line}: the pure room {room} imports the pure room {target}")
     return found
+
+
+def rings(root: Path) -> list[list[str]]:
+    """The rings of imports: files each of which reaches all others of its ring, the largest ring first."""
+    modules = {_module(path, root): path.relative_to(root).as_posix() for path in sources(root)}
+    imported = {
+        modules[_module(path, root)]: {modules[name] for name in _imported_modules(path, root, modules)}
+        for path in sources(root)
+    }
+    reached: dict[str, set[str]] = {}
+    for file in imported:
+        reached[file], waiting = set(), [file]
+        while waiting:
+            new = imported[waiting.pop()] - reached[file]
+            reached[file] |= new
+            waiting.extend(new)
+    found = {frozenset(other for other in reached[file] if file in reached[other]) for file in imported}
+    return sorted((sorted(ring) for ring in found if len(ring) > 1), key=lambda ring: (-len(ring), ring))
+
+
+def _module(path: Path, root: Path) -> tuple[str, ...]:
+    parts = path.relative_to(root).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def _imported_modules(path: Path, root: Path, modules: Mapping[tuple[str, ...], str]) -> Iterator[tuple[str, ...]]:
+    """The package's own modules that the file imports by `from`, wherever in the file it does so."""
+    folder = path.relative_to(root).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text("utf-8"), str(path))):
+        if isinstance(node, ast.ImportFrom):
+            named = tuple(node.module.split(".")) if node.module else ()
+            if not node.level and named[0] != "warren":
+                continue
+            base = (*folder[: len(folder) + 1 - node.level], *named) if node.level else named[1:]
+            for alias in node.names:
+                module = (*base, alias.name) if (*base, alias.name) in modules else base
+                if module in modules:
+                    yield module

@@ -13,7 +13,7 @@ import pytest
 from warren.amqp.errors import AmqpError
 from warren.amqp.parser.reader import FrameReader
 
-from .conversations import conversation, cut, normal, read_all
+from ..conversations import conversation, cut, normal, read_all
 
 CONVERSATIONS = int(os.environ.get("WARREN_FUZZ", "100000"))
 SEED = int(os.environ.get("WARREN_FUZZ_SEED", "0"))

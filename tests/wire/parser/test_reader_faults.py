@@ -25,7 +25,7 @@ from warren.amqp.parser.events import ACKS, HEARTBEAT, METHOD, RUN
 from warren.amqp.parser.frame_meanings import CLOSING, HANDSHAKE
 from warren.amqp.parser.reader import FrameReader
 
-from .conversations import kept
+from ..conversations import kept
 
 PUBLISH = method_frame(1, BasicPublish(routing_key="nowhere"))
 EXPECTED_METHOD = "UNEXPECTED_FRAME - expected method frame, got non method frame instead"

@@ -14,7 +14,7 @@ from warren.amqp.parser.reader import FrameReader
 from warren.amqp.parser.skimmer import fate
 from warren.amqp.properties import Properties, encode_properties
 
-from .conversations import unfinished
+from ..conversations import unfinished
 
 both_paths = pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
 PROPS = b"\x10\x00\x02"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from warren.amqp.parser.reader import FrameReader
 
-from .conversations import conversation, cut, kept, normal, publish, read_all, with_ids
-from .strategies import steady
+from ..conversations import conversation, cut, kept, normal, publish, read_all, with_ids
+from ..strategies import steady
 
 
 def _reader(rng: Random, fast: bool) -> FrameReader:

@@ -1,0 +1,102 @@
+"""The bounds that keep the code easy to find: files in a folder, lines in a file, and rings of imports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+#: Folders with the code of others, and with what a build has copied.
+NOT_OURS = {"build", "dist", "node_modules"}
+#: How many Python files a folder may list.
+FILES = 16
+#: The folders that may list more, each with the reason.
+LARGER_FOLDERS = {
+    "bench": "one file for each benchmark, because `python -m warren.bench.NAME` and `make bench` run them by name",
+}
+#: How many lines a file may have.
+LINES = 500
+#: The files that have more. A line leaves this list when its file has been cut; none is added.
+LONGER_FILES = frozenset(
+    """
+    actors/channel/consuming/consumers.py
+    actors/channel/process.py
+    actors/connection/process.py
+    actors/disk/journal.py
+    actors/node/process.py
+    actors/queue/consumers/consumers.py
+    actors/queue/master/master.py
+    actors/queue/process.py
+    amqp/methods.py
+    amqp/parser/reader.py
+    cluster/consensus/core.py
+    cluster/links/link.py
+    cluster/membership/process.py
+    cluster/metadata/replication.py
+    gm_ring/ring.py
+    management/answers/objects.py
+    management/answers/prometheus.py
+    mirror/backing.py
+    mirror/replication.py
+    routing/arguments/arguments.py
+    runtime/loop/loop_base.py
+    runtime/process.py
+    runtime/system/actor_base.py
+    settings/settings.py
+    sharding/facade.py
+    simulation/model/queue_model.py
+    store/bodies/store_engine.py
+    store/index/queue_index.py
+    store/queue/variable/variable_queue.py
+    tests/actors/disk/test_journal.py
+    tests/actors/metadata/test_durable_metadata.py
+    tests/actors/test_turn_work.py
+    tests/behaviour/dead_lettering/test_dead_lettering_suite.py
+    tests/behaviour/queues/types/test_sharded_queues.py
+    tests/cli/test_node_commands.py
+    tests/routing/test_table.py
+    tests/runtime/test_process.py
+    tests/runtime/test_thespian_contracts.py
+    tests/store/bodies/test_message_store_cases.py
+    tests/store/data_dir/test_crash_points.py
+    tests/store/index/test_queue_index.py
+    tests/store/sim_vhost.py
+    tests/store/verify/test_verify.py
+    tests/system_crash/churns.py
+    """.split()
+)
+#: How many rings of imports there are. Imports that only the type checker reads count too. It may only fall.
+RINGS = 11
+
+
+def _files(root: Path) -> list[Path]:
+    """All Python files of the project, tests and benchmarks among them."""
+    found = (path.relative_to(root) for path in sorted(root.rglob("*.py")))
+    return [path for path in found if not any(part.startswith(".") or part in NOT_OURS for part in path.parts)]
+
+
+def test_a_folder_lists_few_files(root):
+    counts = Counter(path.parent.as_posix() for path in _files(root))
+    assert {folder: count for folder, count in counts.items() if count > FILES and folder not in LARGER_FOLDERS} == {}
+
+
+def test_an_exception_for_a_folder_is_needed(root):
+    counts = Counter(path.parent.as_posix() for path in _files(root))
+    assert [folder for folder in LARGER_FOLDERS if counts[folder] <= FILES] == []
+
+
+def test_files_are_short_but_for_those_that_were_long(root):
+    long = {path.as_posix() for path in _files(root) if len((root / path).read_text("utf-8").splitlines()) > LINES}
+    assert sorted(long - LONGER_FILES) == [], f"files of over {LINES} lines: cut them along what they keep or are about"
+    assert sorted(LONGER_FILES - long) == [], "these files are short or gone: take them off LONGER_FILES"
+
+
+def test_there_are_no_more_rings_of_imports(root, layers):
+    assert len(layers.rings(root)) == RINGS, "fewer: lower the number; more: the new ring wants an import cut"
+
+
+def test_a_ring_is_found(tmp_path, layers):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "one.py").write_text("from .two import Two")
+    (tmp_path / "store" / "two.py").write_text("if TYPE_CHECKING:\n    from . import one")
+    (tmp_path / "store" / "three.py").write_text("from .one import One")
+    assert layers.rings(tmp_path) == [["store/one.py", "store/two.py"]]
