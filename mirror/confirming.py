@@ -58,7 +58,7 @@ class Confirming:
         """No instruction has these messages, since nobody keeps them."""
         _add(self._ringed, first, last)
 
-    @seam("mirror: which publishes all members have")
+    @seam("replica: which publishes all members have")
     def reached(self, received: int, stored: int) -> None:
         """All members that count have the stream up to here. A newcomer may have less than those before it."""
         self.received, self.stored = received, stored

@@ -77,6 +77,8 @@ VALUES = {
     "limit": "all",
     "path": "definitions.json",
     "protocol": "amqp",
+    "position": "1",
+    "member": "warren@localhost",
 }
 OWN_VALUES = {
     "add_user": {"username": "bob"},
@@ -86,6 +88,8 @@ OWN_VALUES = {
     "clear_parameter": {"component_name": "vhost-limits", "name": "limits"},
     "set_vm_memory_high_watermark": {"limit": "0.4"},
     "set_disk_free_limit": {"limit": "50MB"},
+    "peek": {"queue": "QUEUE"},
+    "reclaim_quorum_memory": {"queue": "QUEUE"},
     "decode_message_id": {"message_id": "C0A8000A00002A9F00000000075BCD15"},
 }
 #: Options without which a command cannot run, or would not end.
@@ -95,8 +99,13 @@ NEEDED_OPTIONS = {
     "log_tail_stream": ["--duration", "0"],
     "runtime_thread_stats": ["--sample-interval", "0.01"],
 }
-#: Commands that a broker inside another program and without TLS refuses, with their exit code and a part of the reason.
+#: Commands that a lone broker inside another program and without TLS refuses, with their exit code and a part of the
+#: reason. tests/cluster_system runs those of mirrored queues.
 REFUSED = {
+    "cancel_sync_queue": (69, "not_mirrored"),
+    "promote": (69, "not_mirrored"),
+    "show_ring": (69, "not_mirrored"),
+    "sync_queue": (69, "not_mirrored"),
     "log_tail": (69, "writes its log to its standard error"),
     "reload_certificates": (69, "does not listen for TLS"),
     "top": (64, "top needs a terminal"),
@@ -178,8 +187,9 @@ def test_there_are_command_lines():
 @pytest.mark.parametrize(("page", "line"), [*IN_BLOCKS, *IN_SENTENCES])
 def test_a_command_line_of_a_page_runs(broker, folder, page, line):
     """In a shell of its own. A load test and `warren start` get the port of a broker, or a free one."""
-    broker.declare_queue("orders")
+    declare_queues(broker)
     broker.publish(b"", "orders", headers={"x-keys": "order-4711 shop-9"}, message_id="m-17")
+    (folder / "aliases").write_text("qs = list_queues name messages consumers state\n")
     for long, short in SHORTER.items():
         line = line.replace(long, short)
     line = line.replace("warren perf-test ", f"warren perf-test -h {broker.url} ")
@@ -194,9 +204,16 @@ def test_a_command_line_of_a_page_runs(broker, folder, page, line):
         text=True,
         timeout=100,
         cwd=folder,
-        env={**os.environ, "PATH": path},
+        env={**os.environ, "PATH": path, "WARREN_CLI_ALIASES_FILE": "aliases"},
     )
     assert (result.returncode, result.stderr) == (0, ""), f"{line}\n{result.stdout}"
+
+
+def declare_queues(broker):
+    """A queue, and a quorum queue with a message."""
+    broker.declare_queue("orders")
+    broker.declare_queue("QUEUE", durable=True, arguments={"x-queue-type": "quorum"})
+    broker.publish(b"first", "QUEUE")
 
 
 def background(line, folder):
@@ -229,7 +246,7 @@ def prepare(broker, run):
         if run(["add_user", user, "secret-of-ann"])[0]:
             assert run(["change_password", user, "secret-of-ann"]) == (0, "")
     assert run(["delete_user", "bob"]) == (0, "")
-    broker.declare_queue("orders")
+    declare_queues(broker)
     for words in (
         ["add_vhost", "thing"],
         ["set_permissions", "ann", ".*", ".*", ".*"],

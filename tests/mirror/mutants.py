@@ -43,7 +43,7 @@ def _call(self: Any, wrong: Callable[..., Any], function: Callable[..., Any], *a
     return wrong(function, self, *arguments)
 
 
-@bug("mirror: which publishes all members have")
+@bug("replica: which publishes all members have")
 def confirmed_before_it_is_stored(reached: Any, self: Any, received: int, stored: int) -> None:
     """A persistent publish is confirmed when all members have received it, and their disks may not have it."""
     reached(self, received, received)

@@ -4,6 +4,8 @@ import pytest
 
 from warren.simulation.service import Sim
 
+from .mutants.deduplication_mutants import DEDUPLICATION_MUTANTS
+
 BODIES = [b"%d" % number + b"x" * (6_000 if number % 7 == 0 else 0) for number in range(40)]
 
 
@@ -25,8 +27,8 @@ def disturbed(seed):
     return sim
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_each_message_is_in_the_queue_once(seed):
+def check(seed):
+    """Each message of both publishers is in the queue once."""
     sim = disturbed(seed)
     try:
         found = []
@@ -35,6 +37,18 @@ def test_each_message_is_in_the_queue_once(seed):
         assert sorted(found) == sorted(2 * BODIES), sim.story()
     finally:
         sim.close()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_each_message_is_in_the_queue_once(seed):
+    check(seed)
+
+
+@pytest.mark.parametrize("name", DEDUPLICATION_MUTANTS)
+def test_a_planted_bug_is_found(name):
+    with DEDUPLICATION_MUTANTS[name](), pytest.raises(AssertionError):
+        for seed in range(40):
+            check(seed)
 
 
 def test_publishers_do_repeat():

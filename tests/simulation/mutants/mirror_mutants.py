@@ -12,13 +12,13 @@ MIRROR_MUTANTS: dict[str, Callable[[], Any]] = {}
 mirror_bug = partial(bug, among=MIRROR_MUTANTS)
 
 
-@mirror_bug("mirror: which publishes all members have")
+@mirror_bug("replica: which publishes all members have")
 def confirmed_by_the_master_alone(reached: Any, self: Any, received: int, stored: int) -> None:
     """A publish is confirmed when the master has it."""
     reached(self, 1 << 60, 1 << 60)
 
 
-@mirror_bug("mirror: which publishes a new master has")
+@mirror_bug("replica: which publishes a new master has")
 def all_that_is_asked_for_was_taken(of: Any, self: Any, channel_id: str, asked: Any) -> Any:
     """A new master says of every publish that it has it."""
     return list(asked)

@@ -10,7 +10,7 @@ from warren.seams import SEAMS
 from warren.simulation.schedule import run
 from warren.simulation.shrinking import kind_of, shrink
 
-from . import shared_body_mutants  # noqa: F401  # its bugs replace seams too
+from . import deduplication_mutants, shared_body_mutants  # noqa: F401  # their bugs replace seams too
 from .message_mutants import MUTANTS
 from .planting import DECISIONS, replaced
 
