@@ -43,7 +43,7 @@ GROWTH, FLOOR = 1.4, 300
 EXEMPT = {
     **dict.fromkeys(("start", "open", "recovered", "hold", "terminate"), "the life of the node, not of a client"),
     **dict.fromkeys(("durable", "batch_lost", "flush_synced", "stored"), "journal and stores report by batches"),
-    "ram_duration_target": "paging has a quota",
+    **dict.fromkeys(("ram_duration_target", "page_out"), "paging has a quota"),
     "set_queue_mode": "as apply_settings",
     "bump": "a number",
     "link_full": "one link of the node",
@@ -68,6 +68,8 @@ EXEMPT = {
     **dict.fromkeys(("group_changed", "dismiss", "node_met", "follows", "standing"), "one replica of one queue"),
     "ring": "one frame between two nodes",
     "sync_chunk": "a chunk has a largest size",
+    "peek": "reads batches of a largest size, with turns of others between them",
+    **dict.fromkeys(("sync_numbers", "synchronise", "quiesce", "replica_status"), "one replica of one queue"),
     "reclaim": "ranges of publishes, which credit bounds",
     "reading_info": "a few numbers",
 }
