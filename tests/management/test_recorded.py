@@ -25,6 +25,7 @@ DIFFERENT = [
     ("GET", "/api/vhosts/v1", "", "RabbitMQ forgets a description when PUT comes without one"),
     ("POST", "/api/definitions", '"queues"', "all faults of the document are listed"),
     ("GET", "/api/cluster-name", "", "nodes have other names"),
+    ("PUT", "/api/vhost-limits/%2F/zzz", "", "the text goes on with the limits that there are"),
 ]
 
 #: Fields of objects that only RabbitMQ has, and why.
