@@ -192,4 +192,7 @@ def test_deleted_queues_and_closed_channels_leave_nothing_on_their_connection(br
         warm, _ = work(300)
         after, remembered = work(600)
         assert remembered <= 256
+        # Parts of the node set a timer after they were busy, which runs out.
+        anatomy.eventually(lambda: anatomy.census()["timers"] <= warm["timers"])
+        after["timers"] = warm["timers"]
         assert_no_more(after, warm)
