@@ -32,6 +32,7 @@ from ...actors.membership.contract import (
     MembershipStatus,
     StoppedWaiting,
 )
+from ...actors.metadata.log.log import OutcomeUnknown
 from ...actors.metadata.state.commands import AddNode, ChangeNodes, RemoveNode
 from ...actors.node.context import NodeContext
 from ...actors.node.contract import ToNode, to_node
@@ -429,7 +430,12 @@ class Members(Process):
     async def _propose(self, command: Any) -> None:
         """Have this command applied. Raises MembershipError if it is refused or cannot be agreed on."""
         try:
-            await self.ask(self.metadata, to_cluster_metadata.change_definitions(command), ADMIT_SECONDS)
+            try:
+                await self.ask(self.metadata, to_cluster_metadata.change_definitions(command), ADMIT_SECONDS)
+            except OutcomeUnknown:
+                # A node that has just joined gets snapshots. A command about a node changes nothing the second time.
+                await self.sleep(LOOK_SECONDS)
+                await self.ask(self.metadata, to_cluster_metadata.change_definitions(command), ADMIT_SECONDS)
         except (DefinitionError, AmqpError) as error:
             raise MembershipError(str(error)) from None
         except ProcessDown:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from warren.actors.metadata.log.log import OutcomeUnknown
-from warren.actors.metadata.state.commands import ChangeNodes, EnableFeatures, PutRecords
+from warren.actors.metadata.state.commands import AddNode, ChangeNodes, EnableFeatures, PutRecords
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
 from warren.cluster.consensus.leader import Leader
@@ -53,9 +53,11 @@ def test_a_verdict_that_cannot_be_agreed_on_crashes_nobody(cluster, monkeypatch)
     assert refused
 
 
-@pytest.mark.parametrize("kind", [EnableFeatures, PutRecords])
+@pytest.mark.parametrize("kind", [EnableFeatures, PutRecords, AddNode, ChangeNodes])
 def test_a_start_goes_on_when_the_outcome_of_its_change_is_unknown(kind, monkeypatch):
-    """A node got a snapshot while what it creates at its first start was on the way, and ended."""
+    """A node got a snapshot while what it creates at its first start was on the way, or while it admitted another node.
+    The node that started ended.
+    """
     handler = ClusterMetadata._handlers["change_definitions"]
     refused = []
 
