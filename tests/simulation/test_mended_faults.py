@@ -163,3 +163,21 @@ def test_no_shard_loses_its_files_before_all_rows_are_gone():
     next start found a queue of which a part was missing.
     """
     assert run(1, parse_plan(METADATA_CRASHES_WHILE_SHARDS_ARE_DELETED)).failure is None
+
+
+GET_AS_THE_CHANNEL_ENDS = """
+node store=1 credit=400,200 queues=my-dlq
+carol/1 publish queue=my-dlq count=1 persistent=1 size=4200 by=exchange then=80
+machine power-cut then=75
+machine crash process=Connection after=7 then=2
+carol/1 publish queue=my-dlq count=2 persistent=1 size=9000 priority=3 by=exchange then=2
+carol/3 settle which=3 multiple=1 how=reject any=1 then=20
+carol/2 get queue=my-dlq then=150
+"""
+
+
+def test_a_get_whose_channel_has_ended_takes_no_message():
+    """The head was read from the disk for it, and then taken: unacknowledged until the next start, and nobody's."""
+    for seed in range(20):
+        outcome = run(seed, parse_plan(GET_AS_THE_CHANNEL_ENDS))
+        assert outcome.failure is None, outcome.story

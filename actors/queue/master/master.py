@@ -401,6 +401,8 @@ class Master(Role):
         work = self.state.work
         self.queue_expiry.use()
         while True:
+            if record is not None and record.has_ended:
+                return None, 0  # while the head was read; nobody would ever settle the message
             if self.length_limit.is_behind or work.left <= 0:
                 yield Wait.NEXT_TURN
                 continue

@@ -83,3 +83,14 @@ def test_get_takes_the_head_and_waits_for_nothing_that_is_in_memory():
     with pytest.raises(StopIteration) as stop:
         next(core.master.get(None))
     assert stop.value.value == (None, 0)
+
+
+def test_get_takes_nothing_for_a_channel_that_ended_while_the_head_was_read():
+    core = Core()
+    core.publish(1)
+    core.turn()
+    record = core.channel()
+    record.has_ended = True
+    with pytest.raises(StopIteration) as stop:
+        next(core.master.get(record))
+    assert stop.value.value == (None, 0) and core.backing.depth() == 1
