@@ -139,6 +139,8 @@ class Peer(Process):
 
     def on_tell(self, sender, node, numbers, name="peer"):
         target = self.named_address(node, name)
+        if target is None:
+            return False  # the link has ended before this message was handled
         for number in numbers:
             self.send(target, to_peer.hear(number))
         return True

@@ -92,7 +92,7 @@ def survive(seed):
 
 def test_links_survive_everything(first_seed):
     """Cuts, crashes, power cuts, pauses, and an end on demand."""
-    for seed in range(first_seed, first_seed + 40):
+    for seed in (696966440177, *range(first_seed, first_seed + 40)):  # the first: a link ends before it is used
         survive(seed)
 
 
