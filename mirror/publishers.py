@@ -43,7 +43,7 @@ class Publishers:
         while self._taken and self._taken[0][0] <= position:
             self._taken.popleft()
 
-    @seam("replica: which publishes a new master has")
+    @seam("cluster: which publishes a new master has")
     def of(self, channel_id: str, asked: Sequence[tuple[int, int]]) -> Ranges:
         """The publishes of this channel in the ranges `asked` that were taken."""
         found: Ranges = []

@@ -18,7 +18,7 @@ def confirmed_by_the_master_alone(reached: Any, self: Any, received: int, stored
     reached(self, 1 << 60, 1 << 60)
 
 
-@mirror_bug("replica: which publishes a new master has")
+@mirror_bug("cluster: which publishes a new master has")
 def all_that_is_asked_for_was_taken(of: Any, self: Any, channel_id: str, asked: Any) -> Any:
     """A new master says of every publish that it has it."""
     return list(asked)
