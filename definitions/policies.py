@@ -20,7 +20,9 @@ from .records import Policy
 Kind = Literal["exchanges", "classic", "quorum", "stream"]
 
 #: The keys of queues with priorities or fair lanes, which only classic queues can have.
-_LEVEL_KEYS = frozenset({"drop-lowest", "fair-batch", "fair-weight", "fair-cost", "fair-lane-max-length"})
+_LEVEL_KEYS = frozenset(
+    {"drop-lowest", "fair-by", "fair-lanes-max", "fair-batch", "fair-weight", "fair-cost", "fair-lane-max-length"}
+)
 _STREAM_KEYS = frozenset({"max-age", "stream-max-segment-size-bytes", "initial-cluster-size"})
 #: Keys that queues of a type do not know. A definition with one of them applies to no queue of that type (AB-156).
 FOREIGN: dict[Kind, frozenset[str]] = {

@@ -18,6 +18,9 @@ from .records import Policy
 
 APPLY_TO = ("queues", "exchanges", "all")
 
+#: How many lanes a queue can have at most.
+MAX_LANES = 256
+
 #: Above every rate at which messages can be delivered.
 MAX_RATE = 1e9
 
@@ -64,6 +67,20 @@ def _rate(value: Any) -> Reason:
     return "" if is_good else f"{erlang_term(value)} is not a valid pace rate"
 
 
+def _fair_by(value: Any) -> Reason:
+    if isinstance(value, str) and re.fullmatch("routing-key|exchange|user|header:.+", value, re.DOTALL):
+        return ""
+    return (
+        f"{erlang_term(value)} is not a valid fair-by value; should be 'routing-key', 'exchange', 'user' or "
+        "'header:NAME'"
+    )
+
+
+def _fair_lanes(value: Any) -> Reason:
+    is_good = type(value) is int and 1 <= value <= MAX_LANES
+    return "" if is_good else f"{erlang_term(value)} is not a valid number of lanes; should be from 1 to {MAX_LANES}"
+
+
 def _fair_weight(value: Any) -> Reason:
     is_good = isinstance(value, dict) and all(type(weight) is int and weight > 0 for weight in value.values())
     return (
@@ -108,6 +125,8 @@ CHECKS: dict[str, Check] = {
     "drop-lowest": lambda value: (
         "" if type(value) is bool else f"{erlang_term(value)} is not a valid drop-lowest value"
     ),
+    "fair-by": _fair_by,
+    "fair-lanes-max": _fair_lanes,
     "fair-batch": _number(1, "fair batch"),
     "fair-weight": _fair_weight,
     "fair-cost": _one_of(("message", "bytes"), "{} is not a valid fair-cost value"),
@@ -188,7 +207,7 @@ def _definition_fault(given: Any, is_operator: bool) -> Reason:
         reason = CHECKS[key](value)
         if reason:
             return reason
-    return _mirroring_fault(given)
+    return _mirroring_fault(given) or _fair_fault(given)
 
 
 def _unknown_text(given: Mapping[str, Any], unknown: list[str], known: Any) -> Reason:
@@ -211,6 +230,12 @@ def _mirroring_fault(given: Mapping[str, Any]) -> Reason:
     elif mode == "nodes":
         return _nodes_fault(params, shown) or _floor_fault(given)
     return _floor_fault(given)
+
+
+def _fair_fault(given: Mapping[str, Any]) -> Reason:
+    if "fair-by" in given and "ha-mode" in given:
+        return "fair-by and ha-mode cannot be used together: a queue with fair lanes is not mirrored"
+    return ""
 
 
 def _nodes_fault(params: Any, shown: str) -> Reason:

@@ -353,3 +353,35 @@ def test_a_stream_has_the_same_numbers_after_a_failover(cluster):
     assert read(cluster, third, "stream", "last", 1) == [(120, more[-1])]
     back(cluster, second, "stream")
     cluster.delete_queue("stream")
+
+
+def test_a_queue_goes_from_lanes_to_replicas_and_back(cluster):
+    """It gets its replicas when the lanes that it has lost are empty, and lanes when it has no replicas any more."""
+    broker = cluster.broker(0)
+    broker.set_policy("moves", "^moves$", {"fair-by": "routing-key"})
+    broker.declare_exchange("moves-in", "fanout", durable=True)
+    broker.declare_queue("moves", durable=True)
+    broker.bind("moves", "moves-in")
+    expected = []
+    for shop in ("a", "a", "b"):
+        expected.append(f"{shop}{len(expected)}".encode())
+        assert broker.publish(expected[-1], shop, exchange="moves-in", delivery_mode=2)
+    broker.set_policy("moves", "^moves$", {"ha-mode": "all"})
+    until(lambda: len(broker.queue("moves").mirrors) == 2)
+    expected += published(broker, "moves", [b"c3", b"c4"])
+    assert sorted(body for body, _ in taken(broker, "moves")) == sorted(expected)
+    cluster.wait_in_sync("moves", timeout=LONG)
+    kept = published(broker, "moves", [b"d5", b"d6"])
+    master = broker.queue("moves").node
+    cluster.kill(master)
+    reader = cluster.broker(others(cluster, master)[0])
+    until(lambda: reader.queue("moves").node != master)
+    assert [body for body, _ in taken(reader, "moves")] == kept
+    back(cluster, master, "moves")
+    reader.set_policy("moves", "^moves$", {"fair-by": "routing-key"})
+    until(lambda: not reader.queue("moves").mirrors)
+    for shop in ("a", "a", "b"):
+        assert reader.publish(shop.encode(), shop, exchange="moves-in", delivery_mode=2)
+    assert [body for body, _ in taken(reader, "moves")] == [b"a", b"b", b"a"]
+    reader.delete_queue("moves")
+    reader.clear_policy("moves")

@@ -65,7 +65,7 @@ def may_be_dormant(row: QueueRow, definitions: Definitions) -> bool:
 def terms_of_dormant(row: QueueRow, numberings: dict[int, Numbering]) -> Terms:
     """The terms of a queue that was not needed since the start: it has nothing but these numberings."""
     levels = {priority: empty_terms(numbering) for priority, numbering in numberings.items()}
-    if any(name == "x-max-priority" for name, _, _ in row.arguments):
+    if levels.keys() - {0} or row.arguments.get("x-max-priority") is not None:
         return {"levels": levels}
     return levels.get(0) or empty_terms(Numbering())
 

@@ -61,7 +61,7 @@ def reading_items(backing: BackingQueue, unacked: int, consumers: int, dedup: in
         reason = (
             "it is a stream, whose consumers begin at an x-stream-offset"
             if is_stream
-            else "it has x-max-priority or x-fair-by, and numbers each priority or lane by itself"
+            else "it has priorities or fair lanes, and numbers each priority or lane by itself"
         )
         return {**items, **numbers, "gaps": [], "readable": False, "reason": reason}
     kept, lives = backing.kept_numbers(), backing.lives

@@ -38,6 +38,7 @@ from ...store.deduplication.window import Window
 from ...store.messages.message import Delivery
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.inspection import residence
+from ...store.queue.levels.fair_queue import FairQueue
 from ...store.queue.memory_queue import MemoryQueue
 from ...store.queue.range_read import SupportsRangeRead
 from ...store.queue.streams.memory_stream import MemoryStream
@@ -54,7 +55,7 @@ from .contract import LookedUp, Peeked, QueueRecovery, ToQueue, VhostStorage
 from .disk.disk_loader import DiskLoader, Job
 from .disk.durability import Durability
 from .disk.head_read import HeadRead
-from .disk.levels import levelled_queue
+from .disk.levels import levelled_queue, relaid
 from .effects import Effects
 from .floor import is_short_now
 from .listing import NO_DISK, reading_items, storage_items
@@ -105,6 +106,7 @@ class Queue(Process):
         "indexing",
         "is_ending",
         "is_held",
+        "is_losing_lanes",
         "is_open",
         "is_released",
         "member",
@@ -141,6 +143,8 @@ class Queue(Process):
         self.is_released = False
         #: The queue is being deleted, or ends by itself: it refuses consumers and gets.
         self.is_ending = False
+        #: No policy gives the queue fair lanes any more, and some of them have messages.
+        self.is_losing_lanes = False
         #: The node stops: no message leaves a queue with a disk any more.
         self.is_held = False
         #: Dead letters that arrived before messages might leave: they may become dead letters once more.
@@ -219,7 +223,8 @@ class Queue(Process):
             self.durability.transit if self.durability is not None else None,
             deduplication=deduplication,
         )
-        if self.member is not None and self.context.mirroring is not None:
+        self.is_losing_lanes = self.settings.fair_by is None and isinstance(backing, FairQueue)
+        if self.member is not None and self.context.mirroring is not None and not isinstance(backing, FairQueue):
             self.replication = self.context.mirroring.replication(self)
             self.state.backing = self.replication.backing
         follow = None if self.replication is None else self.replication.role()
@@ -289,8 +294,9 @@ class Queue(Process):
                 "changed: they are fixed when a queue is declared",
             )
         self._take_delayed()
-        self.settings = settings
+        before, self.settings = own, settings
         if self.is_open:
+            self._lay_lanes(before)
             self._apply()
             if self.is_released and not self.is_held:
                 self.role.release()
@@ -311,9 +317,9 @@ class Queue(Process):
                 if self.replication is not None:
                     self._use(self.backing)
                     self.replication = None
+                    self._lay_lanes(self.settings)
             elif self.replication is None:
-                self.replication = self.context.mirroring.replication(self)
-                self._use(self.replication.backing)
+                self._begin_replication()
             else:
                 self.replication.change_row()
             self._count_in_sync()
@@ -343,6 +349,32 @@ class Queue(Process):
     def _policed_settings(self) -> QueueSettings:
         context = self.context
         return policed_settings(self.row, context.definitions, context.settings.queue_mode_precedence)
+
+    def _begin_replication(self) -> None:
+        """Share the messages with the other replicas. A queue that loses its lanes does so when it has lost them."""
+        if self.context.mirroring is not None and not isinstance(self.backing, FairQueue):
+            self.replication = self.context.mirroring.replication(self)
+            self._use(self.replication.backing)
+
+    def _lay_lanes(self, before: QueueSettings) -> None:
+        """Give the queue the fair lanes that its settings ask for, or take them away; `before` applied until now."""
+        if self.replication is not None:
+            return
+        backing = relaid(self.backing, before, self.settings, self._make_level)
+        self.is_losing_lanes = self.settings.fair_by is None and isinstance(backing, FairQueue)
+        if backing is self.backing:
+            return
+        self.backing = self.head_read.backing = backing
+        if self.durability is not None:
+            self.durability.use_backing(backing, self.settings)
+        if self.indexing is not None:
+            self.indexing.use_backing(backing)
+        self._use(backing)
+        if self.member is not None:
+            self._begin_replication()
+
+    def _make_level(self, number: int) -> BackingQueue:
+        return MemoryQueue(self.now) if self.durability is None else self.durability.make_level(number)
 
     def _use(self, backing: BackingQueue) -> None:
         self._take_delayed()
@@ -511,6 +543,8 @@ class Queue(Process):
                 self._grant_credit()  # the disk has freed credit, and no other turn may follow
         if self.indexing is not None:
             self.indexing.after_batch()
+        if self.is_losing_lanes:
+            self._lay_lanes(self.settings)
         activity = self.context.activity
         if activity.round != self.round:
             self.round = activity.round
@@ -645,8 +679,7 @@ class Queue(Process):
 
     async def _head_available(self) -> None:
         """Return when a message can be taken from the head, or the queue is empty."""
-        backing = self.backing
-        while self.is_open and len(backing) and not backing.available(1):
+        while self.is_open and len(self.backing) and not self.backing.available(1):
             self.head_read.prepare()
             self._do_effects()
             if self.head_read.is_running:

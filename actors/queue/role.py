@@ -64,10 +64,10 @@ class Role(Protocol):
         """
 
     def use_backing(self, backing: BackingQueue) -> None:
-        """The messages are here from now on: the queue has become a mirrored one, or is none any more. Both have the
-        same messages under the same numbers.
+        """The messages are here from now on: the queue has become a mirrored one, or has got fair lanes, or is none of
+        these any more. Both have the same messages under the same numbers.
         """
-        raise AssertionError("queues with this role are not mirrored")
+        raise AssertionError("queues with this role are neither mirrored nor have lanes")
 
     def leave(self) -> None:
         """The replica gets another role: give everything back to the backing queue."""

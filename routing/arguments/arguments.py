@@ -195,6 +195,8 @@ def queue_settings(
             given[field] = value
         elif isinstance(value, int):
             given[field] = min(value, given[field])
+    if "max_priority" in given or queue_type(arguments) != CLASSIC.name:
+        given.pop("fair_by", None)  # of a policy: only classic queues have fair lanes, and no priorities beside them
     return QueueSettings(**given) if given else _DEFAULTS
 
 
@@ -223,8 +225,8 @@ _SETTINGS = {
     DEDUPLICATE: "deduplicate",
 }
 
-#: The fields that a declaration fixes: how many levels the backing queue has, and the single active consumer.
-_FIXED = frozenset({"max_priority", "single_active_consumer", "fair_by", "fair_lanes", "deduplicate"})
+#: The fields that a declaration fixes.
+_FIXED = frozenset({"max_priority", "single_active_consumer", "deduplicate"})
 
 #: The fields by the keys of policies.
 _POLICY_SETTINGS = {name.removeprefix("x-"): field for name, field in _SETTINGS.items() if field not in _FIXED} | {

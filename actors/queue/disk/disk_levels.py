@@ -74,7 +74,8 @@ class DiskLevels:
         self._storage = storage
         self._is_ended = False
         self._is_stream = row.type == STREAM.name
-        #: Readers may read the queue by number, so its index keeps the numbers of messages that are gone.
+        #: Readers may read the queue by number, so its index keeps the numbers of messages that are gone. A queue that
+        #: has lanes by a policy may be read when it has lost them, and is its lane 0 then.
         self._keeps_numbers = row.durable and not has_levels and not self._is_stream
         #: Whether no publish may bypass the journal, because the journal has what belongs to it.
         self._is_journaled_only = is_journaled_only
@@ -121,7 +122,7 @@ class DiskLevels:
             embed_below=storage.embed_below,
             segment_entries=storage.segment_entries,
             clock=self._process.now,
-            keeps_numbers=self._keeps_numbers,
+            keeps_numbers=self._keeps_numbers and not priority,
         )
         level.is_journaled_only = self._is_journaled_only
         self.by_priority[priority] = level

@@ -30,13 +30,13 @@ class DiskLoader:
     `messages` counts the bodies that were read since the queue's process started.
     """
 
-    __slots__ = ("_backing", "_flush", "_process", "_storage", "messages")
+    __slots__ = ("_flush", "_process", "_storage", "backing", "messages")
 
     def __init__(
         self, process: Process, backing: BackingQueue, storage: VhostStorage, flush: Callable[[], None]
     ) -> None:
         self._process = process
-        self._backing = backing
+        self.backing = backing
         self._storage = storage
         self._flush = flush
         self.messages = 0
@@ -51,7 +51,7 @@ class DiskLoader:
 
     async def pending(self, tags: Sequence[int]) -> None:
         """Return when `pending_messages` of these ack tags finds all bodies in memory."""
-        while (job := self._backing.prepare_pending(tags)) is not None:
+        while (job := self.backing.prepare_pending(tags)) is not None:
             await self.read(job)
 
     async def segments(self, job: SegmentReadJob) -> None:

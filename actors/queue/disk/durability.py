@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ....routing.arguments.arguments import QueueSettings
+from ....routing.arguments.arguments import FAIR_BY, QueueSettings
 from ....routing.phrases import queue_phrase
 from ....routing.rows import QueueRow
 from ....runtime.credit import CreditFlow
 from ....runtime.errors import ProcessTimeout
 from ....runtime.process import Process
 from ....runtime.signal import Signal
-from ....store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, queue_directory
+from ....store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, queue_directory, queue_numbers
 from ....store.deduplication.digest_log import DigestLog
 from ....store.deduplication.window import Window
 from ....store.messages.lives import Numbering
@@ -121,7 +121,7 @@ class Durability:
             row,
             credit,
             storage,
-            has_levels=settings.top_level is not None,
+            has_levels=settings.max_priority is not None or row.arguments.get(FAIR_BY) is not None,
             is_journaled_only=settings.deduplicate is not None,
         )
         #: The queue's number in the journal, and its name at the message stores and the memory monitor.
@@ -182,7 +182,7 @@ class Durability:
         levels = (recovery.terms or {}).get("levels")
         numbers = recovery.on_disk
         if numbers is None:
-            numbers = await process.run_brief(_numbers_on_disk, storage.disk, number, self._settings.top_level)
+            numbers = await process.run_brief(_numbers_on_disk, storage.disk, number)
         first = number << LEVEL_BITS
         wanted = numbers | replayed.keys() | {first | int(level) for level in levels or ()}
         if recovery.terms is not None and levels is None:
@@ -278,7 +278,8 @@ class Durability:
         backing.name_lanes()
 
     def _open(self) -> BackingQueue:
-        if self._settings.top_level is None:
+        # A queue that has lost its lanes may have messages in them.
+        if self._settings.top_level is None and not any(self.levels):
             # Not `or`: an empty backing queue is false.
             backing: BackingQueue = self.levels[0] if 0 in self.levels else self._levels.make(0)
         else:
@@ -286,6 +287,15 @@ class Durability:
         self._backing = backing
         self.loader = DiskLoader(self._process, backing, self.storage, self._levels.send)
         return backing
+
+    def make_level(self, number: int) -> BackingQueue:
+        """Make the level of a new lane, or of lane 0 of a queue that loses its lanes."""
+        return self._levels.make(number)
+
+    def use_backing(self, backing: BackingQueue, settings: QueueSettings) -> None:
+        """The queue has got lanes or lost them."""
+        self._backing = self.loader.backing = backing
+        self._settings = settings
 
     @property
     def may_expire(self) -> bool:
@@ -424,7 +434,8 @@ class Durability:
         await self.flusher.flush_last()
         levels = {priority: empty_terms(numbering) for priority, numbering in self._levels.numberings.items()}
         levels |= {priority: level.terminate() for priority, level in self.levels.items()}
-        terms: Terms = levels[0] if self._settings.top_level is None else {"levels": levels}
+        has_levels = self._settings.top_level is not None or levels.keys() != {0}
+        terms: Terms = {"levels": levels} if has_levels else levels[0]
         # Channels of other nodes may go on acknowledging. If the body of a message that the terms have were removed,
         # the next start would have the message again, and its second acknowledgement could remove a body that another
         # queue shares.
@@ -450,10 +461,9 @@ def _delete_files(levels: list[DiskQueue]) -> None:
         level.segment_writer.delete_files()
 
 
-def _numbers_on_disk(disk: Disk, queue: int, top_level: int | None) -> frozenset[int]:
+def _numbers_on_disk(disk: Disk, queue: int) -> frozenset[int]:
     """The numbers of the levels of which there is a directory. Waits for the disk."""
-    numbers = (queue << LEVEL_BITS | level for level in range((top_level or 0) + 1))
-    return frozenset(number for number in numbers if disk.exists(queue_directory(number)))
+    return frozenset(number for number in queue_numbers(disk) if number >> LEVEL_BITS == queue)
 
 
 def _batches(spans: list[StoredSpan]) -> Iterator[list[StoredSpan]]:

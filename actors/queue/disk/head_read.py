@@ -13,10 +13,10 @@ class HeadRead:
     `is_running` back and calls the role's `head_loaded`. A queue in memory (not `is_on_disk`) has nothing to read.
     """
 
-    __slots__ = ("_backing", "_effects", "_is_on_disk", "is_running")
+    __slots__ = ("_effects", "_is_on_disk", "backing", "is_running")
 
     def __init__(self, backing: BackingQueue, effects: Effects, is_on_disk: bool) -> None:
-        self._backing = backing
+        self.backing = backing
         self._effects = effects
         self._is_on_disk = is_on_disk
         self.is_running = False
@@ -25,7 +25,7 @@ class HeadRead:
         """Have more of the head read, unless a read is in progress or nothing needs to be read."""
         if self.is_running or not self._is_on_disk:
             return
-        job = self._backing.prepare()
+        job = self.backing.prepare()
         if job is not None:
             self.is_running = True
             self._effects.read_head(job)

@@ -18,11 +18,31 @@ def levelled_queue(
     make_level: Callable[[int], BackingQueue],
     levels: Mapping[int, BackingQueue] | None = None,
 ) -> BackingQueue:
-    """The backing queue for settings with a `top_level`; `levels` are those that there are already."""
-    if settings.fair_by is not None:
-        return FairQueue(value_of(settings.fair_by), settings.fair_lanes, make_level, levels)
-    assert settings.max_priority is not None
-    return PriorityQueue(settings.max_priority, make_level, levels)
+    """The backing queue of a queue with priorities or lanes, or with lanes that it is about to lose; `levels` are those
+    that there are already.
+    """
+    if settings.max_priority is not None:
+        return PriorityQueue(settings.max_priority, make_level, levels)
+    return FairQueue(_value_of(settings), settings.fair_lanes, make_level, levels)
+
+
+def relaid(
+    backing: BackingQueue,
+    before: QueueSettings,
+    settings: QueueSettings,
+    make_level: Callable[[int], BackingQueue],
+) -> BackingQueue:
+    """What `backing` has to be now that `settings` apply: with lanes, or without them. `before` applied until now."""
+    if isinstance(backing, FairQueue):
+        if (settings.fair_by, settings.fair_lanes) != (before.fair_by, before.fair_lanes):
+            backing.divide_by(_value_of(settings), settings.fair_lanes)
+        return backing.lane_0() if backing.is_over else backing
+    if settings.fair_by is None or isinstance(backing, PriorityQueue):
+        return backing
+    lanes = FairQueue(_value_of(settings), settings.fair_lanes, make_level, {0: backing})
+    lanes.name_lanes()
+    apply_level_settings(lanes, settings)
+    return lanes
 
 
 def apply_level_settings(backing: BackingQueue, settings: QueueSettings) -> None:
@@ -33,6 +53,10 @@ def apply_level_settings(backing: BackingQueue, settings: QueueSettings) -> None
         )
     elif isinstance(backing, PriorityQueue):
         backing.drops_lowest = settings.drop_lowest
+
+
+def _value_of(settings: QueueSettings) -> ValueOf | None:
+    return None if settings.fair_by is None else value_of(settings.fair_by)
 
 
 def value_of(source: str) -> ValueOf:

@@ -134,11 +134,7 @@ class Intake(Arrivals):
         effects: Effects,
     ) -> None:
         super().__init__(persistence, transit, deduplication)
-        self.backing = backing
-        self._fair = backing if isinstance(backing, FairQueue) else None
-        #: The same queue if it can be read by number: then it keeps when its messages arrived.
-        bare = backing.bare
-        self._numbered = bare if isinstance(bare, SupportsRangeRead) else None
+        self.use_backing(backing)
         self._consumers = consumers
         self._dispatch = dispatch
         self._expiry = expiry
@@ -150,6 +146,13 @@ class Intake(Arrivals):
         self.pacing: Pacing | None = None
         #: By id: channels whose limiters must answer before arrivals are accepted.
         self._asked: dict[str, ChannelRecord] = {}
+
+    def use_backing(self, backing: BackingQueue) -> None:
+        self.backing = backing
+        self._fair = backing if isinstance(backing, FairQueue) else None
+        #: The same queue if it can be read by number: then it keeps when its messages arrived.
+        bare = backing.bare
+        self._numbered = bare if isinstance(bare, SupportsRangeRead) else None
 
     # -- accepting ----------------------------------------------------------------------------------
 

@@ -188,30 +188,29 @@ class Master(Role):
                 return consumer.limit
             pending = consumer.channel.pending
             held = [tag for tag, owner in zip(pending, pending.owners()) if owner is consumer]
-            return HeldLimit(bounds[consumer], self.backing.head, held)
+            return HeldLimit(bounds[consumer], lambda: self.backing.head(), held)
 
         consumers.set_limits(limit_of)
         self.dispatch.is_due = True
 
     def use_backing(self, backing: BackingQueue) -> None:
         self.backing = backing
-        by_number = backing if isinstance(backing, SupportsRangeRead) else None
         for part in (
             self.dead_letterer,
             self.length_limit,
             self.message_expiry,
             self.dispatch,
-            self.intake,
             self.publish_delay,
             self.rejections,
             self.pacing,
         ):
             if part is not None:
                 part.backing = backing
-        self.range_readers.backing = by_number
+        self.intake.use_backing(backing)
+        self.range_readers.use_backing(backing)
         if self.delivery_counts is not None:
-            assert by_number is not None
-            self.delivery_counts.backing = by_number
+            assert isinstance(backing, SupportsRangeRead), "quorum queues have no levels"
+            self.delivery_counts.backing = backing
 
     def release(self) -> None:
         if not self.backing.is_empty():
@@ -391,7 +390,7 @@ class Master(Role):
             self.effects.end("auto-delete")
 
     def get(self, record: ChannelRecord | None) -> Steps[tuple[Delivery | None, int]]:
-        backing, counts = self.backing, self.delivery_counts
+        counts = self.delivery_counts
         if counts is not None and self.consumers.single_active:
             raise AmqpError(
                 RESOURCE_LOCKED,
@@ -403,6 +402,7 @@ class Master(Role):
         while True:
             if record is not None and record.has_ended:
                 return None, 0  # while the head was read; nobody would ever settle the message
+            backing = self.backing  # it may have got lanes meanwhile
             if self.length_limit.is_behind or work.left <= 0:
                 yield Wait.NEXT_TURN
                 continue

@@ -92,7 +92,7 @@ class RangeReaders:
     ) -> None:
         self._row = row
         self._phrase = queue_phrase(row.vhost, row.name)
-        #: None if the queue has priorities: then each level numbers its messages by itself.
+        #: None if the queue has priorities or lanes: then each level numbers its messages by itself.
         self.backing: SupportsRangeRead | None = backing if isinstance(backing, SupportsRangeRead) else None
         #: The same queue, for what every backing queue can do.
         self._queue = backing
@@ -104,17 +104,28 @@ class RangeReaders:
         self._last_number = 0
         self._numbering = HeaderAdder(NUMBER_HEADER)
 
+    def use_backing(self, backing: BackingQueue) -> None:
+        """The messages are in another backing queue now. Readers end if it cannot be read by number."""
+        self.backing = backing if isinstance(backing, SupportsRangeRead) else None
+        self._queue = backing
+        if self.backing is None:
+            for reader in list(self.readers.values()):
+                self._end(reader, self._not_by_number())
+
+    def _not_by_number(self) -> AmqpError:
+        return AmqpError(
+            PRECONDITION_FAILED,
+            f"{self._phrase} cannot be read or acknowledged by number: it has priorities or fair lanes, and numbers "
+            "each priority or lane by itself",
+        )
+
     # -- beginning ----------------------------------------------------------------------------------
 
     def begin(self, consumer: Consumer, wanted: RangeReadArguments) -> Steps[bool]:
         """Acknowledge the messages that `wanted` names, and register the reader. True is the answer to `consume`."""
         backing = self.backing
         if backing is None:
-            raise AmqpError(
-                PRECONDITION_FAILED,
-                f"{self._phrase} cannot be read or acknowledged by number: it has 'x-max-priority' or "
-                "'x-fair-by', and numbers each priority or lane by itself",
-            )
+            raise self._not_by_number()
         if consumer.exclusive:
             raise AmqpError(
                 PRECONDITION_FAILED,
@@ -135,6 +146,8 @@ class RangeReaders:
         yield Wait.HEAD
         if backing.kept_numbers() != backing.numbers():
             yield Wait.SYNCED
+        if self.backing is None:
+            raise self._not_by_number()  # it has got lanes meanwhile
         numbers = backing.kept_numbers()
         wanted_range = resolve_range(skip_gap(wanted, numbers, backing.gap), numbers, self._phrase)
         if not consumer.channel.has_ended:

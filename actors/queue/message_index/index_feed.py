@@ -29,11 +29,11 @@ class IndexFeed:
                   therefore cannot catch up
     """
 
-    __slots__ = ("_bytes", "_last", "_next_number", "_steps", "_waiting", "_wall_clock", "behind", "behind_since")
+    __slots__ = ("_bytes", "_last", "_steps", "_waiting", "_wall_clock", "behind", "behind_since", "next_number")
 
-    def __init__(self, wall_clock: Callable[[], float], next_number: Callable[[], int] | None) -> None:
+    def __init__(self, wall_clock: Callable[[], float], next_number: Callable[[], int] | None = None) -> None:
         self._wall_clock = wall_clock
-        self._next_number = next_number
+        self.next_number = next_number
         self._last = 0
         self._steps: deque[Report] = deque()
         self._waiting = self._bytes = 0
@@ -64,8 +64,8 @@ class IndexFeed:
         """The messages with these numbers have left the queue."""
         self._waiting += len(numbers)
         self._steps.append(Gone(reason, detail, self.now(), numbers))
-        if self._waiting > MOST_WAITING and self._next_number is not None:
-            self._fall_behind(self._next_number())
+        if self._waiting > MOST_WAITING and self.next_number is not None:
+            self._fall_behind(self.next_number())
 
     def rest_is_gone(self, reason: str, stop: int, kept: frozenset[int] = frozenset()) -> None:
         """All messages below the number `stop` have left the queue, except those of `kept`."""
@@ -88,8 +88,8 @@ class IndexFeed:
 
     def repeat_from(self, number: int) -> None:
         """The index knows every message below `number`. What is neither there nor in the feed has to be read."""
-        if self._next_number is not None:
-            waiting = next((step.first for step in self._steps if isinstance(step, Came)), self._next_number())
+        if self.next_number is not None:
+            waiting = next((step.first for step in self._steps if isinstance(step, Came)), self.next_number())
             self.behind = range(number, waiting)
             self.behind_since = self.now()
 
@@ -98,7 +98,7 @@ class IndexFeed:
         firsts = [step.first for step in self._steps if isinstance(step, Came)]
         self._steps.clear()
         self._waiting = self._bytes = 0
-        if self._next_number is not None:
+        if self.next_number is not None:
             if not self.behind:
                 self.behind_since = self.now()
                 self.behind = range(min(firsts, default=next_number), next_number)

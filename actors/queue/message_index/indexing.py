@@ -70,16 +70,24 @@ class Indexing:
         self._process = process
         self._row = row
         self._number = number
-        self._backing = backing
         self._loader = loader
         self._places = places
-        self.feed = IndexFeed(
-            wall_clock, (lambda: backing.numbers().stop) if isinstance(backing, SupportsRangeRead) else None
-        )
+        self.feed = IndexFeed(wall_clock)
+        self._backing = backing
+        self.use_backing(backing)
         self._is_registered = self._is_running = self._is_stopped = False
         self._has_ended = Signal(process)
         self._sources: tuple[str, ...] = ()
         self._retention = 0
+
+    def use_backing(self, backing: BackingQueue) -> None:
+        """The messages are in this backing queue from now on. A queue that gets fair lanes remains lane 0, from which
+        messages that have to be read can still be read by number.
+        """
+        self.feed.next_number = None
+        if isinstance(backing, SupportsRangeRead):
+            self._backing = backing
+            self.feed.next_number = lambda: backing.numbers().stop
 
     def apply(self, sources: tuple[str, ...], retention: int) -> None:
         """Messages that come from now on have their keys in `sources`; `retention` is in ms."""

@@ -19,6 +19,10 @@ A restart finds the messages of each lane, but not the values. The value of the 
 lane, which counts as shared.
 
 Length limits drop from the longest lane: the flood pays, not the tenant who waits for a single message.
+
+A policy may give a queue lanes, take them away, or change what decides about them. A queue without lanes becomes lane 0
+as it is, so numbers and ack tags stay valid. When a queue loses its lanes (`value_of` is None), new messages enter lane
+0, and the others are served in turn until they are empty (`is_over`).
 """
 
 from __future__ import annotations
@@ -81,7 +85,7 @@ class FairQueue(LevelledQueue):
 
     def __init__(
         self,
-        value_of: ValueOf,
+        value_of: ValueOf | None,
         most: int,
         make_level: Callable[[int], BackingQueue],
         levels: Mapping[int, BackingQueue] | None = None,
@@ -101,22 +105,44 @@ class FairQueue(LevelledQueue):
 
     # -- lanes
 
+    def divide_by(self, value_of: ValueOf | None, most: int) -> None:
+        """Let another value decide about the lanes of new messages, and another number of lanes."""
+        self.value_of = value_of
+        self._most = most
+        self._by_value.clear()
+        for lane in self._lanes.values():
+            lane.value = None
+        self._until_search = 0
+        self.name_lanes()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the queue has lost its lanes, and only lane 0 has messages."""
+        return self.value_of is None and not any(lane.level.depth() for lane in self._lanes.values() if lane.number)
+
+    def lane_0(self) -> BackingQueue:
+        """What the queue is without lanes."""
+        return (self._lanes.get(0) or self._new_lane(0)).level
+
     def name_lanes(self) -> None:
-        """Give each lane that a restart has found the value of the message at its head, which must be in memory."""
+        """Give each lane that has messages already the value of the one at its head, if that is in memory. Messages of
+        other values may be in it, so it counts as shared.
+        """
+        if self.value_of is None:
+            return
         for lane in self._lanes.values():
             head = lane.level.head()
-            if head is None:
-                continue
-            lane.is_shared = True
-            if head.content:
+            lane.is_shared = lane.level.depth() > 0
+            if head is not None and head.content:
                 lane.value = self.value_of(head.origin, head.content)
                 self._by_value.setdefault(lane.value, lane)
 
     def _level(self, origins: Origins, contents: Sequence[bytes]) -> tuple[int, BackingQueue]:
-        if not contents:
-            lane = self._lanes.get(0) or self._new_lane()  # a number is all that is needed
+        if not contents or self.value_of is None:
+            lane = self._lanes.get(0) or self._new_lane(0)
         else:
             lane = self._lane(self.value_of(any_of(origins), contents[0]))
+        if contents:
             # The caller adds a ready message, or one that is pending; in the latter case the lane leaves the round.
             self._join(lane)
         return lane.number, lane.level
@@ -140,7 +166,8 @@ class FairQueue(LevelledQueue):
             return lane
         lane = self._free_lane()
         if lane is None:
-            shared = self._lanes[self._hash(value)]
+            number = self._hash(value)
+            shared = self._lanes.get(number) or self._new_lane(number)
             shared.is_shared = True
             return shared
         lane.is_shared = False
@@ -154,25 +181,30 @@ class FairQueue(LevelledQueue):
             self._until_search -= 1
         else:
             for lane in self._lanes.values():
-                if not lane.level.depth():
+                if lane.number < self._most and not lane.level.depth():
                     if lane.value is not None and self._by_value.get(lane.value) is lane:
                         del self._by_value[lane.value]
                     return lane
             self._until_search = min(SEARCH_INTERVAL, len(self._lanes) // 4)
-        return self._new_lane() if len(self._lanes) < self._most else None
+        if len(self._lanes) >= self._most:
+            return None
+        return self._new_lane(next(number for number in range(self._most) if number not in self._lanes))
 
-    def _new_lane(self) -> Lane:
-        number = next(number for number in range(self._most) if number not in self._lanes)
+    def _new_lane(self, number: int) -> Lane:
         lane = self._lanes[number] = Lane(number, self._open(number))
         return lane
 
     def lane_length(self, origins: Origins, contents: Sequence[bytes]) -> int:
         """How many ready messages the lane of this message has. It gets no lane by the question."""
+        if self.value_of is None:
+            return 0
         lane = self._known_lane(self.value_of(any_of(origins), contents[0]))
         return 0 if lane is None else len(lane.level)
 
     def same_lane(self, origins: Origins, contents: Sequence[bytes]) -> int:
         """How many of these messages, from the first on, have one value, so that one call may publish them."""
+        if self.value_of is None:
+            return len(contents)
         values = map(self.value_of, each_of(origins, len(contents)), contents)
         first = next(values)
         count = 1

@@ -207,3 +207,67 @@ def test_after_a_restart_lanes_have_the_value_of_their_head():
         ("b", 5),
         ("c", 0),
     ]
+
+
+class Divided:
+    """A queue whose lanes come, change and go, beside the messages that it must have. A body is its number."""
+
+    sources = (None, by_key, lambda origin, body: origin.routing_keys[0].upper(), lambda origin, body: "one")
+
+    def __init__(self):
+        self.queue = fair_queue()
+        self.count = 0
+        self.there: list[int] = []
+        self.held: dict[int, int] = {}
+
+    def publish(self, value):
+        self.queue.publish(Origin("", (value,)), [content(8, self.count)], 8, None, False)
+        self.there.append(self.count)
+        self.count += 1
+
+    def divide(self, source, most):
+        self.queue.divide_by(self.sources[source], most)
+
+    def fetch(self, count):
+        for delivery in self.queue.fetch(count, True):
+            self.held |= {
+                tag: int.from_bytes(found[-9:-5], "big")
+                for tag, found in zip(delivery.tags, delivery.contents, strict=True)
+            }
+
+    def settle(self, at, is_acked):
+        if not self.held:
+            return
+        tag = sorted(self.held)[at % len(self.held)]
+        number = self.held.pop(tag)
+        if is_acked:
+            self.there.remove(number)
+            assert self.queue.ack([tag]) == 1
+        else:
+            assert self.queue.requeue([tag]) == 1
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_changes_of_the_lanes_lose_no_message(data):
+    """Whatever decides about the lanes, and how many there may be, each message is delivered, and settled by its
+    tag.
+    """
+    divided = Divided()
+    for _ in range(data.draw(st.integers(1, 40))):
+        step = data.draw(st.sampled_from(["publish", "publish", "divide", "fetch", "settle"]))
+        if step == "publish":
+            divided.publish(data.draw(st.sampled_from("abAB")))
+        elif step == "divide":
+            divided.divide(data.draw(st.integers(0, 3)), data.draw(st.integers(1, 6)))
+        elif step == "fetch":
+            divided.fetch(data.draw(st.integers(1, 5)))
+        else:
+            divided.settle(data.draw(st.integers(0, 9)), data.draw(st.booleans()))
+        assert len(divided.queue) + len(divided.held) == len(divided.there)
+    divided.divide(0, 4)
+    divided.fetch(1000)
+    assert sorted(divided.held.values()) == divided.there
+    divided.queue.ack(sorted(divided.held))
+    assert divided.queue.is_over
+    assert not divided.queue.lane_0().depth()
