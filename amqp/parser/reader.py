@@ -107,6 +107,7 @@ class FrameReader:
         "_needed",
         "_position",
         "_shape",
+        "_varied",
         "_shapes",
         "content_started",
         "credit",
@@ -137,6 +138,7 @@ class FrameReader:
         self._large_start: LargeStart | None = None
         self._shapes = KnownShapes()
         self._shape = NO_SHAPE  # the shape of the latest publish
+        self._varied = NO_SHAPE  # the shape of the latest publish that a header pattern matched
         self._headers = KnownHeaders()
 
     @property
@@ -165,7 +167,7 @@ class FrameReader:
         # The remembered shapes were checked against the old limits.
         self._body_size_max = min(self._frame_max or self._max_body_size, self._max_body_size)
         self._shapes.forget()
-        self._shape = NO_SHAPE
+        self._shape = self._varied = NO_SHAPE
         self._large_start = None
 
     def feed(self, data: bytes) -> None:
@@ -260,6 +262,7 @@ class FrameReader:
         headers = self._headers.by_channel.get(channel) or self._headers.on(channel)
         known = self._shapes.by_method_frame
         most_alike = ALIKE_FIRST
+        varied = self._varied
         while len(contents) < limit:
             before = len(contents)
             if matches(shape.prefix, position):
@@ -298,6 +301,7 @@ class FrameReader:
                     methods = [first] * len(contents)
                 self._shape = shape = other
                 method_size = len(shape.method_frame)
+                varied = NO_SHAPE
                 continue
             if not shape.varies:
                 # A body of another size, or a first message: read the two lengths and compare the rest, 450 ns.
@@ -333,9 +337,10 @@ class FrameReader:
                         break
                     stride = end - position
                     alike = 1
-                    if size == shape.latest_size:
+                    if shape is varied and size == shape.latest_size:
                         # The second body of this size in a row, so a third one is likely. What follows is compared with
-                        # this message, twice as much each time, so that a message that differs costs little.
+                        # this message, twice as much each time, so that a message that differs costs little. Where
+                        # routing keys alternate, the next message has another one, and comparing costs twice the match.
                         most = min(limit - len(contents), (len(buffer) - position) // stride, most_alike)
                         if most > 1:
                             alike = candidate.pattern.count_alike(buffer, position, method_size, size, most)
@@ -350,6 +355,7 @@ class FrameReader:
                     position += alike * stride
                     shape.latest_size = size
                     shape.varies = True
+                    varied = shape
                     continue
             # A header of a new shape. It is read value by value, and teaches the shape what to expect.
             if not shape.learn(buffer, position, self._frame_max, self._max_body_size):
@@ -369,6 +375,7 @@ class FrameReader:
         if not contents:
             return None
         self._position = position
+        self._varied = varied
         self.content_started = True
         return RUN, channel, first if methods is None or len(set(methods)) == 1 else methods, key, contents, body_bytes
 

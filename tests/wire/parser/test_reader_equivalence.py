@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from warren.amqp.parser.header_patterns import HeaderPattern
 from warren.amqp.parser.reader import FrameReader
 
 from ..conversations import conversation, cut, kept, normal, publish, read_all, with_ids
@@ -83,3 +85,30 @@ def test_a_byte_that_differs_among_messages_that_are_alike(seed: int) -> None:
         events, fault = read_all(reader, cut(Random(seed), data))
         outcomes.append((normal(events), str(fault)))
     assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize(("keys", "is_compared"), [(1, True), (2, False), (20, False)])
+def test_messages_are_compared_many_at_a_time_only_with_their_like(monkeypatch, keys: int, is_compared: bool) -> None:
+    """Where routing keys alternate and each has a size of its own, the message behind one is never like it, so nothing
+    is compared: it would cost more than the match.
+    """
+    rng = Random(1)
+    compared = []
+    count_alike = HeaderPattern.count_alike
+
+    def counted(self, buffer, position, method_size, body_size, most):
+        compared.append(most)
+        return count_alike(self, buffer, position, method_size, body_size, most)
+
+    monkeypatch.setattr(HeaderPattern, "count_alike", counted)
+    data = b""
+    for number in range(400):
+        size = 50 + number % keys
+        frames, _ = publish(rng, 1, ("x", f"key {number % keys:2}"), with_ids(rng), 0)
+        header = frames[1][:11] + size.to_bytes(8, "big") + frames[1][19:]
+        data += frames[0] + header + b"\x03\x00\x01" + size.to_bytes(4, "big") + rng.randbytes(size) + b"\xce"
+    reader = FrameReader(131072)
+    reader.credit = {1: 1 << 20}
+    _, fault = read_all(reader, [data])
+    assert fault is None
+    assert bool(compared) == is_compared
