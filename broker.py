@@ -28,8 +28,8 @@ from functools import partial
 from typing import Any, Literal, Unpack
 from urllib.parse import quote
 
-from .actors.node.contract import to_node
-from .actors.node.extensions import Extensions
+from .actors.context.extensions import Extensions
+from .actors.contracts.node import to_node
 from .listings import BrokerStats, LongTurn
 from .messaging import Messaging
 from .running_node import BrokerError, RunningNode, StartError, StartInterrupted, begin

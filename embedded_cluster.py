@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Unpack
 
-from .actors.membership.contract import MembershipStatus, to_membership
+from .actors.contracts.membership import MembershipStatus, to_membership
 from .broker import Broker, running_node
 from .cluster.links.contract import to_links
 from .cluster.links.links import NAME as LINKS

@@ -11,7 +11,7 @@ docs/embedding.md describes when the broker calls each method and which of them 
 
 from __future__ import annotations
 
-from .actors.node.extensions import ChannelInterceptor, Content, ExtensionError, Place
+from .actors.context.extensions import ChannelInterceptor, Content, ExtensionError, Place
 from .amqp.errors import AmqpError
 from .amqp.fields import Table, table_from, table_to_dict
 from .amqp.method import Method

@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, Unpack
 
-from .actors.channel.contract import to_direct_client
-from .actors.node.contract import to_node
+from .actors.contracts.channel import to_direct_client
+from .actors.contracts.node import to_node
 from .administration import Administration
 from .amqp import methods
 from .amqp.fields import Table, table_from

@@ -16,15 +16,16 @@ from typing import Any
 
 from thespian.actors import ActorSystem
 
-from .actors.channel.contract import ToDirectClient
 from .actors.connection.listener import ListenError
 from .actors.connection.tls.tls_context import TlsError
+from .actors.context.clustering import Clustering
+from .actors.context.extensions import NO_EXTENSIONS, Extensions
+from .actors.context.starting import to_new_node
+from .actors.contracts.channel import ToDirectClient
+from .actors.contracts.membership import AppStopped, CountsAsDown, MembershipError, StoppedWaiting
+from .actors.contracts.node import ToNode, to_node
 from .actors.control.listener import ControlError
 from .actors.disk.errors import StorageError
-from .actors.membership.clustering import Clustering
-from .actors.membership.contract import AppStopped, CountsAsDown, MembershipError, StoppedWaiting
-from .actors.node.contract import ToNode, to_node
-from .actors.node.extensions import NO_EXTENSIONS, Extensions
 from .actors.node.operations.registry import OperationError
 from .actors.node.process import NodeError, NodeSupervisor
 from .amqp.errors import AmqpError
@@ -189,7 +190,7 @@ class RunningNode:
             # Recovering a data directory has no time limit: a node that gave up would give up again at every start.
             facts = self._ask(
                 self._address,
-                to_node.start(
+                to_new_node.start(
                     settings,
                     extensions,
                     RealDisk,

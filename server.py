@@ -19,8 +19,8 @@ from functools import partial
 from types import FrameType
 from typing import cast
 
+from .actors.contracts.resources import MemoryStatus
 from .actors.node.app import BEGIN_ANEW, BEGIN_STOPPED
-from .actors.resources.contract import MemoryStatus
 from .heap import keep_freed_heap
 from .running_node import AppWasStopped, RunningNode, StartError, StartInterrupted, begin
 from .runtime.errors import ProcessDown

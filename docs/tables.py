@@ -17,8 +17,9 @@ from pathlib import Path
 
 import click
 
-import warren.actors
 from warren import Settings
+from warren.actors import contracts as contracts_of_actors
+from warren.actors.context import starting
 from warren.cli.main import root
 from warren.cli.node_command import GENERAL_NAMES, GENERAL_OPTIONS, NodeCommand, arguments
 from warren.runtime.contract import Contract
@@ -47,10 +48,11 @@ def settings() -> list[str]:
 
 def contracts() -> dict[str, type[Contract]]:
     """The contracts of all processes, by the name of the instance that makes their messages (`to_queue`)."""
-    modules = pkgutil.walk_packages(warren.actors.__path__, "warren.actors.")
+    names = [found.name for found in pkgutil.iter_modules(contracts_of_actors.__path__)]
+    modules = [importlib.import_module(f"{contracts_of_actors.__name__}.{name}") for name in names]
     return {
         name: type(value)
-        for module in (importlib.import_module(found.name) for found in modules if found.name.endswith(".contract"))
+        for module in (*modules, starting)
         for name, value in sorted(vars(module).items())
         if isinstance(value, Contract) and type(value).__module__ == module.__name__
     }

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..actors.queue.contract import to_queue
+from ..actors.contracts.queue import to_queue
 from ..amqp.errors import AmqpError
 from ..routing.phrases import queue_phrase
 from ..routing.rows import Member

@@ -14,10 +14,11 @@ from ..actors.queue.role import Role, Steps
 from ..routing.phrases import no_queue
 
 if TYPE_CHECKING:
-    from ..actors.channel.contract import Outcome
-    from ..actors.metadata.info_items import InfoItems
+    from ..actors.contracts.channel import Outcome
+    from ..actors.contracts.disk import HandedEntry
+    from ..actors.contracts.info_items import InfoItems
+    from ..actors.contracts.queue import AtMostOnceEntry, PublishEntry
     from ..actors.queue.consumers.consumers import ChannelRecord, Consumer
-    from ..actors.queue.contract import AtMostOnceEntry, HandedEntry, PublishEntry
     from ..actors.queue.replica_state import ReplicaState
     from ..routing.arguments.arguments import QueueSettings
     from ..runtime.coroutines import Slices

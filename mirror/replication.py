@@ -24,9 +24,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..actors.metadata.contract import to_metadata
+from ..actors.contracts.metadata import to_metadata
+from ..actors.contracts.queue import to_queue
 from ..actors.metadata.state.commands import AdmitToRing, EvictFromRings, GroupCommand, RemoveLearner
-from ..actors.queue.contract import to_queue
 from ..actors.queue.mirroring import DONE_TIMER, LEASE_TIMER, RETRY_TIMER, STALL_TIMER
 from ..amqp.errors import AmqpError
 from ..gm_ring.frames import Frame, Instruction
@@ -51,7 +51,7 @@ from .sync_source import numbers_of, read_chunk
 from .sync_target import Placed
 
 if TYPE_CHECKING:
-    from ..actors.metadata.info_items import InfoItems
+    from ..actors.contracts.info_items import InfoItems
     from ..actors.queue.mirroring import Replica
     from ..actors.queue.replica_state import ReplicaState
     from ..actors.queue.role import Role

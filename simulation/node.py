@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..actors.membership.clustering import Clustering
-from ..actors.metadata.info_items import InfoItems
-from ..actors.node.contract import NodeFacts, to_node
-from ..actors.node.extensions import NO_EXTENSIONS
+from ..actors.context.clustering import Clustering
+from ..actors.context.extensions import NO_EXTENSIONS
+from ..actors.context.starting import to_new_node
+from ..actors.contracts.info_items import InfoItems
+from ..actors.contracts.node import NodeFacts, to_node
 from ..actors.node.process import NodeSupervisor
 from ..runtime.sim.port import SimAnswer, SimPort
 from ..runtime.sim.sim_base import SimBase
@@ -68,9 +69,9 @@ class SimNode:
         self.address = self.port.base.newPrimaryActor(NodeSupervisor)
         disks = self.disks
         if disks is None:
-            start = to_node.start(self.settings, clustering=self.clustering)
+            start = to_new_node.start(self.settings, clustering=self.clustering)
         else:
-            start = to_node.start(
+            start = to_new_node.start(
                 self.settings, NO_EXTENSIONS, disks.open, disks.boot_id, NO_PROGRESS, self.limits, self.clustering
             )
         self.starting = self.port.begin(self.address, start)

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from warren import Broker, BrokerError, Cluster
-from warren.actors.membership.contract import CountsAsDown
+from warren.actors.contracts.membership import CountsAsDown
 from warren.actors.metadata.state.commands import CreateVhost
 from warren.cluster.metadata.replicated_state import ReplicatedState
 from warren.tests.behaviour.wire import Client, Refused

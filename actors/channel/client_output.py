@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ...amqp.frames import fit, method_frame
 from ...amqp.method import Method
-from .contract import DeliveryNotice
+from ..contracts.channel import DeliveryNotice
 
 #: Contents travel between processes and rest in queues with this channel number; a channel replaces its own number by
 #: it on input, and the other way round on output.

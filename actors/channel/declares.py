@@ -30,10 +30,10 @@ from ...routing.shards import check_not_shard
 from ...runtime.contract import Message
 from ...runtime.errors import ProcessDown
 from ...runtime.process import Process
-from ..metadata.contract import ToMetadata, to_metadata
-from ..node.context import NodeContext
+from ..context.node_context import NodeContext
+from ..contracts.channel import ChannelConfig, to_channel
+from ..contracts.metadata import ToMetadata, to_metadata
 from .client_output import ClientOutput
-from .contract import ChannelConfig, to_channel
 from .direct_reply import REPLY_TO, REPLY_TO_PREFIX, ReplyConsumer, parse_reply_key
 from .queue_links import QueueLinks
 

@@ -23,18 +23,26 @@ from ...runtime.contract import Address, Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
-from ..node.context import NodeContext
+from ..context.node_context import NodeContext
+from ..context.starting import ToNewChannel, ToNewDirectClient, to_new_channel
+from ..contracts.channel import (
+    ChannelConfig,
+    DeliveryNotice,
+    FetchedMessage,
+    Outcome,
+    ToChannel,
+    to_channel,
+)
 from . import Channel
-from .contract import ChannelConfig, DeliveryNotice, FetchedMessage, Outcome, ToChannel, ToDirectClient, to_channel
 
 CHANNEL_NUMBER = 1
 USER_NAME = "direct"
 
 
 class DirectClient(Process):
-    contract = ToDirectClient
+    contract = ToNewDirectClient
 
-    contract = ToDirectClient
+    contract = ToNewDirectClient
     reply_errors = (AmqpError,)
 
     def on_start(self, sender: Sender, context: NodeContext, user: str | None = None) -> None:
@@ -180,8 +188,8 @@ class _Session:
             access=Access(client.context.definitions, client.user, self.vhost),
             is_listed=False,
         )
-        address: Address[ToChannel] = client.createActor(Channel)
-        client.send(address, to_channel.start(client.context, config))
+        address: Address[ToNewChannel] = client.createActor(Channel)
+        client.send(address, to_new_channel.start(client.context, config))
         client.monitor(address, self.channel_id)
         opening = methods.ChannelOpen(""), methods.ConfirmSelect(True)
         client.send(address, to_channel.input([(METHOD, CHANNEL_NUMBER, method) for method in opening]))

@@ -17,10 +17,10 @@ from ...amqp.frames import method_frame
 from ...routing.phrases import generated_name
 from ...runtime.contract import Address
 from ...runtime.process import Process
-from ..metadata.contract import to_metadata
-from ..node.context import NodeContext
+from ..context.node_context import NodeContext
+from ..contracts.channel import ChannelConfig, ToChannel
+from ..contracts.metadata import to_metadata
 from .client_output import ClientOutput
-from .contract import ChannelConfig, ToChannel
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 REPLY_TO_PREFIX = REPLY_TO + "."

@@ -17,7 +17,7 @@ from .process import CONNECTION, Channel
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address
-    from .contract import ToChannelOwner
+    from ..contracts.channel import ToChannelOwner
 
 #: The name under which a channel has credit with its connection.
 CONNECTION_PEER = CONNECTION

@@ -16,8 +16,8 @@ from ...amqp.frames import build_content, content_body, content_properties
 from ...amqp.method import Method
 from ...amqp.parser.skimmer import fate
 from ...amqp.properties import decode_properties, encode_properties
-from ..node.extensions import ChannelInterceptor, Content, Place
-from .contract import ChannelConfig
+from ..context.extensions import ChannelInterceptor, Content, Place
+from ..contracts.channel import ChannelConfig
 
 C = TypeVar("C")
 M = TypeVar("M", bound=Method)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..metadata.info_items import InfoItems
+from ..contracts.channel import ChannelConfig
+from ..contracts.info_items import InfoItems
 from .consuming.consumers import ChannelConsumers
 from .consuming.deliveries import Deliveries
 from .consuming.limiter import Limiter
-from .contract import ChannelConfig
 from .publishing.publisher import Publisher
 
 

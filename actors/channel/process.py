@@ -41,10 +41,12 @@ from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.turn_work import TurnWork
+from ..context.node_context import NodeContext
+from ..context.starting import ToNewChannel
+from ..contracts.channel import ChannelConfig, ConfirmRange, DeliveryRun, ToChannelOwner, to_channel_owner
+from ..contracts.info_items import InfoItems
+from ..contracts.queue import ToQueue
 from ..events.credit_events import trace_credit
-from ..metadata.info_items import InfoItems
-from ..node.context import NodeContext
-from ..queue.contract import ToQueue
 from ..statistics.counts import MessageCounts
 from .client_output import ClientOutput
 from .consuming.ack_timeouts import AckTimeouts
@@ -52,7 +54,6 @@ from .consuming.consumers import ChannelConsumers
 from .consuming.deliveries import Deliveries
 from .consuming.limiter import Limiter
 from .consuming.unacked import Unacked
-from .contract import ChannelConfig, ConfirmRange, DeliveryRun, ToChannel, ToChannelOwner, to_channel_owner
 from .declares import Declares
 from .direct_reply import ReplyConsumer
 from .interception import Acknowledge, Handler, Interception, Publish
@@ -109,7 +110,7 @@ class Channel(Process):
         "work",
     )
 
-    contract = ToChannel
+    contract = ToNewChannel
     reply_errors = (AmqpError,)
 
     def __init__(self) -> None:

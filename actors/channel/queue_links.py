@@ -25,14 +25,14 @@ from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
 from ...runtime.system.address import is_elsewhere
-from ..metadata.contract import to_metadata
-from ..node.context import NodeContext
-from ..queue.contract import ToQueue, to_queue
-from ..queue.group.contract import ToGroup
-from .contract import ChannelConfig, ConfirmRange, Outcome
+from ..context.node_context import NodeContext
+from ..contracts.channel import ChannelConfig, ConfirmRange, Outcome
+from ..contracts.group import ToGroup
+from ..contracts.metadata import to_metadata
+from ..contracts.queue import ToQueue, to_queue
 
 if TYPE_CHECKING:
-    from ..queue.contract import PublishEntry
+    from ..contracts.queue import PublishEntry
 
 #: On how many processes of one queue a method is tried. The method itself may make the queue crash.
 ATTEMPTS = 3

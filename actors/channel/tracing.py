@@ -30,9 +30,9 @@ from ...routing.rows import QueueRow
 from ...routing.shards import with_shards
 from ...runtime.process import Process
 from ...store.messages.message import Origin, Origins, body_size, each_of
-from ..node.context import NodeContext
-from ..queue.contract import to_queue
-from .contract import ChannelConfig
+from ..context.node_context import NodeContext
+from ..contracts.channel import ChannelConfig
+from ..contracts.queue import to_queue
 
 TRACE_EXCHANGE = "amq.rabbitmq.trace"
 

@@ -23,9 +23,10 @@ from ...runtime.contract import Address
 from ...runtime.credit import CreditFlow
 from ...runtime.process import STEP, Process
 from ..channel import Channel
-from ..channel.contract import ChannelConfig, ToChannel, to_channel
+from ..context.node_context import NodeContext
+from ..context.starting import ToNewChannel, to_new_channel
+from ..contracts.channel import ChannelConfig, ToChannel, to_channel
 from ..events import client_events
-from ..node.context import NodeContext
 from .handshake import Negotiated
 
 
@@ -166,7 +167,7 @@ class ChannelTable:
             self._access = Access(self._context.definitions, negotiated.user, negotiated.vhost)
         self._serial += 1
         channel_id = f"{self._connection_id}.{self._serial}"
-        address: Address[ToChannel] = self._process.createActor(Channel)
+        address: Address[ToNewChannel] = self._process.createActor(Channel)
         config = ChannelConfig(
             channel_id,
             self._connection_id,
@@ -178,7 +179,7 @@ class ChannelTable:
             negotiated.has_capability("consumer_cancel_notify"),
             self._access,
         )
-        self._process.send(address, to_channel.start(self._context, config))
+        self._process.send(address, to_new_channel.start(self._context, config))
         # After `start`: on Thespian's own bases a monitor is a message, which the channel cannot handle before `start`.
         self._process.monitor(address, channel_id)
         self._context.counts.channel_created += 1

@@ -12,7 +12,7 @@ the close wait is over.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ...amqp import methods
 from ...amqp.connection_state import CLOSE_FRAME, DROP, LOG_ONLY, SLOW_DROP, choose_report
@@ -20,10 +20,18 @@ from ...amqp.errors import AmqpError
 from ...amqp.method import Method
 from ...amqp.parser.frame_meanings import CLOSING
 from ...runtime.log_format import one_line
-from ..metadata.contract import to_metadata
+from ..contracts.metadata import to_metadata
 
 if TYPE_CHECKING:
-    from .process import Connection
+    from collections.abc import Awaitable, Coroutine
+
+    from ...amqp.parser.reader import FrameReader
+    from ...runtime.contract import Address, Answer, C, Message
+    from ...runtime.exit_reason import ExitReason
+    from ..context.node_context import NodeContext
+    from .channels import ChannelTable
+    from .handshake import Handshake, Negotiated
+    from .output import SocketOutput, Transport
 
 log = logging.getLogger("warren.connection")
 
@@ -37,10 +45,46 @@ SLOW_DROP_SECONDS = 3.0
 CLOSE_WAIT_MAX = 30.0
 
 
+class Ending(Protocol):
+    """The connection that ends, as `Closing` sees it."""
+
+    name: str
+    connection_id: str
+    context: NodeContext
+    state: str
+    #: None once the socket is closed.
+    sock: Transport | None
+    reader: FrameReader
+    negotiated: Negotiated
+    handshake: Handshake
+    channels: ChannelTable
+    output: SocketOutput
+    #: Why nothing is read from the socket.
+    pauses: set[str]
+
+    def put_method(self, number: int, method: Method) -> None: ...
+
+    def refresh_watch(self) -> None: ...
+
+    def close_socket(self) -> None: ...
+
+    def report_closed(self) -> None: ...
+
+    def send(self, address: Address[C], message: Message[C, object]) -> None: ...
+
+    def ask(self, address: Address[C], message: Message[C, Answer]) -> Awaitable[Answer]: ...
+
+    def spawn(self, coroutine: Coroutine[object, None, None]) -> None: ...
+
+    def start_timer(self, seconds: float, payload: object) -> int: ...
+
+    def stop(self, reason: ExitReason | str) -> None: ...
+
+
 class Closing:
     """Ends one connection, once."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Ending) -> None:
         self.connection = connection
         #: Whether the connection has stopped reading for good; it does not notice the end of the stream either.
         self.ignores_input = False

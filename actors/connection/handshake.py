@@ -23,7 +23,7 @@ from ...amqp.fields import Table
 from ...amqp.method import Method
 from ...runtime.log_format import one_line
 from ...version import __version__
-from ..node.context import NodeContext
+from ..context.node_context import NodeContext
 from . import sasl
 
 log = logging.getLogger("warren.connection")

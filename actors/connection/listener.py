@@ -13,9 +13,10 @@ from thespian.actors import ActorAddress
 from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessError
 from ...runtime.process import Process
-from ..node.context import NodeContext
+from ..context.node_context import NodeContext
+from ..context.starting import ToNewConnection, ToNewListener, to_new_connection
+from ..contracts.connection import SocketAddress, ToConnection, ToListener, to_connection, to_listener
 from . import Connection
-from .contract import SocketAddress, ToConnection, ToListener, to_connection, to_listener
 from .tls.tls_connection import TlsConnection
 from .tls.tls_context import TlsError, server_context
 
@@ -46,9 +47,9 @@ class ListenError(ProcessError):
 
 
 class Listener(Process):
-    contract = ToListener
+    contract = ToNewListener
 
-    contract = ToListener
+    contract = ToNewListener
     reply_errors = (ListenError, TlsError)
 
     def __init__(self) -> None:
@@ -137,11 +138,11 @@ class Listener(Process):
             log.info("a client hung up while it was accepted: %s", error.strerror)
             client.close()
             return
-        address: Address[ToConnection] = self.createActor(Connection if self.tls_context is None else TlsConnection)
+        address: Address[ToNewConnection] = self.createActor(Connection if self.tls_context is None else TlsConnection)
         self.connections[address.actorAddressString] = address
         limit = self.context.settings.connection_max
         is_refused = limit is not None and len(self.connections) + self.elsewhere > limit
-        start = to_connection.start(
+        start = to_new_connection.start(
             self.context, client.detach(), _host_and_port(peer), _host_and_port(local), is_refused, self.tls_context
         )
         self.send(address, start)

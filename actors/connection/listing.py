@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...runtime.credit import CreditFlow
-from ..metadata.info_items import InfoItems
-from .contract import SocketAddress
+from ..contracts.connection import SocketAddress
+from ..contracts.info_items import InfoItems
 from .handshake import Negotiated
 from .output import SocketOutput
 from .socket_input import SocketInput

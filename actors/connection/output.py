@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ...runtime.contract import Address
-from ..channel.contract import DeliveryNotice
-from ..queue.contract import ToQueue
+from ..contracts.channel import DeliveryNotice, ToDeliverer
 
 #: Pieces in one sendmsg.
 IOV_MAX = 512
@@ -56,9 +55,9 @@ class SocketOutput:
         #: Each notice with the `total_written` at which its deliveries are sent.
         self._notices: list[tuple[int, DeliveryNotice]] = []
         #: By queue id and channel id: the queue's address, and the deliveries sent and not reported yet.
-        self._unreported: dict[tuple[str, str], tuple[Address[ToQueue], int]] = {}
+        self._unreported: dict[tuple[str, str], tuple[Address[ToDeliverer], int]] = {}
         #: Deliveries to report to queues: address, channel id and count. The connection sends and clears them.
-        self.due: list[tuple[Address[ToQueue], str, int]] = []
+        self.due: list[tuple[Address[ToDeliverer], str, int]] = []
 
     def put(self, data: bytes, notices: Sequence[DeliveryNotice] = ()) -> None:
         self.put_all([data], notices)

@@ -41,20 +41,20 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.log_format import one_line
 from ...runtime.process import Process
 from ...seams import seam
-from ..channel.contract import DeliveryNotice, to_channel
+from ..context.lease import FOREVER
+from ..context.node_context import NodeContext
+from ..context.sessions import Session
+from ..context.starting import ToNewConnection
+from ..contracts.channel import DeliveryNotice, to_channel, to_deliverer
+from ..contracts.connection import SocketAddress
+from ..contracts.info_items import InfoItems
+from ..contracts.metadata import to_metadata
+from ..contracts.node import to_flow_reporter
+from ..contracts.resources import to_alarms, to_memory_monitor
 from ..events import client_events
 from ..events.credit_events import trace_credit
-from ..membership.lease import FOREVER
-from ..metadata.contract import to_metadata
-from ..metadata.info_items import InfoItems
-from ..node.context import NodeContext
-from ..node.contract import to_flow_reporter
-from ..node.sessions import Session
-from ..queue.contract import to_queue
-from ..resources.contract import to_alarms, to_memory_monitor
 from .channels import ChannelEntry, ChannelTable
 from .closing import CLOSE_TIMER, Closing
-from .contract import SocketAddress, ToConnection
 from .handshake import Handshake, Negotiated
 from .heartbeats import CHECK_HEARTBEAT, SEND_HEARTBEAT, Heartbeats
 from .listing import connection_items, reported_state
@@ -135,7 +135,7 @@ class Connection(Process):
         "watching",
     )
 
-    contract = ToConnection
+    contract = ToNewConnection
     reply_errors = (AmqpError,)
 
     def __init__(self) -> None:
@@ -516,7 +516,7 @@ class Connection(Process):
             return
         if output.due:
             for queue, channel_id, count in output.due:
-                self.send(queue, to_queue.sent(channel_id, count))
+                self.send(queue, to_deliverer.sent(channel_id, count))
             output.due.clear()
         if output.size or self.pauses or self.watching[1]:
             self._refresh_output_pause()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ...amqp.parser.large_content import LargeContent
 from ...amqp.parser.reader import FrameReader
-from ..resources.received_bytes import ReceivedBytes
+from ..context.received_bytes import ReceivedBytes
 from .output import Transport
 from .read_size import READ_MIN, ReadSize
 

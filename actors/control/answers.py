@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from ...amqp.errors import AmqpError
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...settings.limits import LimitError
-from ..node.contract import to_node
+from ..contracts.node import to_node
 from ..node.operations.catalogue import perform
 from ..node.operations.registry import OperationError, Operator
 

@@ -16,10 +16,10 @@ from thespian.actors import ActorAddress
 from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessError
 from ...runtime.process import Process
-from ..node.context import NodeContext
-from ..node.contract import ToNode
+from ..context.node_context import NodeContext
+from ..context.starting import ToNewControlListener, ToNewControlSession, to_new_control_session
+from ..contracts.node import ToNode
 from . import place
-from .contract import ToControlListener, ToControlSession, to_control_session
 from .proof import SecretError, read_secret
 from .session import ControlSession
 
@@ -42,7 +42,7 @@ class ControlError(ProcessError):
 class ControlListener(Process):
     """See the module."""
 
-    contract = ToControlListener
+    contract = ToNewControlListener
     reply_errors = (ControlError,)
 
     def __init__(self) -> None:
@@ -112,9 +112,9 @@ class ControlListener(Process):
             self.unwatch(fd)
             self.start_timer(PAUSE)
             return
-        address: Address[ToControlSession] = self.createActor(ControlSession)
+        address: Address[ToNewControlSession] = self.createActor(ControlSession)
         self.sessions.add(address.actorAddressString)
-        self.send(address, to_control_session.start(self.context, self.node, client.detach(), self.secret))
+        self.send(address, to_new_control_session.start(self.context, self.node, client.detach(), self.secret))
         self._accept_more()
 
     def on_timer(self, payload: None) -> None:

@@ -11,18 +11,19 @@ from collections.abc import AsyncIterator
 from ...runtime.contract import Address, Contract, Sender
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
-from ..node.context import NodeContext
-from ..node.contract import ToNode
+from ..context.node_context import NodeContext
+from ..context.starting import ToNewRemoteSession
+from ..contracts.control import Piece
+from ..contracts.node import ToNode
 from ..node.operations.registry import Operator
 from .answers import Answer, answers, refusal
-from .contract import Piece, ToRemoteSession
 from .frames import pack
 
 
 class RemoteSession(Process):
     """See the module."""
 
-    contract = ToRemoteSession
+    contract = ToNewRemoteSession
 
     def on_start(self, sender: Sender, context: NodeContext, node: Address[ToNode], client: Address[Contract]) -> None:
         self.operator = Operator(self, context, node)

@@ -21,11 +21,11 @@ from typing import Any
 from ...runtime.contract import Address, Sender
 from ...runtime.process import Process
 from ...runtime.signal import Signal
-from ..node.context import NodeContext
-from ..node.contract import ToNode
+from ..context.node_context import NodeContext
+from ..context.starting import ToNewControlSession
+from ..contracts.node import ToNode
 from ..node.operations.registry import Operator
 from .answers import answers, refusal
-from .contract import ToControlSession
 from .frames import FRAME_MAX, PROTOCOL, UNPROVED_MAX, FrameBuffer, FrameError, frame
 from .proof import CHALLENGE_BYTES, is_proof, proof
 
@@ -49,7 +49,7 @@ CHECK_SECONDS = 5.0
 class ControlSession(Process):
     """See the module."""
 
-    contract = ToControlSession
+    contract = ToNewControlSession
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ...runtime.contract import Address
 from ...runtime.process import Process
-from ..resources.contract import ToAlarms, to_alarms
+from ..contracts.resources import ToAlarms, to_alarms
 
 #: Seconds between two attempts at a write.
 RETRY_SECONDS = 1.0

@@ -17,7 +17,7 @@ from .message_store import MessageStore
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address
-    from ..queue.contract import ToQueue
+    from ..contracts.disk import ToDiskUser
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class JournalView:
         """By the number of the queue."""
         return self.journal._credit
 
-    def queues(self) -> Collection[Address[ToQueue]]:
+    def queues(self) -> Collection[Address[ToDiskUser]]:
         """The queues that append."""
         return self.journal._addresses.values()
 
-    def knows(self, number: int, address: Address[ToQueue]) -> bool:
+    def knows(self, number: int, address: Address[ToDiskUser]) -> bool:
         """Whether the queue with this number has registered, and is this process: the journal may not have read yet
         that the process before it has ended.
         """
@@ -62,11 +62,11 @@ class MessageStoreView:
         """By the client id of the queue."""
         return self.store._credit
 
-    def queues(self) -> Collection[Address[ToQueue]]:
+    def queues(self) -> Collection[Address[ToDiskUser]]:
         """The queues that write and receive grants."""
         return self.store._addresses.values()
 
-    def knows(self, client: str, address: Address[ToQueue]) -> bool:
+    def knows(self, client: str, address: Address[ToDiskUser]) -> bool:
         """Whether the queue with this client id has registered for grants, and is this process: the store may not have
         read yet that the process before it has ended.
         """

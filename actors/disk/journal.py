@@ -47,14 +47,14 @@ from ...store.journal.journal_engine import Batch, JournalEngine
 from ...store.journal.log_writer import LogWriter, QueueRecords
 from ...store.journal.replay import Replayed
 from ...store.messages.message_ids import StoredSpan
-from ..queue.contract import to_queue
-from .contract import FoundJournal, ToJournal
+from ..context.disk_settings import JournalSettings
+from ..context.starting import ToNewJournal
+from ..contracts.disk import FoundJournal, to_disk_user
 from .disk_retry import RETRY_SECONDS, DiskRetry
 from .errors import StorageError
-from .settings import JournalSettings
 
 if TYPE_CHECKING:
-    from ..queue.contract import HandedEntry, ToQueue
+    from ..contracts.disk import HandedEntry, ToDiskUser
 
 #: Seconds for which records wait at most while nobody waits for them, and the bytes from which on they do not. A broker
 #: that is killed forgets the acknowledgements of its last milliseconds: clients get these messages once more. It holds
@@ -90,21 +90,21 @@ class Opener(NamedTuple):
 
     sender: Sender
     queue: int
-    address: Address[ToQueue]
+    address: Address[ToDiskUser]
 
 
 class Journal(Process):
     """See the module. `queue` is always a queue's number, `level` that of one of its priority levels."""
 
-    contract = ToJournal
+    contract = ToNewJournal
     #: Records have been appended that are not on the disk.
     work_timers = ("commit",)
 
     def __init__(self) -> None:
         super().__init__()
-        self._addresses: dict[int, Address[ToQueue]] = {}
+        self._addresses: dict[int, Address[ToDiskUser]] = {}
         #: Queues whose processes were not needed since the start: a dead letter creates them.
-        self._dormant: dict[int, Address[ToQueue]] = {}
+        self._dormant: dict[int, Address[ToDiskUser]] = {}
         #: By queue and level: what the files had at the start, until the queue opens.
         self._replayed: dict[int, dict[int, Replayed]] = {}
         #: Queues that have no process and may have records in the files.
@@ -179,10 +179,10 @@ class Journal(Process):
 
     # --- queues ---
 
-    def on_register(self, sender: Sender, queue: int, address: Address[ToQueue]) -> None:
+    def on_register(self, sender: Sender, queue: int, address: Address[ToDiskUser]) -> None:
         self._add(queue, address)
 
-    def _add(self, queue: int, address: Address[ToQueue]) -> None:
+    def _add(self, queue: int, address: Address[ToDiskUser]) -> None:
         self._queues.add(queue)
         self._dormant.pop(queue, None)
         self._addresses[queue] = address
@@ -190,7 +190,7 @@ class Journal(Process):
         self._absent.discard(queue)
         self.monitor(address, queue)
 
-    def on_open(self, sender: Sender, queue: int, address: Address[ToQueue]) -> None:
+    def on_open(self, sender: Sender, queue: int, address: Address[ToDiskUser]) -> None:
         opener = Opener(sender, queue, address)
         if self._openers is not None:
             self._openers.append(opener)
@@ -216,9 +216,9 @@ class Journal(Process):
             if item.position <= self.files.durable
         ]
         if again:
-            self.send(opener.address, to_queue.handed_over(again))
+            self.send(opener.address, to_disk_user.handed_over(again))
 
-    def on_dormant(self, sender: Sender, queues: dict[int, Address[ToQueue]]) -> None:
+    def on_dormant(self, sender: Sender, queues: dict[int, Address[ToDiskUser]]) -> None:
         for queue in queues:
             self._replayed.pop(queue, None)
             self._absent.discard(queue)
@@ -316,7 +316,7 @@ class Journal(Process):
         )
         address = self._addresses[queue]
         self._lose(queue)
-        self.send(address, to_queue.batch_lost("journal"))
+        self.send(address, to_disk_user.batch_lost("journal"))
 
     def on_forget(self, sender: Sender, queue: int) -> bool:
         writer = LogWriter()
@@ -358,7 +358,7 @@ class Journal(Process):
     def _grant(self, queue: int, amount: int) -> None:
         address = self._addresses.get(queue)
         if address is not None:
-            self.send(address, to_queue.bump("journal", amount))
+            self.send(address, to_disk_user.bump("journal", amount))
 
     # --- commits ---
 
@@ -402,7 +402,7 @@ class Journal(Process):
         for queue, (position, messages) in appended.items():
             address = self._addresses.get(queue)
             if address is not None:
-                self.send(address, to_queue.durable(position))
+                self.send(address, to_disk_user.durable(position))
                 if messages:
                     self._credit.take(queue, messages)
         self._in_commit = {}
@@ -424,7 +424,7 @@ class Journal(Process):
         for queue, of_queue in entries.items():
             address = self._addresses.get(queue) or self._dormant.get(queue)
             if address is not None:
-                self.send(address, to_queue.handed_over(of_queue))
+                self.send(address, to_disk_user.handed_over(of_queue))
 
     def _write(self, batch: Batch) -> None:
         """Waits for the disk."""
@@ -472,7 +472,7 @@ class Journal(Process):
             # A queue that is down in one round may be open in the next one, and has to be asked then.
             while unflushed:
                 running = {
-                    queue: self.ask(address, to_queue.flush_synced())
+                    queue: self.ask(address, to_disk_user.flush_synced())
                     for queue, address in self._addresses.items()
                     if queue in unflushed
                 }

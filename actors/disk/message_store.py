@@ -32,14 +32,14 @@ from ...store.bodies.store_engine import StoreEngine
 from ...store.bodies.sync_job import SyncJob
 from ...store.disk.disk import REFUSALS
 from ...store.messages.message_ids import StoredSpan
-from ..queue.contract import to_queue
-from .contract import ToMessageStore
+from ..context.disk_settings import StoreSettings
+from ..context.starting import ToNewMessageStore
+from ..contracts.disk import to_disk_user
 from .disk_retry import RETRY_SECONDS, DiskRetry
 from .errors import StorageError
-from .settings import StoreSettings
 
 if TYPE_CHECKING:
-    from ..queue.contract import ToQueue
+    from ..contracts.disk import ToDiskUser
 
 #: Bodies of a purged or deleted queue that one turn removes; more would hold up the other queues.
 REMOVED_AT_A_TIME = 4096
@@ -68,14 +68,14 @@ log = logging.getLogger("warren.message_store")
 class MessageStore(Process):
     """See the module."""
 
-    contract = ToMessageStore
+    contract = ToNewMessageStore
     #: Confirms wait for the sync that is put off.
     work_timers = ("dwelt",)
 
     def __init__(self) -> None:
         super().__init__()
         self._engine: StoreEngine | None = None
-        self._addresses: dict[str, Address[ToQueue]] = {}
+        self._addresses: dict[str, Address[ToDiskUser]] = {}
         self._is_open = False
         self._is_syncing = self._is_collecting = False
         #: The next sync does not wait for acknowledgements.
@@ -115,7 +115,7 @@ class MessageStore(Process):
 
     # --- clients ---
 
-    def on_register(self, sender: Sender, client: str, address: Address[ToQueue] | None) -> None:
+    def on_register(self, sender: Sender, client: str, address: Address[ToDiskUser] | None) -> None:
         self.engine.register(client, is_notified=address is not None)
         if address is not None:
             self._addresses[client] = address
@@ -206,7 +206,7 @@ class MessageStore(Process):
 
     def _grant(self, client: str, amount: int) -> None:
         if client in self._addresses:
-            self.send(self._addresses[client], to_queue.bump(self._name, amount))
+            self.send(self._addresses[client], to_disk_user.bump(self._name, amount))
 
     # --- work in other threads ---
 
@@ -219,7 +219,7 @@ class MessageStore(Process):
     def _report(self, engine: StoreEngine) -> None:
         for client, kind, ids in engine.take_reports():
             if client in self._addresses:
-                self.send(self._addresses[client], to_queue.stored(kind, ids))
+                self.send(self._addresses[client], to_disk_user.stored(kind, ids))
 
     def _sync(self) -> None:
         if self._is_syncing or not self._is_open or self._dwell_steps and not self._is_urgent:

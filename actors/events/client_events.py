@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..channel.contract import ChannelConfig
-    from .contract import Fields
+    from ..contracts.channel import ChannelConfig
+    from ..contracts.events import Fields
 
 PROTOCOL = "{0,9,1}"
 

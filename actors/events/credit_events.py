@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ...runtime.credit import CreditFlow
     from ...runtime.process import Process
-    from ..node.context import NodeContext
+    from ..context.node_context import NodeContext
 
 
 def trace_credit(process: Process, credit: CreditFlow, context: NodeContext, actor: str) -> None:

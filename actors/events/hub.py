@@ -30,13 +30,14 @@ from ...runtime.coroutines import ReplyHandle
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...store.messages.message import Origin
+from ..context.events import BROKER, EVENT_EXCHANGE, LOG_EXCHANGE, Events
+from ..context.starting import ToNewEventHub
+from ..contracts.events import Fields
+from ..contracts.queue import to_queue
+from ..contracts.resources import ToAlarms, to_alarms
 from ..metadata.state.commands import Command
 from ..metadata.state.effects import Change
-from ..queue.contract import to_queue
-from ..resources.contract import ToAlarms, to_alarms
-from .contract import Fields, ToEventHub
 from .event_encoding import as_plain, as_table
-from .events import BROKER, EVENT_EXCHANGE, LOG_EXCHANGE, Events
 from .log_feed import LogFeed
 from .metadata_events import metadata_events
 
@@ -68,7 +69,7 @@ class _Subscription:
 class EventHub(Process):
     """See the module."""
 
-    contract = ToEventHub
+    contract = ToNewEventHub
 
     def on_start(
         self,

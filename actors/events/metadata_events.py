@@ -26,13 +26,13 @@ from ...routing.changes import (
 )
 from ...routing.rows import ExchangeRow
 from ...routing.vhost_rows import default_exchanges
+from ..context.events import BROKER, OPERATOR
 from ..metadata.info_items import binding_items
 from ..metadata.state.commands import Command, CreateVhost, DeclareQueue, DeleteVhost
 from ..metadata.state.effects import Change
-from .events import BROKER, OPERATOR
 
 if TYPE_CHECKING:
-    from .contract import Fields
+    from ..contracts.events import Fields
 
 #: The name of an event and what it says.
 Event = tuple[str, "Fields"]

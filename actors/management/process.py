@@ -20,9 +20,9 @@ from typing import Any
 
 from ...runtime.contract import Sender
 from ...runtime.process import Process
-from ..node.context import NodeContext
+from ..context.node_context import NodeContext
+from ..context.starting import ToNewManagement
 from .config import Config
-from .contract import ToManagement
 
 log = logging.getLogger("warren.management")
 
@@ -42,7 +42,7 @@ LINE_MAX = 1 << 20
 class Management(Process):
     """See the module."""
 
-    contract = ToManagement
+    contract = ToNewManagement
 
     def __init__(self) -> None:
         super().__init__()

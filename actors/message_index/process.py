@@ -29,8 +29,9 @@ from ...store.disk.damage_log import VERIFY
 from ...store.disk.lmdb_check import DamagedFile, check_file
 from ...store.message_index.message_index import Found, Hit, IndexedQueue, MessageIndex
 from ...store.message_index.steps import Put, Step
+from ..context.starting import ToNewIndexer
+from ..contracts.message_index import Came, FoundMessages, IndexerSettings, Report
 from ..disk.disk_retry import DiskRetry
-from .contract import Came, FoundMessages, IndexerSettings, Report, ToIndexer
 from .errors import IndexBusy, NotRegistered
 from .keys import keys_of
 
@@ -52,7 +53,7 @@ Result = TypeVar("Result")
 class Indexer(Process):
     """See the module."""
 
-    contract = ToIndexer
+    contract = ToNewIndexer
     reply_errors = (IndexBusy, NotRegistered)
 
     def __init__(self) -> None:

@@ -23,8 +23,8 @@ from ...runtime.contract import Address
 from ...runtime.errors import ProcessDown, ProcessError
 from ...runtime.process import STEP, Process
 from ...runtime.signal import Signal
-from ..node.context import NodeContext
-from ..node.contract import ToQueueSupervisor, to_node, to_queue_supervisor
+from ..context.node_context import NodeContext
+from ..contracts.node import ToQueueSupervisor, to_node, to_queue_supervisor
 from .elsewhere import Elsewhere
 from .live_policies import LivePolicies
 from .log.log import Log, Outcome
@@ -33,7 +33,7 @@ from .state.effects import Applied, Effect, EndQueue, StartQueue, StartVhost
 from .state.state import State
 
 if TYPE_CHECKING:
-    from ..node.contract import ToNode
+    from ..contracts.node import ToNode
 
 
 class _Proposal:

@@ -24,15 +24,15 @@ from ...routing.table import RoutingTable
 from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.process import Process
-from ..node.peers import Peers
-from ..resources.contract import to_alarms
-from .contract import ToMetadata, to_metadata
+from ..context.peers import Peers
+from ..contracts.metadata import ToMetadata, to_metadata
+from ..contracts.resources import to_alarms
 from .state.effects import Effect, EndQueue, StartQueue, StartVhost
 from .state.state import State
 
 if TYPE_CHECKING:
-    from ..queue.contract import ToQueue
-    from ..resources.contract import ToAlarms
+    from ..contracts.queue import ToQueue
+    from ..contracts.resources import ToAlarms
 
 log = logging.getLogger("warren.metadata")
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from ...definitions.definitions import Definitions
 from ...definitions.policies import NOTHING, Kind, queue_kind
 from ...routing.rows import Binding, ExchangeRow, QueueRow
+from ..contracts.info_items import InfoItems
 from .state.groups import is_live
 from .state.replica_rules import members_of
-
-#: One row of a listing: rabbitmqctl's info items, by name.
-InfoItems = dict[str, Any]
 
 #: The items of a logical queue that are the sums of those of its shards.
 _MESSAGES = (

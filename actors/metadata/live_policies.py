@@ -19,7 +19,7 @@ from ...routing.changes import ExchangePut
 from ...routing.rows import ExchangeRow, QueueRow
 from ...routing.table import RoutingTable
 from ...runtime.process import Process
-from ..queue.contract import to_queue
+from ..contracts.queue import to_queue
 from ..queue.policed_settings import policed_settings
 
 #: Queues or exchanges that one turn compares with the policies; each costs some µs for each policy.

@@ -42,14 +42,15 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.system.address import system_of
 from ...store.data_dir.data_dir import DataDir
-from ..connection.contract import to_connection
-from ..events.events import watching_exchanges
-from ..node.context import NodeContext
-from ..node.peers import CHANNELS, METADATA_NAME, QUEUES, short_name
+from ..context.events import watching_exchanges
+from ..context.node_context import NodeContext
+from ..context.peers import CHANNELS, METADATA_NAME, QUEUES, short_name
+from ..context.starting import ToNewMetadata
+from ..contracts.connection import to_connection
+from ..contracts.info_items import InfoItems
 from .changing import Changing
-from .contract import ToMetadata
 from .exchanges import Exchanges
-from .info_items import InfoItems, binding_items, exchange_items, queue_items
+from .info_items import binding_items, exchange_items, queue_items
 from .live_policies import LivePolicies
 from .log.local_log import LocalLog
 from .log.log import Log, Outcome
@@ -77,9 +78,9 @@ from .turns import Turns
 from .vhosts import VirtualHosts
 
 if TYPE_CHECKING:
-    from ..channel.contract import ToChannel
-    from ..node.contract import ToNode
-    from ..queue.contract import ToQueue
+    from ..contracts.channel import ToChannel
+    from ..contracts.node import ToNode
+    from ..contracts.queue import ToQueue
 
 #: Names of monitors: of the connection with that id, and of the channel with that id that receives direct replies.
 CONNECTION, REPLY_CHANNEL = "connection", "reply channel"
@@ -88,7 +89,7 @@ CONNECTION, REPLY_CHANNEL = "connection", "reply channel"
 class Metadata(Process):
     """See the module."""
 
-    contract = ToMetadata
+    contract = ToNewMetadata
     reply_errors = (AmqpError, DefinitionError, ProcessError)
     #: A declare takes 50 µs.
     turn_limit = 16

@@ -25,8 +25,8 @@ from ...runtime.errors import ProcessDown, ProcessError
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import DataDir, queue_number
 from ...version import __version__
+from ..contracts.node import to_node, to_queue_supervisor
 from ..disk.errors import StorageError
-from ..node.contract import to_node, to_queue_supervisor
 from .changing import Changing
 from .live_policies import LivePolicies
 from .log.log import Log
@@ -37,7 +37,7 @@ from .state.groups import keeps_files
 from .state.state import State
 
 if TYPE_CHECKING:
-    from ..node.contract import ToNode, ToQueueSupervisor
+    from ..contracts.node import ToNode, ToQueueSupervisor
 
 log = logging.getLogger("warren.metadata")
 

@@ -9,16 +9,15 @@ node ends everything in it, and begins another run in the same process whose app
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ...runtime.signal import Signal
-from ..membership.contract import AppStopped, StoppedWaiting
+from ..contracts.membership import AppStopped, StoppedWaiting
 
 if TYPE_CHECKING:
     from ...runtime.contract import Sender
     from ...runtime.process import Process
-
-AppState = Literal["stopped", "starting", "running"]
+    from ..contracts.node import AppState
 
 #: The reasons with which `await_end` is answered if the program is to begin another run of the node: one that starts,
 #: and one whose app is stopped.

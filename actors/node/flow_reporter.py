@@ -16,16 +16,17 @@ from ...runtime.contract import Address
 from ...runtime.credit import SHARE_SECONDS
 from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.process import Process
-from ..connection.contract import ToConnection, to_connection
-from ..metadata.info_items import InfoItems
-from .contract import ToFlowReporter, ToNode
+from ..context.starting import ToNewFlowReporter
+from ..contracts.connection import ToConnection, to_connection
+from ..contracts.info_items import InfoItems
+from ..contracts.node import ToNode
 from .operations.observing.bottlenecks import ADVICE
 from .operations.observing.diagnosing import bottleneck
 from .operations.registry import ANSWER_SECONDS, Operator
 
 if TYPE_CHECKING:
     from ...runtime.contract import Sender
-    from .context import NodeContext
+    from ..context.node_context import NodeContext
 
 log = logging.getLogger("warren.flow")
 
@@ -36,7 +37,7 @@ MOST_CONNECTIONS = 200
 class FlowReporter(Process):
     """See the module."""
 
-    contract = ToFlowReporter
+    contract = ToNewFlowReporter
 
     def __init__(self) -> None:
         super().__init__()

@@ -11,20 +11,19 @@ again when the last one is released:
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ...amqp.constants import CONNECTION_FORCED
-from ..connection.contract import to_connection, to_listener
 from ..connection.listener import ListenError
+from ..contracts.connection import to_connection, to_listener
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address
     from ...runtime.process import Process
-    from ..connection.contract import ToConnection, ToListener
+    from ..contracts.connection import ToConnection, ToListener
+    from ..contracts.node import Hold
 
 log = logging.getLogger("warren.node")
-
-Hold = Literal["majority", "maintenance", "operator"]
 
 #: Seconds until a listener whose address was in use tries again.
 LISTEN_AGAIN_SECONDS = 1.0

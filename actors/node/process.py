@@ -46,66 +46,91 @@ from ...store.data_dir.file_limits import REAL_FILES, FileLimits
 from ...store.disk.disk import Disk
 from ...store.disk.progress import NO_PROGRESS, Progress
 from ...store.disk.real_disk import RealDisk
-from ..channel.contract import ToDirectClient, to_direct_client
 from ..channel.direct_client import DirectClient
-from ..connection.contract import to_connection, to_listener
 from ..connection.listener import Listener
-from ..control.contract import ToControlListener, ToRemoteSession, to_control_listener, to_remote_session
-from ..control.listener import ControlError, ControlListener
-from ..control.remote_session import RemoteSession
-from ..disk.disk_retry import Backoff
-from ..disk.errors import StorageError
-from ..events.contract import ToEventHub, to_event_hub
-from ..events.events import watching_exchanges
-from ..events.hub import EventHub
-from ..management.contract import ToManagement, to_management
-from ..management.process import Management
-from ..membership.clustering import Clustering
-from ..membership.contract import StoppedWaiting, ToMembership, to_membership
-from ..metadata.contract import ToMetadata, to_metadata
-from ..metadata.info_items import ConsumerNames, InfoItems, logical_consumers, queue_items, with_shard_items
-from ..metadata.log.log import OutcomeUnknown
-from ..metadata.process import Metadata
-from ..metadata.state.commands import EnableFeatures, PutRecords
-from ..queue.contract import to_queue
-from ..resources.alarms import Alarms
-from ..resources.contract import (
+from ..context.clustering import Clustering
+from ..context.events import watching_exchanges
+from ..context.extensions import NO_EXTENSIONS, Extensions
+from ..context.node_context import NodeContext
+from ..context.peers import ALARMS_NAME, NODE_NAME
+from ..context.starting import (
+    ToNewControlListener,
+    ToNewDirectClient,
+    ToNewDiskMonitor,
+    ToNewEventHub,
+    ToNewListener,
+    ToNewManagement,
+    ToNewMembership,
+    ToNewMemoryMonitor,
+    ToNewMetadata,
+    ToNewNode,
+    ToNewRemoteSession,
+    ToNewVhost,
+    to_new_control_listener,
+    to_new_direct_client,
+    to_new_disk_monitor,
+    to_new_event_hub,
+    to_new_flow_reporter,
+    to_new_listener,
+    to_new_management,
+    to_new_membership,
+    to_new_memory_monitor,
+    to_new_metadata,
+    to_new_remote_session,
+    to_new_vhost,
+)
+from ..contracts.channel import to_direct_client
+from ..contracts.connection import to_connection, to_listener
+from ..contracts.control import ToRemoteSession
+from ..contracts.events import ToEventHub
+from ..contracts.info_items import InfoItems
+from ..contracts.management import to_management
+from ..contracts.membership import StoppedWaiting, to_membership
+from ..contracts.metadata import to_metadata
+from ..contracts.node import (
+    AppState,
+    Hold,
+    Listening,
+    NodeFacts,
+    NodeStatus,
+    ToQueueSupervisor,
+    ToVhost,
+    to_vhost,
+)
+from ..contracts.queue import to_queue
+from ..contracts.resources import (
     DiskStatus,
     MemoryStatus,
     ToAlarms,
-    ToDiskMonitor,
-    ToMemoryMonitor,
     to_alarms,
     to_disk_monitor,
     to_memory_monitor,
 )
+from ..control.listener import ControlError, ControlListener
+from ..control.remote_session import RemoteSession
+from ..disk.disk_retry import Backoff
+from ..disk.errors import StorageError
+from ..events.hub import EventHub
+from ..management.process import Management
+from ..metadata.info_items import ConsumerNames, logical_consumers, queue_items, with_shard_items
+from ..metadata.log.log import OutcomeUnknown
+from ..metadata.process import Metadata
+from ..metadata.state.commands import EnableFeatures, PutRecords
+from ..resources.alarms import Alarms
 from ..resources.disk_monitor import DiskMonitor
 from ..resources.memory_monitor import MemoryMonitor
-from .app import BEGIN_ANEW, BEGIN_STOPPED, App, AppState
-from .context import NodeContext
-from .contract import (
-    Listening,
-    NodeFacts,
-    NodeStatus,
-    ToNode,
-    ToQueueSupervisor,
-    ToVhost,
-    to_flow_reporter,
-    to_vhost,
-)
-from .extensions import NO_EXTENSIONS, Extensions
+from .app import BEGIN_ANEW, BEGIN_STOPPED, App
 from .first_user import first_user
 from .flow_reporter import FlowReporter
-from .gate import Gate, Hold
+from .gate import Gate
 from .operations.catalogue import perform
 from .operations.definitions.export_and_import import load_definitions
 from .operations.registry import OperationError, Operator
-from .peers import ALARMS_NAME, NODE_NAME
 from .vhost_supervisor import VhostSupervisor
 
 if TYPE_CHECKING:
-    from ..connection.contract import ToConnection, ToListener
-    from ..queue.contract import ToQueue
+    from ..contracts.connection import ToConnection
+    from ..contracts.queue import ToQueue
 
 log = logging.getLogger("warren.node")
 
@@ -128,7 +153,7 @@ class NodeError(ProcessError):
 class NodeSupervisor(Process):
     """See the module."""
 
-    contract = ToNode
+    contract = ToNewNode
     reply_errors = (AmqpError, LimitError, ProcessError)
 
     async def on_start(
@@ -164,10 +189,10 @@ class NodeSupervisor(Process):
         self.revivals: dict[str, Backoff] = {}
         self.routing = RoutingTable(extensions.exchange_decorators, min(WIDE, settings.turn_messages))
         self.alarms: Address[ToAlarms] = self._create(Alarms)
-        self.metadata: Address[ToMetadata] = self._create(Metadata if clustering is None else clustering.metadata)
+        self.metadata: Address[ToNewMetadata] = self._create(Metadata if clustering is None else clustering.metadata)
         #: The process that makes the node part of a cluster; None on a node that is alone.
-        self.members: Address[ToMembership] | None = None if clustering is None else self._create(clustering.members)
-        self.memory_monitor: Address[ToMemoryMonitor] = self._create(MemoryMonitor)
+        self.members: Address[ToNewMembership] | None = None if clustering is None else self._create(clustering.members)
+        self.memory_monitor: Address[ToNewMemoryMonitor] = self._create(MemoryMonitor)
         reporter = self._create(FlowReporter) if settings.flow_report_interval else None
         self.context = NodeContext(
             settings.node_name,
@@ -186,19 +211,19 @@ class NodeSupervisor(Process):
             mirroring=None if clustering is None else clustering.mirroring,
         )
         if reporter is not None:
-            self.send(reporter, to_flow_reporter.start(self.context, self.myAddress))
+            self.send(reporter, to_new_flow_reporter.start(self.context, self.myAddress))
         self.register(NODE_NAME)
         self.register(ALARMS_NAME, self.alarms)
         self.operator = Operator(self, self.context, self.myAddress)
         #: Starts the process that serves the HTTP API; None if the settings ask for none.
-        self.management: Address[ToManagement] | None = self.createActor(Management) if settings.management else None
+        self.management: Address[ToNewManagement] | None = self.createActor(Management) if settings.management else None
         if settings.event_exchange_vhost is not None or settings.log_exchange_vhost is not None:
             self._start_event_hub()
-        memory = await self.ask(self.memory_monitor, to_memory_monitor.start(self.context))
-        self.disk_monitor: Address[ToDiskMonitor] | None = None
+        memory = await self.ask(self.memory_monitor, to_new_memory_monitor.start(self.context))
+        self.disk_monitor: Address[ToNewDiskMonitor] | None = None
         if settings.data_dir is not None:
             self.disk_monitor = self._create(DiskMonitor)
-            await self.ask(self.disk_monitor, to_disk_monitor.start(self.context, memory["total"]))
+            await self.ask(self.disk_monitor, to_new_disk_monitor.start(self.context, memory["total"]))
         await self._listen_for_commands()
         try:
             facts = await self._start_app(clustering, memory)
@@ -212,25 +237,25 @@ class NodeSupervisor(Process):
         if self.members is not None:
             self.send(self.members, to_membership.serving())
         if self.management is not None:
-            self.send(self.management, to_management.start(self.context))
+            self.send(self.management, to_new_management.start(self.context))
         return facts
 
     async def _start_app(self, clustering: Clustering | None, memory: MemoryStatus) -> NodeFacts:
         """Start everything that clients need, when the app is wanted."""
         settings = self.settings
         if clustering is not None and self.members is not None:
-            await self.ask(self.members, to_membership.start(self.context, self.myAddress, clustering.is_founder))
+            await self.ask(self.members, to_new_membership.start(self.context, self.myAddress, clustering.is_founder))
         else:
             await self.app.until_wanted()
-        await self.ask(self.metadata, to_metadata.start(self.context, self.myAddress))
+        await self.ask(self.metadata, to_new_metadata.start(self.context, self.myAddress))
         await self._ensure_defaults()
         if settings.load_definitions is not None:
             try:
                 await load_definitions(self.operator, settings.load_definitions)
             except OperationError as error:
                 raise NodeError(str(error)) from None
-        self.direct: Address[ToDirectClient] = self._create(DirectClient)
-        self.send(self.direct, to_direct_client.start(self.context))
+        self.direct: Address[ToNewDirectClient] = self._create(DirectClient)
+        self.send(self.direct, to_new_direct_client.start(self.context))
         own = self.context.definitions.node(settings.node_name)
         host, port, tls_port = "", 0, None
         if own is None or own.role != "witness":
@@ -256,9 +281,9 @@ class NodeSupervisor(Process):
         for wanted, is_local in ((settings.control_dir, True), (settings.control_port, False)):
             if wanted is None:
                 continue
-            listener: Address[ToControlListener] = self.createActor(ControlListener)
+            listener: Address[ToNewControlListener] = self.createActor(ControlListener)
             try:
-                await self.ask(listener, to_control_listener.start(self.context, self.myAddress, is_local))
+                await self.ask(listener, to_new_control_listener.start(self.context, self.myAddress, is_local))
             except ControlError:
                 self.stop("cannot listen for commands")
                 raise
@@ -309,8 +334,8 @@ class NodeSupervisor(Process):
             await self.ask(self.metadata, to_metadata.change_definitions(PutRecords(tuple(records))))
 
     async def _listen(self, port: int, tls: bool) -> tuple[str, int]:
-        listener: Address[ToListener] = self.createActor(Listener)
-        host, port = await self.ask(listener, to_listener.start(self.context, self.settings.host, port, tls))
+        listener: Address[ToNewListener] = self.createActor(Listener)
+        host, port = await self.ask(listener, to_new_listener.start(self.context, self.settings.host, port, tls))
         self.gate.listeners.append(listener)
         self.listening.append({"host": host, "port": port, "tls": tls})
         self.monitor(listener, Listener.__name__)
@@ -398,8 +423,8 @@ class NodeSupervisor(Process):
 
     def _start_event_hub(self) -> Address[ToEventHub]:
         settings = self.settings
-        hub: Address[ToEventHub] = self._create(EventHub)
-        start = to_event_hub.start(
+        hub: Address[ToNewEventHub] = self._create(EventHub)
+        start = to_new_event_hub.start(
             self.routing,
             self.context.events,
             settings.node_name,
@@ -429,8 +454,8 @@ class NodeSupervisor(Process):
         }
 
     def on_open_session(self, sender: Sender, client: Address[Contract]) -> Address[ToRemoteSession]:
-        session: Address[ToRemoteSession] = self.createActor(RemoteSession)
-        self.send(session, to_remote_session.start(self.context, self.myAddress, client))
+        session: Address[ToNewRemoteSession] = self.createActor(RemoteSession)
+        self.send(session, to_new_remote_session.start(self.context, self.myAddress, client))
         return session
 
     async def on_connections(self, sender: Sender) -> list[Address[ToConnection]]:
@@ -495,12 +520,12 @@ class NodeSupervisor(Process):
     async def on_start_vhost(
         self, sender: Sender, name: str, rows: list[QueueRow], kept: frozenset[int]
     ) -> tuple[Address[ToQueueSupervisor], list[QueueRow]]:
-        address: Address[ToVhost] = self.createActor(VhostSupervisor)
+        address: Address[ToNewVhost] = self.createActor(VhostSupervisor)
         self.vhosts[name] = address
         self.vhosts_alive[address.actorAddressString] = name
         self.monitor(address, ("vhost", name))
         try:
-            started = await self.ask(address, to_vhost.start(self.context, name, rows, kept))
+            started = await self.ask(address, to_new_vhost.start(self.context, name, rows, kept))
         except StorageError:
             # Its disk may have room later, or be mounted again.
             self.start_timer(self.revivals.setdefault(name, Backoff()).next(), name)

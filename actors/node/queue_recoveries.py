@@ -18,12 +18,12 @@ from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS
 from ...store.messages.lives import Numbering
 from ...store.queue.variable.queue_recovery import empty_terms, numbering_of
-from ..disk.contract import FoundJournal
-from ..queue.contract import QueueRecovery
+from ..contracts.disk import FoundJournal
+from ..contracts.queue import QueueRecovery
 from ..queue.policed_settings import policed_settings
 
 if TYPE_CHECKING:
-    from ..queue.contract import Terms
+    from ..contracts.queue import Terms
 
 
 def queue_recoveries(

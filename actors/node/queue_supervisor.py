@@ -31,19 +31,19 @@ from ...runtime.process import STEP, Process
 from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS, remove_queue
 from ...store.messages.lives import Numbering
-from ..disk.contract import FoundJournal, to_journal, to_message_store
+from ..context.node_context import NodeContext
+from ..context.starting import ToNewQueue, ToNewQueueSupervisor, to_new_queue
+from ..contracts.disk import FoundJournal, ToDiskUser, to_journal, to_message_store
+from ..contracts.metadata import to_metadata
+from ..contracts.queue import QueueRecovery, VhostStorage, to_queue
 from ..disk.disk_retry import FIRST_WAIT, Backoff
-from ..metadata.contract import to_metadata
-from ..queue.contract import QueueRecovery, VhostStorage, to_queue
 from ..queue.group.process import GroupQueue
 from ..queue.process import Queue
-from .context import NodeContext
-from .contract import ToQueueSupervisor
 from .queue_recoveries import may_be_dormant, queue_recoveries, terms_of_dormant
 from .restart_policy import RestartIntensity
 
 if TYPE_CHECKING:
-    from ..queue.contract import NeededBodies, Terms, ToQueue
+    from ..contracts.queue import NeededBodies, Terms, ToQueue
 
 log = logging.getLogger("warren.queue")
 
@@ -101,7 +101,7 @@ STARTED_AS = 8
 class QueueSupervisor(Process):
     """See the module."""
 
-    contract = ToQueueSupervisor
+    contract = ToNewQueueSupervisor
     #: A start or an end of a queue takes 100 µs.
     turn_limit = 16
 
@@ -131,7 +131,7 @@ class QueueSupervisor(Process):
         self.is_recovering = True
         asked = []
         needed: dict[str, NeededBodies] = {}
-        dormant: dict[int, Address[ToQueue]] = {}
+        dormant: dict[int, Address[ToDiskUser]] = {}
         # Extensions are told of each queue that starts.
         may_any = not self.context.extensions.queue_decorators
         done = 0
@@ -139,7 +139,7 @@ class QueueSupervisor(Process):
             supervised = self.queues[row.queue_id] = _Supervised(row)
             if recovery.numberings is not None and may_any and may_be_dormant(row, self.context.definitions):
                 supervised.numberings = recovery.numberings
-                start = to_queue.start(self.context, row, self.storage, recovery)
+                start = to_new_queue.start(self.context, row, self.storage, recovery)
                 address = self.create_dormant(_process_class(row), start, row.queue_id)
                 supervised.row = row.at(address)
                 dormant[queue_number(row.queue_id)] = address
@@ -149,7 +149,7 @@ class QueueSupervisor(Process):
                 if recovery.numberings is not None:
                     recovery = replace(recovery, numberings=None)
                 address = self._create(supervised)
-                start = to_queue.start(self.context, supervised.row, self.storage, recovery)
+                start = to_new_queue.start(self.context, supervised.row, self.storage, recovery)
                 asked.append((supervised, self.ask(address, start)))
                 done += STARTED_AS
             if done >= QUEUES_AT_A_TIME:
@@ -253,7 +253,7 @@ class QueueSupervisor(Process):
         row = supervised.row = replace(supervised.row, state="running")
         is_empty = self.storage is None or not row.durable or not has_files
         recovery = None if is_empty else QueueRecovery(None, True)
-        needed = await self.ask(row.address, to_queue.start(self.context, row, self.storage, recovery))
+        needed = await self.ask(row.address, to_new_queue.start(self.context, row, self.storage, recovery))
         if needed is not True:
             await self.ask(row.address, to_queue.open(needed))
         return self._may_start(supervised)
@@ -265,7 +265,7 @@ class QueueSupervisor(Process):
             raise VhostEnds(row.vhost)
         supervised = self.queues[row.queue_id] = _Supervised(row)
         address = self._create(supervised)
-        await self.ask(address, to_queue.start(self.context, supervised.row, self.storage))
+        await self.ask(address, to_new_queue.start(self.context, supervised.row, self.storage))
         self._started(supervised)
         return supervised.row
 
@@ -398,9 +398,9 @@ class QueueSupervisor(Process):
         """
         return not self.is_ending and self.queues.get(supervised.row.queue_id) is supervised
 
-    def _create(self, supervised: _Supervised) -> Address[ToQueue]:
+    def _create(self, supervised: _Supervised) -> Address[ToNewQueue]:
         """Create the process of the queue. The caller sends it `start` in the same turn."""
-        address: Address[ToQueue] = self.createActor(_process_class(supervised.row))
+        address: Address[ToNewQueue] = self.createActor(_process_class(supervised.row))
         supervised.row = supervised.row.at(address)
         supervised.is_starting, supervised.ended = True, None
         self.monitor(address, supervised.row.queue_id)

@@ -39,20 +39,31 @@ from ...store.disk.disk import REFUSALS, Disk
 from ...store.index.queue_index import QueueIndex
 from ...store.journal.log_writer import LogWriter
 from ...store.messages.message_ids import StoredSpan
-from ..disk.contract import ToJournal, ToMessageStore, to_journal, to_message_store
+from ..context.disk_settings import JournalSettings, StoreSettings
+from ..context.node_context import NodeContext
+from ..context.starting import (
+    ToNewIndexer,
+    ToNewJournal,
+    ToNewMessageStore,
+    ToNewQueueSupervisor,
+    ToNewVhost,
+    to_new_indexer,
+    to_new_journal,
+    to_new_message_store,
+    to_new_queue_supervisor,
+)
+from ..contracts.disk import ToJournal, to_journal, to_message_store
+from ..contracts.message_index import IndexerSettings, to_indexer
+from ..contracts.node import ToQueueSupervisor, to_queue_supervisor
+from ..contracts.queue import VhostStorage
 from ..disk.errors import StorageError
 from ..disk.journal import Journal
 from ..disk.message_store import MessageStore
-from ..disk.settings import JournalSettings, StoreSettings
-from ..message_index.contract import IndexerSettings, ToIndexer, to_indexer
 from ..message_index.process import Indexer
-from ..queue.contract import VhostStorage
-from .context import NodeContext
-from .contract import ToQueueSupervisor, ToVhost, to_queue_supervisor
 from .queue_supervisor import QueueSupervisor
 
 if TYPE_CHECKING:
-    from ..queue.contract import NeededBodies
+    from ..contracts.queue import NeededBodies
 
 log = logging.getLogger("warren.vhost")
 
@@ -72,7 +83,7 @@ LOGGED_FROM = 1.0
 class VhostSupervisor(Process):
     """See the module."""
 
-    contract = ToVhost
+    contract = ToNewVhost
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,11 +96,11 @@ class VhostSupervisor(Process):
     ) -> tuple[Address[ToQueueSupervisor], list[QueueRow]]:
         self.context = context
         self.name = name
-        self.queues: Address[ToQueueSupervisor] = self.createActor(QueueSupervisor)
+        self.queues: Address[ToNewQueueSupervisor] = self.createActor(QueueSupervisor)
         self.monitor(self.queues, "queues")
         data_dir = context.settings.data_dir
         if data_dir is None:
-            await self.ask(self.queues, to_queue_supervisor.start(context, None))
+            await self.ask(self.queues, to_new_queue_supervisor.start(context, None))
             return self.queues, rows
         try:
             return self.queues, await self._recover(DataDir(data_dir), rows, kept)
@@ -111,7 +122,7 @@ class VhostSupervisor(Process):
         found: FoundVhost = await self.run_blocking(
             open_vhost, disk, self.path, numbers, context.limits.segment_entries
         )
-        journal: Address[ToJournal] = self._create(Journal)
+        journal: Address[ToNewJournal] = self._create(Journal)
         settings = JournalSettings(
             disk,
             numbers,
@@ -121,10 +132,10 @@ class VhostSupervisor(Process):
             context.limits.journal,
             context.settings.msg_store_credit_disc_bound,
         )
-        journaled = await self.ask(journal, to_journal.start(settings))
-        transient: Address[ToMessageStore] = self._create(MessageStore, TRANSIENT)
-        persistent: Address[ToMessageStore] = self._create(MessageStore, PERSISTENT)
-        await self.ask(transient, to_message_store.start(self._store_settings(disk, TRANSIENT, is_durable=False)))
+        journaled = await self.ask(journal, to_new_journal.start(settings))
+        transient: Address[ToNewMessageStore] = self._create(MessageStore, TRANSIENT)
+        persistent: Address[ToNewMessageStore] = self._create(MessageStore, PERSISTENT)
+        await self.ask(transient, to_new_message_store.start(self._store_settings(disk, TRANSIENT, is_durable=False)))
         self.storage = VhostStorage(
             journal,
             persistent,
@@ -135,7 +146,7 @@ class VhostSupervisor(Process):
             context.limits.embed_below,
             context.settings.msg_store_credit_disc_bound,
         )
-        await self.ask(self.queues, to_queue_supervisor.start(context, self.storage))
+        await self.ask(self.queues, to_new_queue_supervisor.start(context, self.storage))
         self._make_indexer(IndexerSettings(self.name, self.path, context.settings.message_index_max_bytes, numbers))
         is_clean = found.is_clean(journaled.levels)
         # A store that does not trust its index may lack bodies that the queues' terms count (D-7), so the terms are not
@@ -165,7 +176,7 @@ class VhostSupervisor(Process):
             )
         return recovered
 
-    async def _start_persistent_store(self, store: Address[ToMessageStore], disk: Disk, found: FoundVhost) -> bool:
+    async def _start_persistent_store(self, store: Address[ToNewMessageStore], disk: Disk, found: FoundVhost) -> bool:
         """Start the persistent store after a clean end, and return whether it trusts its index."""
         settings = self._store_settings(
             disk,
@@ -173,12 +184,12 @@ class VhostSupervisor(Process):
             clients={f"{queue:x}" for queue in found.terms} if found.is_complete else None,
             references=partial(_ids_in_segments, disk, found.numbers, found.segment_entries),
         )
-        return await self.ask(store, to_message_store.start(settings))
+        return await self.ask(store, to_new_message_store.start(settings))
 
     async def _count_references(
         self,
         journal: Address[ToJournal],
-        store: Address[ToMessageStore],
+        store: Address[ToNewMessageStore],
         disk: Disk,
         found: FoundVhost,
         lost: frozenset[int],
@@ -194,7 +205,7 @@ class VhostSupervisor(Process):
         on_disk = frozenset(level for level in found.numbers if level >> LEVEL_BITS in lost)
         references = partial(_ids_in_spans_and_segments, spans, disk, on_disk, found.segment_entries)
         settings = self._store_settings(disk, PERSISTENT, references=references)
-        await self.ask(store, to_message_store.start(settings))
+        await self.ask(store, to_new_message_store.start(settings))
 
     def _store_settings(
         self,
@@ -242,7 +253,7 @@ class VhostSupervisor(Process):
     def _make_indexer(self, settings: IndexerSettings) -> None:
         """Make the address of an indexer, which exists from the first message to it on."""
         self._indexer_settings = settings
-        self._indexer: Address[ToIndexer] = self.create_dormant(Indexer, to_indexer.start(settings), INDEXER)
+        self._indexer: Address[ToNewIndexer] = self.create_dormant(Indexer, to_new_indexer.start(settings), INDEXER)
         self.context.index_places.enter(self.name, self._indexer)
 
     async def _close_index(self) -> None:

@@ -28,7 +28,8 @@ from .consumers.consumers import ChannelRecord
 from .disk.transit import Transit
 
 if TYPE_CHECKING:
-    from .contract import AtMostOnceEntry, HandedEntry, PublishEntry
+    from ..contracts.disk import HandedEntry
+    from ..contracts.queue import AtMostOnceEntry, PublishEntry
     from .master.deduplication import Deduplication
 
 #: Origins that are remembered with the persistence under which they are stored.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ...runtime.contract import Address, C, Message
     from ...store.queue.variable.read_ahead import ReadAheadJob
-    from ..channel.contract import DeliveryRun
+    from ..contracts.channel import DeliveryRun
     from .consumers.consumers import ChannelRecord, Consumer
     from .disk.disk_loader import Job
     from .message_index.index_feed import IndexFeed

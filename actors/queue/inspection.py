@@ -14,14 +14,14 @@ from ...runtime.credit import CreditFlow
 from ...store.messages.lives import Lives
 from ...store.queue.inspection import Counts, check, counts_of, parts_in_memory
 from ...store.queue.range_read import SupportsRangeRead
-from .contract import VhostStorage
+from ..contracts.queue import VhostStorage
 from .master.master import Master
 from .process import Queue
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address
-    from ..channel.contract import ToChannel
-    from .contract import ToQueue
+    from ..contracts.channel import ToChannel
+    from ..contracts.queue import ToQueue
 
 
 class ConsumerCounts(NamedTuple):

@@ -12,7 +12,7 @@ from ...store.queue.streams.stream_segments import StreamBacking
 from .consumers.consumers import ChannelRecord
 
 if TYPE_CHECKING:
-    from ..metadata.info_items import InfoItems
+    from ..contracts.info_items import InfoItems
     from .replica_state import ReplicaState
 
 

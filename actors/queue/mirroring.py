@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...routing.rows import Member, QueueRow
 
 if TYPE_CHECKING:
+    from ...definitions.definitions import Definitions
     from ...routing.arguments.arguments import QueueSettings
     from ...runtime.contract import Address, Sender
     from ...runtime.exit_reason import ExitReason
     from ...store.queue.backing_queue import BackingQueue
-    from ..metadata.info_items import InfoItems
-    from ..node.context import NodeContext
+    from ..context.lease import Lease
+    from ..context.peers import Peers
+    from ..contracts.info_items import InfoItems
+    from ..contracts.metadata import ToMetadata
     from .disk.disk_loader import DiskLoader
     from .replica_state import ReplicaState
     from .role import Role
@@ -33,10 +36,25 @@ DONE_TIMER, RETRY_TIMER, LEASE_TIMER, STALL_TIMER = RING_TIMERS = (
 )
 
 
+class ReplicaContext(Protocol):
+    """What the replication of a queue uses of the node's context."""
+
+    @property
+    def definitions(self) -> Definitions: ...
+
+    @property
+    def lease(self) -> Lease: ...
+
+    @property
+    def metadata(self) -> Address[ToMetadata]: ...
+
+    @property
+    def peers(self) -> Peers: ...
+
+
 class Replica(Protocol):
     """The process of a replica, as its replication sees it."""
 
-    context: NodeContext
     row: QueueRow
     member: Member | None
     state: ReplicaState
@@ -58,6 +76,9 @@ class Replica(Protocol):
 
     async def synced(self) -> None:
         """Return when everything that was written is on the disk, or a full disk has refused it for a while."""
+
+    @property
+    def context(self) -> ReplicaContext: ...
 
     @property
     def loader(self) -> DiskLoader | None:

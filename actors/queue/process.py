@@ -43,15 +43,16 @@ from ...store.queue.memory_queue import MemoryQueue
 from ...store.queue.range_read import SupportsRangeRead
 from ...store.queue.streams.memory_stream import MemoryStream
 from ...store.queue.streams.stream_segments import StreamBacking
-from ..channel.contract import to_channel
+from ..context.node_context import NodeContext
+from ..context.peers import REPLICAS
+from ..context.starting import ToNewQueue
+from ..contracts.channel import to_channel
+from ..contracts.queue import LookedUp, Peeked, QueueRecovery, VhostStorage
 from ..disk.errors import BatchLost
 from ..events.credit_events import trace_credit
-from ..node.context import NodeContext
-from ..node.peers import REPLICAS
 from ..statistics.counts import MessageCounts
 from .batches import fits
 from .consumers.consumers import UNSENT_LIMIT, ChannelRecord, Consumer
-from .contract import LookedUp, Peeked, QueueRecovery, ToQueue, VhostStorage
 from .disk.disk_loader import DiskLoader, Job
 from .disk.durability import Durability
 from .disk.head_read import HeadRead
@@ -75,9 +76,10 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address, Sender
     from ...runtime.coroutines import Slices
     from ...store.queue.variable.read_ahead import ReadAheadJob
-    from ..channel.contract import ConfirmRange, Outcome, ToChannel
-    from ..metadata.info_items import InfoItems
-    from .contract import AtMostOnceEntry, HandedEntry, NeededBodies, PublishEntry, Terms
+    from ..contracts.channel import ConfirmRange, Outcome, ToChannel
+    from ..contracts.disk import HandedEntry
+    from ..contracts.info_items import InfoItems
+    from ..contracts.queue import AtMostOnceEntry, NeededBodies, PublishEntry, Terms
     from .disk.transit import Transit
 
 
@@ -120,7 +122,7 @@ class Queue(Process):
         "work",
     )
 
-    contract = ToQueue
+    contract = ToNewQueue
     reply_errors = (AmqpError,)
 
     #: What the messages mean. There is none before the queue is open.

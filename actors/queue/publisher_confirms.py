@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...store.messages.parts import Part, split_parts
-from ..channel.contract import to_channel
+from ..contracts.channel import to_channel
 from .consumers.consumers import ChannelRecord
 from .effects import Effects
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address
-    from ..channel.contract import ConfirmRange, ToChannel
-    from .contract import PublishEntry
+    from ..contracts.channel import ConfirmRange, ToChannel
+    from ..contracts.queue import PublishEntry
     from .master.deduplication import Deduplication
 
 #: Messages that the backing queue has taken under consecutive numbers: the first number, the last, and the parts.

@@ -10,8 +10,8 @@ from ...routing.rows import QueueRow
 from ...runtime.process import Process
 from ...runtime.turn_work import TurnWork
 from ...store.queue.backing_queue import BackingQueue
-from ..metadata.contract import to_metadata
-from ..node.context import NodeContext
+from ..context.node_context import NodeContext
+from ..contracts.metadata import to_metadata
 from .consumers.consumers import ChannelRecord
 from .disk.durability import Durability
 

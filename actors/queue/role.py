@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from ...runtime.coroutines import Slices
     from ...store.messages.message import Delivery
     from ...store.queue.backing_queue import BackingQueue
-    from ..channel.contract import ConfirmRange, Outcome
-    from ..metadata.info_items import InfoItems
+    from ..contracts.channel import ConfirmRange, Outcome
+    from ..contracts.disk import HandedEntry
+    from ..contracts.info_items import InfoItems
+    from ..contracts.queue import AtMostOnceEntry, PublishEntry
     from .consumers.consumers import ChannelRecord, Consumer
-    from .contract import AtMostOnceEntry, HandedEntry, PublishEntry
 
 
 class Wait(enum.Enum):

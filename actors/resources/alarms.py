@@ -23,7 +23,7 @@ from ...runtime.errors import ProcessError
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.system.address import system_of
-from .contract import ToAlarmListener, ToAlarms, to_alarm_listener, to_alarms
+from ..contracts.resources import ToAlarmListener, ToAlarms, to_alarm_listener, to_alarms
 
 log = logging.getLogger("warren.alarms")
 

@@ -17,8 +17,9 @@ from ...runtime.process import Process
 from ...settings.limits import LimitError, disk_limit, read_disk_limit, shown_size
 from ...store.data_dir import reserve
 from ...store.disk.system.synced_write import DISK_FULL
-from ..node.context import NodeContext
-from .contract import DiskStatus, ToDiskMonitor, to_alarms
+from ..context.node_context import NodeContext
+from ..context.starting import ToNewDiskMonitor
+from ..contracts.resources import DiskStatus, to_alarms
 
 log = logging.getLogger("warren.disk")
 
@@ -46,7 +47,7 @@ def measuring_interval(free: int, limit: int) -> float:
 class DiskMonitor(Process):
     """See the module. While the file system does not answer there is no alarm."""
 
-    contract = ToDiskMonitor
+    contract = ToNewDiskMonitor
     reply_errors = (ProcessError, LimitError)
 
     def __init__(self) -> None:

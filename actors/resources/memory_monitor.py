@@ -32,8 +32,9 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.machine.memory import Meter
 from ...runtime.process import Process
 from ...settings.limits import LimitError, memory_limit, read_size, read_watermark, shown_size
-from ..node.context import NodeContext
-from .contract import MemoryStatus, ToMemoryMonitor, ToMemoryUser, to_alarms, to_memory_user
+from ..context.node_context import NodeContext
+from ..context.starting import ToNewMemoryMonitor
+from ..contracts.resources import MemoryStatus, ToMemoryUser, to_alarms, to_memory_user
 from .heap_return import HeapReturn
 from .ram_durations import INFINITE, RamDurations
 
@@ -53,7 +54,7 @@ COLLECT_SECONDS = 30.0
 class MemoryMonitor(Process):
     """See the module."""
 
-    contract = ToMemoryMonitor
+    contract = ToNewMemoryMonitor
     reply_errors = (ProcessError, LimitError)
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...runtime.contract import Address
-from .contract import ToMemoryUser
+from ..contracts.resources import ToMemoryUser
 
 INFINITE = float("inf")
 

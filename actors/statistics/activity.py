@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from ..metadata.info_items import InfoItems
+    from ..contracts.info_items import InfoItems
 
 Kind = Literal["queue", "channel", "connection"]
 

@@ -12,7 +12,7 @@ from ...runtime.contract import Address, Contract, message
 from ...runtime.errors import ProcessError
 
 if TYPE_CHECKING:
-    from ...actors.node.context import NodeContext
+    from ...actors.context.node_context import NodeContext
     from .admission import Identity
     from .config import LinkConfig
     from .link import Connected

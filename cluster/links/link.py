@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from ...actors.membership.contract import ToLinkSender, to_link_sender
+from ...actors.contracts.membership import ToLinkSender, to_link_sender
 from ...runtime.contract import Address, Sender
 from ...runtime.process import Process
 from .admission import Identity

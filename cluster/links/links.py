@@ -34,7 +34,7 @@ from .link import Connected, Link
 from .refusals import Refusals
 
 if TYPE_CHECKING:
-    from ...actors.node.context import NodeContext
+    from ...actors.context.node_context import NodeContext
 
 log = logging.getLogger("warren.links")
 

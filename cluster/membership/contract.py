@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...actors.membership.contract import ToMembership
+from ...actors.context.starting import ToNewMembership
 from ...runtime.contract import message
 from ..links.contract import ToLinkWatcher
 from ..metadata.contract import ToConsensusWatcher
@@ -13,7 +13,7 @@ from ..metadata.contract import ToConsensusWatcher
 ReportFields = tuple[str, str, str, str, str]
 
 
-class ToMembers(ToMembership, ToLinkWatcher, ToConsensusWatcher):
+class ToMembers(ToNewMembership, ToLinkWatcher, ToConsensusWatcher):
     """Its name on every node is `members`. All messages from other nodes go by the lane `control`."""
 
     @message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...actors.membership.contract import LaneRow
+from ...actors.contracts.membership import LaneRow
 from ..links.contract import LaneItems, LinkItems
 
 #: The place of a lane in the row of a link that is not up.

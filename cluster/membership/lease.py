@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...actors.membership.lease import Lease
+from ...actors.context.lease import Lease
 from ...seams import seam
 
 #: The share of the leader's `net_ticktime` for which a lease is valid.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...actors.membership.contract import MembershipError
+from ...actors.contracts.membership import MembershipError
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...store.data_dir import reset
 from ..links.admission import NO_MEMBER

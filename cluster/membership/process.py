@@ -24,7 +24,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from ...actors.membership.contract import (
+from ...actors.context.node_context import NodeContext
+from ...actors.contracts.membership import (
     LaneRow,
     MemberItems,
     MembershipError,
@@ -32,10 +33,9 @@ from ...actors.membership.contract import (
     MembershipStatus,
     StoppedWaiting,
 )
+from ...actors.contracts.node import ToNode, to_node
 from ...actors.metadata.log.log import OutcomeUnknown
 from ...actors.metadata.state.commands import AddNode, ChangeNodes, RemoveNode
-from ...actors.node.context import NodeContext
-from ...actors.node.contract import ToNode, to_node
 from ...amqp.errors import AmqpError
 from ...definitions.errors import DefinitionError
 from ...definitions.features import FEATURES

@@ -6,7 +6,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...actors.membership.contract import MembershipError
+from ...actors.contracts.membership import MembershipError
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ..links.admission import ANOTHER_DIRECTORY
 from ..metadata.contract import to_cluster_metadata

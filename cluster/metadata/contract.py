@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
-from ...actors.metadata.contract import ToMetadata
+from ...actors.context.starting import ToNewMetadata
 from ...runtime.contract import Contract, message
 from ..links.contract import ToLinkWatcher
 
@@ -68,7 +68,7 @@ class ToConsensusWatcher(Contract):
         """From Metadata, when the table of nodes or that of features has changed, and at the beginning."""
 
 
-class ToClusterMetadata(ToMetadata, ToLinkWatcher):
+class ToClusterMetadata(ToNewMetadata, ToLinkWatcher):
     """The names of this process are `meta` and `consensus`."""
 
     @message

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ...actors.membership.contract import to_membership
+from ...actors.context.node_context import NodeContext
+from ...actors.contracts.membership import to_membership
+from ...actors.contracts.node import ToNode
 from ...actors.metadata.process import Metadata
 from ...actors.metadata.state.commands import Command
 from ...actors.metadata.state.effects import Applied
-from ...actors.node.context import NodeContext
-from ...actors.node.contract import ToNode
 from ...definitions.changes import RecordPut, RecordRemoved
 from ...definitions.records import EnabledFeature, Node
 from ...runtime.contract import Address, Sender

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgpack  # type: ignore[import-untyped]
 
-from ...actors.membership.contract import CountsAsDown
+from ...actors.contracts.membership import CountsAsDown
 from ...actors.metadata.log.log import Outcome
 from ...actors.metadata.log.row_encoding import all_rows, stored_change, stored_rows
 from ...actors.metadata.recovery import fill

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ...actors.membership.clustering import Clustering
-from ...actors.node.contract import to_node
+from ...actors.context.clustering import Clustering
+from ...actors.contracts.node import to_node
 from ...actors.node.process import NodeSupervisor
 from ...cluster.membership.process import Members
 from ...cluster.metadata.process import ClusterMetadata

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from thespian.actors import ActorExitRequest, ActorSystem
 
+from warren.actors.context.node_context import NodeContext
 from warren.actors.metadata.process import Metadata
-from warren.actors.node.context import NodeContext
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.actors.resources.alarms import Alarms
 from warren.amqp.errors import AmqpError

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from warren.actors.channel import Channel
-from warren.actors.channel.contract import ChannelConfig
-from warren.actors.node.context import NodeContext
+from warren.actors.context.node_context import NodeContext
+from warren.actors.contracts.channel import ChannelConfig
 from warren.actors.node.first_user import first_user
 from warren.actors.queue.process import Queue
 from warren.amqp.constants import FRAME_METHOD

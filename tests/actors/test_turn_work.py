@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from warren.actors.channel.contract import ToChannel
+from warren.actors.contracts.channel import ToChannel
+from warren.actors.contracts.queue import ToQueue
 from warren.actors.node.queue_supervisor import QueueSupervisor
-from warren.actors.queue.contract import ToQueue
 from warren.amqp import methods
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content

@@ -144,6 +144,11 @@ def _module(path: Path, root: Path) -> tuple[str, ...]:
     return parts[:-1] if parts[-1] == "__init__" else parts
 
 
+def imported_modules(path: Path, root: Path) -> set[tuple[str, ...]]:
+    """The package's own modules that the file imports by `from`."""
+    return set(_imported_modules(path, root, {_module(each, root): "" for each in sources(root)}))
+
+
 def _imported_modules(path: Path, root: Path, modules: Mapping[tuple[str, ...], str]) -> Iterator[tuple[str, ...]]:
     """The package's own modules that the file imports by `from`, wherever in the file it does so."""
     folder = path.relative_to(root).parts[:-1]

@@ -51,9 +51,9 @@ def test_every_message_has_a_sender_and_a_meaning(root):
 #: Messages to processes that may belong to another node, which only processes of the same node send.
 WITHIN_A_NODE = {
     # From whoever starts or ends the process.
-    *(("ToQueue", name) for name in ("start", "open", "recovered", "hold", "terminate")),
-    *(("ToChannel", name) for name in ("start", "input", "shut_down")),
-    *(("ToConnection", name) for name in ("start", "close_if_on")),
+    *(("ToQueue", name) for name in ("open", "recovered", "hold", "terminate")),
+    *(("ToChannel", name) for name in ("input", "shut_down")),
+    ("ToConnection", "close_if_on"),
     # From Metadata at the home of the queue, and for hits of the index of that node.
     ("ToQueue", "apply_settings"),
     # From Metadata of the node of each replica.
@@ -63,6 +63,9 @@ WITHIN_A_NODE = {
     ("ToQueue", "node_met"),
     ("ToQueue", "look_up"),
 }
+
+#: What queues, channels and connections receive from others than those that have created them.
+CONTRACTS = ("ToQueue", "ToDiskUser", "ToDeliverer", "ToChannel", "ToQueueUser", "ToConnection")
 
 #: Folders of `actors` whose processes send to others of their own node only.
 NEVER_ACROSS = {"disk", "resources"}
@@ -74,9 +77,7 @@ def test_whatever_may_be_sent_to_another_node_is_listed(root):
     missing = [
         (contract.__name__, name)
         for (contract, name), senders in tables.senders().items()
-        if contract.__name__ in ("ToQueue", "ToChannel", "ToConnection")
-        and not senders <= NEVER_ACROSS
-        and name not in MESSAGES.by_name
+        if contract.__name__ in CONTRACTS and not senders <= NEVER_ACROSS and name not in MESSAGES.by_name
     ]
     assert set(missing) == WITHIN_A_NODE
 

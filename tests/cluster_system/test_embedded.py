@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from warren import Broker, BrokerError
-from warren.actors.membership.lease import FOREVER
+from warren.actors.context.lease import FOREVER
 from warren.tests.cluster_system.nodes import free_ports, wait_for
 from warren.tests.system_crash.anatomy import Anatomy
 

@@ -10,7 +10,7 @@ import pytest
 
 from warren.actors.channel import Channel
 from warren.actors.connection import Connection
-from warren.actors.queue.contract import to_queue
+from warren.actors.contracts.queue import to_queue
 from warren.amqp.constants import FRAME_METHOD
 from warren.amqp.decoding import decode_method
 from warren.amqp.methods import (

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from warren import Broker
-from warren.actors.node.contract import to_node
+from warren.actors.contracts.node import to_node
 
 #: Seconds that the management process may take to listen, and that statistics may take to show what has happened.
 PATIENCE = 60.0

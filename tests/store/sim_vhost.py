@@ -20,12 +20,13 @@ from random import Random
 from types import UnionType
 from typing import Any, NamedTuple
 
+from warren.actors.context.node_context import NodeContext
+from warren.actors.context.starting import to_new_vhost
+from warren.actors.contracts.node import to_queue_supervisor, to_vhost
+from warren.actors.contracts.queue import to_queue
 from warren.actors.disk.journal import Journal
 from warren.actors.disk.message_store import MessageStore
-from warren.actors.node.context import NodeContext
-from warren.actors.node.contract import to_queue_supervisor, to_vhost
 from warren.actors.node.vhost_supervisor import VhostSupervisor
-from warren.actors.queue.contract import to_queue
 from warren.amqp.fields import table_from
 from warren.routing.arguments.arguments import queue_settings
 from warren.routing.rows import QueueRow
@@ -361,7 +362,7 @@ class SimVhost:
             if number not in self.not_started
         }
         rows = [queue.row for queue in self.queues.values()]
-        self.supervisor, found = self.ask(self.address, to_vhost.start(context, "/", rows, self.not_started))
+        self.supervisor, found = self.ask(self.address, to_new_vhost.start(context, "/", rows, self.not_started))
         for row in found:
             assert row.state == "running", f"queue {row.name} is {row.state}"
             self._put(row)

@@ -11,20 +11,17 @@ timeout on the channel. If all timeouts are the node's that is the oldest delive
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from ....amqp.errors import AmqpError
 from ....routing.arguments.arguments import consumer_timeout
 from ....runtime.process import Process
 from ....runtime.turn_work import TurnWork
-from ...node.context import NodeContext
+from ...context.node_context import NodeContext
+from ...contracts.channel import ChannelConfig
 from ...queue.policed_settings import policed_settings
-from ..contract import ChannelConfig
 from ..queue_links import QueueLinks
+from .channel_consumer import ChannelConsumer
 from .unacked import Unacked
-
-if TYPE_CHECKING:
-    from .consumers import ChannelConsumer
 
 
 class AckTimeouts:

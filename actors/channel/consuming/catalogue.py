@@ -22,10 +22,10 @@ from ....routing.arguments.catalogue_arguments import CATALOGUE, catalogue_argum
 from ....routing.glob import matches_glob
 from ....routing.rows import QueueRow
 from ....runtime.process import Process
-from ...node.context import NodeContext
-from ...queue.contract import to_queue
+from ...context.node_context import NodeContext
+from ...contracts.channel import ChannelConfig
+from ...contracts.queue import to_queue
 from ..client_output import ClientOutput
-from ..contract import ChannelConfig
 from ..queue_links import QueueLinks
 
 #: Rows of one answer.

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain, repeat
 from struct import Struct
-from typing import Literal, NamedTuple
 
 from ....amqp import methods
 from ....amqp.constants import PRECONDITION_FAILED
@@ -42,15 +41,16 @@ from ....runtime.process import Process
 from ....runtime.system.address import is_elsewhere
 from ....seams import seam
 from ....store.messages.message import Origin, any_of
+from ...context.node_context import NodeContext
+from ...contracts.channel import ChannelConfig, DeliveryRun
+from ...contracts.queue import ToQueue, to_queue
 from ...events import client_events
-from ...node.context import NodeContext
-from ...queue.contract import ToQueue, to_queue
 from ..client_output import CONTENT_CHANNEL, LARGE_CONTENT, ClientOutput
-from ..contract import ChannelConfig, DeliveryRun
 from ..direct_reply import REPLY_TO, ReplyConsumer
 from ..queue_links import QueueLinks, gather
 from ..tracing import Tracer
 from .catalogue import Catalogue
+from .channel_consumer import ChannelConsumer, DeliveryHead
 from .deliveries import Deliveries
 from .limiter import Limiter
 from .unacked import UnackedRun
@@ -66,49 +66,6 @@ NOTICE_STEP = 50
 
 #: The same for a queue on another node, where each notice is a frame, or a part of one.
 NOTICE_STEP_ACROSS_LINKS = NOTICE_STEP * ACROSS_LINKS
-
-
-class DeliveryHead(NamedTuple):
-    """The bytes of a basic.deliver frame before and after the delivery tag, and the origin that they were made for.
-
-    Holding the origin keeps its identity from being given to another one.
-    """
-
-    start: bytes
-    end: bytes
-    origin: Origin
-
-
-@dataclass(slots=True)
-class ChannelConsumer:
-    """A consumer, with its place in the channel."""
-
-    tag: str
-    queue_id: str
-    row: QueueRow
-    no_ack: bool
-    exclusive: bool
-    prefetch: int
-    arguments: Table
-    #: Its queue learns of so many deliveries at once that they are written to the socket.
-    notice_step: int
-    #: `starting` until consume-ok, `ending` from basic.cancel on.
-    stage: Literal["starting", "running", "ending"] = "starting"
-    #: Counts the restarts of its queue, so that an attempt to register it again notices a later one.
-    life: int = 0
-    #: The heads of its deliveries, by the identity of their origin: comparing exchange and routing key takes longer.
-    heads: dict[int, DeliveryHead] = field(default_factory=dict)
-    #: The same for redeliveries.
-    redelivered_heads: dict[int, DeliveryHead] = field(default_factory=dict)
-    #: The consumer of a sharded queue has a part for each shard, by the shard's queue id. The parts have its tag.
-    parts: dict[str, ChannelConsumer] | None = None
-    #: What shards delivered before consume-ok, which must come first: the arguments of `deliver`.
-    early: list[tuple[Address[ToQueue], str, str, list[DeliveryRun]]] = field(default_factory=list)
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether it has a prefetch of its own."""
-        return self.prefetch > 0 and not self.no_ack
 
 
 class ChannelConsumers:

@@ -12,12 +12,12 @@ from ....routing.rows import QueueRow
 from ....runtime.process import Process
 from ....runtime.turn_work import TurnWork
 from ....store.messages.message import Delivery, any_of
-from ...node.context import NodeContext
-from ...queue.contract import to_queue
-from ...queue.group.contract import to_group
+from ...context.node_context import NodeContext
+from ...contracts.channel import ChannelConfig, Outcome
+from ...contracts.group import to_group
+from ...contracts.queue import to_queue
 from ...statistics.counts import MessageCounts
 from ..client_output import ClientOutput
-from ..contract import ChannelConfig, Outcome
 from ..publishing.spreading import QUEUES_KEPT
 from ..queue_links import QueueLinks, Settlement, gather
 from ..tracing import Tracer

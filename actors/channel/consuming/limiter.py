@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from ....runtime.contract import Address
 from ....runtime.process import Process
-from ...queue.contract import ToQueue, to_queue
-from ..contract import ChannelConfig
+from ...contracts.channel import ChannelConfig
+from ...contracts.queue import ToQueue, to_queue
 from ..queue_links import QueueLinks
 from .unacked import Unacked, UnackedRun
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ....seams import seam
 from ....store.messages.ascending_runs import AscendingRuns
-from ..contract import Outcome
+from ...contracts.channel import Outcome
 
 #: Replaces the queue id of deliveries whose queue has ended.
 NO_QUEUE = ""

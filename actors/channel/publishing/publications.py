@@ -28,8 +28,8 @@ from ....routing.shards import check_not_shard
 from ....routing.wide_route import WideRoute
 from ....seams import seam
 from ....store.messages.message import Origin
-from ...node.context import NodeContext
-from ..contract import ChannelConfig
+from ...context.node_context import NodeContext
+from ...contracts.channel import ChannelConfig
 from ..direct_reply import REPLY_TO, REPLY_TO_PREFIX, ReplyConsumer
 from .spreading import Spread, Spreading
 

@@ -25,10 +25,10 @@ from ....seams import seam
 from ....store.messages.message import Origins, body_size, slice_of
 from ....store.messages.message_ids import SharedIds
 from ....store.queue.variable.placement import EMBED_BELOW
-from ...node.context import NodeContext
+from ...context.node_context import NodeContext
+from ...contracts.channel import ChannelConfig, to_channel
 from ...statistics.counts import MessageCounts
 from ..client_output import CONTENT_CHANNEL, ClientOutput
-from ..contract import ChannelConfig, to_channel
 from ..direct_reply import ReplyConsumer, parse_reply_key
 from ..queue_links import QueueLinks
 from ..tracing import Tracer
@@ -37,7 +37,7 @@ from .publications import Publication, Publications
 from .spreading import Spread, Spreading
 
 if TYPE_CHECKING:
-    from ...queue.contract import PublishEntry
+    from ...contracts.queue import PublishEntry
 
 
 #: A run that goes to very many queues takes as long for each of them as to settle so many messages: 14 µs, since

@@ -10,7 +10,7 @@ from ....routing.rows import QueueRow
 from ....routing.shards import ShardPolicy, shard_policy, shards_of
 from ....runtime.credit import CreditFlow
 from ....runtime.process import Process
-from ...node.context import NodeContext
+from ...context.node_context import NodeContext
 
 #: How many messages of one run go to the same shard by the policy `random`. A run may have hundreds of messages, so
 #: with a shard for each run a client that publishes seldom, and much at a time, would fill its shards unevenly.

@@ -14,9 +14,9 @@ import ssl
 
 from ....runtime.contract import Sender
 from ....runtime.log_format import one_line
-from ...metadata.info_items import InfoItems
-from ...node.context import NodeContext
-from ..contract import SocketAddress
+from ...context.node_context import NodeContext
+from ...contracts.connection import SocketAddress
+from ...contracts.info_items import InfoItems
 from ..output import Transport
 from ..process import Connection
 from ..sasl import Certified

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....routing.table import RoutingTable
 from ....runtime.process import Process
-from ...queue.group.contract import to_group
+from ...contracts.group import to_group
 
 
 class GroupWatch:

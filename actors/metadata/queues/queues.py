@@ -25,9 +25,9 @@ from ....runtime.errors import ProcessDown
 from ....runtime.process import Process
 from ....runtime.signal import Signal
 from ....seams import seam
-from ...queue.contract import to_queue
+from ...contracts.metadata import ToMetadata, to_metadata
+from ...contracts.queue import to_queue
 from ..changing import Changing
-from ..contract import ToMetadata, to_metadata
 from ..live_policies import LivePolicies
 from ..state.commands import DeclareQueue, DeleteQueue, RestartQueue, SetQueueStates
 from ..state.queues import check_owner
@@ -36,7 +36,7 @@ from .homes import Homes
 from .restart_waiters import RestartWaiters
 
 if TYPE_CHECKING:
-    from ...queue.contract import ToQueue
+    from ...contracts.queue import ToQueue
 
 
 class Queues:

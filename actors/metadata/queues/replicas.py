@@ -34,10 +34,10 @@ from ....runtime.contract import Address, Sender
 from ....runtime.errors import ProcessDown, ProcessError
 from ....runtime.process import Process
 from ....runtime.system.address import is_elsewhere, system_of
+from ...contracts.node import to_queue_supervisor
+from ...contracts.queue import to_queue
 from ...disk.disk_retry import Backoff
-from ...node.contract import to_queue_supervisor
 from ...node.restart_policy import RestartIntensity
-from ...queue.contract import to_queue
 from ..changing import Changing
 from ..state.commands import AddLearner, LoseMember, ReplaceMembers, SetQueueStates, TransferRing
 from ..state.groups import fitted, has_live_ring, keeps_files
@@ -45,7 +45,7 @@ from ..state.state import State
 from .restart_waiters import RestartWaiters
 
 if TYPE_CHECKING:
-    from ...queue.contract import ToQueue
+    from ...contracts.queue import ToQueue
 
 log = logging.getLogger("warren.mirror")
 

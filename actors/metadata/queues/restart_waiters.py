@@ -18,7 +18,7 @@ from ....runtime.contract import Address, Sender
 from ....runtime.process import Process
 
 if TYPE_CHECKING:
-    from ...queue.contract import ToQueue
+    from ...contracts.queue import ToQueue
 
 
 class RestartWaiters:

@@ -29,9 +29,8 @@ from ....runtime.errors import ProcessError
 if TYPE_CHECKING:
     from ....runtime.contract import Address
     from ....runtime.process import Process
-    from ..app import AppState
-    from ..context import NodeContext
-    from ..contract import ToNode
+    from ...context.node_context import NodeContext
+    from ...contracts.node import AppState, ToNode
 
 #: What is wrong, for the exit code of a command: wrong use, malformed data, an unknown user, a refusal by the node or a
 #: part of the node that does not answer, a wrong state inside the node, and a wait that took too long.

@@ -26,8 +26,8 @@ from .pending_tags import NOT_PENDING, PendingTags
 if TYPE_CHECKING:
     from ....amqp.fields import Table
     from ....runtime.contract import Address
-    from ...channel.contract import DeliveryRun, ToChannel
-    from ...metadata.info_items import InfoItems
+    from ...contracts.channel import DeliveryRun, ToChannel
+    from ...contracts.info_items import InfoItems
 
 #: Deliveries that a channel may have from one queue without having written them to its socket (FC-32).
 UNSENT_LIMIT = 200

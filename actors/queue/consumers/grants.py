@@ -6,7 +6,7 @@ can count. A queue requests as many deliveries as it has messages, uses what the
 
 from __future__ import annotations
 
-from ...channel.contract import to_channel
+from ...contracts.channel import to_channel
 from ..effects import Effects
 from .consumers import ChannelRecord
 

@@ -26,12 +26,12 @@ from ....store.messages.lives import Numbering
 from ....store.queue.streams.stream_queue import StreamQueue
 from ....store.queue.variable.disk_queue import DiskQueue
 from ....store.queue.variable.variable_queue import VariableQueue
-from ...disk.contract import to_journal, to_message_store
+from ...contracts.disk import to_journal, to_message_store
 
 if TYPE_CHECKING:
     from ....runtime.contract import Address
-    from ...disk.contract import ToMessageStore
-    from ..contract import VhostStorage
+    from ...contracts.disk import ToMessageStore
+    from ...contracts.queue import VhostStorage
 
 
 class DiskLevels:

@@ -14,10 +14,10 @@ from ....store.index.segment_jobs import SegmentReadJob
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.variable.placement import BodyIds
 from ....store.queue.variable.read_ahead import ReadAheadJob
-from ...disk.contract import to_message_store
+from ...contracts.disk import to_message_store
 
 if TYPE_CHECKING:
-    from ..contract import VhostStorage
+    from ...contracts.queue import VhostStorage
 
 #: A body for each id that a store was asked for, None if the store does not have it any more.
 Bodies = list[bytes | None]

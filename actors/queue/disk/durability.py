@@ -33,9 +33,9 @@ from ....store.queue.levels.levelled_queue import LEVEL_SHIFT
 from ....store.queue.rates import INFINITE
 from ....store.queue.variable.disk_queue import DiskQueue
 from ....store.queue.variable.queue_recovery import empty_terms, numbering_of
-from ...disk.contract import to_journal, to_message_store
-from ...node.context import NodeContext
-from ...resources.contract import to_memory_monitor
+from ...context.node_context import NodeContext
+from ...contracts.disk import to_journal, to_message_store
+from ...contracts.resources import to_memory_monitor
 from .disk_levels import DiskLevels
 from .disk_loader import DiskLoader
 from .flusher import Flusher
@@ -45,8 +45,8 @@ from .transit import Transit
 if TYPE_CHECKING:
     from ....store.disk.disk import Disk
     from ....store.disk.progress import Progress
-    from ...metadata.info_items import InfoItems
-    from ..contract import NeededBodies, QueueRecovery, Terms, VhostStorage
+    from ...contracts.info_items import InfoItems
+    from ...contracts.queue import NeededBodies, QueueRecovery, Terms, VhostStorage
 
 log = logging.getLogger("warren.queue")
 

@@ -27,7 +27,7 @@ from ...disk.disk_retry import DiskRetry
 
 if TYPE_CHECKING:
     from ....runtime.contract import Address
-    from ...resources.contract import ToAlarms
+    from ...contracts.resources import ToAlarms
 
 log = logging.getLogger("warren.queue")
 

@@ -29,7 +29,7 @@ from ....store.messages.message_ids import SharedIds, as_bytes
 
 if TYPE_CHECKING:
     from ....routing.rows import QueueRow
-    from ..contract import HandedEntry
+    from ...contracts.disk import HandedEntry
 
 
 class Transit:

@@ -35,11 +35,11 @@ from ....routing.arguments.group_arguments import check_not_group, group_argumen
 from ....routing.phrases import queue_phrase
 from ....seams import seam
 from ....store.messages.message import slice_of
-from ...channel.contract import to_channel
+from ...contracts.channel import to_channel
+from ...contracts.queue import to_queue
 from ..batches import batches
 from ..consumers.consumers import ChannelRecord, Consumer, Consumers
 from ..consumers.grants import Grants
-from ..contract import to_queue
 from ..listing import replica_items
 from ..master.queue_expiry import QueueExpiry
 from ..role import Role, Steps
@@ -49,9 +49,10 @@ from .schedule import schedule_of
 if TYPE_CHECKING:
     from ....runtime.coroutines import Slices
     from ....store.messages.message import Delivery
-    from ...channel.contract import DeliveryRun, Outcome
-    from ...metadata.info_items import InfoItems
-    from ..contract import AtMostOnceEntry, HandedEntry, PublishEntry
+    from ...contracts.channel import DeliveryRun, Outcome
+    from ...contracts.disk import HandedEntry
+    from ...contracts.info_items import InfoItems
+    from ...contracts.queue import AtMostOnceEntry, PublishEntry
     from ..replica_state import ReplicaState
 
 #: The header that names the member, if the declaration asks for it.

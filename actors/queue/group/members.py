@@ -18,8 +18,8 @@ from ....seams import seam
 if TYPE_CHECKING:
     from ....routing.rows import QueueRow
     from ....runtime.contract import Address
+    from ...contracts.queue import ToQueue
     from ..consumers.consumers import Consumer
-    from ..contract import ToQueue
 
 
 @dataclass(slots=True, eq=False)

@@ -23,10 +23,10 @@ from ....routing.arguments.group_arguments import GROUP_ARGUMENT, may_be_member
 from ....runtime.errors import ProcessDown
 from ....runtime.process import STEP
 from ....runtime.signal import Signal
+from ...context.starting import ToNewGroup
+from ...contracts.queue import to_queue
 from ...metadata.info_items import with_member_items
-from ..contract import to_queue
 from ..process import Queue
-from .contract import ToGroup
 from .group import Group
 from .members import Member
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ....runtime.coroutines import Slices
     from ....runtime.exit_reason import ExitReason
     from ....store.messages.message import Delivery
-    from ...channel.contract import DeliveryRun, ToChannel
-    from ...metadata.info_items import InfoItems
+    from ...contracts.channel import DeliveryRun, ToChannel
+    from ...contracts.info_items import InfoItems
     from ..role import Role
 
 log = logging.getLogger("warren.queue")
@@ -56,7 +56,7 @@ class GroupQueue(Queue):
 
     __slots__ = ("_access", "_changed", "_is_found", "_is_searching", "_refusing", "_were_found")
 
-    contract = ToGroup
+    contract = ToNewGroup
     role: Group
 
     def __init__(self) -> None:

@@ -27,13 +27,13 @@ from ....store.messages.message import Origin, QueuedMessage, body_size
 from ....store.messages.message_ids import SharedIds
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.variable.placement import EMBED_BELOW
-from ..contract import to_queue
+from ...contracts.queue import to_queue
 from ..disk.disk_loader import PendingRead
 from ..disk.transit import Transit
 from ..effects import Effects
 
 if TYPE_CHECKING:
-    from ..contract import AtMostOnceEntry
+    from ...contracts.queue import AtMostOnceEntry
 
     #: The queues that dead letters are routed to, by id, each with the entries for it.
     Targets = dict[str, tuple[QueueRow, list[AtMostOnceEntry]]]

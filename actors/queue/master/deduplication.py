@@ -25,7 +25,7 @@ from ....store.messages.parts import Part, split_parts
 if TYPE_CHECKING:
     from ....store.deduplication.digest_log import DigestLog
     from ....store.deduplication.window import Digester
-    from ...channel.contract import ConfirmRange
+    from ...contracts.channel import ConfirmRange
 
 #: The users whose digesters are kept.
 DIGESTERS_KEPT = 64

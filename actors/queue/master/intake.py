@@ -32,7 +32,7 @@ from .message_expiry import MessageExpiry
 from .pacing import Pacing
 
 if TYPE_CHECKING:
-    from ..contract import PublishEntry
+    from ...contracts.queue import PublishEntry
     from .deduplication import Deduplication
 
     #: A `publish` message: the channel that sent it, and its runs. A NamedTuple would cost 0.1 µs a message more.

@@ -16,7 +16,7 @@ from .range_readers import RangeReaders
 from .utilisation import Utilisation
 
 if TYPE_CHECKING:
-    from ...metadata.info_items import InfoItems
+    from ...contracts.info_items import InfoItems
     from ..replica_state import ReplicaState
 
 #: Lanes that a listing shows of a queue.

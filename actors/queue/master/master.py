@@ -53,9 +53,10 @@ if TYPE_CHECKING:
     from ....runtime.coroutines import Slices
     from ....store.messages.message import Delivery
     from ....store.queue.backing_queue import BackingQueue
-    from ...channel.contract import Outcome
-    from ...metadata.info_items import InfoItems
-    from ..contract import AtMostOnceEntry, HandedEntry, PublishEntry
+    from ...contracts.channel import Outcome
+    from ...contracts.disk import HandedEntry
+    from ...contracts.info_items import InfoItems
+    from ...contracts.queue import AtMostOnceEntry, PublishEntry
     from ..message_index.index_feed import IndexFeed
     from ..replica_state import ReplicaState
 

@@ -21,7 +21,7 @@ from ..consumers.consumers import Consumer, Consumers, Gate
 from ..effects import Effects
 
 if TYPE_CHECKING:
-    from ...metadata.info_items import InfoItems
+    from ...contracts.info_items import InfoItems
 
 #: Ns between two timers at least. A queue with a higher rate delivers at each timer what has become due since the last.
 TICK = 5_000_000

@@ -48,7 +48,7 @@ from ....store.messages.lives import Lives
 from ....store.messages.message import Origin
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead
-from ...channel.contract import to_channel
+from ...contracts.channel import to_channel
 from ..consumers.consumers import ChannelRecord, Consumer, Consumers
 from ..disk.disk_loader import Bodies, BodyRead, SegmentRead
 from ..effects import Effects
@@ -58,7 +58,7 @@ from .queue_expiry import QueueExpiry
 from .range_reader import BlockReader, Buffered, MessageReader, RangeReader
 
 if TYPE_CHECKING:
-    from ...metadata.info_items import InfoItems
+    from ...contracts.info_items import InfoItems
 
 #: Ready messages acknowledged before other messages of the queue's mailbox get their turn.
 ACKS_PER_TURN = 4096

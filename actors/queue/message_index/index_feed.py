@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from ....amqp.frames import content_properties
 from ....store.message_index.steps import Gone, Rest
-from ...message_index.contract import Came, Report
+from ...contracts.message_index import Came, Report
 
 #: Messages and departures that wait in the feed, and bytes of their properties, before it falls behind.
 MOST_WAITING = 32_768

@@ -21,16 +21,16 @@ from ....store.message_index.steps import LOST
 from ....store.messages.message import QueuedMessage
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.range_read import SupportsRangeRead
-from ...message_index.contract import Came, Report, to_indexer
+from ...context.index_places import IndexPlaces
+from ...contracts.message_index import Came, Report, to_indexer
 from ...message_index.errors import NotRegistered
-from ...message_index.places import IndexPlaces
 from ..disk.disk_loader import DiskLoader
 from .index_feed import IndexFeed
 
 if TYPE_CHECKING:
     from ....routing.rows import QueueRow
     from ....runtime.contract import Address
-    from ...message_index.contract import ToIndexer
+    from ...contracts.message_index import ToIndexer
 
 #: Seconds after which a queue asks for the index again that has ended.
 RETRY_SECONDS = 1.0

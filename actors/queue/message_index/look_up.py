@@ -8,8 +8,8 @@ from ....amqp.frames import content_body, content_properties
 from ....store.messages.message import QueuedMessage
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.range_read import SupportsRangeRead
+from ...contracts.queue import LookedUp, Peeked
 from ..consumers.consumers import ChannelRecord
-from ..contract import LookedUp, Peeked
 from ..disk.disk_loader import DiskLoader
 from .indexing import read_range
 

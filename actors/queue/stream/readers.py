@@ -39,7 +39,7 @@ from ..replica_state import ReplicaState
 from .window import CHUNK_BYTES, Chunk, Piece, Window
 
 if TYPE_CHECKING:
-    from ...metadata.info_items import InfoItems
+    from ...contracts.info_items import InfoItems
 
 #: Most and fewest messages that one read covers.
 READ_MESSAGES = 2048

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from ....runtime.coroutines import Slices
     from ....store.messages.message import Delivery
     from ....store.queue.backing_queue import BackingQueue
-    from ...channel.contract import ConfirmRange, Outcome
-    from ...metadata.info_items import InfoItems
-    from ..contract import AtMostOnceEntry, HandedEntry, PublishEntry
+    from ...contracts.channel import ConfirmRange, Outcome
+    from ...contracts.disk import HandedEntry
+    from ...contracts.info_items import InfoItems
+    from ...contracts.queue import AtMostOnceEntry, PublishEntry
     from ..replica_state import ReplicaState
 
 #: Microseconds to which the time of a publish is rounded down. Neighbours with one time take less room.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ....actors.channel.contract import to_channel
-from ....actors.connection.contract import to_connection
-from ....actors.control.contract import to_remote_session
-from ....actors.metadata.contract import to_metadata
-from ....actors.node.contract import to_node
-from ....actors.queue.contract import to_queue
-from ....actors.queue.group.contract import to_group
-from ....actors.resources.contract import to_alarm_listener, to_alarms
+from ....actors.contracts.channel import to_channel
+from ....actors.contracts.connection import to_connection
+from ....actors.contracts.control import to_remote_session
+from ....actors.contracts.group import to_group
+from ....actors.contracts.metadata import to_metadata
+from ....actors.contracts.node import to_node
+from ....actors.contracts.queue import to_queue
+from ....actors.contracts.resources import to_alarm_listener, to_alarms
 from ....routing.arguments.arguments import QUEUE_MODES
 from ...membership.contract import to_members
 from ...metadata.contract import to_cluster_metadata

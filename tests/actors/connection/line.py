@@ -16,10 +16,10 @@ from typing import Any
 
 from warren.actors.connection import Connection
 from warren.actors.connection import channels as channels_module
-from warren.actors.connection.contract import to_connection
-from warren.actors.node.context import NodeContext
+from warren.actors.context.node_context import NodeContext
+from warren.actors.context.received_bytes import ReceivedBytes
+from warren.actors.context.starting import to_new_connection
 from warren.actors.node.first_user import first_user
-from warren.actors.resources.received_bytes import ReceivedBytes
 from warren.amqp.constants import FRAME_HEARTBEAT, FRAME_METHOD, PROTOCOL_HEADER
 from warren.amqp.decoding import decode_method
 from warren.amqp.fields import table_from
@@ -165,7 +165,9 @@ class Acceptor(Process):
         sock, peer = self.socket.accept()
         address = self.createActor(Connection)
         self.connections.append(address)
-        self.send(address, to_connection.start(self.context, sock.detach(), peer, sock.getsockname(), self.is_refused))
+        self.send(
+            address, to_new_connection.start(self.context, sock.detach(), peer, sock.getsockname(), self.is_refused)
+        )
 
     def on_child_exited(self, address: Any) -> None:
         self.connections.remove(address)

@@ -10,7 +10,7 @@ import pytest
 
 from warren.actors.connection import listener as listener_module
 from warren.actors.connection.listener import Listener, ListenError
-from warren.actors.node.context import NodeContext
+from warren.actors.context.node_context import NodeContext
 from warren.routing.table import RoutingTable
 from warren.runtime.errors import ProcessDown
 from warren.runtime.machine.sockets import SystemSockets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warren.actors.connection.socket_input import BETWEEN_LARGE, SocketInput
-from warren.actors.resources.received_bytes import ReceivedBytes
+from warren.actors.context.received_bytes import ReceivedBytes
 from warren.amqp.frames import build_content, content_body, method_frame
 from warren.amqp.methods import BasicPublish
 from warren.amqp.parser.reader import FrameReader

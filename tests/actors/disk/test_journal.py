@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 from thespian.actors import ActorExitRequest, ActorSystem
 
+from warren.actors.context.disk_settings import JournalSettings
 from warren.actors.disk.journal import Journal
-from warren.actors.disk.settings import JournalSettings
 from warren.amqp.frames import build_content
 from warren.runtime.credit import STORE_PAIR
 from warren.runtime.errors import ProcessDown

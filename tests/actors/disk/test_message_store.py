@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 from thespian.actors import ActorSystem
 
+from warren.actors.context.disk_settings import StoreSettings
 from warren.actors.disk.message_store import MessageStore
-from warren.actors.disk.settings import StoreSettings
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
 from warren.store.bodies.sync_job import SyncJob

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from warren.actors.context.disk_settings import StoreSettings
 from warren.actors.disk import message_store
 from warren.actors.disk.message_store import DWELL_SECONDS, DWELL_STEPS, MessageStore
-from warren.actors.disk.settings import StoreSettings
 from warren.runtime.process import Process
 from warren.runtime.sim.port import SimPort
 from warren.runtime.sim.world import Conditions, SimWorld

@@ -2,7 +2,7 @@
 
 import pytest
 
-from warren.actors.events.events import EVENT_EXCHANGE, Events
+from warren.actors.context.events import EVENT_EXCHANGE, Events
 from warren.routing.changes import BindingAdded, BindingRemoved, ExchangePut
 from warren.routing.rows import NO_ARGUMENTS, Binding, ExchangeRow
 from warren.routing.table import RoutingTable

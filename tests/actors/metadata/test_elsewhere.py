@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from warren.actors.context.peers import Peers
 from warren.actors.metadata.elsewhere import Elsewhere
 from warren.actors.metadata.state.state import State
-from warren.actors.node.peers import Peers
 from warren.routing.changes import QueuePut, QueueRemoved
 from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable

@@ -15,7 +15,7 @@ from contextlib import suppress
 import pika
 import pika.exceptions
 
-from warren.actors.node.contract import to_node
+from warren.actors.contracts.node import to_node
 from warren.running_node import RunningNode
 from warren.settings import Settings
 

@@ -13,8 +13,8 @@ import pytest
 from thespian.actors import ActorSystem
 
 from warren.actors.channel import Channel
-from warren.actors.channel.contract import ChannelConfig
-from warren.actors.node.context import NodeContext
+from warren.actors.context.node_context import NodeContext
+from warren.actors.contracts.channel import ChannelConfig
 from warren.actors.queue.process import Queue
 from warren.amqp.decoding import decode_method
 from warren.amqp.errors import AmqpError

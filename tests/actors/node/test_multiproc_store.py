@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from thespian.actors import ActorSystem
 
-from warren.actors.node.context import NodeContext
+from warren.actors.context.node_context import NodeContext
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
 from warren.amqp.frames import build_content, content_body

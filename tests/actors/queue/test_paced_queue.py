@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from warren.actors.node.context import NodeContext
+from warren.actors.context.node_context import NodeContext
 from warren.actors.queue.process import Queue
 from warren.amqp.frames import build_content
 from warren.definitions.records import Policy

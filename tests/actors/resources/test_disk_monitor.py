@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from warren.actors.node.context import NodeContext
+from warren.actors.context.node_context import NodeContext
 from warren.actors.resources import disk_monitor
 from warren.actors.resources.disk_monitor import DiskMonitor, measuring_interval
 from warren.settings import Settings

@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from warren.actors.node.context import NodeContext
+from warren.actors.context.node_context import NodeContext
+from warren.actors.context.received_bytes import ReceivedBytes
 from warren.actors.resources import heap_return, memory_monitor
 from warren.actors.resources.memory_monitor import MemoryMonitor
-from warren.actors.resources.received_bytes import ReceivedBytes
 from warren.runtime.machine.memory import SystemMemory
 from warren.settings import Settings
 from warren.settings.limits import LimitError

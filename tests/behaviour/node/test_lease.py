@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from warren import Broker
-from warren.actors.membership.lease import FOREVER
+from warren.actors.context.lease import FOREVER
 from warren.amqp import methods as m
 from warren.tests.behaviour.inside import Inside
 from warren.tests.behaviour.wire import Channel, Client

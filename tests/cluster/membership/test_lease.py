@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from warren.actors.membership.lease import Lease
+from warren.actors.context.lease import Lease
 from warren.cluster.membership import lease as module
 from warren.cluster.membership.lease import CONTACT_SHARE, HEARD_SECONDS, LEASE_SHARE, Asker, Granter
 from warren.seams import SEAMS

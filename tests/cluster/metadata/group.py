@@ -6,9 +6,10 @@ import shutil
 import tempfile
 from typing import Any
 
-from warren.actors.metadata.contract import to_metadata
+from warren.actors.context.node_context import NodeContext
+from warren.actors.context.starting import to_new_metadata
+from warren.actors.contracts.metadata import to_metadata
 from warren.actors.metadata.state.commands import AddNode, ChangeNodes
-from warren.actors.node.context import NodeContext
 from warren.amqp.fields import table_from
 from warren.cluster.metadata.contract import to_cluster_metadata
 from warren.cluster.metadata.process import ClusterMetadata
@@ -82,7 +83,7 @@ class Member:
         self.metadata = base.newPrimaryActor(ClusterMetadata)
         self.routing = RoutingTable()
         self.context = NodeContext(self.name, self.settings, self.routing, self.metadata, self.stub, self.stub)
-        self.starting = self.port.begin(self.metadata, to_metadata.start(self.context, self.stub))
+        self.starting = self.port.begin(self.metadata, to_new_metadata.start(self.context, self.stub))
 
     @property
     def process(self) -> ClusterMetadata:

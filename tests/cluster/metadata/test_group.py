@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from warren.actors.context.starting import to_new_metadata
+from warren.actors.contracts.metadata import to_metadata
 from warren.actors.disk.errors import StorageError
-from warren.actors.metadata.contract import to_metadata
 from warren.actors.metadata.process import Metadata
 from warren.actors.metadata.state.commands import AddNode, ChangeNodes, EnableFeatures, RemoveNode
 from warren.amqp.errors import AmqpError
@@ -343,7 +344,7 @@ def test_a_node_without_a_cluster_port_refuses_the_directory_of_a_member(group):
     port = SimPort(base)
     metadata = base.newPrimaryActor(Metadata)
     with pytest.raises(StorageError, match="belongs to a member of a cluster"):
-        port.request(metadata, to_metadata.start(member.context, metadata))
+        port.request(metadata, to_new_metadata.start(member.context, metadata))
 
 
 def test_digests_of_equal_states_are_equal_and_compared(group, monkeypatch):

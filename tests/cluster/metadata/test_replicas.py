@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from warren.actors.metadata.contract import to_metadata
+from warren.actors.contracts.metadata import to_metadata
 from warren.actors.metadata.state.commands import (
     AdmitToRing,
     ChangeNodes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warren.actors.node.contract import to_node
+from warren.actors.contracts.node import to_node
 from warren.amqp import methods as m
 from warren.tests.behaviour.wire import CAPABILITIES
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.actors.metadata.contract import to_metadata
+from warren.actors.contracts.metadata import to_metadata
 from warren.actors.metadata.state.commands import PutRecords
 from warren.definitions.records import Permission
 

@@ -15,8 +15,8 @@ from random import Random
 
 import pytest
 
+from warren.actors.contracts.queue import to_queue
 from warren.actors.disk.journal import Journal
-from warren.actors.queue.contract import to_queue
 from warren.store.bodies.garbage_collection import GcJob
 from warren.store.bodies.location_index import LocationIndex
 from warren.store.bodies.rdq_file import OVERHEAD

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from warren.actors.contracts.queue import to_queue
 from warren.actors.disk.journal import Journal
-from warren.actors.queue.contract import to_queue
 from warren.store.bodies.sync_job import SyncJob
 from warren.store.data_dir.file_limits import FileLimits
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from warren.actors.queue.contract import to_queue
+from warren.actors.contracts.queue import to_queue
 from warren.store.messages.message_ids import SharedIds, StoredSpan, as_bytes, is_shared, own_base, stored_spans
 from warren.store.queue.variable.variable_queue import VariableQueue
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from .....amqp.errors import AmqpError
 from .....definitions.errors import DefinitionError
 from .....definitions.records import User
-from ....events.events import OPERATOR
-from ....metadata.contract import to_metadata
+from ....context.events import OPERATOR
+from ....contracts.metadata import to_metadata
 from ....metadata.state.commands import DefinitionCommand
 from ..registry import OperationError, Operator
 

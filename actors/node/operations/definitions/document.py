@@ -28,9 +28,9 @@ from .....routing.arguments.equivalence import check_exchange_equivalence, check
 from .....routing.exchanges.exchange_types import check_exchange_type
 from .....routing.phrases import check_not_reserved
 from .....routing.rows import QueueRow
-from ....events.events import OPERATOR
-from ....metadata.contract import to_metadata
-from ...context import NodeContext
+from ....context.events import OPERATOR
+from ....context.node_context import NodeContext
+from ....contracts.metadata import to_metadata
 from ..observing.listings import SLICE
 
 #: Bytes of UTF-8 that a name has at most.

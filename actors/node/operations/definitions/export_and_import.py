@@ -17,8 +17,8 @@ from .....amqp.fields import table_to_dict
 from .....definitions.records import VhostProperties
 from .....routing.rows import QueueRow
 from .....version import __version__
-from ....metadata.contract import to_metadata
-from ....metadata.info_items import InfoItems
+from ....contracts.info_items import InfoItems
+from ....contracts.metadata import to_metadata
 from ....metadata.state.commands import PutRecords
 from ..observing.listings import SLICE
 from ..registry import OperationError, Operator, Rows, operation

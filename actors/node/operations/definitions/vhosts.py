@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 
 from .....definitions.records import Permission, Record, VhostProperties
-from ....metadata.contract import to_metadata
+from ....contracts.metadata import to_metadata
 from ....metadata.state.commands import PutRecords
 from ..registry import OperationError, Operator, Rows, operation
 from .changing import change, check_vhost

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from .....runtime.contract import Address
 from .....runtime.errors import ProcessDown, ProcessTimeout
-from ....connection.contract import ToConnection, to_connection
-from ....metadata.info_items import InfoItems
-from ....queue.contract import to_queue
+from ....contracts.connection import ToConnection, to_connection
+from ....contracts.info_items import InfoItems
+from ....contracts.queue import to_queue
 from ..registry import ANSWER_SECONDS, Operator, Rows
 from .bottlenecks import Verdict, chain, verdict
 

@@ -16,18 +16,12 @@ from .....routing.rows import QueueRow
 from .....routing.shards import shards_of
 from .....runtime.contract import Address, Message
 from .....runtime.errors import ProcessDown, ProcessTimeout
-from ....connection.contract import ToConnection, to_connection
-from ....metadata.contract import to_metadata
-from ....metadata.info_items import (
-    ConsumerNames,
-    InfoItems,
-    logical_consumers,
-    member_items,
-    queue_items,
-    with_shard_items,
-)
-from ....queue.contract import ToQueue, to_queue
-from ...contract import to_node
+from ....contracts.connection import ToConnection, to_connection
+from ....contracts.info_items import InfoItems
+from ....contracts.metadata import to_metadata
+from ....contracts.node import to_node
+from ....contracts.queue import ToQueue, to_queue
+from ....metadata.info_items import ConsumerNames, logical_consumers, member_items, queue_items, with_shard_items
 from ..columns import (
     BINDINGS,
     CHANNELS,

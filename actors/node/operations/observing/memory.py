@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .....store.data_dir.vhost_dir import INDEX
-from ....resources.contract import to_memory_monitor
+from ....contracts.resources import to_memory_monitor
 from ..registry import OperationError, Operator, operation
 from .listings import list_connections, list_queues
 

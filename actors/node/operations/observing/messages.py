@@ -10,10 +10,10 @@ from .....amqp.frames import content_body, content_properties, content_size
 from .....amqp.properties import Properties, decode_properties
 from .....runtime.errors import ProcessDown
 from .....store.message_index.message_index import Hit
-from ....message_index.contract import FoundMessages, to_indexer
+from ....contracts.message_index import FoundMessages, to_indexer
+from ....contracts.queue import LookedUp, to_queue
 from ....message_index.errors import IndexBusy
 from ....message_index.keys import WarrenId, keys_of, local_id
-from ....queue.contract import LookedUp, to_queue
 from ..registry import OperationError, Operator, operation
 from .listings import check_vhost
 

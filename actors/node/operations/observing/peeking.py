@@ -6,7 +6,7 @@ from .....amqp.fields import table_to_dict
 from .....amqp.properties import Properties, decode_properties
 from .....routing.queue_types import QUORUM
 from .....routing.rows import QueueRow
-from ....queue.contract import to_queue
+from ....contracts.queue import to_queue
 from ....queue.message_index.look_up import PEEKED_BYTES
 from ..registry import ANSWER_SECONDS, OperationError, Operator, operation
 from .messages import plain_value

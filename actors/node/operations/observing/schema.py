@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from ....membership.contract import to_membership
-from ....metadata.contract import to_metadata
+from ....contracts.membership import to_membership
+from ....contracts.metadata import to_metadata
 from ..columns import SCHEMA
 from ..registry import Operator, Rows, operation
 

@@ -19,13 +19,14 @@ from .....routing.exchanges.exchange_types import EXCHANGE_TYPES
 from .....routing.properties_key import properties_key
 from .....routing.rows import ExchangeRow, QueueRow
 from .....version import __version__
-from ....metadata.contract import to_metadata
-from ....metadata.info_items import ConsumerNames, InfoItems, logical_consumers, member_items
-from ....queue.contract import to_queue
-from ....resources.contract import to_alarms, to_memory_monitor
+from ....context.node_context import NodeContext
+from ....contracts.info_items import InfoItems
+from ....contracts.metadata import to_metadata
+from ....contracts.node import to_node
+from ....contracts.queue import to_queue
+from ....contracts.resources import to_alarms, to_memory_monitor
+from ....metadata.info_items import ConsumerNames, logical_consumers, member_items
 from ....statistics.activity import Feed
-from ...context import NodeContext
-from ...contract import to_node
 from ..operating.features import feature_rows
 from ..plain_values import plain_table
 from ..registry import ANSWER_SECONDS, Operator, Rows, operation

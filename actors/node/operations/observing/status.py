@@ -11,9 +11,9 @@ from typing import Literal
 
 from .....version import __version__
 from ....connection.tls.certificate_dates import ends_of
-from ....membership.contract import MembershipStatus, to_membership
-from ....resources.contract import to_alarms, to_memory_monitor
-from ...contract import to_node
+from ....contracts.membership import MembershipStatus, to_membership
+from ....contracts.node import to_node
+from ....contracts.resources import to_alarms, to_memory_monitor
 from ..registry import OperationError, Operator, Rows, operation
 from .watching import log_files
 

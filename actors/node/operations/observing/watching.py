@@ -7,8 +7,8 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from ....events.contract import to_event_hub
-from ...contract import to_node
+from ....contracts.events import to_event_hub
+from ....contracts.node import to_node
 from ..registry import OperationError, Operator, Rows, operation
 
 #: Seconds between two looks at what has come.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from .....amqp.constants import CONNECTION_FORCED, NOT_FOUND, PRECONDITION_FAILED
 from .....amqp.errors import AmqpError
 from .....routing.rows import QueueRow
-from ....connection.contract import to_connection
-from ....events.events import OPERATOR
-from ....metadata.contract import to_metadata
-from ....queue.contract import to_queue
+from ....context.events import OPERATOR
+from ....contracts.connection import to_connection
+from ....contracts.metadata import to_metadata
+from ....contracts.queue import to_queue
 from ..observing.listings import check_vhost, connections
 from ..registry import OperationError, Operator, operation
 

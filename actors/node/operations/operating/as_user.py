@@ -18,9 +18,10 @@ from .....amqp.method import Method
 from .....amqp.properties import Properties, decode_properties, encode_properties
 from .....routing.properties_key import properties_key as key_of
 from .....runtime.contract import Address
-from ....channel.contract import FetchedMessage, Outcome, ToDirectClient, to_direct_client
 from ....channel.direct_client import DirectClient
-from ....metadata.contract import to_metadata
+from ....context.starting import ToNewDirectClient, to_new_direct_client
+from ....contracts.channel import FetchedMessage, Outcome, ToDirectClient, to_direct_client
+from ....contracts.metadata import to_metadata
 from ..observing.listings import SLICE
 from ..plain_values import plain, plain_table
 from ..registry import OperationError, Operator, Rows, operation
@@ -42,8 +43,8 @@ OUTCOMES: dict[str, Outcome] = {
 
 @asynccontextmanager
 async def _client(operator: Operator, user: str) -> AsyncIterator[Address[ToDirectClient]]:
-    address: Address[ToDirectClient] = operator.process.createActor(DirectClient)
-    operator.process.send(address, to_direct_client.start(operator.context, user))
+    address: Address[ToNewDirectClient] = operator.process.createActor(DirectClient)
+    operator.process.send(address, to_new_direct_client.start(operator.context, user))
     try:
         yield address
     finally:

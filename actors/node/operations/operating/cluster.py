@@ -8,12 +8,12 @@ from .....definitions.errors import DefinitionError
 from .....routing.rows import QueueRow
 from .....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from .....store.data_dir import reset as data_reset
-from ....membership.contract import to_membership
-from ....metadata.contract import to_metadata
-from ....metadata.info_items import InfoItems
+from ....contracts.info_items import InfoItems
+from ....contracts.membership import to_membership
+from ....contracts.metadata import to_metadata
+from ....contracts.node import to_node
 from ....metadata.state.commands import RemoveNode
 from ....metadata.state.replica_rules import is_short
-from ...contract import to_node
 from ..columns import LINKS
 from ..observing.status import status
 from ..registry import OperationError, Operator, Rows, operation

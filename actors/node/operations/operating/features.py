@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from .....definitions.features import FEATURES
+from ....context.node_context import NodeContext
 from ....metadata.state.commands import EnableFeatures
-from ...context import NodeContext
 from ..columns import FEATURE_FLAGS
 from ..definitions.changing import change
 from ..registry import OperationError, Operator, Rows, operation

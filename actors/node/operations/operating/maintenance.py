@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from .....definitions.errors import DefinitionError
 from .....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
-from ....membership.contract import to_membership
-from ....metadata.contract import to_metadata
+from ....contracts.membership import to_membership
+from ....contracts.metadata import to_metadata
+from ....contracts.node import to_node
 from ....metadata.state.commands import SetMaintenance
-from ...contract import to_node
 from ..registry import OperationError, Operator, operation
 
 #: Seconds that the members may take to agree on a change.

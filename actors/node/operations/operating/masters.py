@@ -13,9 +13,9 @@ from .....definitions.policies import queue_kind
 from .....routing.phrases import queue_phrase
 from .....routing.rows import Member, QueueRow
 from .....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
-from ....metadata.contract import to_metadata
+from ....contracts.metadata import to_metadata
+from ....contracts.queue import to_queue
 from ....metadata.state.commands import TransferRing
-from ....queue.contract import to_queue
 from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
 from .rings import mirrored_queue
 

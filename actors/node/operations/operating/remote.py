@@ -8,8 +8,8 @@ from typing import Any
 from .....runtime.contract import Address
 from .....runtime.errors import ProcessDown, ProcessTimeout
 from .....runtime.process import Process
-from ....control.contract import ToRemoteSession, to_remote_session
-from ...contract import to_node
+from ....contracts.control import ToRemoteSession, to_remote_session
+from ....contracts.node import to_node
 from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
 
 

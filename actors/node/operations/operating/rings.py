@@ -9,8 +9,8 @@ from .....amqp.errors import AmqpError
 from .....routing.queue_types import QUORUM
 from .....routing.rows import Member, MirrorGroup, QueueRow
 from .....runtime.errors import ProcessDown, ProcessTimeout
-from ....metadata.info_items import InfoItems
-from ....queue.contract import to_queue
+from ....contracts.info_items import InfoItems
+from ....contracts.queue import to_queue
 from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
 
 #: Seconds between two looks at the learners of a queue that is being synchronised.

@@ -7,9 +7,9 @@ from dataclasses import fields
 
 from .....runtime.log_file import reopen_log_files
 from .....settings import Settings
-from ....metadata.contract import to_metadata
-from ....resources.contract import to_memory_monitor
-from ...contract import to_node
+from ....contracts.metadata import to_metadata
+from ....contracts.node import to_node
+from ....contracts.resources import to_memory_monitor
 from ..observing.listings import check_vhost
 from ..registry import OperationError, Operator, Rows, operation
 

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...runtime.contract import Contract, message
-
-if TYPE_CHECKING:
-    from ..node.context import NodeContext
 
 
 class ToManagement(Contract):
     """What `Management` receives."""
-
-    @message
-    def start(self, context: NodeContext) -> None:
-        """From the node: start the process that serves the HTTP API, and start it again whenever it ends."""
 
     @message
     def ports(self) -> dict[str, int]:

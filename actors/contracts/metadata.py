@@ -10,23 +10,14 @@ if TYPE_CHECKING:
     from ...amqp.fields import Table
     from ...routing.rows import QueueRow
     from ...runtime.contract import Address
-    from ..channel.contract import ToChannel
-    from ..node.context import NodeContext
-    from ..node.contract import ToNode
-    from ..queue.contract import ToQueue
+    from ..metadata.state.commands import DefinitionCommand, GroupCommand, NodeCommand
+    from .channel import ToChannel
     from .info_items import InfoItems
-    from .state.commands import DefinitionCommand, GroupCommand, NodeCommand
+    from .queue import ToQueue
 
 
 class ToMetadata(Contract):
     """What `Metadata` receives. It refuses with AmqpErrors, which name neither class nor method of the AMQP request."""
-
-    @message
-    def start(self, context: NodeContext, node: Address[ToNode]) -> None:
-        """From the node: recover what the data directory has.
-
-        Answered when the routing table is complete. Raises StorageError.
-        """
 
     @message
     def write(self) -> None:

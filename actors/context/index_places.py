@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address
-    from .contract import ToIndexer
+    from ..contracts.message_index import ToIndexer
 
 
 class IndexPlaces:

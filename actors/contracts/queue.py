@@ -8,13 +8,15 @@ the virtual host send it messages as well. Its `QueueSupervisor` starts and stop
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...runtime.contract import message
 from ...runtime.credit import STORE_PAIR, Pair
 from ...store.queue.variable.placement import EMBED_BELOW
-from ..membership.contract import ToLinkSender
-from ..resources.contract import ToMemoryUser
+from .channel import ToDeliverer
+from .disk import ToDiskUser
+from .membership import ToLinkSender
+from .resources import ToMemoryUser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,11 +29,10 @@ if TYPE_CHECKING:
     from ...store.messages.lives import Numbering
     from ...store.messages.message import Delivery, Origin, Origins, QueuedMessage
     from ...store.messages.message_ids import StoredSpan
-    from ..channel.contract import ConfirmRange, Outcome, ToChannel
-    from ..disk.contract import ToJournal, ToMessageStore
-    from ..metadata.info_items import InfoItems
-    from ..node.context import NodeContext
-    from ..resources.contract import ToMemoryMonitor
+    from .channel import ConfirmRange, Outcome, ToChannel
+    from .disk import ToJournal, ToMessageStore
+    from .info_items import InfoItems
+    from .resources import ToMemoryMonitor
 
     #: A run that is published: origins, contents, body bytes, publish number of the first content, whether the channel
     #: awaits confirms, id of the first content (`store/messages/message_ids.py`) if other queues get the same large
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
 
     #: A run that is neither credited nor confirmed: origin, contents, body bytes, id of the first content or 0.
     AtMostOnceEntry = tuple[Origin, Sequence[bytes], int, int]
-
-    #: Dead letters that were handed over: origin, contents, body bytes, id of the first, whether the journal has them
-    #: until they are taken, whether another process of the queue may have delivered them before.
-    HandedEntry = tuple[Origin, Sequence[bytes], int, int, bool, bool]
 
     #: Messages whose bodies a recovering queue needs from the persistent store, by level (the number that a queue, or
     #: one of its priorities, has in the journal).
@@ -100,24 +97,10 @@ class QueueRecovery:
     numberings: dict[int, Numbering] | None = None
 
 
-class ToQueue(ToMemoryUser, ToLinkSender):
+class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
     """What `Queue` (`actors/queue/process.py`) receives."""
 
     # -- from the queue supervisor and Metadata -----------------------------------------------------
-
-    @message
-    def start(
-        self,
-        context: NodeContext,
-        row: QueueRow,
-        storage: VhostStorage | None = None,
-        recovery: QueueRecovery | None = None,
-    ) -> Literal[True] | NeededBodies:
-        """From the supervisor, before all other messages: open the queue, or begin to recover it.
-
-        Answered True when the queue is open. With a `recovery` that has no `numberings` the answer is what the queue
-        needs from the persistent store, and the supervisor sends `open` before anything else.
-        """
 
     @message
     def open(self, needed: NeededBodies) -> int:
@@ -301,10 +284,6 @@ class ToQueue(ToMemoryUser, ToLinkSender):
         """
 
     @message
-    def sent(self, channel_id: str, count: int) -> None:
-        """From connections: `count` of this channel's deliveries were written to the socket (FC-32)."""
-
-    @message
     def channel_closing(self, channel_id: str) -> bool:
         """From channels that close in order: forget the channel.
 
@@ -369,44 +348,6 @@ class ToQueue(ToMemoryUser, ToLinkSender):
     @message
     def consumers_info(self) -> list[InfoItems]:
         """From the node, for listings: the info items of each consumer and of each reader."""
-
-    # -- from the journal and the message stores -----------------------------------------------------
-
-    @message
-    def bump(self, peer: str, amount: int) -> None:
-        """From the journal and the stores: credit for `amount` more messages.
-
-        `peer` is the sender's name in this queue's credit: `journal`, `msg_store_persistent` or `msg_store_transient`.
-        """
-
-    @message
-    def durable(self, position: int) -> None:
-        """From the journal: the first `position` records of this queue are synced."""
-
-    @message
-    def handed_over(self, entries: list[HandedEntry]) -> None:
-        """From the journal: dead letters of queues, this one included, which the journal has on the disk.
-
-        It keeps those that are persistent until the queue records that it has taken them.
-        """
-
-    @message
-    def batch_lost(self, by: str) -> None:
-        """From the journal: a batch of records did not arrive.
-
-        The queue crashes, and its next process starts from what is on the disk. `by` is `journal`.
-        """
-
-    @message
-    def flush_synced(self) -> bool:
-        """From the journal: write everything that only the journal has to segments, and sync them.
-
-        Answered True when they are synced; then the journal removes files.
-        """
-
-    @message
-    def stored(self, kind: str, ids: list[bytes]) -> None:
-        """From message stores: these bodies are on the disk (`written`), or were removed before (`ignored`)."""
 
 
 to_queue = ToQueue()

@@ -11,9 +11,7 @@ from ...runtime.contract import Contract, message
 from ...runtime.errors import ProcessError
 
 if TYPE_CHECKING:
-    from ...runtime.contract import Address
-    from ..node.context import NodeContext
-    from ..node.contract import ToNode
+    pass
 
 #: What a node does in its cluster: look for one, vote while its app is stopped, wait for a majority, serve clients,
 #: wait for its lease, serve nobody, or end its app because the cluster has declared it down.
@@ -110,14 +108,6 @@ class LaneRow(TypedDict):
 
 class ToMembership(Contract):
     """What `Members` receives from the processes of its node."""
-
-    @message
-    def start(self, context: NodeContext, node: Address[ToNode], is_founder: bool) -> bool:
-        """From the node, before Metadata starts: link to the other nodes. `is_founder`: see `Clustering`.
-
-        Answered True when the node has a cluster port. Raises MembershipError if the port, the secret or the node's
-        identity cannot be used.
-        """
 
     @message
     def await_up(self) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ....runtime.contract import message
-from ...channel.contract import ToQueueUser
-from ..contract import ToQueue
+from ...runtime.contract import message
+from .channel import ToQueueUser
+from .queue import ToQueue
 
 
 class ToGroup(ToQueue, ToQueueUser):

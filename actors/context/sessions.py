@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sized
 
     from ...runtime.contract import Address
-    from ..connection.contract import ToConnection
+    from ..contracts.connection import ToConnection
 
 
 @dataclass(slots=True, eq=False)

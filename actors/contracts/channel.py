@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...runtime.contract import Address, Contract, message
 from ...store.messages.message import Origins
-from ..membership.contract import ToLinkSender
+from .membership import ToLinkSender
 
 if TYPE_CHECKING:
     from ...amqp.errors import AmqpError
     from ...amqp.method import Method
     from ...amqp.parser.events import Event
     from ...definitions.access import Access
-    from ..metadata.info_items import InfoItems
-    from ..node.context import NodeContext
-    from ..queue.contract import ToQueue
+    from .info_items import InfoItems
 
 
 class ChannelConfig(NamedTuple):
@@ -54,7 +52,7 @@ class FetchedMessage(NamedTuple):
 #: Counts the deliveries of one queue in an `output`: `(queue, queue id, channel id, deliveries, step)`. The queue gets
 #: `sent` when at least `step` deliveries are on the socket (FC-32). A plain tuple, because a NamedTuple costs 0.2 µs
 #: more for each delivery batch.
-DeliveryNotice = tuple[Address["ToQueue"], str, str, int, int]
+DeliveryNotice = tuple[Address["ToDeliverer"], str, str, int, int]
 
 #: Publish numbers `(first, last)`, both included.
 ConfirmRange = tuple[int, int]
@@ -65,6 +63,14 @@ DeliveryRun = tuple[Origins, bool, Sequence[int] | None, Sequence[bytes]]
 
 #: How a delivery is settled: `requeue` returns the message to the queue, `reject` drops or dead-letters it.
 Outcome = Literal["ack", "requeue", "reject"]
+
+
+class ToDeliverer(Contract):
+    """What a process receives that delivers to channels, which is a queue."""
+
+    @message
+    def sent(self, channel_id: str, count: int) -> None:
+        """From connections: `count` of this channel's deliveries were written to the socket (FC-32)."""
 
 
 class ToChannelOwner(Contract):
@@ -102,10 +108,6 @@ class ToChannelOwner(Contract):
 
 class ToDirectClient(ToChannelOwner):
     """What `DirectClient` (`actors/channel/direct_client.py`) receives."""
-
-    @message
-    def start(self, context: NodeContext, user: str | None = None) -> None:
-        """From the node or a control session: begin to serve requests, with the permissions of this user; None: all."""
 
     @message
     def publish(self, vhost: str, exchange: str, routing_key: str, props: bytes, body: bytes) -> bool:
@@ -159,10 +161,6 @@ class ToChannel(ToQueueUser):
     """What `Channel` (`actors/channel/process.py`) receives."""
 
     @message
-    def start(self, context: NodeContext, config: ChannelConfig) -> None:
-        """From the owner, which gets the channel's output."""
-
-    @message
     def input(self, events: list[Event]) -> None:
         """From the owner: reader events in wire order; each publish in them costs one credit."""
 
@@ -198,6 +196,7 @@ class ToChannel(ToQueueUser):
         """From the connection: rabbitmqctl's info items of this channel."""
 
 
+to_deliverer = ToDeliverer()
 to_channel_owner = ToChannelOwner()
 to_direct_client = ToDirectClient()
 to_channel = ToChannel()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ssl
 from typing import TYPE_CHECKING
 
 from ...runtime.contract import Contract, message
-from ..channel.contract import ToChannelOwner
-from ..resources.contract import ToAlarmListener
+from .channel import ToChannelOwner
+from .resources import ToAlarmListener
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address
-    from ..metadata.info_items import InfoItems
-    from ..node.context import NodeContext
+    from .info_items import InfoItems
 
 #: The host and port of one end of a TCP connection.
 SocketAddress = tuple[str, int]
@@ -20,13 +18,6 @@ SocketAddress = tuple[str, int]
 
 class ToListener(Contract):
     """What `Listener` (`actors/connection/listener.py`) receives."""
-
-    @message
-    def start(self, context: NodeContext, host: str, port: int, tls: bool = False) -> SocketAddress:
-        """From the node: listen, and answer with the address in use. Port 0 lets the system choose one.
-
-        With `tls` clients must speak TLS. ListenError and TlsError if it cannot be done.
-        """
 
     @message
     def sibling(self, listener: Address[ToListener]) -> None:
@@ -62,22 +53,6 @@ class ToListener(Contract):
 
 class ToConnection(ToChannelOwner, ToAlarmListener):
     """What `Connection` and `TlsConnection` (`actors/connection/`) receive."""
-
-    @message
-    def start(
-        self,
-        context: NodeContext,
-        fd: int,
-        peer: SocketAddress,
-        local: SocketAddress,
-        is_refused: bool = False,
-        tls_context: ssl.SSLContext | None = None,
-    ) -> None:
-        """From the listener: serve the accepted socket `fd`.
-
-        `is_refused`: the node has too many connections; connection.open is answered with that error (AB-27). Only a
-        `TlsConnection` has a `tls_context`. It and `fd` mean nothing in another process of the operating system.
-        """
 
     @message
     def force_close(self, code: int, text: str) -> None:

@@ -14,7 +14,7 @@ from ...store.disk.progress import NO_PROGRESS, Progress
 from ...store.journal import journal_engine
 
 if TYPE_CHECKING:
-    from ..resources.contract import ToAlarms
+    from ..contracts.resources import ToAlarms
 
 
 @dataclass(frozen=True, slots=True)

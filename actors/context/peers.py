@@ -21,11 +21,11 @@ from ...runtime.system.address import LoopAddress
 
 if TYPE_CHECKING:
     from ...routing.rows import Member, QueueRow
-    from ..channel.contract import ToChannel
-    from ..metadata.contract import ToMetadata
-    from ..queue.contract import ToQueue
-    from ..resources.contract import ToAlarms
-    from .contract import ToNode
+    from ..contracts.channel import ToChannel
+    from ..contracts.metadata import ToMetadata
+    from ..contracts.node import ToNode
+    from ..contracts.queue import ToQueue
+    from ..contracts.resources import ToAlarms
 
 #: The names under which Metadata, the node's supervisor and its alarms are reached from other nodes.
 METADATA_NAME, NODE_NAME, ALARMS_NAME = "meta", "node", "alarms"

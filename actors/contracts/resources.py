@@ -8,7 +8,6 @@ from ...runtime.contract import Contract, message
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address
-    from ..node.context import NodeContext
 
 
 class MemoryStatus(TypedDict):
@@ -81,13 +80,6 @@ class ToDiskMonitor(Contract):
     """What `DiskMonitor` receives."""
 
     @message
-    def start(self, context: NodeContext, total_memory: int) -> DiskStatus:
-        """From the node: begin, measure, and answer with the status.
-
-        `total_memory` in bytes is what a relative limit refers to.
-        """
-
-    @message
     def status(self) -> DiskStatus:
         """From the node: what was measured last."""
 
@@ -101,10 +93,6 @@ class ToDiskMonitor(Contract):
 
 class ToMemoryMonitor(ToAlarmListener):
     """What `MemoryMonitor` receives."""
-
-    @message
-    def start(self, context: NodeContext) -> MemoryStatus:
-        """From the node: begin, measure, and answer with the status."""
 
     @message
     def status(self) -> MemoryStatus:

@@ -14,23 +14,23 @@ from ...store.data_dir.file_limits import REAL_FILES, FileLimits
 from ...store.disk.disk import Disk
 from ...store.disk.progress import NO_PROGRESS, Progress
 from ...store.disk.real_disk import RealDisk
-from ..events.events import Events
-from ..membership.lease import Lease
-from ..message_index.places import IndexPlaces
-from ..resources.received_bytes import ReceivedBytes
 from ..statistics.activity import Activity
 from ..statistics.counts import NodeCounts
+from .events import Events
 from .extensions import NO_EXTENSIONS, Extensions
+from .index_places import IndexPlaces
+from .lease import Lease
 from .login_counts import LoginCounts
 from .peers import Peers
+from .received_bytes import ReceivedBytes
 from .sessions import Sessions
 
 if TYPE_CHECKING:
-    from ..membership.contract import ToMembership
-    from ..metadata.contract import ToMetadata
+    from ..contracts.membership import ToMembership
+    from ..contracts.metadata import ToMetadata
+    from ..contracts.node import ToFlowReporter
+    from ..contracts.resources import ToAlarms, ToMemoryMonitor
     from ..queue.mirroring import Mirroring
-    from ..resources.contract import ToAlarms, ToMemoryMonitor
-    from .contract import ToFlowReporter
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...runtime.contract import message
-from ..resources.contract import ToAlarmListener
+from .resources import ToAlarmListener
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ...routing.table import RoutingTable
-    from ...runtime.contract import Address
     from ..metadata.state.commands import Command
     from ..metadata.state.effects import Change
-    from ..resources.contract import ToAlarms
-    from .events import Events
 
 #: What an event says, by name: texts, numbers, booleans, None, tables of AMQP, lists of texts, and dicts of these.
 Fields: TypeAlias = "Mapping[str, object]"
@@ -23,22 +19,6 @@ Fields: TypeAlias = "Mapping[str, object]"
 
 class ToEventHub(ToAlarmListener):
     """What `EventHub` receives."""
-
-    @message
-    def start(
-        self,
-        routing: RoutingTable,
-        events: Events,
-        node_name: str,
-        alarms: Address[ToAlarms],
-        event_vhost: str | None,
-        log_vhost: str | None,
-        log_level: str,
-    ) -> None:
-        """From the node: publish events in `event_vhost`, and lines of the log from `log_level` on in `log_vhost`.
-
-        `events` is the one that all processes of the node emit with.
-        """
 
     @message
     def event(self, name: str, fields: Fields) -> None:

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ...runtime.contract import Contract, message
-from ...store.data_dir.file_limits import REAL_FILES
-from ...store.disk.progress import NO_PROGRESS
-from ...store.disk.real_disk import RealDisk
-from .extensions import NO_EXTENSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ...routing.rows import QueueRow
     from ...runtime.contract import Address
-    from ...settings import Settings
-    from ...store.data_dir.file_limits import FileLimits
-    from ...store.disk.disk import Disk
-    from ...store.disk.progress import Progress
-    from ..channel.contract import ToDirectClient
-    from ..connection.contract import ToConnection
-    from ..control.contract import ToRemoteSession
-    from ..disk.contract import FoundJournal
-    from ..events.contract import ToEventHub
-    from ..membership.clustering import Clustering
-    from ..metadata.info_items import InfoItems
-    from ..queue.contract import NeededBodies, Terms, VhostStorage
-    from ..resources.contract import DiskStatus, MemoryStatus
-    from .app import AppState
-    from .context import NodeContext
-    from .extensions import Extensions
-    from .gate import Hold
+    from .channel import ToDirectClient
+    from .connection import ToConnection
+    from .control import ToRemoteSession
+    from .disk import FoundJournal
+    from .events import ToEventHub
+    from .info_items import InfoItems
+    from .queue import NeededBodies, Terms
+    from .resources import DiskStatus, MemoryStatus
+
+
+#: What `warren start_app` and `warren stop_app` change (`actors/node/app.py`).
+AppState = Literal["stopped", "starting", "running"]
+
+#: Why the listeners of a node are closed (`actors/node/gate.py`).
+Hold = Literal["majority", "maintenance", "operator"]
 
 
 class NodeFacts(TypedDict):
@@ -76,27 +68,6 @@ class ToNode(Contract):
 
     Refusals are NodeErrors, AmqpErrors and LimitErrors, whose texts are for people.
     """
-
-    @message
-    def start(
-        self,
-        settings: Settings,
-        extensions: Extensions = NO_EXTENSIONS,
-        open_disk: Callable[[str], Disk] = RealDisk,
-        boot_id: str | None = None,
-        progress: Progress = NO_PROGRESS,
-        limits: FileLimits = REAL_FILES,
-        clustering: Clustering | None = None,
-        app_stopped: bool = False,
-    ) -> NodeFacts:
-        """From the program that runs the node: start everything. Raises ListenError, TlsError and StorageError, and
-        with a `clustering` MembershipError.
-
-        With `app_stopped` the node answers commands at once, and starts the rest when `start_app` comes. An operator
-        may end it before: then it raises StoppedWaiting, or AppStopped for another such run.
-
-        With a data directory, that program holds its `claim` until the node has ended.
-        """
 
     @message
     def stop(self, reason: str) -> bool:
@@ -253,17 +224,6 @@ class ToVhost(Contract):
     """What `VhostSupervisor` receives."""
 
     @message
-    def start(
-        self, context: NodeContext, name: str, rows: list[QueueRow], kept: frozenset[int]
-    ) -> tuple[Address[ToQueueSupervisor], list[QueueRow]]:
-        """From the node: start, and recover the queues of `rows`. Raises StorageError, and then the process ends.
-
-        kept    the numbers of queues without a process of which everything stays on the disk
-
-        Answered with its queue supervisor and the rows as they are now.
-        """
-
-    @message
     def end_queues(self) -> bool:
         """From the node: the virtual host is deleted. Answered True when its queues have ended."""
 
@@ -274,13 +234,6 @@ class ToVhost(Contract):
 
 class ToQueueSupervisor(Contract):
     """What `QueueSupervisor` receives."""
-
-    @message
-    def start(self, context: NodeContext, storage: VhostStorage | None) -> bool:
-        """From the virtual host: `storage` is where its queues keep messages, None if in memory alone.
-
-        Answered, because Thespian's own systems may let a later message overtake the first one to a new process.
-        """
 
     @message
     def recover(
@@ -350,21 +303,15 @@ class ToQueueSupervisor(Contract):
         """
 
 
-to_node = ToNode()
-to_vhost = ToVhost()
-to_queue_supervisor = ToQueueSupervisor()
-
-
 class ToFlowReporter(Contract):
     """What `FlowReporter` receives."""
-
-    @message
-    def start(self, context: NodeContext, node: Address[ToNode]) -> None:
-        """From the node: begin to report what holds connections back."""
 
     @message
     def in_flow(self, connection: Address[ToConnection]) -> None:
         """From connections that have no credit left, now and then."""
 
 
+to_node = ToNode()
+to_vhost = ToVhost()
+to_queue_supervisor = ToQueueSupervisor()
 to_flow_reporter = ToFlowReporter()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .contract import to_event_hub
+from ..contracts.events import to_event_hub
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address
     from ...runtime.process import Process
     from ...settings import Settings
+    from ..contracts.events import Fields, ToEventHub
     from ..metadata.state.commands import Command
     from ..metadata.state.effects import Change
-    from .contract import Fields, ToEventHub
 
 #: The exchange from which consumers get events; their routing keys are the events' names.
 EVENT_EXCHANGE = "amq.rabbitmq.event"

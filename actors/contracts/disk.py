@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...runtime.contract import Contract, message
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Sequence
 
     from ...runtime.contract import Address
     from ...store.journal.log_writer import QueueRecords
     from ...store.journal.replay import Replayed
     from ...store.messages.lives import Numbering
+    from ...store.messages.message import Origin
     from ...store.messages.message_ids import StoredSpan
-    from ..queue.contract import ToQueue
-    from .settings import JournalSettings, StoreSettings
+
+    #: Dead letters that were handed over: origin, contents, body bytes, id of the first, whether the journal has them
+    #: until they are taken, whether another process of the queue may have delivered them before.
+    HandedEntry = tuple[Origin, Sequence[bytes], int, int, bool, bool]
 
 # A queue has a number (`data_dir.queue_number`), and each priority level of it has one: the queue's number shifted left
 # by `LEVEL_BITS`, plus the priority. `queue` below is the first, `level` the second.
@@ -34,23 +37,59 @@ class FoundJournal(NamedTuple):
     occupied: set[int]
 
 
+class ToDiskUser(Contract):
+    """What a process receives from the journal and the message stores that write for it, which is a queue."""
+
+    @message
+    def bump(self, peer: str, amount: int) -> None:
+        """From the journal and the stores: credit for `amount` more messages.
+
+        `peer` is the sender's name in this queue's credit: `journal`, `msg_store_persistent` or `msg_store_transient`.
+        """
+
+    @message
+    def durable(self, position: int) -> None:
+        """From the journal: the first `position` records of this queue are synced."""
+
+    @message
+    def handed_over(self, entries: list[HandedEntry]) -> None:
+        """From the journal: dead letters of queues, this one included, which the journal has on the disk.
+
+        It keeps those that are persistent until the queue records that it has taken them.
+        """
+
+    @message
+    def batch_lost(self, by: str) -> None:
+        """From the journal: a batch of records did not arrive.
+
+        The queue crashes, and its next process starts from what is on the disk. `by` is `journal`.
+        """
+
+    @message
+    def flush_synced(self) -> bool:
+        """From the journal: write everything that only the journal has to segments, and sync them.
+
+        Answered True when they are synced; then the journal removes files.
+        """
+
+    @message
+    def stored(self, kind: str, ids: list[bytes]) -> None:
+        """From message stores: these bodies are on the disk (`written`), or were removed before (`ignored`)."""
+
+
 class ToJournal(Contract):
     """What `Journal` receives. `queue` is a queue's number."""
 
     @message
-    def start(self, settings: JournalSettings) -> FoundJournal:
-        """From the virtual host: recover. Raises StorageError."""
-
-    @message
-    def register(self, queue: int, address: Address[ToQueue]) -> None:
+    def register(self, queue: int, address: Address[ToDiskUser]) -> None:
         """From a new queue: it will append, and receives there `durable`, `bump`, `batch_lost` and `flush_synced`."""
 
     @message
-    def open(self, queue: int, address: Address[ToQueue]) -> dict[int, Replayed]:
+    def open(self, queue: int, address: Address[ToDiskUser]) -> dict[int, Replayed]:
         """From a queue that recovers: as `register`. Answered with what the journal has of the queue, by level."""
 
     @message
-    def dormant(self, queues: dict[int, Address[ToQueue]]) -> None:
+    def dormant(self, queues: dict[int, Address[ToDiskUser]]) -> None:
         """From the queue supervisor: these queues have nothing but numberings in the journal, and no process yet. Such
         a queue need not flush anything, gets dead letters at its address, and registers when it has its process.
         """
@@ -91,14 +130,7 @@ class ToMessageStore(Contract):
     """
 
     @message
-    def start(self, settings: StoreSettings) -> bool:
-        """From the virtual host: recover. Answered True if the store was closed cleanly by just the clients named.
-
-        Raises StorageError.
-        """
-
-    @message
-    def register(self, client: str, address: Address[ToQueue] | None) -> None:
+    def register(self, client: str, address: Address[ToDiskUser] | None) -> None:
         """From queues: it will write, and `address` receives `stored` and `bump`; None if it needs neither."""
 
     @message
@@ -159,5 +191,6 @@ class ToMessageStore(Contract):
         """From the virtual host: close the files and end. Answered True."""
 
 
+to_disk_user = ToDiskUser()
 to_journal = ToJournal()
 to_message_store = ToMessageStore()

@@ -54,10 +54,6 @@ class ToIndexer(Contract):
     """What `Indexer` receives."""
 
     @message
-    def start(self, settings: IndexerSettings) -> None:
-        """From the virtual host, before all other messages: open the index, or make a new one."""
-
-    @message
     def register(self, queue: int, name: str, sources: tuple[str, ...], retention: int) -> int:
         """From queues, before they report, and when their settings change.
 

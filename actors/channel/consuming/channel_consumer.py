@@ -1,0 +1,56 @@
+"""`ChannelConsumer`: what a channel knows of one consumer of its client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from ....amqp.fields import Table
+from ....routing.rows import QueueRow
+from ....runtime.contract import Address
+from ....store.messages.message import Origin
+from ...contracts.channel import DeliveryRun
+from ...contracts.queue import ToQueue
+
+
+class DeliveryHead(NamedTuple):
+    """The bytes of a basic.deliver frame before and after the delivery tag, and the origin that they were made for.
+
+    Holding the origin keeps its identity from being given to another one.
+    """
+
+    start: bytes
+    end: bytes
+    origin: Origin
+
+
+@dataclass(slots=True)
+class ChannelConsumer:
+    """A consumer, with its place in the channel."""
+
+    tag: str
+    queue_id: str
+    row: QueueRow
+    no_ack: bool
+    exclusive: bool
+    prefetch: int
+    arguments: Table
+    #: Its queue learns of so many deliveries at once that they are written to the socket.
+    notice_step: int
+    #: `starting` until consume-ok, `ending` from basic.cancel on.
+    stage: Literal["starting", "running", "ending"] = "starting"
+    #: Counts the restarts of its queue, so that an attempt to register it again notices a later one.
+    life: int = 0
+    #: The heads of its deliveries, by the identity of their origin: comparing exchange and routing key takes longer.
+    heads: dict[int, DeliveryHead] = field(default_factory=dict)
+    #: The same for redeliveries.
+    redelivered_heads: dict[int, DeliveryHead] = field(default_factory=dict)
+    #: The consumer of a sharded queue has a part for each shard, by the shard's queue id. The parts have its tag.
+    parts: dict[str, ChannelConsumer] | None = None
+    #: What shards delivered before consume-ok, which must come first: the arguments of `deliver`.
+    early: list[tuple[Address[ToQueue], str, str, list[DeliveryRun]]] = field(default_factory=list)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it has a prefetch of its own."""
+        return self.prefetch > 0 and not self.no_ack

@@ -1,0 +1,8 @@
+"""`InfoItems`: what processes answer that are asked for listings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: One row of a listing: rabbitmqctl's info items, by name.
+InfoItems = dict[str, Any]
