@@ -331,6 +331,10 @@ class RunningNode:
         finally:
             client.close()
 
+    def housekeep(self, function: Callable[[], object]) -> None:
+        """Have the node call `function` again and again between the turns of its processes, at most every 5 ms."""
+        self._base.housekeep = function
+
     def abandon(self) -> None:
         """Have the constructor, which waits in another thread, raise StartError."""
         self._base.kill()

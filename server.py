@@ -120,6 +120,7 @@ def _serve_once(
         raise StartError(f"{error}. The port is in use by {holder}.", error.errno, error.port) from None
     finally:
         _examine_once()
+    node.housekeep(partial(gc.collect, 0))
     on_ready(report(settings, node.host, node.port, node.memory, node.tls_port, node.down))
     try:
         reason = node.run_until_interrupted()

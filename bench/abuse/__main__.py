@@ -58,20 +58,27 @@ def measure(target: Target, row: Row) -> Waits:
     """Print a line of the table, and return the witness's waits."""
     abuse = row.abuse(target.port)
     next(abuse)
-    witness = Witness(target.port, row.publishes)
+    witness = Witness(target.port, row.publishes, target.pid)
     witness.begin()
-    began, clock = time.monotonic(), time.time()
+    began, clock, before = time.monotonic(), time.time(), target.account()
     next(abuse)
-    seconds = time.monotonic() - began
+    seconds, after = time.monotonic() - began, target.account()
     time.sleep(0.2)
     waits = witness.stop()
     turn = target.longest_turn(clock)
     for _ in abuse:
         pass
     line = (
-        f"{row.name:70} {seconds:6.1f} s, longest wait {waits.longest * 1000:8.1f} ms, "
+        f"{row.name:70} {seconds:6.1f} s, longest wait {waits.longest.seconds * 1000:8.1f} ms, "
         f"p99.9 {waits.p999 * 1000:8.1f} ms of {waits.count}"
     )
+    if before is not None and after is not None and waits.longest.broker is not None:
+        processor, coreless = waits.longest.broker
+        line += (
+            f" (the broker ran {processor * 1000:.1f} ms and had no core {coreless * 1000:.1f} ms of it; it ran for at "
+            f"most {waits.most_processor * 1000:.1f} ms in any wait, and for {after.processor - before.processor:.1f} s"
+            " in all)"
+        )
     if turn is not None:
         line += f", longest turn {turn['seconds'] * 1000:.1f} ms: {turn['process']}, {turn['message']}"
     print(line, flush=True)
@@ -100,7 +107,7 @@ def main() -> int:
                 target = given or started(stack)
                 waits = measure(target, all_rows(options.scale, target)[at])
                 if row.abuse is not idle:
-                    longest = max(longest, waits.longest)
+                    longest = max(longest, waits.longest.seconds)
     except (BrokerFailed, OSError, pika.exceptions.AMQPError) as error:
         print(f"nothing was measured: {error!r}", file=sys.stderr)
         return 2
@@ -117,7 +124,7 @@ def started(stack: ExitStack) -> Target:
     warren.start()
     stack.callback(warren.kill)
     command = ("env", f"WARREN_DATA_DIR={warren.data_dir}", str(Path(sys.executable).parent / "warren"))
-    return Target(warren.port, command, tls_port)
+    return Target(warren.port, command, tls_port, warren.pid)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..load.broker import BrokerFailed
+from .witness import Account, account_of
 
 
 class Target(NamedTuple):
@@ -17,10 +18,16 @@ class Target(NamedTuple):
     #: The command that operates it, to which a subcommand and its arguments are added; empty if there is none.
     command: Sequence[str] = ()
     tls_port: int | None = None
+    #: The broker's process, if this program has started it.
+    pid: int | None = None
 
     def operate(self, *arguments: str) -> None:
         """Run a subcommand that RabbitMQ and warren have in common. Raises BrokerFailed."""
         self._run(*arguments)
+
+    def account(self) -> Account | None:
+        """The account of the broker's main thread; None if its process is not known."""
+        return None if self.pid is None else account_of(self.pid)
 
     def longest_turn(self, since: float) -> dict[str, Any] | None:
         """What `warren status` has of the longest turn since this time; None if all were short, or for another broker.

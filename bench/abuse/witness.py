@@ -1,5 +1,10 @@
 """`Witness`: the other client. 100 times a second it publishes a message to a queue of its own, which it consumes, or
 asks how many messages are in that queue.
+
+A wait has three parts, and only the first says something about the broker: the processor time of the broker's main
+thread between the publish and the delivery, which is what the broker did first; the time in which that thread could run
+and other programs had the cores; and the rest, in which it waited for a disk, for another of its threads or for the
+witness itself. So the witness reads the kernel's account of that thread before it publishes and after it receives.
 """
 
 from __future__ import annotations
@@ -8,6 +13,7 @@ import math
 import multiprocessing
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import NamedTuple
 
 import pika  # type: ignore[import-untyped]
@@ -16,20 +22,47 @@ import pika  # type: ignore[import-untyped]
 INTERVAL = 0.01
 
 
+class Account(NamedTuple):
+    """What a thread has had since its start, or between two looks, in seconds."""
+
+    processor: float
+    #: Time in which it could run and had no core.
+    coreless: float
+
+
+class Wait(NamedTuple):
+    """One message from publish to delivery, or one question until its answer."""
+
+    seconds: float
+    #: What the broker's main thread had meanwhile; None for a broker whose process is not known.
+    broker: Account | None
+
+
 class Waits(NamedTuple):
-    """Seconds that the messages of a witness took from publish to delivery, or its questions to their answers."""
+    """The waits of a witness."""
 
     count: int
     p999: float
-    longest: float
+    longest: Wait
+    #: The most processor time that the broker used during one of the waits; 0 if it is not known.
+    most_processor: float
+
+
+def account_of(pid: int) -> Account | None:
+    """The account of the main thread of a process; None where the kernel keeps none."""
+    try:
+        processor, coreless, _ = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()
+    except OSError:
+        return None
+    return Account(int(processor) / 1e9, int(coreless) / 1e9)
 
 
 class Witness:
-    """A client in a process of its own. `stop` returns its waits since `begin`."""
+    """A client in a process of its own. `stop` returns its waits since `begin`; `pid` is the broker's process."""
 
-    def __init__(self, port: int, publishes: bool = True) -> None:
+    def __init__(self, port: int, publishes: bool = True, pid: int | None = None) -> None:
         self._pipe, far = multiprocessing.Pipe()
-        self._process = multiprocessing.Process(target=_witness, args=(port, far, publishes), daemon=True)
+        self._process = multiprocessing.Process(target=_witness, args=(port, far, publishes, pid), daemon=True)
         self._process.start()
         self._pipe.recv()
 
@@ -44,11 +77,29 @@ class Witness:
         return waits
 
 
-def _witness(port: int, pipe: Connection, publishes: bool) -> None:
-    waits: list[float] = []
+def _waits(found: list[Wait]) -> Waits:
+    found.sort()
+    processor = [wait.broker.processor for wait in found if wait.broker is not None]
+    return Waits(len(found), found[math.ceil(len(found) * 0.999) - 1].seconds, found[-1], max(processor, default=0.0))
+
+
+def _witness(port: int, pipe: Connection, publishes: bool, pid: int | None) -> None:
+    waits: list[Wait] = []
+    #: What is on its way: when it was sent, and the broker's account then.
+    under_way: dict[bytes, tuple[float, Account | None]] = {}
+
+    def look() -> Account | None:
+        return None if pid is None else account_of(pid)
+
+    def ended(began: float, before: Account | None) -> None:
+        seconds, now = time.monotonic() - began, look()
+        broker = None
+        if before is not None and now is not None:
+            broker = Account(now.processor - before.processor, now.coreless - before.coreless)
+        waits.append(Wait(seconds, broker))
 
     def received(channel: object, method: object, properties: object, body: bytes) -> None:
-        waits.append(time.monotonic() - float(body))
+        ended(*under_way.pop(body))
 
     with pika.BlockingConnection(pika.ConnectionParameters(port=port, heartbeat=0)) as connection:
         channel = connection.channel()
@@ -58,12 +109,15 @@ def _witness(port: int, pipe: Connection, publishes: bool) -> None:
         sent = 0
         order = ""
         while order != "stop":
+            before = look()
             began = time.monotonic()
             if publishes:
-                channel.basic_publish("", queue, repr(began).encode())
+                body = b"%d" % sent
+                under_way[body] = began, before
+                channel.basic_publish("", queue, body)
             else:
                 channel.queue_declare(queue, passive=True)
-                waits.append(time.monotonic() - began)
+                ended(began, before)
             sent += 1
             due = max(due + INTERVAL, time.monotonic())
             while (left := due - time.monotonic()) > 0:
@@ -77,5 +131,4 @@ def _witness(port: int, pipe: Connection, publishes: bool) -> None:
                     waits.clear()
         while len(waits) < 1:
             connection.process_data_events(1)
-        waits.sort()
-        pipe.send(Waits(len(waits), waits[math.ceil(len(waits) * 0.999) - 1], waits[-1]))
+        pipe.send(_waits(waits))

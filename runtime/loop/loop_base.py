@@ -39,7 +39,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -52,7 +52,7 @@ from ..machine.sockets import SystemSockets
 from ..system.actor_base import ActorBase
 from ..system.cell import Cell, Lane
 from .blocking import BlockingPool
-from .lanes import Lanes
+from .lanes import BURST, Lanes
 from .outside import Port, PrivateBase
 from .poller import READ, WRITE, Poller, SystemPoller
 from .waker import SystemWaker
@@ -81,11 +81,12 @@ POLL_INTERVAL = 1e-3
 #: idle must not wait for all of them before its input is read.
 ROUND_SECONDS = 2e-3
 
-#: Most processes of a lane that have their turns in one round; a lane with more has one turn. What a queue sends to
-#: ten channels would otherwise take ten rounds, the queue would have its next turn meanwhile, and batches would fall
-#: apart: with 100 busy clients a message cost a third more. The lane has no turns in as many rounds as it had turns
-#: beyond the first, so that each client gets its share.
-BURST = 16
+#: Seconds between two calls of `housekeep` at least.
+HOUSEKEEPING_SECONDS = 5e-3
+
+#: Most calls of other threads that a round makes, and most timers that it fires. A thousand clients may cause a
+#: thousand of either at once.
+CALLS, TIMERS = 256, 256
 
 #: Longest sleep of a loop, in seconds. epoll counts milliseconds in a C int, so that a longer timer wakes the loop once
 #: a day without need. On Windows nothing but the end of a sleep lets Python run its signal handlers, so that Ctrl-C
@@ -136,6 +137,8 @@ class LoopBase(ActorBase):
         self._shutdown_seconds = shutdown_seconds
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._is_asleep = False
+        #: What the program has the loop do between two rounds, from time to time.
+        self.housekeep: Callable[[], object] | None = None
         #: Leave the loop after this round.
         self._is_stopping = False
         #: End all actors when the loop is left.
@@ -216,18 +219,17 @@ class LoopBase(ActorBase):
         inbox, ready, timers, turn = self._inbox, self.ready, self.timers, self.turn
         lanes, active = self.lanes, self.lanes.active
         monotonic, watchdog = time.monotonic, self.watchdog
-        next_poll = next_mark = 0.0
+        next_poll = next_mark = next_care = 0.0
         floor = watchdog.floor
         is_limited = condition is not None or deadline is not None
         now = monotonic()
         cell: Cell | None
         lane: Lane | None
-        burst: Iterable[Cell] | None
         while not self._is_stopping:
             if inbox:
                 self._drain_inbox()
             if timers.heap and timers.heap[0][0] <= now:
-                self.fire_timers(now)
+                self.fire_timers(now, TIMERS)
             if ready:
                 lanes.admit_each()
             if active:
@@ -240,10 +242,10 @@ class LoopBase(ActorBase):
                         if active:
                             active.append(lane)
                             continue
-                    count = len(lane)
-                    burst = lane if count <= BURST else (lane[0],)
+                    if lane.waiting is not None:
+                        lanes.refill(lane)
                     try:
-                        for cell in burst:
+                        for cell in lane:
                             began = now
                             message = turn(cell)
                             now = monotonic()
@@ -255,11 +257,9 @@ class LoopBase(ActorBase):
                                     lanes.drop_until(lane, cell)
                                     break
                         else:
-                            if burst is lane:
-                                lane.owed = count - 1
-                                lane.clear()
-                            else:
-                                lane.popleft()
+                            if len(lane) > 1:
+                                lane.owed = len(lane) - 1
+                            lane.clear()
                     except BaseException:
                         # Ctrl-C came in the middle of a turn. The actor must stay able to handle its ActorExitRequest.
                         if cell is not None and cell in lane:
@@ -269,10 +269,13 @@ class LoopBase(ActorBase):
                         lanes.give_back(lane)
                         raise
                     if ready:
-                        lane += ready
-                        ready.clear()
+                        if len(ready) + len(lane) > BURST or lane.waiting is not None:
+                            lanes.join(lane)
+                        else:
+                            lane += ready
+                            ready.clear()
                         active.append(lane)
-                    elif lane:
+                    elif lane or lane.waiting is not None:
                         active.append(lane)
                     else:
                         # Forgotten while it is empty: it takes 0.8 KiB, and most connections are idle.
@@ -280,7 +283,7 @@ class LoopBase(ActorBase):
                     if now > round_ends:
                         break
                 # The loop may sleep for long, and must not keep alive a large message, or a process that has ended.
-                message = cell = lane = burst = None
+                message = cell = lane = None
             while self._round_end:
                 self._end_round()
                 now = monotonic()
@@ -293,11 +296,17 @@ class LoopBase(ActorBase):
                 # Descriptors that are left from the last time are all that there is to do: no turn moves `now` on.
                 if now >= next_poll or self._unserved and not active:
                     self._serve_descriptors()
+                    if self.housekeep is not None and now >= next_care:
+                        self.housekeep()
+                        next_care = now + HOUSEKEEPING_SECONDS
                     watchdog.mark()
                     now = monotonic()
                     next_poll = now + POLL_INTERVAL
                 continue
             if now >= next_mark:
+                if self.housekeep is not None and now >= next_care:
+                    self.housekeep()
+                    next_care = now + HOUSEKEEPING_SECONDS
                 watchdog.mark()
                 next_mark = now + MARK_SECONDS
             wake_at = timers.next_deadline()
@@ -321,7 +330,7 @@ class LoopBase(ActorBase):
 
     def _drain_inbox(self) -> None:
         inbox = self._inbox
-        for _ in range(len(inbox)):
+        for _ in range(min(len(inbox), CALLS)):
             function, args = inbox.popleft()
             function(*args)
 

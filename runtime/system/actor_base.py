@@ -22,6 +22,7 @@ with ProcessDown, a monitor with `$down`, and anything else becomes a dead lette
 
 from __future__ import annotations
 
+import itertools
 import logging
 import traceback
 from collections import deque
@@ -534,10 +535,13 @@ class ActorBase:
             if check is not None and not check(self.capabilities, cell.requirements or {}):
                 self.enqueue(self.address, cell.address, ActorExitRequest())
 
-    def fire_timers(self, now: float) -> None:
-        """Put the message of every timer due by `now` into its owner's mailbox."""
+    def fire_timers(self, now: float, most: int | None = None) -> None:
+        """Put the messages of the timers due by `now` into their owners' mailboxes, or of the first `most` of them."""
         pop_due = self.timers.pop_due
-        while (entry := pop_due(now)) is not None:
+        for _ in itertools.count() if most is None else range(most):
+            entry = pop_due(now)
+            if entry is None:
+                return
             cell, payload = entry[OWNER], entry[3]
             entry[OWNER] = None
             if isinstance(payload, ActorSystemMessage):

@@ -6,7 +6,7 @@ Thespian calls this object `_myRef` and acts through it; for a `Process` it is a
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -34,13 +34,19 @@ _NO_FDS: frozenset[int] = frozenset()
 class Lane(deque["Cell"]):
     """The run queue of one client (see `loop.lanes`). `owner.lane` is this lane while it has cells.
 
-    `owed` counts the rounds in which the lane has no turn, because it had several in one round.
+    `owed` counts the rounds in which the lane has no turn, because it had several in one round. `waiting` has the cells
+    of a crowded lane that are not on the run queue yet, in their order; None while the lane is not crowded.
     """
 
-    __slots__ = ("owed", "owner")
+    __slots__ = ("owed", "owner", "waiting")
 
     owed: int
     owner: Any
+    waiting: OrderedDict[Cell, None] | None
+
+    def __init__(self, owner: Any) -> None:
+        super().__init__()
+        self.owner, self.owed, self.waiting = owner, 0, None
 
 
 class Cell:

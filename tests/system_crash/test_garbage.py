@@ -115,3 +115,25 @@ def ready(report):
 serve(Settings(port=0), ready)
 assert found[0][0] == GARBAGE_BATCH and min(found[0][1:]) > 1_000_000, found
 """)
+
+
+def test_a_server_examines_the_young_soon_even_if_as_much_ends_as_begins():
+    """What replaces older containers never reaches the collector's threshold, which counts the difference."""
+    run("""
+import os, signal, threading, time
+from warren.server import serve
+from warren.settings import Settings
+
+old = [[] for _ in range(50_000)]
+found = []
+def churn():
+    for at in range(len(old)):
+        old[at] = [at]
+    deadline = time.monotonic() + 30
+    while len(gc.get_objects(generation=0)) > 5_000 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    found.append(len(gc.get_objects(generation=0)))
+    os.kill(os.getpid(), signal.SIGTERM)
+serve(Settings(port=0), lambda report: threading.Thread(target=churn).start())
+assert found[0] <= 5_000, found
+""")

@@ -7,11 +7,14 @@ import os
 import pytest
 from thespian.actors import ActorSystem
 
-from warren.runtime.loop import loop_base
+from warren.runtime.exit_reason import ExitKind, ExitReason
+from warren.runtime.loop import lanes, loop_base
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
 
 WAIT = 60
+
+KILLED = ExitReason(ExitKind.KILLED, "killed")
 
 
 class Worker(Process):
@@ -73,6 +76,22 @@ class Sleeper(Process):
 
     def on_timer(self, payload):
         Sleeper.total += 1
+
+    def on_total(self, sender):
+        return Sleeper.total
+
+
+class Caller(Process):
+    """Watches a pipe; input makes it ask a process for `total`, the timers that have been handled."""
+
+    def on_open(self, sender, fd, other, noted):
+        self.other, self.noted = other, noted
+        self.watch(fd)
+        return True
+
+    async def on_readable(self, fd):
+        os.read(fd, 1)
+        self.noted.append(await self.ask(self.other, ("total",)))
 
 
 class Parent(Process):
@@ -137,14 +156,14 @@ def test_clients_that_are_always_busy_get_the_same_number_of_turns(loop, pipes):
 
     loop.turn = counted
     assert loop.run_until(lambda: Worker.total >= 1000, WAIT)
-    assert abs(had["many"] - had["one"]) <= loop_base.BURST
+    assert abs(had["many"] - had["one"]) <= lanes.BURST
 
 
 def test_what_a_process_sends_to_a_few_others_is_handled_in_one_go(loop, pipes):
     """The few processes of a client that one input makes busy have their turns before those of the next client."""
     order: list[str] = []
     names = {}
-    for name, workers, (reading, writing) in (("a", loop_base.BURST, pipes[0]), ("b", 3, pipes[1])):
+    for name, workers, (reading, writing) in (("a", lanes.BURST, pipes[0]), ("b", 3, pipes[1])):
         client = opened(loop, Client, "open", reading, workers, 2)
         names |= {address.actorAddressString: name for address in client_cell(loop, client).actor.workers}
         os.write(writing, b".")
@@ -155,7 +174,7 @@ def test_what_a_process_sends_to_a_few_others_is_handled_in_one_go(loop, pipes):
         return plain_turn(cell)
 
     loop.turn = noted
-    assert loop.run_until(lambda: Worker.total == 2 * (loop_base.BURST + 3), WAIT)
+    assert loop.run_until(lambda: Worker.total == 2 * (lanes.BURST + 3), WAIT)
     assert "".join(order).count("ab") <= 2
     assert "".join(order).count("ba") <= 2
 
@@ -184,6 +203,63 @@ def test_the_timers_of_one_parent_s_children_are_one_client(loop, pipes):
     assert loop.run_until(lambda: len(noted) == 7, WAIT)
     assert 0 < Sleeper.total <= 8
     assert loop.run_until(lambda: Sleeper.total == 1000, WAIT)
+
+
+def test_a_client_does_not_wait_where_its_process_has_met_a_crowd(loop, pipes):
+    """The timer of a client's process is due together with those of a thousand others, and then it gets a message.
+
+    Without the client it would have its turn behind theirs.
+    """
+    noted: list[int] = []
+    opened(loop, Parent, "start", 1000, 3600)
+    parent = next(iter(loop.roots.values()))
+    last = list(parent.children.values())[-1]
+    opened(loop, Caller, "open", pipes[1][0], last.address, noted)
+    loop.fire_timers(loop.now() + 3600)
+    assert loop.run_until(lambda: Sleeper.total == 2, WAIT)
+    os.write(pipes[1][1], b".")
+    assert loop.run_until(lambda: noted, WAIT)
+    assert noted[0] <= 8, "the process has its turn in the lane of the client"
+    assert loop.run_until(lambda: Sleeper.total == 1000, WAIT), "and no other process has lost its turn"
+    assert loop.run_until(lambda: not loop.lanes, WAIT) and parent.lane is None
+
+
+def test_a_process_that_waits_in_a_crowd_may_end_there(loop, pipes):
+    """Nothing is left of a crowded lane whose processes have ended before their turns."""
+    opened(loop, Parent, "start", 100, 3600)
+    parent = next(iter(loop.roots.values()))
+    loop.fire_timers(loop.now() + 3600)
+    assert loop.run_until(lambda: Sleeper.total == 2, WAIT)
+    for cell in list(parent.children.values())[10:]:
+        loop.end(cell, KILLED)
+    assert loop.run_until(lambda: not loop.lanes, WAIT)
+    assert Sleeper.total == 10
+
+
+def test_timers_and_calls_by_the_thousand_are_taken_in_several_rounds(loop, pipes, monkeypatch):
+    """A client that is idle while they come waits for one round of them only."""
+    monkeypatch.setattr(loop_base, "TIMERS", 10)
+    monkeypatch.setattr(loop_base, "CALLS", 10)
+    opened(loop, Parent, "start", 100, 0.0)
+    assert loop.run_until(lambda: Sleeper.total == 100, WAIT)
+    most = 0
+
+    def called(number, calls=[0]):  # noqa: B006
+        calls[0] += 1
+        done.append(number)
+
+    done: list[int] = []
+    before = 0
+    for number in range(100):
+        loop.post(called, number)
+
+    def look():
+        nonlocal most, before
+        most, before = max(most, len(done) - before), len(done)
+        return len(done) == 100
+
+    assert loop.run_until(look, WAIT)
+    assert most == 10 and done == list(range(100))
 
 
 def test_a_long_round_is_interrupted_for_a_poll(loop, pipes, monkeypatch):
@@ -239,3 +315,16 @@ def test_ctrl_c_in_a_turn_loses_no_process(loop, pipes):
     with pytest.raises(KeyboardInterrupt):
         loop.run_until(lambda: False, WAIT)
     assert loop.run_until(lambda: Worker.total == 1, WAIT)
+
+
+def test_a_busy_loop_keeps_house(loop, monkeypatch):
+    """The program's own work is done while processes never pause, and also when nobody has anything to do."""
+    monkeypatch.setattr(loop_base, "HOUSEKEEPING_SECONDS", 0.0)
+    monkeypatch.setattr(loop_base, "POLL_INTERVAL", 0.0)
+    done: list[int] = []
+    loop.housekeep = lambda: done.append(Worker.total)
+    worker = opened(loop, Worker, "work", 1)
+    loop.enqueue(loop.address, worker, ("work", 1000))
+    assert loop.run_until(lambda: Worker.total >= 500, WAIT)
+    assert len(done) >= 400, "between two turns of the same process"
+    assert loop.run_until(lambda: done[-1] == Worker.total == 1001, WAIT)
