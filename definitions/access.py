@@ -38,7 +38,9 @@ class Access:
         self._user = user
         self._vhost = vhost
         self._version = -1
-        self._allowed: set[tuple[str, ...]] = set()
+        #: Requests that were granted. A dict without values, because each channel has one, and an empty set takes 216
+        #: bytes instead of 64.
+        self._allowed: dict[tuple[str, ...], None] = {}
 
     @property
     def user(self) -> str:
@@ -54,7 +56,7 @@ class Access:
         permission = self._definitions.permission(self._user or "", self._vhost)
         if permission is None or not patterns.matches(getattr(permission, right) or NO_NAME, name):
             raise self._refused(f"{kind} '{name}' in vhost '{self._vhost}'")
-        self._allowed.add(request)
+        self._allowed[request] = None
 
     def check_topic(self, right: Right, exchange: str, routing_key: str) -> None:
         """Raise AmqpError 403 if the user may not use this key with a topic exchange. No topic permission allows all.
@@ -71,7 +73,7 @@ class Access:
             pattern = pattern.replace(variable, value)
         if not patterns.matches(pattern, routing_key):
             raise self._refused(f"topic '{routing_key}' in exchange '{exchange}' in vhost '{self._vhost}'")
-        self._allowed.add(request)
+        self._allowed[request] = None
 
     def may_impersonate(self) -> bool:
         """Whether the user may publish messages with the user-id of another one (AB-106)."""

@@ -148,8 +148,8 @@ class Connection(Process):
         self.alarms = NO_ALARMS
         #: From when on the reporter of bottlenecks may be sent the address again.
         self.flow_report_at = 0.0
-        #: Why reading is paused: `OUTPUT_PAUSE`, or the backlog of a channel.
-        self.pauses: set[str] = set()
+        #: Why reading is paused: `OUTPUT_PAUSE`, or the backlog of a channel. A dict, because it is smaller than a set.
+        self.pauses: dict[str, None] = {}
         #: Whether the socket is watched for input, and for output.
         self.watching = (False, False)
         self.has_sent_blocked = False
@@ -356,11 +356,11 @@ class Connection(Process):
         self.read_events()
 
     def pause(self, reason: str) -> None:
-        self.pauses.add(reason)
+        self.pauses[reason] = None
 
     def unpause(self, reason: str) -> None:
         if reason in self.pauses:
-            self.pauses.discard(reason)
+            del self.pauses[reason]
             if not self.pauses and self.state != "blocked" and self.sock is not None:
                 self._resume_reading()
 

@@ -65,8 +65,9 @@ class Limiter:
         self._unacked = unacked
         #: The channel-wide prefetch; None is no limit.
         self.limit = limit
-        #: Delivery tags of basic.get, which the limit does not count (AB-128).
-        self.exempt: set[int] = set()
+        #: Delivery tags of basic.get, which the limit does not count (AB-128). A dict, because an empty set
+        #: takes 216 bytes of each channel, an empty dict 64.
+        self.exempt: dict[int, None] = {}
         #: Deliveries granted to queues that have not arrived yet, by queue id.
         self.granted: dict[str, int] = {}
         #: Queues that wait for a grant, in the order of their requests; None if there are none, because an empty deque
@@ -185,12 +186,14 @@ class Limiter:
     def exempt_get(self, delivery_tag: int) -> None:
         """A message was fetched with basic.get, which the limit does not count (AB-128)."""
         if self.is_limited:
-            self.exempt.add(delivery_tag)
+            self.exempt[delivery_tag] = None
 
     def settled(self, runs: list[UnackedRun]) -> None:
         """These deliveries are unacknowledged no longer. `grant` follows, after all that are settled together."""
         if self.exempt:
-            self.exempt.difference_update([run.first for run in runs if run.consumer_tag is None])
+            for run in runs:
+                if run.consumer_tag is None:
+                    self.exempt.pop(run.first, None)
         if self.shared:
             for run in runs:
                 shared = self.shared.get(run.source.queue_id)
