@@ -29,6 +29,7 @@ from ..store.queue.range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, Ra
 from ..store.queue.variable.read_ahead import ReadAheadJob
 from . import instructions
 from .confirming import Confirming
+from .publishers import Publishers
 
 #: How many numbers a new master skips, because the old one may have given them to messages that nobody else knows.
 SKIPPED = 1 << 20
@@ -55,6 +56,8 @@ class MirroredQueue(BackingQueue):
         self.out: list[Instruction] = []
         self.position = 0
         self.confirming = Confirming()
+        #: Who has published what is or was in the queue.
+        self.publishers = Publishers()
         #: Is told what has become safe here, as long as a new master awaits that of what it has taken as a mirror.
         self.on_safe: Callable[[list[tuple[int, int]]], None] | None = None
         #: The node may act for its cluster; if not, nothing is confirmed.
@@ -250,6 +253,7 @@ class MirroredQueue(BackingQueue):
             self._told = numbers.stop
             position = self.position + len(self.out)
         if confirm:
+            self.publishers.took(parts)
             self.confirming.published(position, numbers.start, numbers.stop - 1, self.is_kept(origins))
 
     def discard(
@@ -257,6 +261,7 @@ class MirroredQueue(BackingQueue):
     ) -> range:
         numbers = self.inner.discard(origins, count, confirm, parts, is_recorded)
         if confirm:
+            self.publishers.took(parts)
             self.confirming.needs_no_mirror(numbers.start, numbers.stop - 1)
         if self.is_followed and numbers.stop - self._told > UNTOLD_MOST and not numbers.stop >> LEVEL_SHIFT:
             self.out.append(instructions.reserve(numbers.stop))

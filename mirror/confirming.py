@@ -22,7 +22,6 @@ class Confirming:
         "_transient",
         "highest_received",
         "highest_stored",
-        "last",
         "received",
         "stored",
     )
@@ -34,8 +33,6 @@ class Confirming:
         #: Numbers that are safe at the master and wait for the ring, and the other way round.
         self._safe: Ranges = []
         self._ringed: Ranges = []
-        #: The position of the last instruction with a publish that awaits a confirm.
-        self.last = 0
         #: What all members that count have received, and what all have stored.
         self.received = self.stored = 0
         #: No confirm has relied on a higher position than these, of those that needed it received, and stored.
@@ -44,15 +41,6 @@ class Confirming:
     def published(self, position: int, first: int, last: int, is_durable: bool) -> None:
         """Messages with these numbers are in the instruction at this position, and a publisher awaits a confirm."""
         (self._durable if is_durable else self._transient).append((position, first, last))
-        self.last = max(self.last, position)
-
-    @property
-    def floor(self) -> int:
-        """Up to here all publishers have got their confirms; 0 if it is not known."""
-        if self._ringed:
-            return 0
-        waiting = [queue[0][0] - 1 for queue in (self._durable, self._transient) if queue]
-        return min(waiting, default=self.last)
 
     def needs_no_mirror(self, first: int, last: int) -> None:
         """No instruction has these messages, since nobody keeps them."""
@@ -64,9 +52,9 @@ class Confirming:
         self.received, self.stored = received, stored
 
     @seam("replica: whether a learner has what was confirmed")
-    def is_level(self) -> bool:
-        """All members that count have whatever was confirmed."""
-        return self.received >= self.highest_received and self.stored >= self.highest_stored
+    def is_level(self, told: int) -> bool:
+        """All members that count have whatever was confirmed, and have received the stream up to `told`."""
+        return self.received >= max(self.highest_received, told) and self.stored >= self.highest_stored
 
     @property
     def is_waiting(self) -> bool:

@@ -5,7 +5,8 @@
 | PUBLISH | who published, in msgpack behind its size (u32), and a run (`records.encode_run`) | takes the run |
 | REMOVE | spans of numbers | forgets these messages; a number that it does not know has gone before |
 | PURGE | spans of numbers | forgets all messages but these |
-| CONFIRMED | u64 | forgets who published what is in the instructions up to this position |
+| ANSWERED | msgpack: channels, each with a number | forgets publishes of the channel below the number |
+| TAKEN | msgpack: channels, each with ranges of publish numbers | remembers that these were taken |
 | RESERVE | u64 | gives no number below this one if it becomes the master |
 | SEGMENT | nothing | begins a segment of the stream with the next run |
 | KEPT_FROM | u64 | drops the segments of the stream whose messages are all below this number |
@@ -17,7 +18,7 @@ consumers: what the master has delivered and what waits is all the same to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 
 import msgpack  # type: ignore[import-untyped]
@@ -37,7 +38,8 @@ from ..store.messages.records import (
 from ..store.messages.run import Run
 from ..store.messages.spans import spans
 
-PUBLISH, REMOVE, PURGE, RESERVE, CONFIRMED, RETURNED, SEGMENT, KEPT_FROM = 1, 2, 3, 4, 5, 6, 7, 8
+#: 5 was used by builds that were not released.
+PUBLISH, REMOVE, PURGE, RESERVE, RETURNED, SEGMENT, KEPT_FROM, ANSWERED, TAKEN = 1, 2, 3, 4, 6, 7, 8, 9, 10
 
 _SIZE = Struct(">I")
 _NUMBER = Struct(">Q")
@@ -120,12 +122,29 @@ def kept_from(number: int) -> Instruction:
     return KEPT_FROM, _NUMBER.pack(number)
 
 
-def confirmed(position: int) -> Instruction:
-    """The publishers of everything up to this position have got their confirms."""
-    return CONFIRMED, _NUMBER.pack(position)
+def answered(floors: Mapping[str, int]) -> Instruction:
+    """Channels, by id, await no answer for publishes below these numbers."""
+    return ANSWERED, msgpack.packb(list(floors.items()))
+
+
+def answered_in(content: bytes) -> list[tuple[str, int]]:
+    """Channels, and the numbers below which they await nothing."""
+    return [(channel_id, floor) for channel_id, floor in msgpack.unpackb(content)]
+
+
+def taken(publishes: Iterable[tuple[str, Sequence[tuple[int, int]]]]) -> Instruction:
+    """Publishes that were taken, by channel."""
+    return TAKEN, msgpack.packb(list(publishes))
+
+
+def taken_in(content: bytes) -> Iterator[tuple[str, int, int]]:
+    """Publishes that were taken: the channel, and the first and the last number."""
+    for channel_id, ranges in msgpack.unpackb(content):
+        for first, last in ranges:
+            yield channel_id, first, last
 
 
 def number_in(content: bytes) -> int:
-    """The number in a RESERVE or KEPT_FROM, or the position in a CONFIRMED."""
+    """The number in a RESERVE or KEPT_FROM."""
     found: int = _NUMBER.unpack(content)[0]
     return found

@@ -1,92 +1,127 @@
 """`Publishers`: which publishes a replica has taken, of those that channels may ask for; `Reclaims`: who asks.
 
-When the master of a queue dies, channels do not know what has become of the publishes that it has not answered. The
-new master does: what it has taken is in the queue, and nobody has the rest (CL-95). So every replica remembers who
-published what, until the master has confirmed it and said so.
+When a channel loses the master of a queue, or the connection to it, it does not know what has become of the publishes
+that were not answered. The master does: what it has taken is in the queue, and nobody has the rest (CL-95). So every
+replica keeps, for each channel, which publishes were taken (CL-65). A channel says with its publishes below which
+number it awaits no answer any more, and the master passes that on to the mirrors. A confirm that was sent and lost is
+therefore no reason to forget a publish.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from ..actors.channel.publishing.range_set import Range, RangeSet
 from ..seams import seam
 from ..store.messages.parts import Part
 from .confirming import Confirming
 
+if TYPE_CHECKING:
+    from ..runtime.contract import Sender
+
+    Question = tuple[str, list[Range], Sender]
+
 #: Closed ranges of publish numbers.
-Ranges = list[tuple[int, int]]
+Ranges = list[Range]
+
+#: More than any publish number: a channel that has ended awaits nothing.
+ENDED = (1 << 63) - 1
 
 
 class Publishers:
-    """The publishes in the instructions behind a position."""
+    """The publishes that were taken, by channel. At the master `untold` has what the mirrors may forget."""
 
-    __slots__ = ("_last", "_taken")
+    __slots__ = ("_taken", "is_complete", "risen", "untold")
 
     def __init__(self) -> None:
-        #: The position of the last instruction that was noted.
-        self._last = 0
-        #: The position of an instruction, and the parts of its run for which a channel awaits confirms.
-        self._taken: deque[tuple[int, list[Part]]] = deque()
+        self._taken: dict[str, RangeSet] = {}
+        #: Nothing that may be asked for is missing here. A learner is told by the master what came before it, and what
+        #: a disk brings back does not say who has published it.
+        self.is_complete = True
+        #: Below which number a channel awaits nothing, and by how much these numbers have risen since the last telling.
+        self.untold: dict[str, int] = {}
+        self.risen = 0
 
-    def took(self, position: int, parts: Iterable[Part]) -> None:
-        """A run with these parts is in the instruction at this position. It may have been noted before."""
-        if position <= self._last:
+    def __iter__(self) -> Iterator[tuple[str, Ranges]]:
+        for channel_id, taken in self._taken.items():
+            yield channel_id, list(taken)
+
+    def took(self, parts: Iterable[Part]) -> None:
+        """A run with these parts was taken. It may have been noted before."""
+        for channel_id, first, count, is_awaited in parts:
+            if is_awaited:
+                self.add(channel_id, first, first + count - 1)
+
+    def add(self, channel_id: str, first: int, last: int) -> None:
+        """These publishes of a channel were taken."""
+        taken = self._taken.get(channel_id)
+        if taken is None:
+            taken = self._taken[channel_id] = RangeSet()
+        taken.add(first, last)
+
+    def answered(self, channel_id: str, floor: int) -> None:
+        """The channel awaits no answer for publishes below `floor`."""
+        taken = self._taken.get(channel_id)
+        if taken is None or not taken:
             return
-        self._last = position
-        awaiting = [part for part in parts if part[3]]
-        if awaiting:
-            self._taken.append((position, awaiting))
+        smallest = taken.smallest
+        assert smallest is not None
+        if smallest >= floor:
+            return
+        taken.discard(smallest, floor - 1)
+        if not taken:
+            del self._taken[channel_id]
 
-    def confirmed(self, position: int) -> None:
-        """The publishers have got their confirms for everything up to this position."""
-        while self._taken and self._taken[0][0] <= position:
-            self._taken.popleft()
+    def note_answered(self, channel_id: str, floor: int) -> None:
+        """`answered` at the master, which passes it on."""
+        taken = self._taken.get(channel_id)
+        smallest = None if taken is None else taken.smallest
+        if smallest is not None and smallest < floor:
+            self.risen += min(floor - smallest, 1 << 16)
+            self.untold[channel_id] = floor
+            self.answered(channel_id, floor)
 
     @seam("cluster: which publishes a new master has")
-    def of(self, channel_id: str, asked: Sequence[tuple[int, int]]) -> Ranges:
+    def of(self, channel_id: str, asked: Sequence[Range]) -> Ranges:
         """The publishes of this channel in the ranges `asked` that were taken."""
-        found: Ranges = []
-        for _, parts in self._taken:
-            for publisher, first, count, _ in parts:
-                if publisher == channel_id:
-                    found += [
-                        (max(first, low), min(first + count - 1, high))
-                        for low, high in asked
-                        if low < first + count and first <= high
-                    ]
-        return found
+        taken = self._taken.get(channel_id)
+        return [] if taken is None else [part for first, last in asked for part in taken.within(first, last)]
 
 
 class Reclaims:
-    """The questions of channels to a new master, which are answered when what it had taken is safe on all members."""
+    """The questions of channels to a master, which are answered when what was taken is safe on all members."""
 
-    __slots__ = ("_asked", "_begin", "_is_safe", "publishers")
+    __slots__ = ("_asked", "_begin", "_is_safe")
 
     def __init__(self) -> None:
-        self.publishers = Publishers()
-        #: The position of the last instruction that this replica took as a mirror; -1 before it is the master.
+        #: The position of the last instruction that this replica took as a mirror; -1 if it never was one.
         self._begin = -1
-        self._is_safe = False
-        #: Whose questions wait: the channel, its ranges, and how to answer.
-        self._asked: list[tuple[str, list[tuple[int, int]], Callable[[Ranges], None]]] = []
+        self._is_safe = True
+        #: The questions that wait: which channel asks for which publishes, and who is to be answered.
+        self._asked: list[Question] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._asked)
 
     def begin(self, position: int) -> None:
         """This replica is the master, and has taken everything up to this position as a mirror."""
         self._begin = position
+        self._is_safe = False
 
     def is_safe(self, position: int) -> None:
         """Everything up to this position is safe here."""
         self._is_safe = position >= self._begin
 
-    def ask(self, channel_id: str, ranges: list[tuple[int, int]], reply: Callable[[Ranges], None]) -> None:
-        self._asked.append((channel_id, ranges, reply))
+    def ask(self, channel_id: str, ranges: list[Range], sender: Sender) -> None:
+        self._asked.append((channel_id, ranges, sender))
 
-    def answer(self, confirming: Confirming) -> bool:
-        """Answer what can be answered by now. Return whether what this replica took as a mirror is safe everywhere."""
-        is_complete = self._is_safe and min(confirming.received, confirming.stored) >= self._begin
-        if self._asked and is_complete:
-            asked, self._asked = self._asked, []
-            for channel_id, ranges, reply in asked:
-                reply(self.publishers.of(channel_id, ranges))
-        return is_complete
+    def are_mirrored(self, confirming: Confirming) -> bool:
+        """Whether what this replica took as a mirror is safe on all members."""
+        return self._is_safe and min(confirming.received, confirming.stored) >= self._begin
+
+    def due(self, awaiting: Container[str]) -> list[Question]:
+        """Take out the questions of channels that await no confirm of what this replica took as the master."""
+        due = [question for question in self._asked if question[0] not in awaiting]
+        self._asked = [question for question in self._asked if question[0] in awaiting]
+        return due

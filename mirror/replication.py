@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from ..actors.contracts.metadata import to_metadata
 from ..actors.contracts.queue import to_queue
 from ..actors.metadata.state.commands import AdmitToRing, EvictFromRings, GroupCommand, RemoveLearner
-from ..actors.queue.mirroring import DONE_TIMER, LEASE_TIMER, RETRY_TIMER, STALL_TIMER
+from ..actors.queue.mirroring import DONE_TIMER, LEASE_TIMER, ORPHAN_TIMER, RETRY_TIMER, STALL_TIMER
 from ..amqp.errors import AmqpError
 from ..gm_ring.frames import Frame, Instruction
 from ..gm_ring.ring import Completed, RingMember
@@ -43,7 +43,7 @@ from . import handover, instructions
 from .backing import MirroredQueue
 from .learner import Learner
 from .policy import policy_of
-from .publishers import Reclaims
+from .publishers import ENDED, Reclaims
 from .replica import Mirror
 from .stall import StallWatch, Standing, victim
 from .stream_backing import mirrored
@@ -66,8 +66,13 @@ DONE_SECONDS = 0.025
 #: Seconds after which a member attaches once more to a neighbour that has not answered, because it may not run yet.
 RETRY_SECONDS = 0.25
 
-#: After so many positions the mirrors are told at once that publishers have their confirms, else when there is time.
-CONFIRMED_AT_ONCE = 64
+#: When channels have got so many more answers, the mirrors are told at once what they may forget, else when there is
+#: time.
+ANSWERED_AT_ONCE = 64
+
+#: Seconds after which a master forgets publishes of channels that it does not know. A channel that lives has asked for
+#: them by then, unless it has given up.
+ORPHAN_SECONDS = 60.0
 
 #: Milliseconds that the numbers of a ring may stand still, unless the policy says it.
 ACK_TIMEOUT = 5_000
@@ -143,8 +148,6 @@ class MirrorReplication:
         self._ring = RingMember(self._member, self._view())
         self._safety = Safety()
         self._timers: set[str] = set()
-        #: Up to where the mirrors know that publishers have their confirms.
-        self._told_confirmed = 0
         #: Learners that have everything, and wait to be admitted; and the one that was proposed.
         self._following: dict[int, None] = {}
         self._proposed: Member | None = None
@@ -154,12 +157,20 @@ class MirrorReplication:
         self._barred: dict[str, tuple[float, int]] = {}
         #: Gets the messages of the queue; None for a member of the ring.
         self._learner = Learner(replica, self._ring, self._take) if self._is_learner else None
-        #: What channels may ask after a failover.
+        #: What channels ask after a failover.
         self._reclaims = Reclaims()
+        #: The position up to which a learner must have the stream to know who has published what.
+        self._taken_told = 0
         #: The position of the last instruction that this mirror has followed.
         self._followed = 0
+        publishers = self._mirrored.publishers
+        # This member was made to bring the queue back from the disk.
+        is_resurrected = self._is_master and self._member.generation > 1
+        publishers.is_complete = self._member in self._ring.view.members and not is_resurrected
+        for _, _, parts in replica.awaiting:
+            publishers.took(parts)
         # The master before this one may have delivered everything, and may have given numbers that this disk has not.
-        if self._is_master and self._member.generation > 1:
+        if is_resurrected:
             self._mirrored.resurrect()
         self._follow()
 
@@ -250,10 +261,10 @@ class MirrorReplication:
             return
         if ring.speaks(ONLY) and not self._is_promoting:
             if backing.out:
-                self._tell_confirmed(CONFIRMED_AT_ONCE)
+                self._tell_answered(ANSWERED_AT_ONCE)
                 backing.took(ring.broadcast(ONLY, backing.out))
             self._do()
-            if self._reclaims.answer(backing.confirming):
+            if self._reclaims.are_mirrored(backing.confirming):
                 backing.reached_by_all()
             self._bound()
             self._consider_admission()
@@ -280,7 +291,7 @@ class MirrorReplication:
             if self._learner is None:
                 self._take(list(enumerate(taken, first)))
             elif taken:
-                self._note_publishers(first, taken)
+                self._note_publishers(taken)
                 self._learner.came(first, taken)
             else:
                 self._learner.begin(first - 1)
@@ -334,24 +345,53 @@ class MirrorReplication:
             return
         if payload == DONE_TIMER:
             if self._ring.speaks(ONLY) and not self._is_promoting:
-                self._tell_confirmed(1)
+                self._tell_answered(1)
             self._ring.tell_done()
+        elif payload == ORPHAN_TIMER:
+            self._forget_orphans()
         elif payload == RETRY_TIMER:
             self._ring.retry()
         elif payload == STALL_TIMER and self._ring.speaks(ONLY) and not self._is_promoting:
             self._look_for_stall()
         # The turn that this begins looks at the lease again.
 
-    def _tell_confirmed(self, least: int) -> None:
-        """Tell the mirrors up to where publishers have their confirms, if that has risen by so much."""
-        floor = self._mirrored.confirming.floor
-        if self._mirrored.is_followed and floor >= self._told_confirmed + least:
-            self._told_confirmed = floor
-            self._mirrored.out.append(instructions.confirmed(floor))
+    # -- what channels may ask
+
+    def answered(self, channel_id: str, floor: int) -> None:
+        self._mirrored.publishers.note_answered(channel_id, floor)
+
+    def channel_gone(self, channel_id: str, is_certain: bool) -> None:
+        if is_certain:
+            self._mirrored.publishers.note_answered(channel_id, ENDED)
+        else:
+            self._start_timer(ORPHAN_TIMER, ORPHAN_SECONDS)
+
+    def _forget_orphans(self) -> None:
+        publishers, channels = self._mirrored.publishers, self._replica.channels
+        for channel_id, _ in list(publishers):
+            if channel_id not in channels:
+                publishers.note_answered(channel_id, ENDED)
+
+    def _tell_answered(self, least: int) -> None:
+        """Tell the mirrors which publishes channels do not ask for any more, if these are so many."""
+        backing, publishers = self._mirrored, self._mirrored.publishers
+        if publishers.risen >= least:
+            if backing.is_followed:
+                backing.out.append(instructions.answered(publishers.untold))
+            publishers.untold, publishers.risen = {}, 0
 
     def reclaim(self, sender: Sender, channel_id: str, ranges: list[tuple[int, int]]) -> None:
-        """A channel asks which of these publishes, which the master before had not answered, this replica has taken."""
-        self._reclaims.ask(channel_id, ranges, lambda taken: self._replica.reply(sender, taken))
+        self._reclaims.ask(channel_id, ranges, sender)
+
+    def confirms_sent(self) -> None:
+        if self._reclaims and self.serves and self._reclaims.are_mirrored(self._mirrored.confirming):
+            replica, publishers = self._replica, self._mirrored.publishers
+            awaiting = {part[0] for _, _, parts in replica.awaiting for part in parts}
+            for channel_id, ranges, sender in self._reclaims.due(awaiting):
+                if publishers.is_complete:
+                    replica.reply(sender, publishers.of(channel_id, ranges))
+                else:
+                    replica.reply_error(sender, no_queue(replica.row.vhost, replica.row.name))
 
     # -- a ring that stands still
 
@@ -436,7 +476,7 @@ class MirrorReplication:
         command: GroupCommand = EvictFromRings(((*where, group.epoch),), member.node, why)
         if member in counted:
             command = RemoveLearner(*where, member)
-        with suppress(AmqpError):
+        with suppress(AmqpError, ProcessDown):
             await replica.ask(replica.context.metadata, to_metadata.change_definitions(command))
 
     # -- the mirror
@@ -459,23 +499,28 @@ class MirrorReplication:
                 backing.follow_drop(instructions.number_in(content))
             elif kind == instructions.RETURNED:
                 backing.returned(instructions.returns_in(content))
-            elif kind == instructions.CONFIRMED:
-                self._reclaims.publishers.confirmed(instructions.number_in(content))
+            elif kind == instructions.ANSWERED:
+                for channel_id, floor in instructions.answered_in(content):
+                    backing.publishers.answered(channel_id, floor)
+            elif kind == instructions.TAKEN and not backing.publishers.is_complete:
+                for taken in instructions.taken_in(content):
+                    backing.publishers.add(*taken)
+                backing.publishers.is_complete = True
 
-    def _note_publishers(self, first: int, taken: list[Instruction]) -> None:
+    def _note_publishers(self, taken: list[Instruction]) -> None:
         """Note who has published what comes in the stream of a learner.
 
         The chunks that bring these messages do not name their publishers, and once the learner is the master, channels
         ask it.
         """
-        for position, (kind, content) in enumerate(taken, first):
+        for kind, content in taken:
             if kind == instructions.PUBLISH:
-                self._reclaims.publishers.took(position, instructions.publishers(content))
+                self._mirrored.publishers.took(instructions.publishers(content))
 
     def _take_run(self, position: int, content: bytes) -> None:
         backing = self._mirrored
         parts, run = instructions.published(content)
-        self._reclaims.publishers.took(position, parts)
+        backing.publishers.took(parts)
         numbers = backing.take(run)
         if backing.is_kept(run.origins):
             self._safety.took(position, numbers.start, numbers.stop - 1)
@@ -535,6 +580,7 @@ class MirrorReplication:
         self._mirrored.on_safe = lambda safe: self._reclaims.is_safe(self._safety.reached(last, safe))
         self._mirrored.took(self._ring.last(ONLY))
         self._follow()  # limits and retention may make messages leave at once, which the mirrors must know
+        self._start_timer(ORPHAN_TIMER, ORPHAN_SECONDS)
         replica.become_master()
 
     # -- learners
@@ -549,12 +595,15 @@ class MirrorReplication:
             if not ready:
                 return
             self._proposed = ready[0]
-            # The messages that it has copied did not say how often they were returned.
+            # The messages that it has copied did not say how often they were returned, and who has published them.
             backing.tell_returns()
+            backing.out.append(instructions.taken(backing.publishers))
+            backing.took(ring.broadcast(ONLY, backing.out))
+            self._taken_told = backing.position
             ring.change_view(self._view(frozenset(ready[:1]), ring.view.serial + 1))
             self._do()
         if self._proposed.generation in self._following:
-            if backing.confirming.is_level():
+            if backing.confirming.is_level(self._taken_told):
                 del self._following[self._proposed.generation]
                 self._replica.spawn(self._admit(self._proposed))
 
@@ -568,7 +617,7 @@ class MirrorReplication:
         command = AdmitToRing(row.vhost, row.name, row.queue_id, row.group.epoch, member)
         try:
             changed = await replica.ask(replica.context.metadata, to_metadata.change_definitions(command))
-        except AmqpError:
+        except (AmqpError, ProcessDown):
             return  # the learner counts until the log tells what has become of it
         if not changed and self._proposed == member:
             self._proposed = None

@@ -191,6 +191,14 @@ class Settings:
     channel_tick_interval: int = setting(60_000, "ms between two checks of `consumer_timeout`", low=1)
     # AB-178
     channel_operation_timeout: int = setting(15_000, "ms that a closing channel waits for its queues", low=1)
+    # CL-96
+    channel_retain_limit: int = setting(
+        8_388_608,
+        "bytes of unanswered publishes to mirrored queues that a channel keeps, to publish them again if the master is"
+        " lost; 0 is none",
+        low=0,
+        high=1_073_741_824,
+    )
     default_consumer_prefetch: tuple[bool, int] = setting(
         (False, 0), "(global, messages): prefetch until the client sends `basic.qos`; 0 messages is no limit"
     )
@@ -568,6 +576,7 @@ class NodeKeywords(TypedDict, total=False):
     consumer_timeout: int | None
     channel_tick_interval: int
     channel_operation_timeout: int
+    channel_retain_limit: int
     default_consumer_prefetch: tuple[bool, int]
     queue_master_locator: str
     queue_mode_precedence: str

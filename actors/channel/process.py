@@ -34,10 +34,8 @@ from ...amqp.channel_state import RUNNING, check_method
 from ...amqp.errors import AmqpError
 from ...amqp.method import Method
 from ...amqp.parser.events import ACKS, METHOD, OVERSIZED, RUN, Event
-from ...routing.rows import QueueRow
 from ...runtime.contract import Address, Sender
 from ...runtime.credit import CreditFlow, link_peer
-from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.turn_work import TurnWork
@@ -176,7 +174,7 @@ class Channel(Process):
         )
         spreading = Spreading(self, context, self.credit)
         self.publisher = Publisher(
-            self, context, config, output, queues, replies, tracer, self.work, spreading, self.counts
+            self, context, config, output, queues, replies, tracer, self.work, spreading, self.counts, self.credit
         )
         self.transaction = Transaction(
             self.publisher, self.deliveries, output, self.backlog, self.channel_error, self.connection_error
@@ -403,14 +401,10 @@ class Channel(Process):
     # -- messages from queues and other channels ---
 
     def on_down(self, queue_id: str, reason: ExitReason) -> None:
-        row = self.queues.remove(queue_id)
+        row, unsent = self.queues.remove(queue_id)
         # If the queue was dead before the channel watched it, it crashed unless it has left the routing table.
         is_crashed = reason.is_fault or reason.is_noproc and row is not None and self.queues.is_routed_to(row)
-        owed = self.publisher.confirms.owed_by(queue_id) if is_crashed else []
-        if row is not None and owed and self.queues.is_mirrored(row):
-            self.spawn(self._reclaim(row, owed))
-        else:
-            self.publisher.confirms.queue_gone(queue_id, is_crashed)
+        self.publisher.failover.queue_gone(queue_id, row, unsent, is_crashed)
         if self.state == "running":
             self.deliveries.queue_gone(queue_id)
             # Nobody knows when a queue can be reached again whose home was lost, so its consumers do not wait for that,
@@ -419,20 +413,13 @@ class Channel(Process):
             self.consumers.queue_gone(queue_id, row if is_crashed and waits else None)
             self.limiter.queue_gone(queue_id)
 
-    async def _reclaim(self, row: QueueRow, owed: list[ConfirmRange]) -> None:
-        """The master of a mirrored queue was lost: have the next one say which of these publishes are in the queue."""
-        taken: list[ConfirmRange] = []
-        with suppress(AmqpError, ProcessDown, ProcessTimeout):
-            taken = await self.queues.reclaim(row, owed)
-        confirms = self.publisher.confirms
-        confirms.confirm(row.queue_id, taken)
-        confirms.refuse(row.queue_id, owed)
-
     def on_confirm(self, sender: Sender, queue_id: str, ranges: list[ConfirmRange]) -> None:
         self.publisher.confirms.confirm(queue_id, ranges)
+        self.publisher.failover.answered(queue_id)
 
     def on_refuse(self, sender: Sender, queue_id: str, ranges: list[ConfirmRange], is_short: bool = False) -> None:
         self.publisher.confirms.refuse(queue_id, ranges)
+        self.publisher.failover.answered(queue_id)
         if is_short:
             self.transaction.meets_short_queue()
 
@@ -495,6 +482,7 @@ class Channel(Process):
     def on_exit(self) -> None:
         if hasattr(self, "config"):
             self.context.activity.leave(self.config.channel_id)
+            self.publisher.failover.end()
 
     # -- output ---
 

@@ -10,7 +10,7 @@ the queue dead waits for the restart and asks the new process, up to `ATTEMPTS` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,6 +24,7 @@ from ...runtime.credit import CreditFlow, pair_across_links
 from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
+from ...runtime.signal import Signal
 from ...runtime.system.address import is_elsewhere
 from ..context.node_context import NodeContext
 from ..contracts.channel import ChannelConfig, ConfirmRange, Outcome
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 
 #: On how many processes of one queue a method is tried. The method itself may make the queue crash.
 ATTEMPTS = 3
+
+#: Seconds after which a channel that has lost a mirrored queue tries its master again, to which there may be a
+#: connection by then.
+RECLAIM_SECONDS = 0.5
 
 Answer = TypeVar("Answer")
 Key = TypeVar("Key")
@@ -64,7 +69,21 @@ def gather(settlements: dict[Key, Settlement], key: Key, outcome: Outcome, tags:
 class QueueLinks:
     """The queues of one channel by queue id, and what is gathered for each."""
 
-    __slots__ = ("_config", "_context", "_credit", "_process", "last_declared", "publishes", "rows", "settlements")
+    __slots__ = (
+        "_config",
+        "_context",
+        "_credit",
+        "_process",
+        "floor_of",
+        "held",
+        "last_declared",
+        "publishes",
+        "rows",
+        "settlements",
+    )
+
+    #: Below which number the channel awaits no answer of a queue.
+    floor_of: Callable[[str], int]
 
     def __init__(self, process: Process, context: NodeContext, config: ChannelConfig, credit: CreditFlow) -> None:
         self._process = process
@@ -79,6 +98,8 @@ class QueueLinks:
         self.publishes: dict[str, tuple[QueueRow, list[PublishEntry]]] = {}
         #: What was settled, by queue id.
         self.settlements: dict[str, Settlement] = {}
+        #: Mirrored queues that have lost their master, by queue id. What is gathered for them waits (`Failover`).
+        self.held: dict[str, Signal] = {}
 
     # -- finding a queue ---
 
@@ -165,12 +186,12 @@ class QueueLinks:
                 self._credit.relate(row.queue_id, pair)
             self._process.monitor(row.address, row.queue_id)
 
-    def remove(self, queue_id: str) -> QueueRow | None:
-        """Forget a queue that has ended, with everything gathered for it; return its row if it was watched."""
+    def remove(self, queue_id: str) -> tuple[QueueRow | None, list[PublishEntry]]:
+        """Forget a queue that has ended. Return its row if it was watched, and the publishes gathered for it."""
         self._credit.peer_down(queue_id)
-        self.publishes.pop(queue_id, None)
+        gathered = None if queue_id in self.held else self.publishes.pop(queue_id, None)
         self.settlements.pop(queue_id, None)
-        return self.rows.pop(queue_id, None)
+        return self.rows.pop(queue_id, None), [] if gathered is None else gathered[1]
 
     # -- sending ---
 
@@ -182,11 +203,15 @@ class QueueLinks:
         if self.publishes:
             publishes, self.publishes = self.publishes, {}
             for queue_id, (row, entries) in publishes.items():
+                if queue_id in self.held:
+                    self.publishes[queue_id] = row, entries
+                    continue
+                floor = self.floor_of(queue_id) if row.group is not None and entries[0][4] else 0
                 # A transaction may have held a publish back since its queue was restarted at another address.
                 row = self.rows.get(queue_id, row)
                 count = len(entries[0][1]) if len(entries) == 1 else sum([len(entry[1]) for entry in entries])
                 self._credit.spend(queue_id, count)
-                process.send(row.address, to_queue.publish(channel_id, entries, user))
+                process.send(row.address, to_queue.publish(channel_id, entries, user, floor))
 
     def send_settlements(self) -> None:
         """Send each queue what was settled of its deliveries."""
@@ -207,6 +232,8 @@ class QueueLinks:
         With `is_watched` the channel watches the queue from then on. Raise AmqpError 404 if the queue is gone or stays
         down (AB-63).
         """
+        while row.queue_id in self.held:
+            await self.held[row.queue_id].wait()
         self.flush()
         for _ in range(ATTEMPTS):
             if is_watched:
@@ -236,34 +263,46 @@ class QueueLinks:
             except (ProcessDown, ProcessTimeout):
                 pass
 
-    async def reclaim(self, row: QueueRow, owed: list[ConfirmRange]) -> list[ConfirmRange]:
-        """Which of these publishes to a mirrored queue its next master has; `row` is that of the dead one.
+    async def reclaim(self, row: QueueRow, owed: list[ConfirmRange]) -> tuple[QueueRow, list[ConfirmRange]]:
+        """Which of these publishes to a mirrored queue its master has, and the row of that one.
 
-        Raise AmqpError 404 if nobody goes on with the queue, and ProcessDown or ProcessTimeout if nobody answers.
+        `row` is that of the master which cannot be reached. If only the connection was lost, it is asked again when
+        there is a connection. Raise AmqpError 404 if nobody goes on with the queue or its master does not know, and
+        ProcessTimeout if nobody answers in `channel_operation_timeout`.
         """
-        for _ in range(ATTEMPTS):
-            row = await self.restarted(row)
+        process = self._process
+        end = process.now() + self._context.settings.channel_operation_timeout / 1000
+        while True:
             with suppress(ProcessDown):
-                return await self._process.ask(
-                    row.address,
-                    to_queue.reclaim(self._config.channel_id, owed),
-                    timeout=self._context.settings.channel_operation_timeout / 1000,
-                )
-        return []
+                question = to_queue.reclaim(self._config.channel_id, owed)
+                return row, await process.ask(row.address, question, timeout=max(end - process.now(), 0))
+            with suppress(ProcessTimeout):
+                row = await self.restarted(row, min(RECLAIM_SECONDS, max(end - process.now(), 0)))
+            if process.now() >= end:
+                raise ProcessTimeout
 
-    async def restarted(self, row: QueueRow) -> QueueRow:
+    def usable(self, row: QueueRow) -> QueueRow | None:
+        """The row of the same queue as it is now, if it can be used."""
+        current = self._context.routing.queue(row.vhost, row.name)
+        if current is None or current.queue_id != row.queue_id or current.state != "running":
+            return None
+        return None if current.address is None or current.address == row.address else current
+
+    async def restarted(self, row: QueueRow, seconds: float | None = None) -> QueueRow:
         """Wait until the queue whose process at `row.address` has died runs again, and return its new row.
 
         Raise AmqpError 404 if that takes longer than `channel_operation_timeout`, or if the queue does not run again,
-        as when the node stops meanwhile.
+        as when the node stops meanwhile. With `seconds`, raise ProcessTimeout after these.
         """
         try:
             again = await self._process.ask(
                 self._context.metadata,
                 to_metadata.await_restart(row.vhost, row.name, row.address),
-                timeout=self._context.settings.channel_operation_timeout / 1000,
+                timeout=self._context.settings.channel_operation_timeout / 1000 if seconds is None else seconds,
             )
         except ProcessTimeout:
+            if seconds is not None:
+                raise
             raise queue_unavailable(row.vhost, row.name, "timeout", row.node) from None
         except ProcessDown:  # the node stops, and Metadata has ended before the connections
             raise queue_unavailable(row.vhost, row.name, "stopped", row.node) from None

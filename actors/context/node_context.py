@@ -23,6 +23,7 @@ from .lease import Lease
 from .login_counts import LoginCounts
 from .peers import Peers
 from .received_bytes import ReceivedBytes
+from .retained_bytes import RetainedBytes
 from .sessions import Sessions
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class NodeContext:
     mirroring: Mirroring | None = None
     #: What clients have sent since memory was looked at. Connections add to it; MemoryMonitor sets when that is due.
     received_bytes: ReceivedBytes = field(default_factory=ReceivedBytes)
+    #: What channels keep of publishes to mirrored queues. Channels add to it.
+    retained_bytes: RetainedBytes = field(default_factory=RetainedBytes)
     #: How many messages the node has received and sent. Channels add to it.
     counts: NodeCounts = field(default_factory=NodeCounts)
     #: Which processes have had a turn since statistics were read.

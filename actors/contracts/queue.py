@@ -127,7 +127,8 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
     def reclaim(self, channel_id: str, ranges: list[ConfirmRange]) -> list[ConfirmRange]:
         """From channels that have lost the master of a mirrored queue: which of these publishes are in the queue?
 
-        The new master answers when every replica has them. Nobody has the others.
+        The new master answers when every replica has them. Nobody has the others. Raises AmqpError if it does not know,
+        because it has brought the queue back from its disk.
         """
 
     @message
@@ -221,9 +222,10 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
     # -- from channels: publishing ------------------------------------------------------------------
 
     @message
-    def publish(self, channel_id: str, entries: list[PublishEntry], user: str = "") -> None:
+    def publish(self, channel_id: str, entries: list[PublishEntry], user: str = "", floor: int = 0) -> None:
         """From channels: runs of messages, in the order in which the client published them. `user` is the client's
-        user, whose messages alone are taken for duplicates of one another (SP-30).
+        user, whose messages alone are taken for duplicates of one another (SP-30). To a mirrored queue: the channel
+        awaits no answer for publishes below the number `floor` (CL-65).
         """
 
     @message

@@ -6,7 +6,7 @@ replicas, decides what the messages of the ring mean, and when the replica is th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...routing.rows import Member, QueueRow
@@ -21,18 +21,21 @@ if TYPE_CHECKING:
     from ..context.peers import Peers
     from ..contracts.info_items import InfoItems
     from ..contracts.metadata import ToMetadata
+    from .consumers.consumers import ChannelRecord
     from .disk.disk_loader import DiskLoader
+    from .publisher_confirms import NumberedRun
     from .replica_state import ReplicaState
     from .role import Role
 
 
 #: The payloads of the timers of a replication: the others have to be told something; a member has not answered; the
-#: lease of the node has ended; the ring may stand still.
-DONE_TIMER, RETRY_TIMER, LEASE_TIMER, STALL_TIMER = RING_TIMERS = (
+#: lease of the node has ended; the ring may stand still; channels that have not been heard of may be forgotten.
+DONE_TIMER, RETRY_TIMER, LEASE_TIMER, STALL_TIMER, ORPHAN_TIMER = RING_TIMERS = (
     "ring done",
     "ring retry",
     "ring lease",
     "ring stall",
+    "ring orphans",
 )
 
 
@@ -59,12 +62,19 @@ class Replica(Protocol):
     member: Member | None
     state: ReplicaState
     backing: BackingQueue
+    channels: dict[str, ChannelRecord]
+
+    @property
+    def awaiting(self) -> Iterable[NumberedRun]:
+        """The publishes that were taken here and for which channels await confirms."""
 
     def send(self, address: Address[Any], message: Any) -> None: ...
 
     def ask(self, address: Address[Any], message: Any, timeout: float | None = None) -> Any: ...
 
     def reply(self, sender: Sender, value: Any) -> None: ...
+
+    def reply_error(self, sender: Sender, error: Exception) -> None: ...
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None: ...
 
@@ -113,7 +123,19 @@ class Replication(Protocol):
         """Whether this replica is the master and has begun to serve clients."""
 
     def reclaim(self, sender: Sender, channel_id: str, ranges: list[tuple[int, int]]) -> None:
-        """A channel asks which of these publishes this replica has taken; answered when they are safe."""
+        """A channel asks which of these publishes this replica has taken; answered when they are safe.
+
+        Refused with AmqpError if this replica does not know, because it comes from the disk.
+        """
+
+    def answered(self, channel_id: str, floor: int) -> None:
+        """The channel awaits no answer for publishes below `floor`."""
+
+    def channel_gone(self, channel_id: str, is_certain: bool) -> None:
+        """The channel has ended; if that is not certain, the connection to its node was lost."""
+
+    def confirms_sent(self) -> None:
+        """The confirms of this turn are sent."""
 
     def node_met(self, node: str) -> None:
         """There is a connection to the node again."""

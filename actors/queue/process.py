@@ -13,7 +13,7 @@ the consumer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -66,7 +66,7 @@ from .message_index.indexing import Indexing
 from .message_index.look_up import look_up, peek
 from .mirroring import RING_TIMERS, Replication
 from .policed_settings import policed_settings
-from .publisher_confirms import PublisherConfirms
+from .publisher_confirms import NumberedRun, PublisherConfirms
 from .removal import Removal
 from .replica_state import ReplicaState
 from .role import Result, Role, Steps, Wait
@@ -340,9 +340,15 @@ class Queue(Process):
 
     def on_reclaim(self, sender: Sender, channel_id: str, ranges: list[ConfirmRange]) -> list[ConfirmRange] | None:
         if self.replication is None:
-            return []
+            raise no_queue(self.row.vhost, self.row.name)
         self.replication.reclaim(sender, channel_id, ranges)
+        self.request_turn()  # an idle queue may answer in this one
         return None
+
+    @property
+    def awaiting(self) -> Iterable[NumberedRun]:
+        """The publishes for which channels await confirms."""
+        return [*self.confirms.recent, *self.confirms.awaiting.runs]
 
     def on_dismiss(self, sender: Sender) -> None:
         # A fault, as when its node stops: at an orderly end channels would confirm what nobody has taken.
@@ -534,6 +540,8 @@ class Queue(Process):
                 confirms.collect(safe)
                 if safe:
                     self.role.confirmed(safe)
+            if self.replication is not None:
+                self.replication.confirms_sent()
         if effects.outbox.channels or effects.endings or effects.messages or effects.grants or effects.has_requests:
             self._do_effects()
         if durability is not None:
@@ -773,11 +781,15 @@ class Queue(Process):
     def on_channel_closing(self, sender: Sender, channel_id: str) -> Slices[bool]:
         yield from self.forget_channel(channel_id)
         self.demonitor(channel_id)
+        if self.replication is not None:
+            self.replication.channel_gone(channel_id, True)
         self._do_effects()
         return True
 
     def on_down(self, name: str, reason: ExitReason) -> Slices[None] | None:
         """A channel has ended without `channel_closing`; `name` is its id."""
+        if self.replication is not None:
+            self.replication.channel_gone(name, not reason.is_noconnection)
         return self.forget_channel(name)
 
     def forget_channel(self, channel_id: str) -> Slices[None]:
@@ -797,10 +809,12 @@ class Queue(Process):
     # -- publishing ---------------------------------------------------------------------------------
 
     def on_publish(
-        self, sender: Address[ToChannel], channel_id: str, entries: list[PublishEntry], user: str = ""
+        self, sender: Address[ToChannel], channel_id: str, entries: list[PublishEntry], user: str = "", floor: int = 0
     ) -> None:
         record = self.channels.get(channel_id) or self._record(channel_id, sender)
         record.user = user
+        if floor and self.replication is not None:
+            self.replication.answered(channel_id, floor)
         if self.replication is None or self.replication.serves:
             self.role.publish(record, entries)
         else:

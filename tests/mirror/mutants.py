@@ -75,7 +75,7 @@ def numbers_go_on_after_a_promotion(begin_anew: Any, self: Any) -> None:
 
 
 @bug("replica: whether a learner has what was confirmed")
-def admitted_before_it_is_level(is_level: Any, self: Any) -> bool:
+def admitted_before_it_is_level(is_level: Any, self: Any, told: int) -> bool:
     """A learner is proposed for the ring before it has whatever was confirmed."""
     return True
 

@@ -77,10 +77,12 @@ class FakeReplica:
             definitions=SimpleNamespace(policies_of=lambda vhost: None),
         )
         self._group = group
+        self.channels: dict[str, object] = {}
+        #: The runs that were published here, with their first and last numbers.
+        self.published: list[tuple[int, int, list]] = []
+        self.confirmed: set[int] = set()
         self.replication = MirrorReplication(self)
         self.mirrored: MirroredQueue = self.replication.backing
-        #: The numbers that were confirmed.
-        self.confirmed: list[int] = []
         #: The learner that this master has proposed to admit, and the epoch at which it did.
         self.proposed: tuple[int, Member] | None = None
         #: Whether the stream of this learner has begun, so that it may copy the queue; and whether it does not wait for
@@ -89,6 +91,10 @@ class FakeReplica:
         self.replies: list[object] = []
         self.slept = 0
         self.loader = None
+
+    @property
+    def awaiting(self):
+        return [run for run in self.published if not self.confirmed.issuperset(range(run[0], run[1] + 1))]
 
     def send(self, address, message) -> None:
         self._group.wires.setdefault((self.member, address), deque()).append(message)
@@ -115,6 +121,8 @@ class FakeReplica:
 
     def reply(self, sender, answer) -> None:
         self.replies.append(answer)
+
+    reply_error = reply
 
     async def synced(self) -> None:
         """The disk is done when a test says so."""
@@ -164,11 +172,13 @@ class Group:
     def publish(self, count: int = 1, persistent: bool = True) -> None:
         """The master takes a run from a publisher that awaits a confirm."""
         contents = []
+        parts = [("c1", self.said + 1, count, True)]
         for _ in range(count):
             self.said += 1
             contents.append(b"%d" % self.said + bytes(30))
         origin = Origin("", ("orders",), persistent)
-        self.master.mirrored.publish(origin, contents, 10 * count, None, True, [("c1", 1, count, True)])
+        numbers = self.master.mirrored.publish(origin, contents, 10 * count, None, True, parts)
+        self.master.published.append((numbers.start, numbers.stop - 1, parts))
         self.end_turn(self.master)
 
     def consume(self, count: int, outcome: str) -> None:
@@ -206,6 +216,8 @@ class Group:
             for first, last in replica.mirrored.drain_confirmed():
                 for number in range(first, last + 1):
                     self._confirmed(replica, number, here)
+                replica.confirmed.update(range(first, last + 1))
+            replica.replication.confirms_sent()
 
     def _confirmed(self, replica, number, here) -> None:
         content = here.get(number)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
+from warren.actors.queue.mirroring import ORPHAN_TIMER
+from warren.amqp.errors import AmqpError
 from warren.mirror import learner as learner_module
 from warren.mirror import replication as replication_module
 from warren.mirror import sync_source
+from warren.routing.rows import Member
 
-from .replicas import Group
+from .replicas import FakeReplica, Group
 
 
 def copy_chunk(learner, source):
@@ -41,6 +45,10 @@ def test_a_master_that_was_a_learner_knows_who_has_published():
     assert (
         learner.replication._learner._target.is_done and learner.numbers == first.numbers and len(learner.numbers) == 3
     )
+    learner.replication._learner._ask_to_be_admitted()
+    group.sync(learner)
+    arrive(group)
+    assert first.proposed is not None
     group.admit(learner)
     for replica in group.living():
         group.apply(replica)
@@ -51,7 +59,7 @@ def test_a_master_that_was_a_learner_knows_who_has_published():
     learner.replication.reclaim(None, "c1", [(1, 3)])
     group.run()
     group.end_turn(learner)
-    assert learner.replies == [[(1, 2)]]
+    assert learner.replies == [[(1, 3)]]
 
 
 def test_a_learner_asks_again_for_a_chunk_that_may_lack_what_was_left_to_it(monkeypatch):
@@ -90,6 +98,78 @@ def test_the_only_member_that_is_left_answers_what_channels_ask():
     group.run()
     group.end_turn(second)
     assert second.replies == [[(1, 2)]]
+
+
+def test_a_publish_from_before_a_learner_came_is_not_unknown_to_it():
+    """The master had not confirmed the publish when the learner came. Its chunk has the message and does not say who
+    has published it, so the learner is told before it is admitted; otherwise it would not know it as the master, and
+    the channel would refuse or repeat a message that is in the queue (CL-65, CL-95).
+    """
+    group = Group("a")
+    first = group.master
+    group.publish(2)
+    learner = group.learn("b")
+    arrive(group)
+    copy_chunk(learner, first)
+    copy = learner.replication._learner
+    copy._ask_to_be_admitted()
+    arrive(group)
+    assert learner.numbers == first.numbers and first.proposed is not None
+    group.admit(learner)
+    for replica in group.living():
+        group.apply(replica)
+    group.kill(first.member)
+    group.remove(first.member)
+    group.apply(learner)
+    learner.replication.reclaim(None, "c1", [(1, 3)])
+    group.run()
+    assert learner.replies == [[(1, 2)]]
+
+
+def test_a_publish_that_was_confirmed_is_known_until_its_channel_has_the_answer():
+    """The confirm may be lost with the master. So mirrors forget a publish when the channel says that it awaits no
+    answer, and not when the master has confirmed it.
+    """
+    group = Group("ab")
+    first, second = group.replicas.values()
+    group.publish(3)
+    group.run()
+    assert first.confirmed == {0, 1, 2}
+    first.replication.answered("c1", 3)
+    group.run()
+    group.kill(first.member)
+    group.remove(first.member)
+    group.apply(second)
+    second.replication.reclaim(None, "c1", [(1, 4)])
+    group.run()
+    assert second.replies == [[(3, 3)]]
+
+
+def test_a_replica_that_a_disk_has_brought_back_does_not_know_who_has_published():
+    group = Group("a")
+    group.publish(3)
+    group.run()
+    member = Member("a", "2", 2)
+    group.row = replace(group.row, group=replace(group.row.group, ring=(member,), epoch=2, members=2))
+    again = group.replicas[member] = FakeReplica(group, member, group.row)
+    again.replication.reclaim(None, "c1", [(1, 4)])
+    group.end_turn(again)
+    (reply,) = again.replies
+    assert isinstance(reply, AmqpError)
+
+
+def test_channels_that_have_ended_are_forgotten_everywhere():
+    group = Group("ab")
+    first, second = group.replicas.values()
+    group.publish(3)
+    group.run()
+    assert dict(second.mirrored.publishers) == {"c1": [(1, 3)]}
+    first.replication.channel_gone("c1", False)
+    group.run()
+    assert dict(second.mirrored.publishers) == {"c1": [(1, 3)]}, "the channel may live on another node"
+    first.replication.timer_fired(ORPHAN_TIMER)
+    group.run()
+    assert not dict(first.mirrored.publishers) and not dict(second.mirrored.publishers)
 
 
 class Waiting:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 
-Range = tuple[int, int]
+from .range_set import Range
 
 #: Starts of stretches that are gone, at the front of the list, until they are removed from it.
 GONE_KEPT = 1_000

@@ -19,6 +19,7 @@ from ....amqp.errors import AmqpError
 from ....amqp.frames import content_properties, rechannel_run, with_properties
 from ....amqp.parser.skimmer import SPECIAL
 from ....routing.rows import QueueRow
+from ....runtime.credit import CreditFlow
 from ....runtime.process import Process
 from ....runtime.turn_work import TurnWork
 from ....seams import seam
@@ -33,6 +34,7 @@ from ..direct_reply import ReplyConsumer, parse_reply_key
 from ..queue_links import QueueLinks
 from ..tracing import Tracer
 from .confirms import Confirms
+from .failover import Failover
 from .publications import Publication, Publications
 from .spreading import Spread, Spreading
 
@@ -81,6 +83,7 @@ class Publisher:
         "_work",
         "awaits_confirms",
         "confirms",
+        "failover",
         "held_back",
         "is_confirming",
         "waiting",
@@ -98,6 +101,7 @@ class Publisher:
         work: TurnWork,
         spreading: Spreading,
         counts: MessageCounts,
+        credit: CreditFlow,
     ) -> None:
         self._process = process
         self._work = work
@@ -110,6 +114,7 @@ class Publisher:
         self._spreading = spreading
         self._counts = counts
         self.confirms = Confirms()
+        self.failover = Failover(process, context, queues, self.confirms, credit)
         self.is_confirming = False
         #: Whether publishes await confirms: in confirm mode, and in a transaction, whose commit waits for them.
         self.awaits_confirms = False
@@ -310,7 +315,7 @@ class Publisher:
         for row in rows:
             batch = publishes.get(row.queue_id)
             if batch is None:
-                if row.queue_id not in queues.rows:
+                if row.queue_id not in queues.rows and row.queue_id not in queues.held:
                     if row.address is None:
                         # Its virtual host could not be started, so nobody takes responsibility for the messages.
                         first_number, count = entry[3], len(entry[1])
@@ -319,6 +324,8 @@ class Publisher:
                     queues.watch(row)
                 batch = publishes[row.queue_id] = (row, [])
             batch[1].append(entry)
+            if row.group is not None and entry[4]:
+                self.failover.keep(row.queue_id, entry)
 
     def _wait(self, run: Waiting) -> None:
         """Put a run behind those that wait for another turn."""

@@ -1,0 +1,114 @@
+"""`Failover`: what becomes of a channel's publishes to a mirrored queue whose master it has lost (CL-95, CL-96).
+
+The channel asks the next master which of the publishes that were not answered it has. These are in the queue, and
+confirmed. Nobody has the others: what the channel retains of them it publishes again, and refuses the rest. Meanwhile
+newer publishes to the queue wait, so that all of them are in the queue in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ....amqp.errors import AmqpError
+from ....routing.rows import QueueRow
+from ....runtime.credit import CreditFlow
+from ....runtime.errors import ProcessDown, ProcessTimeout
+from ....runtime.process import Process
+from ....runtime.signal import Signal
+from ...context.node_context import NodeContext
+from ..queue_links import QueueLinks
+from .confirms import Confirms
+from .range_set import Range, RangeSet
+from .retained import Retained, numbers_of
+
+if TYPE_CHECKING:
+    from ...contracts.queue import PublishEntry
+
+
+class Failover:
+    """See the module."""
+
+    __slots__ = ("_confirms", "_context", "_credit", "_process", "_queues", "_retained")
+
+    def __init__(
+        self, process: Process, context: NodeContext, queues: QueueLinks, confirms: Confirms, credit: CreditFlow
+    ) -> None:
+        self._process = process
+        self._context = context
+        self._queues = queues
+        self._confirms = confirms
+        self._credit = credit
+        #: None until the channel publishes to a mirrored queue.
+        self._retained: Retained | None = None
+        queues.floor_of = confirms.floor_of
+
+    def keep(self, queue_id: str, entry: PublishEntry) -> None:
+        """The channel is about to send a mirrored queue this entry, and awaits confirms for it."""
+        if self._retained is None:
+            self._retained = Retained(self._context.settings.channel_retain_limit, self._context.retained_bytes)
+        self._retained.keep(queue_id, entry)
+
+    def answered(self, queue_id: str) -> None:
+        """The queue has confirmed or refused publishes."""
+        if self._retained:
+            self._retained.answered(queue_id, self._confirms.floor_of(queue_id))
+
+    def end(self) -> None:
+        """The channel has ended."""
+        if self._retained is not None:
+            self._retained.forget_all()
+
+    def queue_gone(self, queue_id: str, row: QueueRow | None, unsent: list[PublishEntry], is_crashed: bool) -> None:
+        """The process of a queue has ended, or cannot be reached. `unsent` was gathered for it."""
+        queues, confirms = self._queues, self._confirms
+        if queue_id in queues.held:
+            return  # the publishes wait for the next master anyway
+        owed = confirms.owed_by(queue_id)
+        if is_crashed and row is not None and (owed or unsent) and queues.is_mirrored(row):
+            queues.held[queue_id] = Signal(self._process)
+            self._credit.relate(_peer(queue_id), kind="failover")
+            self._credit.block(_peer(queue_id))
+            self._process.spawn(self._go_on(row, owed, unsent))
+            return
+        confirms.queue_gone(queue_id, is_crashed)
+        self.answered(queue_id)
+
+    async def _go_on(self, row: QueueRow, owed: list[Range], unsent: list[PublishEntry]) -> None:
+        """Find out what the next master has, and send it the rest."""
+        queues, queue_id = self._queues, row.queue_id
+        again: QueueRow | None
+        try:
+            again, taken = await queues.reclaim(row, owed)
+        except (AmqpError, ProcessDown, ProcessTimeout):
+            # Nobody knows whether the publishes are in the queue, so they are not repeated.
+            again, taken = queues.usable(row), []
+            repeated: Iterable[PublishEntry] = ()
+        else:
+            self._confirms.confirm(queue_id, taken)
+            rest = RangeSet(*owed)
+            for first, last in (*taken, *numbers_of(unsent)):
+                rest.discard(first, last)
+            repeated = () if self._retained is None else self._retained.of(queue_id, rest)
+        repeated = [*repeated, *unsent]
+        _, held = queues.publishes.pop(queue_id, (row, []))
+        if again is None:
+            self._confirms.queue_gone(queue_id, queues.is_routed_to(row))
+        else:
+            refused = RangeSet(*owed)
+            for first, last in numbers_of(repeated):
+                refused.discard(first, last)
+            self._confirms.refuse(queue_id, list(refused))
+            if repeated or held:
+                if queue_id not in queues.rows:
+                    queues.watch(again)
+                queues.publishes[queue_id] = again, [*repeated, *held]
+        self.answered(queue_id)
+        self._credit.unblock(_peer(queue_id))
+        self._credit.peer_down(_peer(queue_id))
+        queues.held.pop(queue_id).wake_all()
+
+
+def _peer(queue_id: str) -> tuple[str, str]:
+    """The name of the wait for a master among the peers of a channel's credit."""
+    return "failover", queue_id
