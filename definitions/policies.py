@@ -52,6 +52,7 @@ FOREIGN: dict[Kind, frozenset[str]] = {
             "pace-overflow",
             "pace-burst",
             "pace-scope",
+            "pace-warm-up-ms",
             "consumer-max-unacked",
             "consumer-max-unacked-bytes",
             "consumer-max-span",

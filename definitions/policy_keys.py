@@ -121,6 +121,7 @@ CHECKS: dict[str, Check] = {
     "pace-max-wait-ms": _number(0, "pace maximum wait"),
     "pace-overflow": _one_of(("hold", "dead-letter", "nack", "drop"), "{} is not a valid pace-overflow value"),
     "pace-burst": _number(1, "pace burst"),
+    "pace-warm-up-ms": _number(0, "pace warm-up"),
     "pace-scope": _one_of(("queue", "group", "consumer"), "{} is not a valid pace-scope value"),
     "drop-lowest": lambda value: (
         "" if type(value) is bool else f"{erlang_term(value)} is not a valid drop-lowest value"

@@ -64,7 +64,10 @@ _PERIODS = {"s": 1000, "m": 60_000, "h": 3_600_000}
 @click.argument("rate")
 @click.option("--max-wait", type=int, metavar="MS", help="The longest planned wait of a message.  [default: 500]")
 @click.option("--overflow", help="What happens to a message that would wait longer: hold, dead-letter, nack or drop.")
-def set_pace(call: Call, queue: str, rate: str, max_wait: int | None, overflow: str | None) -> None:
+@click.option("--warm-up", type=int, metavar="MS", help="How long the rate grows after a pause, from a third of RATE.")
+def set_pace(
+    call: Call, queue: str, rate: str, max_wait: int | None, overflow: str | None, warm_up: int | None
+) -> None:
     """Let QUEUE deliver evenly, at the RATE of so many messages a second, a minute or an hour: 50, 50/s, 600/m, 9/h.
 
     It is a policy of the name pace.QUEUE, so it survives a restart.
@@ -82,6 +85,7 @@ def set_pace(call: Call, queue: str, rate: str, max_wait: int | None, overflow: 
         period_ms=period,
         max_wait_ms=max_wait,
         overflow=overflow,
+        warm_up_ms=warm_up,
     )
     if other:
         call.remark(

@@ -119,6 +119,8 @@ class QueueSettings:
     pace_overflow: Literal["hold", "dead-letter", "nack", "drop"] = "hold"
     #: Deliveries that may go together after a pause.
     pace_burst: int = 1
+    #: How many ms it takes a queue that was idle to deliver at its whole rate; 0: it begins with it.
+    pace_warm_up: int = 0
     #: How long a delivery may stay unacknowledged; 0 is no limit.
     consumer_timeout: int | None = None
     #: What a consumer may hold at most: messages, bytes of bodies, and the distance between the lowest number and that
@@ -238,6 +240,7 @@ _POLICY_SETTINGS = {name.removeprefix("x-"): field for name, field in _SETTINGS.
     "pace-overflow": "pace_overflow",
     "pace-burst": "pace_burst",
     "pace-scope": "pace_scope",
+    "pace-warm-up-ms": "pace_warm_up",
     "consumer-max-unacked": "consumer_max_unacked",
     "consumer-max-unacked-bytes": "consumer_max_bytes",
     "consumer-max-span": "consumer_max_span",

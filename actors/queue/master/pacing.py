@@ -1,9 +1,7 @@
 """`Pacing`: an even flow of deliveries instead of bursts, for a queue whose policy has `pace-rate` (QP-100 to QP-105).
 
 There are two clocks. The *delivery clock* spaces deliveries, so that consumers never get a burst. The *admission clock*
-decides on arrival whether a message would have to wait for longer than the policy allows. Each is a leaky bucket that
-stores one number, the time of its latest slot: a message gets the next slot, `unit` later, or now if that is over. Time
-that passes unused is not saved up, except for the `burst` that the policy allows.
+decides on arrival whether a message would have to wait for longer than the policy allows. Each is a `PaceClock`.
 
 Nothing sleeps: the queue has one timer, for the next slot. When the slot comes and no consumer can take a message, the
 slot moves to the moment at which one can.
@@ -11,7 +9,6 @@ slot moves to the moment at which one can.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,53 +16,10 @@ from ....routing.arguments.arguments import QueueSettings, consumer_group
 from ....store.queue.backing_queue import BackingQueue
 from ..consumers.consumers import Consumer, Consumers, Gate
 from ..effects import Effects
+from .pace_clock import MILLISECOND, SECOND, TICK, PaceClock
 
 if TYPE_CHECKING:
     from ...contracts.info_items import InfoItems
-
-#: Ns between two timers at least. A queue with a higher rate delivers at each timer what has become due since the last.
-TICK = 5_000_000
-
-_SECOND = 1_000_000_000
-_MILLISECOND = 1_000_000
-
-
-class PaceClock:
-    """One clock; times are in ns.
-
-    unit   between two slots
-    kept   how long ago a slot may have come and still be used, beyond which the clock does not save time up
-    """
-
-    __slots__ = ("kept", "latest", "unit")
-
-    def __init__(self, latest: int) -> None:
-        #: The slot that was taken last.
-        self.latest = latest
-        self.unit = _SECOND
-        self.kept = 0
-
-    def apply(self, settings: QueueSettings, is_delivery: bool) -> None:
-        """Use this rate from now on. The slot that was taken last stays, so a change of the rate makes no burst."""
-        assert settings.pace_rate is not None
-        self.unit = max(1, math.ceil(settings.pace_period * _MILLISECOND / settings.pace_rate))
-        self.kept = (settings.pace_burst - 1) * self.unit
-        if is_delivery and self.unit < TICK:
-            self.kept += 2 * TICK
-
-    def next_slot(self, now: int) -> int:
-        """The next slot. It may be in the past, by `kept` at most."""
-        return max(self.latest + self.unit, now - self.kept)
-
-    def free_until(self, now: int, end: int) -> int:
-        """How many slots there are from the next one to the time `end`."""
-        next_slot = self.next_slot(now)
-        return 0 if next_slot > end else (end - next_slot) // self.unit + 1
-
-    def take(self, now: int, count: int) -> None:
-        """Take the next `count` slots."""
-        if count:
-            self.latest = self.next_slot(now) + (count - 1) * self.unit
 
 
 class Pacing:
@@ -101,18 +55,18 @@ class Pacing:
         self.refused = 0
 
     def now(self) -> int:
-        return int(self._now() * _SECOND)
+        return int(self._now() * SECOND)
 
     def apply(self, settings: QueueSettings) -> None:
         assert settings.pace_rate is not None
         self._rate, self._period = settings.pace_rate, settings.pace_period
         self._delivery.apply(settings, is_delivery=True)
         self._admission.apply(settings, is_delivery=False)
-        self._max_wait = settings.pace_max_wait * _MILLISECOND
+        self._max_wait = settings.pace_max_wait * MILLISECOND
         self.overflow = settings.pace_overflow
         if not self._has_settings:
             # Those that wait already come first.
-            self._admission.latest += len(self.backing) * self._admission.unit
+            self._admission.take_whole(len(self.backing))
             self._has_settings = True
         self.timer_fired()
 
@@ -131,6 +85,8 @@ class Pacing:
     def purged(self) -> None:
         """No ready message is left, so what arrives next waits for the delivery clock alone."""
         self._admission.latest = self._delivery.latest
+        if self._admission.warm_up is not None and self._delivery.warm_up is not None:
+            self._admission.warm_up.tokens = self._delivery.warm_up.tokens
 
     # -- delivering
 
@@ -160,8 +116,8 @@ class Pacing:
             "rate": self._rate,
             "period_ms": self._period,
             "waiting": waiting,
-            "next_in_ms": (next_slot - now) // _MILLISECOND,
-            "planned_wait_ms": (next_slot - now + waiting * self._delivery.unit) // _MILLISECOND,
+            "next_in_ms": (next_slot - now) // MILLISECOND,
+            "planned_wait_ms": (next_slot - now + self._delivery.until(next_slot, waiting)) // MILLISECOND,
             "refused_total": self.refused,
         }
 
@@ -200,7 +156,7 @@ class GroupPacing:
         self._is_timing = False
 
     def now(self) -> int:
-        return int(self._now() * _SECOND)
+        return int(self._now() * SECOND)
 
     def apply(self, settings: QueueSettings, consumers: Consumers) -> None:
         """Use this rate, and give the consumers their gates."""
@@ -253,4 +209,4 @@ def _seconds_to_slot(clocks: Sequence[PaceClock], now: int) -> float:
     """Seconds to the next slot of any of these clocks."""
     wait = min(clock.next_slot(now) for clock in clocks) - now
     # A µs late rather than early: a slot that is not due yet would need another timer.
-    return max(wait, TICK if clocks[0].unit < TICK else 0) / _SECOND + 1e-6
+    return max(wait, TICK if clocks[0].unit < TICK else 0) / SECOND + 1e-6

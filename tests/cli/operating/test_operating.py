@@ -319,7 +319,7 @@ def test_a_cluster_needs_a_name(broker, run):
 def test_set_pace_is_a_policy_for_one_queue(broker, run):
     broker.declare_queue("mail.out")
     broker.declare_queue("mail.outgoing")
-    assert run("set_pace", "mail.out", "600/m", "--max-wait", "5000", "--overflow", "nack") == (
+    assert run("set_pace", "mail.out", "600/m", "--max-wait", "5000", "--overflow", "nack", "--warm-up", "9000") == (
         0,
         "Setting pace of queue 'mail.out' in vhost '/' to 600/m ...\n",
         "",
@@ -331,6 +331,7 @@ def test_set_pace_is_a_policy_for_one_queue(broker, run):
         "pace-period-ms": 60_000,
         "pace-max-wait-ms": 5000,
         "pace-overflow": "nack",
+        "pace-warm-up-ms": 9000,
     }
     paced, other = rows(run, "list_queues", "policy", "pace")
     assert (paced["policy"], paced["pace"]["rate"], paced["pace"]["period_ms"]) == ("pace.mail.out", 600, 60_000)

@@ -30,6 +30,7 @@ async def set_pace(
     period_ms: int = 1000,
     max_wait_ms: int | None = None,
     overflow: str | None = None,
+    warm_up_ms: int | None = None,
     vhost: str = "/",
 ) -> str | None:
     """Let so many messages of a queue go in each period.
@@ -43,6 +44,7 @@ async def set_pace(
         "pace-period-ms": period_ms,
         "pace-max-wait-ms": max_wait_ms,
         "pace-overflow": overflow,
+        "pace-warm-up-ms": warm_up_ms,
     }
     other = _other_policy(operator, vhost, queue)
     definition: dict[str, object] = {} if other is None else parse_json(other.definition)

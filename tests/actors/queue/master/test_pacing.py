@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from warren.actors.queue.master.pacing import PaceClock
+from warren.actors.queue.master.pace_clock import PaceClock
 from warren.amqp.fields import Table, table_from
 from warren.routing.arguments.arguments import queue_settings
 
@@ -78,6 +78,68 @@ def test_rate_is_never_exceeded(unit, burst, longest, steps):
     for at, start in enumerate(slots):
         for more, end in enumerate(slots[at:]):
             assert more + 1 <= (end - start) // unit + burst
+
+
+def warming(rate, seconds):
+    """A clock that has had its first slot at 0 and is cold."""
+    made = PaceClock(0)
+    made.apply(queue_settings(Table(), {"pace-rate": rate, "pace-warm-up-ms": seconds * 1000}), is_delivery=False)
+    made.take(60 * SECOND, 1)
+    made.latest = 0
+    return made
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(100, 10), (7, 3)])
+def test_clock_warms_up(rate, seconds):
+    """The first slots come at a third of the rate; after the warm-up, in which half as many come as at the whole rate,
+    they come at all of it (QP-107).
+    """
+    pace = warming(rate, seconds)
+    slots = [0]
+    while slots[-1] < 2 * seconds * SECOND:
+        pace.take(slots[-1], 1)
+        slots.append(pace.latest)
+    distances = [after - before for before, after in zip(slots, slots[1:])]
+    assert distances[0] == pytest.approx(3 * SECOND / rate, rel=8 / (rate * seconds))
+    assert distances == sorted(distances, reverse=True)
+    warm = next(at for at, distance in enumerate(distances) if distance <= SECOND // rate + 1)
+    assert warm == pytest.approx(rate * seconds / 2, abs=2)
+    assert slots[warm] == pytest.approx(seconds * SECOND, rel=0.1)
+
+
+def test_clock_cools():
+    """A warm clock stays warm for half of the warm-up, and is as cold as a new one after the whole of it."""
+    first = []
+    for pause in (1, 5, 7.5, 10, 100):
+        pace = warming(10, 10)
+        pace.take(0, 1000)
+        resumed = pace.latest + int(pause * SECOND)
+        pace.take(resumed, 1)
+        pace.take(resumed, 1)
+        first.append(round((pace.latest - resumed) / MS))
+    assert first == [100, 100, 192, 292, 296]
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 40)), max_size=8),
+    longest=st.integers(0, 5000),
+)
+def test_slots_of_a_warming_clock_are_the_same_one_by_one_or_together(steps, longest):
+    """Slots that are taken together are where they would be one by one; `free_until` counts those that fit."""
+    one, other = warming(20, 5), warming(20, 5)
+    now = total = 0
+    for passed, count in steps:
+        now += passed * MS
+        end = now + longest * MS
+        free = one.free_until(now, end)
+        taken = min(count, free)
+        one.take(now, taken)
+        total += taken  # each slot that is taken alone is rounded up
+        for _ in range(taken):
+            assert other.next_slot(now) <= end + total
+            other.take(now, 1)
+        assert one.latest == pytest.approx(other.latest, abs=total)
+        assert (taken < free) or one.next_slot(now) > end - 1
 
 
 class Paced(Core):
@@ -255,6 +317,35 @@ def test_policy_that_ends():
     core.master.release()
     core.turn()
     assert core.bodies() == [0, 1, 2]
+
+
+def test_queue_begins_slowly_after_a_pause():
+    core = Paced(rate=10, warm_up_ms=10_000)
+    core.consume(no_ack=True)
+    core.wait(60)
+    core.publish(20)
+    core.turn()
+    got = []
+    for _ in range(10):
+        got += core.bodies()
+        core.wait(0.1)
+    assert 4 <= len(got) <= 5, "a third of the rate in the first second, and one at once"
+    core.pace(rate=10)
+    before = len(got)
+    for _ in range(5):
+        got += core.bodies()
+        core.wait(0.1001)
+    assert len(got) - before >= 4
+
+
+def test_planned_wait_knows_of_the_warm_up():
+    """At 10 a second, cold, the second message would wait for 600 ms."""
+    core = Paced(rate=10, warm_up_ms=10_000, max_wait_ms=500, overflow="drop")
+    core.wait(60)
+    core.publish(3)
+    core.turn()
+    assert core.master.info()["pace"]["refused_total"] == 1
+    assert core.master.info()["pace"]["planned_wait_ms"] > 500
 
 
 def in_group(core, tag, group, **options):
