@@ -202,6 +202,12 @@ class Settings:
     default_consumer_prefetch: tuple[bool, int] = setting(
         (False, 0), "(global, messages): prefetch until the client sends `basic.qos`; 0 messages is no limit"
     )
+    # QP-117
+    qos_prefetch_size: bool = setting(
+        False,
+        "whether the prefetch size of `basic.qos`, in bytes, bounds what each later consumer holds; otherwise it is "
+        "refused, as by RabbitMQ",
+    )
 
     queue_master_locator: str = setting(
         "client-local",
@@ -578,6 +584,7 @@ class NodeKeywords(TypedDict, total=False):
     channel_operation_timeout: int
     channel_retain_limit: int
     default_consumer_prefetch: tuple[bool, int]
+    qos_prefetch_size: bool
     queue_master_locator: str
     queue_mode_precedence: str
     credit_flow_default_credit: tuple[int, int]

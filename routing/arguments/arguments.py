@@ -628,6 +628,15 @@ def max_unacked_bytes(arguments: Table) -> int:
     return _count(arguments, MAX_UNACKED_BYTES)
 
 
+def with_max_unacked_bytes(arguments: Table, limit: int) -> Table:
+    """The arguments of a consumer that may hold no more than `limit` bytes either; 0 is no limit."""
+    given = max_unacked_bytes(arguments)
+    if not limit or given and given <= limit:
+        return arguments
+    others = [entry for entry in arguments if entry[0] != MAX_UNACKED_BYTES]
+    return Table([*others, (MAX_UNACKED_BYTES, "l", limit)])
+
+
 def max_unacked_span(arguments: Table) -> int:
     """`x-max-unacked-span` of accepted consumer arguments; 0 if absent."""
     return _count(arguments, MAX_UNACKED_SPAN)

@@ -28,7 +28,12 @@ from ....amqp.errors import AmqpError
 from ....amqp.fields import Table
 from ....amqp.frames import fit, rechannel_run
 from ....amqp.method import Method
-from ....routing.arguments.arguments import cancels_on_failover, check_consumer_arguments, consumer_priority
+from ....routing.arguments.arguments import (
+    cancels_on_failover,
+    check_consumer_arguments,
+    consumer_priority,
+    with_max_unacked_bytes,
+)
 from ....routing.arguments.catalogue_arguments import CATALOGUE
 from ....routing.arguments.range_read_arguments import block_size
 from ....routing.phrases import generated_name, queue_phrase
@@ -86,6 +91,7 @@ class ChannelConsumers:
         "_tracer",
         "by_tag",
         "prefetch",
+        "prefetch_bytes",
     )
 
     def __init__(
@@ -121,6 +127,8 @@ class ChannelConsumers:
         self.by_tag: dict[str, ChannelConsumer] = {}
         #: The prefetch of consumers registered from now on; 0 is no limit.
         self.prefetch = prefetch
+        #: The bytes that these may hold; 0 is no limit.
+        self.prefetch_bytes = 0
 
     def __len__(self) -> int:
         return len(self.by_tag) + (self._replies.tag is not None)
@@ -133,14 +141,20 @@ class ChannelConsumers:
     # -- basic.qos, basic.consume and basic.cancel ---
 
     def qos(self, method: methods.BasicQos) -> None:
-        """Set the channel-wide limit if the method is global, else the prefetch of later consumers (AB-127)."""
-        if method.prefetch_size:
-            raise AmqpError(540, f"prefetch_size!=0 ({method.prefetch_size})")
+        """Set the channel-wide limit if the method is global, else the prefetch of later consumers (AB-127, QP-117)."""
+        size = method.prefetch_size
+        if size and not self._context.settings.qos_prefetch_size:
+            raise AmqpError(540, f"prefetch_size!=0 ({size})")
+        if size and method.global_:
+            # Queues count the bytes of their own consumers; the limiter, which counts for a channel, has no sizes.
+            raise AmqpError(
+                540, f"prefetch_size!=0 ({size}) with global=true: only each consumer can have a limit of bytes"
+            )
         limit = None
         if method.global_:
             limit = method.prefetch_count or None
         else:
-            self.prefetch = method.prefetch_count
+            self.prefetch, self.prefetch_bytes = method.prefetch_count, size
         self._limiter.set_limit(limit, self.queue_ids())
         self._output.put_method(methods.BasicQosOk())
 
@@ -157,7 +171,8 @@ class ChannelConsumers:
             return
         self._config.access.check("read", "queue", self._queues.read_name(name))
         row = self._queues.row(name)
-        check_consumer_arguments(row, method.arguments)
+        arguments = method.arguments if method.no_ack else with_max_unacked_bytes(method.arguments, self.prefetch_bytes)
+        check_consumer_arguments(row, arguments)
         shards = self._queues.shards(row)
         consumer = ChannelConsumer(
             tag,
@@ -166,8 +181,8 @@ class ChannelConsumers:
             method.no_ack,
             method.exclusive,
             self.prefetch,
-            method.arguments,
-            self._notice_step(row, method.arguments),
+            arguments,
+            self._notice_step(row, arguments),
         )
         if shards:
             self._check_alone(consumer)
