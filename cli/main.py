@@ -21,6 +21,7 @@ from .failure import EX_USAGE, CommandFailure
 from .node_command import GENERAL_OPTIONS, NodeCommand
 from .observing import check_commands, listing_commands, log_commands, message_commands, quorum_commands
 from .observing.diagnose_command import diagnose, flow_chain
+from .observing.observer_command import observer
 from .observing.report_command import report
 from .operating import (
     acting_commands,
@@ -153,6 +154,7 @@ COMMANDS = (
     diagnose,
     flow_chain,
     top,
+    observer,
     *check_commands.COMMANDS,
     *log_commands.COMMANDS,
     report,

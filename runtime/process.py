@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from .machine.memory import Memory
     from .machine.sockets import Sockets
     from .system.local_names import Resolve
+    from .system.meter import Meter
 
 #: Handlers that the runtime calls by itself. They have no sender and no message has their names, so that no process can
 #: forge ("exit",) or ("down", ...).
@@ -434,6 +435,10 @@ class Process(Actor):
     def longest_turns(self) -> list[LongTurn]:
         """The longest turns of all processes of this loop, the longest one first."""
         return self._host.longest_turns()
+
+    def meter(self) -> Meter | None:
+        """Measure from now on what all processes of this loop do; None on a system that cannot. Close it in the end."""
+        return self._host.meter()
 
     def watch(self, fd: int, read: bool = True, write: bool = False) -> None:
         """Call `on_readable` while `fd` is readable if `read`, `on_writable` while it is writable if `write`.

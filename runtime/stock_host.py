@@ -33,6 +33,7 @@ from .long_turn import LongTurn
 from .machine.memory import SystemMemory
 from .machine.sockets import SystemSockets
 from .system.local_names import LocalNames
+from .system.meter import Meter
 
 if TYPE_CHECKING:
     from .process import Process
@@ -68,6 +69,9 @@ class StockHost:
 
     def longest_turns(self) -> list[LongTurn]:
         return []
+
+    def meter(self) -> Meter | None:
+        return None
 
     def __init__(self, process: Process) -> None:
         self._process = process

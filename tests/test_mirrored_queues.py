@@ -72,6 +72,44 @@ def test_a_new_queue_has_a_replica_on_every_node(cluster):
     cluster.broker(0).delete_queue("ha-new")
 
 
+def test_rings_are_listed(cluster):
+    """Each node lists the rings of a virtual host; a member that is down is dead, and queues without a ring are not
+    there (CM-68).
+    """
+    broker = cluster.broker(0)
+    broker.declare_queue("ha-first", durable=True)
+    broker.declare_queue("ha-second", durable=True)
+    broker.declare_queue("lone", durable=True)
+    for queue in ("ha-first", "ha-second"):
+        cluster.wait_in_sync(queue, timeout=LONG)
+    published(broker, "ha-first", [b"one", b"two"])
+
+    def rings(node, name=None):
+        return cluster.broker(node)._node.operate("rings", vhost="/", name=name)
+
+    def is_level():
+        return not any(ring["pending_messages"] for ring in rings(0))
+
+    until(is_level)
+    for node in range(3):
+        found = {ring["queue"]: ring for ring in rings(node)}
+        assert {"ha-first", "ha-second"} <= found.keys()
+        assert "lone" not in found
+        first = found["ha-first"]
+        assert first["members"][0] == first["master"] == broker.queue("ha-first").node
+        assert sorted(first["members"]) == cluster.nodes
+        assert (first["alive"], first["dead"], first["learners"], first["type"]) == (3, [], [], "classic")
+    assert [ring["queue"] for ring in rings(1, name="ha-second")] == ["ha-second"]
+    away = others(cluster, broker.queue("ha-first").node)[-1]
+    asked = next(node for node in range(3) if cluster.nodes[node] != away)
+    cluster.kill(away)
+    until(lambda: rings(asked, name="ha-first")[0]["dead"] == [away])
+    assert rings(asked, name="ha-first")[0]["alive"] == 2
+    back(cluster, away, "ha-first", "ha-second")
+    for queue in ("ha-first", "ha-second", "lone"):
+        cluster.broker(0).delete_queue(queue)
+
+
 def test_every_node_shows_the_ring_of_a_queue(cluster):
     cluster.broker(1).declare_queue("ha-ring", durable=True)
     published(cluster.broker(0), "ha-ring", [b"one", b"two"])

@@ -136,6 +136,10 @@ class Channel(Process):
         #: The reading of statistics for which the channel has noted its activity.
         self.round = 0
 
+    @property
+    def label(self) -> str:
+        return self.name if hasattr(self, "name") else ""
+
     def on_start(self, sender: Address[ToChannelOwner], context: NodeContext, config: ChannelConfig) -> None:
         self.connection = sender
         self.context = context

@@ -158,6 +158,10 @@ class Connection(Process):
         #: The reading of statistics for which the connection has noted its activity.
         self.round = 0
 
+    @property
+    def label(self) -> str:
+        return self.name if hasattr(self, "name") else ""
+
     def on_start(
         self,
         sender: Sender,

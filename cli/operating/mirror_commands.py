@@ -12,6 +12,11 @@ from ..node_command import Call, node_command
 
 SECTION = "Replication"
 
+RING_COLUMNS = (
+    *("queue", "type", "state", "master", "members", "learners"),
+    *("view_version", "alive", "dead", "pending_messages"),
+)
+
 #: Moves the cursor to the start of the line and clears the line.
 CLEARED = "\r\033[K"
 
@@ -26,6 +31,17 @@ def show_ring(call: Call, queue: str) -> None:
         return
     for line in ring_lines(ring):
         click.echo(line)
+
+
+@node_command(SECTION, "Listing rings for vhost {vhost} ...", timeout=60.0)
+@click.argument("queue", required=False)
+def rings(call: Call, queue: str | None) -> None:
+    """List the rings of the mirrored queues of a virtual host, or that of QUEUE; show_ring draws one of them.
+
+    ALIVE is how many replicas answer, DEAD the nodes that do not or that lack a replica, and PENDING_MESSAGES what some
+    member of the ring has not stored yet.
+    """
+    call.list(RING_COLUMNS, call.node.rows("rings", vhost=call.vhost, name=queue))
 
 
 def ring_lines(ring: dict[str, Any]) -> list[str]:
@@ -115,4 +131,4 @@ def promote(call: Call, queue: str, member: str) -> None:
         call.say(f"{member} is the master already")
 
 
-COMMANDS = (show_ring, sync_queue, cancel_sync_queue, promote)
+COMMANDS = (rings, show_ring, sync_queue, cancel_sync_queue, promote)

@@ -216,7 +216,7 @@ class LoopBase(ActorBase):
             self._running.release()
 
     def _rounds(self, condition: Callable[[], bool] | None, deadline: float | None) -> None:
-        inbox, ready, timers, turn = self._inbox, self.ready, self.timers, self.turn
+        inbox, ready, timers = self._inbox, self.ready, self.timers
         lanes, active = self.lanes, self.lanes.active
         monotonic, watchdog = time.monotonic, self.watchdog
         next_poll = next_mark = next_care = 0.0
@@ -233,6 +233,7 @@ class LoopBase(ActorBase):
             if ready:
                 lanes.admit_each()
             if active:
+                turn = self.turn  # a meter may have taken its place
                 # Below, the clock is compared with `late` alone until a round has taken as long as a remembered turn.
                 late, round_ends = now + floor, now + ROUND_SECONDS
                 for _ in range(len(active)):

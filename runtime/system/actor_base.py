@@ -57,6 +57,7 @@ from .cell import Cell
 from .dormant import Dormant
 from .instance import instance_of
 from .local_names import LocalNames
+from .meter import Metering
 from .remote_systems import Carry, RemoteSystems
 from .status import actor_status, system_status
 
@@ -97,6 +98,7 @@ class ActorBase:
         #: True while the whole system ends: then no child outlives its parent.
         self.is_ending = False
         self.timers = Timers()
+        self.metering = Metering(self)
         self.remotes = RemoteSystems(name)
         self.names = LocalNames(name)
         #: See `Process.set_applied`, and the processes that wait for the next call.

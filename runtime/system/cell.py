@@ -22,6 +22,7 @@ from ..machine.sockets import Sockets
 from ..process import Process
 from .address import LoopAddress
 from .local_names import LocalNames
+from .meter import Meter
 
 if TYPE_CHECKING:
     from .actor_base import ActorBase
@@ -208,6 +209,9 @@ class Cell:
 
     def longest_turns(self) -> list[LongTurn]:
         return self.base.longest_turns()
+
+    def meter(self) -> Meter | None:
+        return Meter(self.base)
 
     def start_timer(self, seconds: float, payload: Any) -> int:
         entry = self.base.timers.start(self.base.now() + seconds, self, payload)

@@ -97,6 +97,7 @@ NEEDED_OPTIONS = {
     "query_message": ["--queue", "orders", "--key", "order-4711"],
     "consume_event_stream": ["--duration", "0"],
     "log_tail_stream": ["--duration", "0"],
+    "observer": ["--interval", "0.1"],
     "runtime_thread_stats": ["--sample-interval", "0.01"],
 }
 #: Commands that a lone broker inside another program and without TLS refuses, with their exit code and a part of the
@@ -104,6 +105,7 @@ NEEDED_OPTIONS = {
 REFUSED = {
     "cancel_sync_queue": (69, "not_mirrored"),
     "promote": (69, "not_mirrored"),
+    "rings": (69, "not_mirrored"),
     "show_ring": (69, "not_mirrored"),
     "sync_queue": (69, "not_mirrored"),
     "log_tail": (69, "writes its log to its standard error"),

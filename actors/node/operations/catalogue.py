@@ -4,7 +4,7 @@ A process that performs operations imports `perform` from here. A new module of 
 """
 
 from .definitions import export_and_import, pacing, permissions, policies, users, vhosts
-from .observing import listings, memory, messages, peeking, schema, statistics, status, watching
+from .observing import listings, memory, messages, peeking, processes, schema, statistics, status, watching
 from .operating import acting, as_user, cluster, features, maintenance, masters, program, remote, rings, tuning
 from .registry import perform
 
@@ -24,6 +24,7 @@ __all__ = [
     "perform",
     "permissions",
     "policies",
+    "processes",
     "program",
     "remote",
     "rings",

@@ -78,7 +78,9 @@ def run(monkeypatch, capfd, broker):
     return run
 
 
-@pytest.mark.parametrize("words", [("show_ring",), ("sync_queue",), ("cancel_sync_queue",), ("promote", "warren")])
+@pytest.mark.parametrize(
+    "words", [("show_ring",), ("rings",), ("sync_queue",), ("cancel_sync_queue",), ("promote", "warren")]
+)
 def test_queues_without_a_ring_are_refused(run, words):
     """The exit code and the text of the error are those of rabbitmqctl's sync_queue."""
     for name, text in (("plain", "not_mirrored"), ("nosuch", "not_found")):

@@ -13,6 +13,9 @@ from ....contracts.info_items import InfoItems
 from ....contracts.queue import to_queue
 from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
 
+#: Rings whose members are asked together.
+RINGS_AT_ONCE = 50
+
 #: Seconds between two looks at the learners of a queue that is being synchronised.
 SYNC_SECONDS = 0.25
 
@@ -43,6 +46,64 @@ async def show_ring(operator: Operator, *, name: str, vhost: str) -> dict[str, o
         "members": members,
         "missing": [node for node in group.wanted if node not in there],
         "evicted": [{"node": node, "reason": reason} for node, reason in group.evicted],
+    }
+
+
+@operation()
+async def rings(operator: Operator, *, vhost: str, name: str | None = None) -> Rows:
+    """A row for the ring of each mirrored queue of a virtual host, or of one queue (CM-68).
+
+    members           the nodes of the ring in order, the master first
+    learners          nodes that have a replica and are not in the ring yet
+    view_version      the epoch of the ring
+    alive, dead       how many replicas answer, and the nodes that do not or that lack a replica
+    pending_messages  instructions of the master that some member has not stored, as far as they answer
+    """
+    if name is not None:
+        mirrored_queue(operator, vhost, name)
+    elif not operator.context.routing.has_vhost(vhost):
+        raise OperationError("data", f"Virtual host '{vhost}' does not exist")
+    found = [
+        row for row in operator.context.routing.queues(vhost) if row.group is not None and name in (None, row.name)
+    ]
+    listed: Rows = []
+    for start in range(0, len(found), RINGS_AT_ONCE):
+        rows = found[start : start + RINGS_AT_ONCE]
+        members = [(row, member) for row in rows if row.group is not None for member in row.group.everyone]
+        answers = await operator.process.ask_each(
+            [
+                (operator.context.peers.replica(row.queue_id, member), to_queue.replica_status())
+                for row, member in members
+            ],
+            ANSWER_SECONDS,
+        )
+        standing: dict[str, dict[str, InfoItems | None]] = {}
+        for (row, member), answer in zip(members, answers):
+            status = None if isinstance(answer, Exception) else answer
+            standing.setdefault(row.name, {})[member.node] = status
+        listed += [_ring_row(row, row.group, standing[row.name]) for row in rows if row.group is not None]
+    return listed
+
+
+def _ring_row(row: QueueRow, group: MirrorGroup, standing: dict[str, InfoItems | None]) -> dict[str, object]:
+    there = [member.node for member in group.everyone]
+    ring = [member.node for member in group.ring]
+    known = [status for node in ring if (status := standing[node]) is not None]
+    last = max((status["received"] for status in known), default=0)
+    return {
+        "queue": row.name,
+        "type": row.type,
+        "state": row.state,
+        "master": group.master.node,
+        "members": ring,
+        "learners": [member.node for member in group.learners],
+        "view_version": group.epoch,
+        "alive": sum(status is not None for status in standing.values()),
+        "dead": [
+            *[node for node, status in standing.items() if status is None],
+            *[node for node in group.wanted if node not in there],
+        ],
+        "pending_messages": max((last - status["stored"] for status in known), default=0),
     }
 
 
