@@ -37,7 +37,7 @@ def check_hash(password_hash: str, algorithm: str) -> None:
     size = SALT_BYTES + digest(b"").digest_size
     if password_hash and len(_decoded(password_hash)) != size:
         # The hash itself is a secret, so the text does not have it.
-        raise DefinitionError("data", f"a password hash of {algorithm} is {size} bytes in base64, and this is not")
+        raise DefinitionError("data", f"the password hash is not one of {algorithm}: that is {size} bytes, in base64")
 
 
 def is_password(password: str, password_hash: str, algorithm: str) -> bool:

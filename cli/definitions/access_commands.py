@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 
 import click
@@ -11,6 +12,11 @@ from ..node_command import Call, node_command
 
 USERS = "Users"
 ACCESS = "Access control"
+
+#: The tags that give rights.
+TAGS = ("administrator", "monitoring", "policymaker", "management")
+#: How similar a tag must be to one of these to be taken for a mistake: 'admin' is, a tag of one's own is not.
+SIMILAR_TAG = 0.5
 
 PASSWORD = click.argument("password", required=False)
 
@@ -87,6 +93,11 @@ def set_user_tags(call: Call, username: str, tag: tuple[str, ...]) -> None:
     """Give USERNAME exactly the tags TAG ...; without any, all tags of the user are removed."""
     call.banner(f'Setting tags for user "{username}" to [{", ".join(tag)}] ...')
     call.change("set_user_tags", user=username, tags=list(tag))
+    for each in tag:
+        near = [] if each in TAGS else difflib.get_close_matches(each, TAGS, n=1, cutoff=SIMILAR_TAG)
+        if near:
+            text = f"the tag '{each}' gives no rights. Did you mean '{near[0]}'?"
+            click.secho(f"Warning: {text}", err=True, fg="yellow")
     call.done()
 
 

@@ -10,6 +10,7 @@ import click
 
 from ..formatters import cell
 from ..node_command import Call, node_command
+from .check_commands import alarm_lines
 
 #: Connections of one cause that are named.
 NAMED = 3
@@ -32,7 +33,14 @@ def diagnose(call: Call) -> None:
         )
         return
     if not rows:
-        click.echo(f"Nothing holds a connection back on node {call.node_name}: none is in flow, and no alarm is on.")
+        # An alarm blocks a connection only when its client publishes.
+        alarms = alarm_lines(call.ask("status"))
+        for line in alarms:
+            click.secho(line, bold=True)
+            click.echo("  No client publishes now. The first message of a client will block its connection.")
+        if not alarms:
+            found = "none is in flow, and no alarm is on"
+            click.echo(f"Nothing holds a connection back on node {call.node_name}: {found}.")
         return
     for cause, sentence in causes(rows):
         click.secho(cause, bold=True)

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -58,6 +60,16 @@ def start_in_background(settings: Settings) -> None:
             raise CommandFailure(_why(path, begin), process.returncode or EX_SOFTWARE)
         time.sleep(CHECK_SECONDS)
     click.echo(f"{settings.node_name} runs in the background as process {process.pid}; its log is {path}")
+    for each in _listeners(target):
+        click.echo(f"  {each['purpose']:12}  {each['interface']}:{each['port']}")
+
+
+def _listeners(target: Target) -> list[dict[str, Any]]:
+    """Where clients reach the node; nothing if it has ended meanwhile."""
+    with suppress(Unreachable, NodeFailure), NodeClient(target) as client:
+        found: list[dict[str, Any]] = client.call("status")["listeners"]
+        return found
+    return []
 
 
 def _has_started(target: Target, pid: int) -> bool:

@@ -160,6 +160,37 @@ def test_a_change_that_locks_the_last_administrator_out_warns(run, caplog, comma
     assert run("delete_user", "bob")[::2] == (0, "")
 
 
+def test_a_deleted_administrator_is_not_named_as_the_way_out(run):
+    code, _, err = run("delete_user", "guest")
+    assert code == 0 and "'warren add_user NAME' and 'warren set_user_tags NAME administrator'" in err
+    assert run("add_user", "guest", "guest")[0] == 0
+    assert run("set_user_tags", "guest", "administrator")[::2] == (0, "")
+    assert run("set_permissions", "guest", ".*", ".*", ".*")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("tag", "meant"), [("admin", "administrator"), ("monitor", "monitoring"), ("shop-team", None), ("management", None)]
+)
+def test_a_tag_that_looks_like_a_mistake_warns(run, tag, meant):
+    """Tags of one's own are allowed, as in RabbitMQ."""
+    assert run("add_user", "tagged", PASSWORD)[0] == 0
+    code, _, err = run("set_user_tags", "tagged", tag)
+    assert code == 0
+    assert err == (f"Warning: the tag '{tag}' gives no rights. Did you mean '{meant}'?\n" if meant else "")
+    assert run("delete_user", "tagged")[0] == 0
+
+
+def test_unknown_sections_of_definitions_are_named(run, tmp_path):
+    path = tmp_path / "definitions.json"
+    path.write_text('{"rabbit_version": "3.10.8", "polices": [], "notes": 1, "vhosts": [{"name": "/"}]}')
+    code, _, err = run("import_definitions", str(path))
+    assert code == 0
+    assert sorted(err.splitlines()) == [
+        "Warning: left out is 'notes', which definitions do not have",
+        "Warning: left out is 'polices', which definitions do not have; did you mean 'policies'?",
+    ]
+
+
 def test_to_delete_the_last_administrator_warns(run):
     code, _, err = run("delete_user", "guest")
     assert code == 0 and "no user with the tag 'administrator' can log in" in err

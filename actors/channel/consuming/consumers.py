@@ -202,8 +202,8 @@ class ChannelConsumers:
             self._output.put_method(methods.BasicConsumeOk(tag))
         if shards:
             early, consumer.early = consumer.early, []
-            for arguments in early:
-                self.deliver(*arguments)
+            for delivery in early:
+                self.deliver(*delivery)
 
     async def _consume_catalogue(self, method: methods.BasicConsume, tag: str) -> None:
         catalogue = Catalogue(self._process, self._context, self._config, self._output, self._queues, self._put_unasked)

@@ -70,6 +70,17 @@ def test_nothing(diagnose):
     assert json.loads(diagnose("--formatter", "json")) == []
 
 
+def test_an_alarm_that_blocks_nobody_yet(broker, diagnose):
+    """Nobody publishes, so no connection is blocked; the operator learns of the alarm all the same."""
+    broker.set_alarm("memory", True)
+    assert diagnose() == (
+        "Memory alarm on node warren@localhost\n"
+        "  No client publishes now. The first message of a client will block its connection.\n"
+    )
+    broker.set_alarm("memory", False)
+    assert diagnose().startswith("Nothing holds a connection back on node ")
+
+
 def test_an_alarm(broker, diagnose):
     """FC-66: the connection that publishes is blocked by it, and one that only consumes is not."""
     connections = [pika.BlockingConnection(pika.URLParameters(broker.url)) for _ in range(3)]

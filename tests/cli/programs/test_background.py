@@ -25,10 +25,12 @@ def test_it_returns_when_the_broker_accepts_connections(home, place):
         assert (started.returncode, started.stderr) == (0, "")
         facts = json.loads(warren("-n", "mine@localhost", "status", "--formatter", "json").stdout)
         log = home / ".local" / "state" / "warren" / "mine@localhost.log"
+        port = facts["listeners"][0]["port"]
         assert started.stdout == (
             f"mine@localhost runs in the background as process {facts['pid']}; its log is {log}\n"
+            f"  AMQP 0-9-1    127.0.0.1:{port}\n"
         )
-        assert facts["listeners"][0]["port"] > 0
+        assert port > 0
         assert facts["log_files"] == [str(log)]
         # Logs are rotated by renaming the file.
         log.rename(home / "old.log")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -33,6 +34,12 @@ from ....context.node_context import NodeContext
 from ....contracts.metadata import to_metadata
 from ..observing.listings import SLICE
 
+#: What RabbitMQ writes beside the sections.
+FACTS = frozenset(
+    {"rabbit_version", "rabbitmq_version", "rabbitmq_definition_format", "product_name", "product_version"}
+    | {"original_vhost_name", "explanation", "metadata", "description", "default_queue_type", "limits"}
+)
+
 #: Bytes of UTF-8 that a name has at most.
 NAME_MAX = 255
 
@@ -62,6 +69,7 @@ class Document:
         self.errors: list[str] = []
         #: Bindings whose source or destination neither the document nor the node has, with the reason. RabbitMQ exports
         #: the bindings of exclusive queues and internal exchanges, but not these themselves, and imports such a file.
+        #: Sections that nobody knows as well, in which case a name may be misspelt.
         self.left_out: list[str] = []
         self.vhosts: list[str] = []
         self.records: list[Record] = []
@@ -90,6 +98,10 @@ class Document:
                 if index % SLICE == SLICE - 1:
                     yield
             yield
+        for key in document.keys() - {*self.sections, *FACTS}:
+            near = difflib.get_close_matches(key, self.sections, 1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            self.left_out.append(f"'{key}', which definitions do not have{hint}")
 
     def _vhost_of(self, item: _Item) -> str:
         name = self._vhost if self._vhost is not None else item.text("vhost")

@@ -168,7 +168,8 @@ async def import_definitions(
     """Create what a document has and the node lacks; replace users, permissions, policies and the like.
 
     With `vhost` everything in the document that is in a virtual host belongs to this one. Returns how many things of
-    each kind the document has, and as `left_out` a line for each binding of which an end does not exist.
+    each kind the document has, and as `left_out` a line for each binding of which an end does not exist, and for each
+    section that nobody knows.
     """
     if vhost is not None:
         check_vhost(operator, vhost)

@@ -26,11 +26,13 @@ class Lockout:
         """A text for the operator, which is logged too, if the change took the last administrator away."""
         if not self._before or self._administrators():
             return None
-        some = sorted(self._before)[0]
+        left = [name for name in sorted(self._before) if self._operator.context.definitions.user(name) is not None]
+        some = left[0] if left else "NAME"
         if self._vhost is None:
+            password = f"'warren change_password {some}'" if left else "'warren add_user NAME'"
             text = (
                 "no user with the tag 'administrator' can log in with a password any more. The owner of the node can "
-                f"help: 'warren add_user', 'warren change_password {some}', 'warren set_user_tags {some} administrator'"
+                f"help: {password} and 'warren set_user_tags {some} administrator'"
             )
         else:
             text = (
