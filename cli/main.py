@@ -13,6 +13,7 @@ from collections.abc import Collection
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..version import __version__
 from .aliases import aliases_file, read_aliases
@@ -45,6 +46,14 @@ class Root(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         return super().get_command(ctx, name.replace("-", "_")) or super().get_command(ctx, name)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """As for any group, and with hyphens for whoever has begun so."""
+        found = super().shell_complete(ctx, incomplete)
+        if found or "-" not in incomplete.lstrip("-"):
+            return found
+        as_underscores = super().shell_complete(ctx, incomplete.replace("-", "_"))
+        return [CompletionItem(item.value.replace("_", "-"), help=item.help) for item in as_underscores]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -120,8 +129,12 @@ def root(**general: object) -> None:
     """
 
 
+def _completed_command(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return root.shell_complete(ctx.parent or ctx, incomplete)
+
+
 @root.command("help")
-@click.argument("command", required=False)
+@click.argument("command", required=False, shell_complete=_completed_command)
 @click.option("-l", "--list-commands", is_flag=True, help="Only the names of all commands, one on each line.")
 @click.pass_context
 def help_command(ctx: click.Context, command: str | None, list_commands: bool) -> None:

@@ -282,6 +282,11 @@ class InvalidOptions(BadArguments):
         self.command = command
 
 
+def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """For `shell_complete`: the parameter takes one of these words."""
+    return lambda ctx, parameter, incomplete: [word for word in words if word.startswith(incomplete)]
+
+
 def _unknown(error: click.NoSuchOption) -> str:
     near = f". Did you mean '{error.possibilities[0]}'?" if error.possibilities else ""
     return f"unknown option{near}"

@@ -7,13 +7,16 @@ from typing import Any
 
 import click
 
-from ..node_command import BadArguments, Call, node_command
+from ..node_command import BadArguments, Call, node_command, one_of
 
 POLICIES = "Policies"
 PARAMETERS = "Parameters"
 VHOSTS = "Virtual hosts"
 
 _POLICY_COLUMNS = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
+
+#: What a policy may apply to.
+APPLY_TO = ("queues", "exchanges", "all")
 
 PRIORITY = click.option("--priority", type=int, default=0, help="The highest one applies.  [default: 0]")
 
@@ -23,7 +26,9 @@ PRIORITY = click.option("--priority", type=int, default=0, help="The highest one
 @click.argument("pattern")
 @click.argument("definition")
 @PRIORITY
-@click.option("--apply-to", default="all", help="queues, exchanges or all.  [default: all]")
+@click.option(
+    "--apply-to", default="all", shell_complete=one_of(*APPLY_TO), help="queues, exchanges or all.  [default: all]"
+)
 def set_policy(call: Call, name: str, pattern: str, definition: str, priority: int, apply_to: str) -> None:
     """Set the policy NAME: the JSON object DEFINITION is for queues and exchanges whose name matches PATTERN."""
     call.banner(

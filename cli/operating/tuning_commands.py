@@ -7,9 +7,12 @@ import re
 import click
 
 from ...settings.limits import shown_size
-from ..node_command import BadArguments, Call, node_command
+from ..node_command import BadArguments, Call, node_command, one_of
 
 SECTION = "Configuration and environment"
+
+#: The levels of a log, as far as a shell proposes them.
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "none")
 
 #: A size of rabbitmqctl, and the units that it takes (CM-181).
 _SIZE = re.compile(r"(\d+)([A-Za-z]*)", re.ASCII)
@@ -122,7 +125,7 @@ def reload_certificates(call: Call) -> None:
 
 
 @node_command(SECTION)
-@click.argument("level")
+@click.argument("level", shell_complete=one_of(*LEVELS))
 @click.option("--category", help="Only for lines of this name, such as connection for warren.connection.")
 def set_log_level(call: Call, level: str, category: str | None) -> None:
     """Set the LEVEL from which on lines are logged, until the node ends: debug, info, notice, warning, error, critical,

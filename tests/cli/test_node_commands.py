@@ -574,6 +574,11 @@ def test_a_terminal_gets_aligned_columns(broker, tmp_path):
         (["list_que"], "list_queues"),
         (["list_queues", "--form"], "--formatter"),
         (["list_queues", "messages_un"], "messages_unacknowledged"),
+        (["list-que"], "list-queues"),
+        (["help", "list_que"], "list_queues"),
+        (["set_policy", "--apply-to", "ex"], "exchanges"),
+        (["set_log_level", "deb"], "debug"),
+        (["store", "ver"], "verify"),
     ],
 )
 def test_a_shell_completes_commands_options_and_columns(words, wanted):
