@@ -285,6 +285,15 @@ class Settings:
         "bytes that the message index of a virtual host may use on the disk; the oldest messages leave a full one",
         low=1_048_576,
     )
+    # QP-45
+    message_index_engine: str = setting(
+        "lmdb",
+        "where the message index keeps keys: `lmdb`, a table of its database, `hash`, files like RocketMQ's, or "
+        "`hash-java`, the same with RocketMQ's hash. An index of another engine is made anew",
+        choices=("lmdb", "hash", "hash-java"),
+    )
+    message_index_slots: int = setting(5_000_000, "slots of each file of the engine `hash`", low=4)
+    message_index_entries: int = setting(20_000_000, "keys in each file of the engine `hash`", low=16)
 
     # -- the node ---
     stop_timeout: int = setting(
@@ -603,6 +612,9 @@ class NodeKeywords(TypedDict, total=False):
     memory_monitor_interval: int
     disk_free_limit: float | str
     message_index_max_bytes: int
+    message_index_engine: str
+    message_index_slots: int
+    message_index_entries: int
     stop_timeout: int
     data_dir: str | PathLike[str] | None
     cluster_port: int | None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...runtime.contract import Contract, message
-from ...store.message_index.message_index import Hit
+from ...store.message_index.message_index import Engine, Hit
 from ...store.message_index.steps import Gone, Rest
 
 
@@ -34,6 +34,7 @@ class IndexerSettings:
     max_bytes: int
     #: The queues that exist, by their number. Others of which the index has messages were deleted.
     queues: frozenset[int]
+    engine: Engine = Engine()
 
 
 class FoundMessages(NamedTuple):

@@ -27,7 +27,7 @@ from ...runtime.signal import Signal
 from ...store.data_dir.vhost_dir import INDEX
 from ...store.disk.damage_log import VERIFY
 from ...store.disk.lmdb_check import DamagedFile, check_file
-from ...store.message_index.message_index import Found, Hit, IndexedQueue, MessageIndex
+from ...store.message_index.message_index import Engine, Found, Hit, IndexedQueue, MessageIndex, OtherEngineError
 from ...store.message_index.steps import Put, Step
 from ..context.starting import ToNewIndexer
 from ..contracts.message_index import Came, FoundMessages, IndexerSettings, Report
@@ -81,7 +81,7 @@ class Indexer(Process):
         )
         created_at = int(self.wall_clock() * 1e6)
         index = await self.run_blocking(
-            _opened, f"{settings.path}/{INDEX}", settings.max_bytes, created_at, self.random_bytes(16)
+            _opened, f"{settings.path}/{INDEX}", settings.max_bytes, created_at, self.random_bytes(16), settings.engine
         )
         now = self._now()
         for number, queue in index.queues.items():
@@ -237,16 +237,23 @@ class Indexer(Process):
         return True
 
 
-def _opened(path: str, max_bytes: int, created_at: int, secret: bytes) -> MessageIndex:
+def _opened(path: str, max_bytes: int, created_at: int, secret: bytes, engine: Engine) -> MessageIndex:
     """The index at `path`; a damaged one is replaced by a new one. Waits for the disk."""
     file = f"{path}/data.mdb"
     try:
         # LMDB would kill the process at a damaged file.
         if os.path.exists(file):
             check_file(file)
-        return MessageIndex(path, max_bytes, created_at, secret)
+        return MessageIndex(path, max_bytes, created_at, secret, engine)
     except lmdb.DiskError:
         raise  # the disk is full; the environment is undamaged
+    except OtherEngineError as error:
+        log.warning(
+            "the message index in %s is made anew: %s. The queues report the messages that they have now; what became "
+            "of others can no longer be found",
+            path,
+            error,
+        )
     except (DamagedFile, lmdb.Error, ValueError) as error:
         log.warning(
             "%s is damaged: %s. A new message index is made. The queues report the messages that they have now; what "
@@ -256,7 +263,7 @@ def _opened(path: str, max_bytes: int, created_at: int, secret: bytes) -> Messag
             VERIFY,
         )
     shutil.rmtree(path)
-    return MessageIndex(path, max_bytes, created_at, secret)
+    return MessageIndex(path, max_bytes, created_at, secret, engine)
 
 
 def _refusing(job: Callable[..., Result], args: tuple[object, ...]) -> Result:

@@ -38,6 +38,7 @@ from ...store.data_dir.vhost_dir import (
 from ...store.disk.disk import REFUSALS, Disk
 from ...store.index.queue_index import QueueIndex
 from ...store.journal.log_writer import LogWriter
+from ...store.message_index.message_index import Engine
 from ...store.messages.message_ids import StoredSpan
 from ..context.disk_settings import JournalSettings, StoreSettings
 from ..context.node_context import NodeContext
@@ -147,7 +148,9 @@ class VhostSupervisor(Process):
             context.settings.msg_store_credit_disc_bound,
         )
         await self.ask(self.queues, to_new_queue_supervisor.start(context, self.storage))
-        self._make_indexer(IndexerSettings(self.name, self.path, context.settings.message_index_max_bytes, numbers))
+        index = context.settings
+        engine = Engine(index.message_index_engine, index.message_index_slots, index.message_index_entries)
+        self._make_indexer(IndexerSettings(self.name, self.path, index.message_index_max_bytes, numbers, engine))
         is_clean = found.is_clean(journaled.levels)
         # A store that does not trust its index may lack bodies that the queues' terms count (D-7), so the terms are not
         # used.

@@ -1,4 +1,4 @@
-"""The message index of a virtual host: finds messages by key and time, and what became of them (engine A).
+"""The message index of a virtual host: finds messages by key and time, and what became of them.
 
 It is an LMDB environment that may be lost: queues fill a new one with the messages that they have. Its tables, numbers
 u64 big-endian unless said otherwise, times in ms since the epoch:
@@ -7,16 +7,17 @@ u64 big-endian unless said otherwise, times in ms since the epoch:
     places   queue | number              ->  position | stored at | gone at | expires at | u8 reason | u8 keys
                                              | for each key: hash, second hash | detail of the reason in UTF-8
     ids      position                    ->  queue | number
-    keys     queue | hash | ~stored at | ~position  ->  second hash | number
+    keys     queue | hash | ~stored at | ~position  ->  second hash | number; not with the engine `hash`
     gone     expires at | queue | number ->  nothing
-    meta     `position`, the last one that was given; `secret`, the 16 bytes that key the hashes; `format`
+    meta     `position`, the last one that was given; `secret`, the 16 bytes that key the hashes; `format`; `engine`
 
 A **number** is that of the message in its queue, its ack tag. A **position** is given to each message that enters an
 indexed queue, in order and never twice. A new index begins at the time of its creation in µs, so that it gives other
 positions than one that was lost, unless that one got a million messages a second for all its life.
 
 `~` is the complement, by which a range of `keys` has the newest message first. A key is found by one half of its
-128-bit BLAKE2b and compared by the other; the hash is keyed, so that nobody can choose keys that collide.
+128-bit BLAKE2b and compared by the other; the hash is keyed, so that nobody can choose keys that collide. With the
+engine `hash` the keys are in files beside the environment instead (`key_engine`, `hash_files`).
 
 Size and age are bounded. The place of a message that has left its queue expires after the retention of the queue. When
 the tables have `max_bytes`, the oldest messages leave the index, gone or not (QP-48). Both happen in `prune`, some at a
@@ -31,7 +32,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
 
@@ -39,6 +39,7 @@ import lmdb
 import msgpack  # type: ignore[import-untyped]
 
 from ...heap import outside_heap
+from .key_engine import ENGINES, HASH_BYTES, PAIR, PLACE, U64, KeyEngine, KeyFiles, KeyRow, KeyTable
 from .steps import LOST, REASONS, Gone, Put, Rest, Step
 
 FORMAT = 1
@@ -50,14 +51,21 @@ VISITS_MOST = 10_000
 _MAP_FACTOR = 2
 _MAP_LEAST = 64 << 20
 
-_U64 = Struct(">Q")
-_PAIR = Struct(">QQ")
-_PLACE = Struct(">QQQQBB")
-_KEY = Struct(">QQQQ")
 _GONE = Struct(">QQQ")
-_MOST = (1 << 64) - 1
-_HASH_BYTES = 16
 _REASON_NUMBERS = {reason: number for number, reason in enumerate(REASONS, 1)}
+
+
+class OtherEngineError(ValueError):
+    """The index was made by another engine. The text says by which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Which engine finds keys, one of `ENGINES`, and how many slots and entries each of its files has."""
+
+    name: str = "lmdb"
+    slots: int = 0
+    entries: int = 0
 
 
 class Hit(NamedTuple):
@@ -102,29 +110,55 @@ class MessageIndex:
     """The environment in the directory `path`. Raises lmdb.Error; every method but `queues` waits for the disk.
 
     created_at   the time in µs, with which the positions of a new index begin
+
+    Raises OtherEngineError for an index that another engine has made.
     """
 
-    def __init__(self, path: str, max_bytes: int, created_at: int, secret: bytes) -> None:
+    def __init__(self, path: str, max_bytes: int, created_at: int, secret: bytes, engine: Engine = Engine()) -> None:
         self.max_bytes = max_bytes
         size = max(_MAP_LEAST, _MAP_FACTOR * max_bytes)
         with outside_heap():
             self._env = lmdb.open(path, map_size=size, max_dbs=6, metasync=False, max_spare_txns=8)
         try:
-            names = (b"queues", b"places", b"ids", b"keys", b"gone", b"meta")
+            names = (b"queues", b"places", b"ids", b"gone", b"meta")
             self._tables = [self._env.open_db(name) for name in names]
-            self._queue_table, self.places, self.ids, self.keys, self.gone, self._meta = self._tables
+            self._queue_table, self.places, self.ids, self.gone, self._meta = self._tables
+            self._check_engine(engine.name)
+            self.keys = self._open_engine(path, engine)
             with self._env.begin(write=True) as transaction:
                 if transaction.get(b"format", db=self._meta) is None:
                     transaction.put(b"format", bytes([FORMAT]), db=self._meta)
                     transaction.put(b"secret", secret, db=self._meta)
-                    transaction.put(b"position", _U64.pack(created_at), db=self._meta)
+                    transaction.put(b"position", U64.pack(created_at), db=self._meta)
                 self._secret = bytes(transaction.get(b"secret", db=self._meta) or b"")
-                self._position: int = _U64.unpack(transaction.get(b"position", db=self._meta) or bytes(8))[0]
+                transaction.put(b"engine", engine.name.encode(), db=self._meta)
+                position: int = U64.unpack(transaction.get(b"position", db=self._meta) or bytes(8))[0]
+                # A crash may have undone the transaction of keys that are in files. Positions are not given twice.
+                self._position = max(position, self.keys.end)
                 #: The queues that report, by number.
                 self.queues = dict(_queue_rows(transaction.cursor(self._queue_table)))
         except BaseException:
             self._env.close()
             raise
+
+    def _check_engine(self, name: str) -> None:
+        with self._env.begin() as transaction:
+            known = transaction.get(b"engine", db=self._meta)
+            if known is None and transaction.get(b"format", db=self._meta) is not None:
+                known = b"lmdb"
+        if known not in (None, name.encode()):
+            raise OtherEngineError(f"the engine '{known.decode()}' has made it, not '{name}'")
+
+    def _open_engine(self, path: str, engine: Engine) -> KeyEngine:
+        hash_name = ENGINES[engine.name]
+        if not hash_name:
+            table = KeyTable(self._env)
+            self._tables.append(table.table)
+            return table
+        files = KeyFiles(f"{path}/keys", hash_name, engine.slots, engine.entries, self.places, self.ids)
+        with self._env.begin() as transaction:
+            files.repair(transaction)
+        return files
 
     def close(self) -> None:
         self._env.sync(True)
@@ -134,7 +168,8 @@ class MessageIndex:
 
     def write(self, batch: Iterable[tuple[int, Sequence[Step]]]) -> None:
         """Write what queues have reported, in one transaction. A report may be repeated: that changes nothing."""
-        position = self._position
+        # Not the positions of keys that were put into files for a transaction that failed.
+        position = max(self._position, self.keys.end)
         added: list[tuple[IndexedQueue, Rest, int]] = []
         with self._env.begin(write=True) as transaction:
             writing = _Writing(self, transaction, position)
@@ -154,7 +189,7 @@ class MessageIndex:
             writing.finish()
             for number, next_number in writing.next_numbers.items():
                 self._put_queue(transaction, number, self.queues[number], next_number)
-            transaction.put(b"position", _U64.pack(writing.position), db=self._meta)
+            transaction.put(b"position", U64.pack(writing.position), db=self._meta)
         # The transaction is committed.
         self._position = writing.position
         for number, next_number in writing.next_numbers.items():
@@ -170,16 +205,16 @@ class MessageIndex:
 
     def _put_queue(self, transaction: lmdb.Transaction[bytes], number: int, queue: IndexedQueue, next_: int) -> None:
         row = (queue.name.encode("utf-8", "surrogateescape"), next_, queue.retention, queue.deleted_at)
-        transaction.put(_U64.pack(number), msgpack.packb((*row, queue.is_forgotten)), db=self._queue_table)
+        transaction.put(U64.pack(number), msgpack.packb((*row, queue.is_forgotten)), db=self._queue_table)
 
     @property
     def position(self) -> int:
         """The position that was given last."""
         return self._position
 
-    def hashed(self, key: bytes) -> bytes:
-        """The hash of a key and its second hash."""
-        return blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
+    def pair(self, queue: int, key: bytes) -> bytes:
+        """The hash of a key of this queue and its second hash."""
+        return self.keys.pair(self.queues[queue].name, key, self._secret)
 
     # -- reading
 
@@ -187,12 +222,14 @@ class MessageIndex:
         """The messages of these queues with this key that were stored from `begin` to `end`, up to `most`."""
         hits: list[Hit] = []
         is_truncated = False
-        first, second = _PAIR.unpack(self.hashed(key))
         with self._env.begin() as transaction:
             for number in numbers:
+                if number not in self.queues:
+                    continue
+                first, second = PAIR.unpack(self.pair(number, key))
                 found = 0
                 for visited, (position, their_second, message) in enumerate(
-                    self._newest_first(transaction, number, first, begin, end)
+                    self.keys.newest_first(transaction, number, first, begin, end)
                 ):
                     if visited >= VISITS_MOST or found > most:
                         is_truncated = True
@@ -206,32 +243,18 @@ class MessageIndex:
         hits.sort(key=lambda hit: (hit.stored_at, hit.position), reverse=True)
         return Found(hits[:most], is_truncated or len(hits) > most)
 
-    def _newest_first(
-        self, transaction: lmdb.Transaction[bytes], queue: int, first: int, begin: int, end: int
-    ) -> Iterator[tuple[int, int, int]]:
-        cursor = transaction.cursor(self.keys)
-        if not cursor.set_range(_KEY.pack(queue, first, _MOST - end, 0)):
-            return
-        last = _KEY.pack(queue, first, _MOST - begin, _MOST)
-        for key, value in cursor:
-            if key > last:
-                return
-            _, _, _, position = _KEY.unpack(key)
-            second, message = _PAIR.unpack(value)
-            yield _MOST - position, second, message
-
     def at_position(self, position: int) -> Hit | None:
         """The message at a position; None if the index does not have it, or no longer."""
         with self._env.begin() as transaction:
-            found = transaction.get(_U64.pack(position), db=self.ids)
-            return None if found is None else self._hit(transaction, *_PAIR.unpack(found))
+            found = transaction.get(U64.pack(position), db=self.ids)
+            return None if found is None else self._hit(transaction, *PAIR.unpack(found))
 
     def _hit(self, transaction: lmdb.Transaction[bytes], queue: int, number: int) -> Hit | None:
-        value = transaction.get(_PAIR.pack(queue, number), db=self.places)
+        value = transaction.get(PAIR.pack(queue, number), db=self.places)
         if value is None:
             return None
-        position, stored_at, gone_at, _, reason, keys = _PLACE.unpack_from(value)
-        detail = value[_PLACE.size + keys * _HASH_BYTES :].decode("utf-8", "replace")
+        position, stored_at, gone_at, _, reason, keys = PLACE.unpack_from(value)
+        detail = value[PLACE.size + keys * HASH_BYTES :].decode("utf-8", "replace")
         return Hit(queue, number, position, stored_at, gone_at, REASONS[reason - 1] if reason else "", detail)
 
     # -- removing
@@ -249,7 +272,7 @@ class MessageIndex:
                 if left > 0 and _is_over(queue, now):
                     left -= self._remove_queue(transaction, number, left)
                     if left > 0:
-                        transaction.delete(_U64.pack(number), db=self._queue_table)
+                        transaction.delete(U64.pack(number), db=self._queue_table)
                         ended.append(number)
                 elif left > 0 and queue.sweeps:
                     left, sweeps[number] = self._sweep(transaction, number, queue, left)
@@ -258,6 +281,7 @@ class MessageIndex:
                 left -= 1
             while left > 0 and self._used(transaction) > self.max_bytes:
                 left -= self._remove_oldest(transaction)
+            self.keys.prune(transaction)
         for number, (swept, rest) in sweeps.items():
             self.queues[number].swept, self.queues[number].sweeps = swept, rest
         for number in ended:
@@ -265,7 +289,7 @@ class MessageIndex:
         return left <= 0
 
     def _remove_queue(self, transaction: lmdb.Transaction[bytes], number: int, limit: int) -> int:
-        prefix = _U64.pack(number)
+        prefix = U64.pack(number)
         removed = 0
         cursor = transaction.cursor(self.places)
         while removed < limit and cursor.set_range(prefix) and cursor.key().startswith(prefix):
@@ -280,20 +304,20 @@ class MessageIndex:
         swept = queue.swept
         for done, (rest, last, start) in enumerate(queue.sweeps):
             cursor = transaction.cursor(self.places)
-            is_found = cursor.set_range(_PAIR.pack(number, start))
+            is_found = cursor.set_range(PAIR.pack(number, start))
             while is_found:
-                of, message = _PAIR.unpack(cursor.key())
+                of, message = PAIR.unpack(cursor.key())
                 if of != number or message >= rest.stop:
                     break
                 if left <= 0:
                     return 0, (swept, [(rest, last, message), *queue.sweeps[done + 1 :]])
                 left -= 1
                 value = cursor.value()
-                position, stored_at, _, _, reason, keys = _PLACE.unpack_from(value)
+                position, stored_at, _, _, reason, keys = PLACE.unpack_from(value)
                 if not reason and position <= last and message not in rest.kept:
                     expires = rest.at + queue.retention
-                    head = _PLACE.pack(position, stored_at, rest.at, expires, _REASON_NUMBERS[rest.reason], keys)
-                    cursor.put(cursor.key(), head + value[_PLACE.size :])
+                    head = PLACE.pack(position, stored_at, rest.at, expires, _REASON_NUMBERS[rest.reason], keys)
+                    cursor.put(cursor.key(), head + value[PLACE.size :])
                     transaction.put(_GONE.pack(expires, number, message), b"", db=self.gone)
                 is_found = cursor.next()
             if not rest.kept and rest.reason == LOST:
@@ -302,9 +326,9 @@ class MessageIndex:
 
     def _next_expired(self, transaction: lmdb.Transaction[bytes], now: int) -> bytes | None:
         cursor = transaction.cursor(self.gone)
-        if not cursor.first() or _U64.unpack_from(cursor.key())[0] > now:
+        if not cursor.first() or U64.unpack_from(cursor.key())[0] > now:
             return None
-        return cursor.key()[_U64.size :]
+        return cursor.key()[U64.size :]
 
     def _used(self, transaction: lmdb.Transaction[bytes]) -> int:
         """Bytes of the pages of all tables."""
@@ -329,14 +353,14 @@ class MessageIndex:
         """Remove a message from all tables. `place` is its key in `places`."""
         value = transaction.get(place, db=self.places)
         assert value is not None, "all tables have the same messages"
-        queue, _ = _PAIR.unpack(place)
-        position, stored_at, _, expires, reason, keys = _PLACE.unpack_from(value)
+        queue, _ = PAIR.unpack(place)
+        position, stored_at, _, expires, reason, keys = PLACE.unpack_from(value)
         for at in range(keys):
-            first, _ = _PAIR.unpack_from(value, _PLACE.size + at * _HASH_BYTES)
-            transaction.delete(_KEY.pack(queue, first, _MOST - stored_at, _MOST - position), db=self.keys)
-        transaction.delete(_U64.pack(position), db=self.ids)
+            first, _ = PAIR.unpack_from(value, PLACE.size + at * HASH_BYTES)
+            self.keys.remove(transaction, queue, first, stored_at, position)
+        transaction.delete(U64.pack(position), db=self.ids)
         if reason:
-            transaction.delete(_U64.pack(expires) + place, db=self.gone)
+            transaction.delete(U64.pack(expires) + place, db=self.gone)
         transaction.delete(place, db=self.places)
 
 
@@ -352,7 +376,7 @@ class _Writing:
         #: New rows of `places`.
         self._new: dict[bytes, bytes] = {}
         self._ids: list[tuple[bytes, bytes]] = []
-        self._keys: list[tuple[bytes, bytes]] = []
+        self._keys: list[KeyRow] = []
         self._gone: list[tuple[bytes, bytes]] = []
 
     def put(self, queue: int, next_number: int, step: Put) -> int:
@@ -360,19 +384,17 @@ class _Writing:
         index, position, stored_at = self._index, self.position, step.stored_at
         number = step.first
         for keys in step.keys:
-            place = _PAIR.pack(queue, number)
-            hashes = b"".join([index.hashed(key) for key in keys])
+            place = PAIR.pack(queue, number)
+            hashes = b"".join([index.pair(queue, key) for key in keys])
             if number < next_number and not self._is_free(place, hashes):
                 number += 1
                 continue
             position += 1
-            self._new[place] = _PLACE.pack(position, stored_at, 0, 0, 0, len(keys)) + hashes
-            self._ids.append((_U64.pack(position), place))
-            for at in range(0, len(hashes), _HASH_BYTES):
-                first, second = _PAIR.unpack_from(hashes, at)
-                self._keys.append(
-                    (_KEY.pack(queue, first, _MOST - stored_at, _MOST - position), _PAIR.pack(second, number))
-                )
+            self._new[place] = PLACE.pack(position, stored_at, 0, 0, 0, len(keys)) + hashes
+            self._ids.append((U64.pack(position), place))
+            for at in range(0, len(hashes), HASH_BYTES):
+                first, second = PAIR.unpack_from(hashes, at)
+                self._keys.append(KeyRow(queue, first, second, stored_at, position, number))
             number += 1
         self.position = position
         return max(next_number, number)
@@ -387,7 +409,7 @@ class _Writing:
         value = self._transaction.get(place, db=self._index.places)
         if value is None:
             return True
-        if value[_PLACE.size :][: len(hashes)] == hashes and value[_PLACE.size - 1] * _HASH_BYTES == len(hashes):
+        if value[PLACE.size :][: len(hashes)] == hashes and value[PLACE.size - 1] * HASH_BYTES == len(hashes):
             return False
         self._index.remove(self._transaction, place)
         return True
@@ -397,27 +419,28 @@ class _Writing:
         expires = step.at + retention
         reason, detail = _REASON_NUMBERS[step.reason], step.detail.encode("utf-8", "surrogateescape")
         for number in step.numbers:
-            place = _PAIR.pack(queue, number)
+            place = PAIR.pack(queue, number)
             value = self._new.get(place) or self._transaction.get(place, db=self._index.places)
             if value is None:
                 continue  # it was not indexed, or was removed because the index is full
-            position, stored_at, gone_at, _, _, keys = _PLACE.unpack_from(value)
+            position, stored_at, gone_at, _, _, keys = PLACE.unpack_from(value)
             if gone_at:
                 continue
-            head = _PLACE.pack(position, stored_at, step.at, expires, reason, keys)
-            self._new[place] = head + value[_PLACE.size :] + detail
-            self._gone.append((_U64.pack(expires) + place, b""))
+            head = PLACE.pack(position, stored_at, step.at, expires, reason, keys)
+            self._new[place] = head + value[PLACE.size :] + detail
+            self._gone.append((U64.pack(expires) + place, b""))
 
     def finish(self) -> None:
         index = self._index
         for table, rows in (
             (index.places, list(self._new.items())),
             (index.ids, self._ids),
-            (index.keys, self._keys),
             (index.gone, self._gone),
         ):
             rows.sort()
             self._transaction.cursor(table).putmulti(rows)
+        if self._keys:
+            index.keys.put(self._transaction, self._keys)
 
 
 def _is_over(queue: IndexedQueue, now: int) -> bool:
@@ -429,6 +452,6 @@ def _queue_rows(cursor: lmdb.Cursor[bytes]) -> Iterator[tuple[int, IndexedQueue]
     for key, value in cursor:
         name, next_number, retention, deleted_at, is_forgotten = msgpack.unpackb(value)
         yield (
-            _U64.unpack(key)[0],
+            U64.unpack(key)[0],
             IndexedQueue(name.decode("utf-8", "surrogateescape"), next_number, retention, deleted_at, is_forgotten),
         )

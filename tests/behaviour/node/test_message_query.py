@@ -11,9 +11,11 @@ from warren import Broker, BrokerError
 PATIENCE = 30.0
 
 
-@pytest.fixture
-def broker(tmp_path):
-    with Broker(data_dir=str(tmp_path / "data")) as broker:
+@pytest.fixture(params=["lmdb", "hash"])
+def broker(request, tmp_path):
+    """With each engine of the index; the files of `hash` are so small that there are several."""
+    small = {"message_index_slots": 4, "message_index_entries": 16}
+    with Broker(data_dir=str(tmp_path / "data"), message_index_engine=request.param, **small) as broker:
         broker.set_policy("indexed", "^indexed", {"message-index": "key"}, apply_to="queues")
         yield broker
 
@@ -219,3 +221,17 @@ def test_messages_of_a_stream(broker, channel):
     for _ in range(3):
         publish(channel, "indexed", "more" * 30)
     becomes(broker, "m-1", ["dropped"])
+
+
+def test_an_index_is_made_anew_by_another_engine(tmp_path, caplog):
+    """The queue reports the messages that it has."""
+    data = str(tmp_path / "data")
+    for engine in ("lmdb", "hash", "hash-java", "lmdb"):
+        sizes = {"message_index_slots": 1000, "message_index_entries": 4000}
+        with Broker(data_dir=data, message_index_engine=engine, **sizes) as broker:
+            broker.set_policy("indexed", "^indexed", {"message-index": "key"}, apply_to="queues")
+            broker.declare_queue("indexed", durable=True)
+            if engine == "lmdb" and not caplog.text:
+                broker.publish("body", "indexed", delivery_mode=2, message_id="m-1")
+            becomes(broker, "m-1", ["ready"])
+    assert "is made anew: the engine 'hash-java' has made it, not 'lmdb'" in caplog.text

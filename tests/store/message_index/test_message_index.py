@@ -9,13 +9,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from warren.store.disk.lmdb_check import DamagedFile, check_file
-from warren.store.message_index.message_index import PRUNE_STEP, IndexedQueue, MessageIndex
+from warren.store.message_index.message_index import (
+    PRUNE_STEP,
+    Engine,
+    IndexedQueue,
+    MessageIndex,
+    OtherEngineError,
+)
 from warren.store.message_index.steps import LOST, Gone, Put, Rest
 
 MANY = 1 << 30
 SECRET = b"0123456789abcdef"
 KEYS = (b"a", b"b", b"order 4711")
 RETENTION = 50
+#: With files so small that chains, collisions and further files are common.
+ENGINES = [Engine(), Engine("hash", 4, 64), Engine("hash-java", 2, 16)]
 
 
 @dataclass
@@ -45,7 +53,7 @@ class AgainstModel(RuleBasedStateMachine):
     def reopen(self, first=False):
         if not first:
             self.index.close()
-        self.index = MessageIndex(str(self.path), MANY, 7, SECRET)
+        self.index = MessageIndex(str(self.path), MANY, 7, SECRET, self.engine)
         for number in self.next:
             if number not in self.index.queues:
                 self.index.queues[number] = IndexedQueue(f"q{number}", 0, RETENTION)
@@ -138,12 +146,14 @@ class AgainstModel(RuleBasedStateMachine):
         with self.index._env.begin() as transaction:
             entries = {name: transaction.stat(table)["entries"] for name, table in self.tables().items()}
         assert entries["places"] == entries["ids"] == len(self.model)
-        assert entries["keys"] == sum(len(known.keys) for known in self.model.values())
+        if "keys" in entries:
+            assert entries["keys"] == sum(len(known.keys) for known in self.model.values())
         assert entries["gone"] == sum(bool(known.reason) for known in self.model.values())
 
     def tables(self):
         index = self.index
-        return {"places": index.places, "ids": index.ids, "keys": index.keys, "gone": index.gone}
+        found = {"places": index.places, "ids": index.ids, "keys": index.keys.table, "gone": index.gone}
+        return {name: table for name, table in found.items() if table is not None}
 
     def teardown(self):
         if hasattr(self, "index"):
@@ -151,18 +161,20 @@ class AgainstModel(RuleBasedStateMachine):
             shutil.rmtree(self.path)
 
 
-def test_index_against_model(tmp_path_factory):
-    """The index answers as the model does, whatever is reported, repeated, reopened or expired."""
+@pytest.mark.parametrize("kind", ENGINES, ids=lambda engine: engine.name)
+def test_index_against_model(tmp_path_factory, kind):
+    """The index answers as the model does, whatever is reported, repeated, reopened or expired (QP-47)."""
 
     class Machine(AgainstModel):
         directory = tmp_path_factory
+        engine = kind
 
     run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=25, deadline=None))
 
 
-@pytest.fixture
-def index(tmp_path):
-    made = MessageIndex(str(tmp_path / "index"), MANY, 7, SECRET)
+@pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
+def index(request, tmp_path):
+    made = MessageIndex(str(tmp_path / "index"), MANY, 7, SECRET, request.param)
     made.queues[1] = IndexedQueue("orders", 0, RETENTION)
     yield made
     made.close()
@@ -248,3 +260,106 @@ def test_cut_file_is_recognised(tmp_path, part):
         opened.truncate(int(file.stat().st_size * part))
     with pytest.raises(DamagedFile):
         check_file(str(file))
+
+
+# -- the files of the engine `hash` ---
+
+
+def filled(path, engine, *reports):
+    index = MessageIndex(str(path), MANY, 7, SECRET, engine)
+    index.queues[1] = IndexedQueue("orders", 0, RETENTION)
+    for first, at, keys in reports:
+        index.write([(1, [Put(first, at, keys)])])
+    return index
+
+
+def files(path):
+    return sorted(each for each in (path / "keys").iterdir() if each.suffix == "")
+
+
+SMALL = Engine("hash", 4, 16)
+MANY_KEYS = [(first, 100 + first, [[b"k%d" % first]]) for first in range(50)]
+
+
+@pytest.mark.parametrize("damage", ["lost", "cut", "header", "meta", "garbled meta", "finished header"])
+def test_damaged_files_are_made_anew(tmp_path, caplog, damage):
+    """Every message is found again: the table of messages has the hashes of their keys."""
+    index = filled(tmp_path / "index", SMALL, *MANY_KEYS)
+    index.close()
+    first, *_, last = files(tmp_path / "index")
+    if damage == "lost":
+        shutil.rmtree(tmp_path / "index" / "keys")
+    elif damage == "cut":
+        with last.open("r+b") as file:
+            file.truncate(100)
+    elif damage == "header":
+        with last.open("r+b") as file:
+            file.write(b"\xff" * 40)
+    elif damage == "finished header":
+        with first.open("r+b") as file:
+            file.seek(32)
+            file.write(b"\0\0\0\1")
+    else:
+        meta = last.with_name(f"{last.name}.meta")
+        meta.write_text("{}" if damage == "meta" else "no json")
+    index = MessageIndex(str(tmp_path / "index"), MANY, 7, SECRET, SMALL)
+    for number in range(50):
+        [hit] = index.find([1], b"k%d" % number, 0, MANY, 9).hits
+        assert (hit.number, hit.stored_at) == (number, 100 + number)
+    index.close()
+    assert ("damaged" in caplog.text) == (damage != "lost")
+
+
+def test_files_without_a_message_are_removed(tmp_path):
+    """A file goes when its messages have left, whatever older files have; the newest one stays (QP-13)."""
+    index = filled(tmp_path / "index", SMALL, *MANY_KEYS)
+    before = files(tmp_path / "index")
+    assert len(before) == 4, "15 keys in each file"
+    index.write([(1, [Gone("acked", "", 200, [*range(15, 45)])])])
+    assert not index.prune(200 + RETENTION)
+    after = files(tmp_path / "index")
+    assert after == [before[0], before[3]]
+    assert {each.suffix for each in (tmp_path / "index" / "keys").iterdir()} == {"", ".meta"}
+    assert index.find([1], b"k3", 0, MANY, 9).hits and not index.find([1], b"k20", 0, MANY, 9).hits
+    index.write([(1, [Gone("acked", "", 300, [*range(50)])])])
+    assert not index.prune(300 + RETENTION)
+    assert files(tmp_path / "index") == [before[3]]
+    index.close()
+
+
+def test_positions_of_a_transaction_that_failed_are_not_given_again(tmp_path, monkeypatch):
+    """The keys of the first attempt are in the files already. Nothing is found twice."""
+    index = filled(tmp_path / "index", SMALL, (0, 100, [[b"a"]]))
+
+    class Refusing(Exception):
+        pass
+
+    real = index._put_queue
+    monkeypatch.setattr(index, "_put_queue", lambda *_: (_ for _ in ()).throw(Refusing))
+    with pytest.raises(Refusing):
+        index.write([(1, [Put(1, 110, [[b"a"], [b"a"]])])])
+    monkeypatch.setattr(index, "_put_queue", real)
+    index.write([(1, [Put(1, 110, [[b"a"], [b"a"]])])])
+    assert [hit.number for hit in index.find([1], b"a", 0, MANY, 9).hits] == [2, 1, 0]
+    index.close()
+    index = MessageIndex(str(tmp_path / "index"), MANY, 7, SECRET, SMALL)
+    index.write([(1, [Put(3, 120, [[b"a"]])])])
+    assert [hit.number for hit in index.find([1], b"a", 0, MANY, 9).hits] == [3, 2, 1, 0]
+    index.close()
+
+
+def test_index_of_another_engine_is_refused(tmp_path):
+    filled(tmp_path / "index", Engine(), (0, 100, [[b"a"]])).close()
+    with pytest.raises(OtherEngineError, match="the engine 'lmdb' has made it, not 'hash'"):
+        MessageIndex(str(tmp_path / "index"), MANY, 7, SECRET, SMALL)
+    MessageIndex(str(tmp_path / "index"), MANY, 7, SECRET).close()
+
+
+def test_an_index_from_before_there_were_engines_is_one_of_lmdb(tmp_path):
+    index = filled(tmp_path / "index", Engine(), (0, 100, [[b"a"]]))
+    with index._env.begin(write=True) as transaction:
+        transaction.delete(b"engine", db=index._meta)
+    index.close()
+    index = MessageIndex(str(tmp_path / "index"), MANY, 7, SECRET)
+    assert index.find([1], b"a", 0, MANY, 9).hits
+    index.close()
