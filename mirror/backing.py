@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 
+from ..actors.channel.publishing.range_set import RangeSet
 from ..gm_ring.frames import Instruction
 from ..seams import seam
 from ..store.index.segment_jobs import SegmentReadJob
@@ -23,6 +25,7 @@ from ..store.messages.lives import Lives
 from ..store.messages.message import Delivery, Origin, Origins, QueuedMessage, any_of, slice_of
 from ..store.messages.parts import Part
 from ..store.messages.run import Run
+from ..store.messages.spans import spans
 from ..store.queue.backing_queue import UNLIMITED, BackingQueue, Handed
 from ..store.queue.levels.levelled_queue import LEVEL_SHIFT, LevelledQueue
 from ..store.queue.range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead
@@ -66,6 +69,8 @@ class MirroredQueue(BackingQueue):
         #: By level: numbers below this were given before this replica became the master, so they may have been
         #: delivered already. And numbers below this were given by the present master.
         self._redelivered: dict[int, int] = {}
+        #: Messages that a channel has published again, since the master before may have had, and delivered, them.
+        self._repeated = RangeSet()
         self._reserved = 0
         self._told = 0
         #: What is to leave a mirror (`remove`), or is to be taken from its head because it stays (`keep_only`), and has
@@ -110,9 +115,9 @@ class MirroredQueue(BackingQueue):
 
     def remove(self, leaving: Iterable[range]) -> None:
         """Messages leave a mirror, wherever they are."""
-        spans = list(leaving)
-        self._forget_returns(spans)
-        self._leaving += [(span, False) for span in spans]
+        gone = list(leaving)
+        self._forget_returns(gone)
+        self._leaving += [(span, False) for span in gone]
         self.remove_more()
 
     def keep_only(self, kept: Sequence[range]) -> None:
@@ -274,30 +279,44 @@ class MirroredQueue(BackingQueue):
             self.on_safe(safe)
         return self.confirming.drain(safe, self.may_confirm)
 
+    def mark_redelivered(self, numbers: range) -> None:
+        self._repeated.add(numbers.start, numbers.stop - 1)
+
     def _left(self, tags: Sequence[int]) -> None:
         """Messages have left the master."""
+        if self._repeated:
+            for span in spans(tags):
+                self._repeated.discard(span.start, span.stop - 1)
         if self.is_followed and len(tags):
             self.out.append(instructions.remove(tags))
 
     def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
         deliveries = self.inner.fetch(count, ack_required)
+        if self._redelivered or self._repeated:
+            deliveries = self._marked(deliveries)
         if not ack_required:
             for delivery in deliveries:
                 self._left(delivery.tags)
-        return self._marked(deliveries) if self._redelivered else deliveries
+        return deliveries
 
     def _marked(self, deliveries: list[Delivery]) -> list[Delivery]:
         """The deliveries, with those marked that the master before may have delivered."""
         found = []
+        repeated = self._repeated
         for delivery in deliveries:
-            limit = self._redelivered.get(delivery.tags[0] >> LEVEL_SHIFT, 0)
-            if delivery.redelivered or delivery.tags[0] >= limit:
+            first, last = delivery.tags[0], delivery.tags[-1]
+            limit = self._redelivered.get(first >> LEVEL_SHIFT, 0)
+            if delivery.redelivered or first >= limit and not repeated.within(first, last):
                 found.append(delivery)
-            elif delivery.tags[-1] < limit:
+            elif last < limit:
                 found.append(delivery._replace(redelivered=True))
             else:
-                at = next(index for index, tag in enumerate(delivery.tags) if tag >= limit)
-                found += [_part(delivery, slice(0, at), True), _part(delivery, slice(at, None), False)]
+                at = 0
+                flags = [tag < limit or bool(repeated.within(tag, tag)) for tag in delivery.tags]
+                for is_redelivered, alike in groupby(flags):
+                    end = at + len(list(alike))
+                    found.append(_part(delivery, slice(at, end), is_redelivered))
+                    at = end
         return found
 
     def drop(self, count: int) -> int:
@@ -350,6 +369,7 @@ class MirroredQueue(BackingQueue):
         if count and not self._is_purging and self.is_followed:
             self.out.append(instructions.purge(self.inner.pending_numbers()))
         self._is_purging = count > 0
+        self._repeated.clear()
         return count
 
     # -- passed on

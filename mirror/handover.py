@@ -1,9 +1,9 @@
-"""`quiesce`: the master of a mirrored queue comes to rest, so that another member may become the master (CL-98).
+"""`rest`: the master of a mirrored queue comes to rest, so that another member may become the master (CL-98).
 
-The master stops its publishers by their credit, and waits until all other members have received and stored whatever it
-has told them. Then it answers, and whoever asked proposes the transfer. A publisher that has credit left may send more
-before the transfer is in force; that is treated as after a failover: it is in the queue once, or refused. If nobody
-becomes the master in time, publishers go on.
+From the beginning the master adds nothing to its stream: what clients send it waits, and nothing is delivered. When all
+members have received and stored whatever it has told them, and its publishers have their confirms, it answers, and
+whoever asked proposes the transfer. If that is refused the queue goes on. If it is in force, what waited was never
+taken: channels publish it again to the next master.
 """
 
 from __future__ import annotations
@@ -18,21 +18,16 @@ from ..routing.phrases import queue_phrase
 if TYPE_CHECKING:
     from ..actors.queue.mirroring import Replica
 
-#: The name under which a transfer blocks a queue's credit.
-TRANSFER = "transfer"
-
 #: Seconds in which the queue must come to rest, and seconds between two looks.
 REST_SECONDS, LOOK_SECONDS = 1.0, 0.002
 
-#: Seconds for which a queue at rest waits for its transfer.
-TRANSFER_SECONDS = 2.0
+#: Seconds after which a queue at rest goes on if nobody has said what has become of its transfer. If the transfer is in
+#: force later than that, publishers and consumers see a failover.
+TRANSFER_SECONDS = 3.0
 
 
-async def quiesce(replica: Replica, is_level: Callable[[], bool]) -> None:
-    """Return when the queue is at rest; `resume` must follow. Raises AmqpError if it does not come to rest in time."""
-    credit = replica.state.credit
-    credit.relate(TRANSFER, kind="ring")
-    credit.block(TRANSFER)
+async def rest(replica: Replica, is_level: Callable[[], bool]) -> None:
+    """Return when the queue is at rest. Raises AmqpError if it does not come to rest in time."""
     deadline = replica.now() + REST_SECONDS
     while not is_level():
         if replica.now() > deadline:
@@ -42,11 +37,3 @@ async def quiesce(replica: Replica, is_level: Callable[[], bool]) -> None:
                 f"{phrase} is too busy: not all of its replicas have everything within {REST_SECONDS:.0f} s",
             )
         await replica.sleep(LOOK_SECONDS)
-
-
-def resume(replica: Replica) -> None:
-    """Publishers go on. A replica that has ended has none."""
-    credit = replica.state.credit
-    if TRANSFER in credit.credit_blocked:
-        credit.unblock(TRANSFER)
-        credit.peer_down(TRANSFER)

@@ -152,6 +152,9 @@ class MirrorReplication:
         self._following: dict[int, None] = {}
         self._proposed: Member | None = None
         self._is_promoting = False
+        #: How often this master has come to rest, and whether it is at rest now or about to be.
+        self._rests = 0
+        self.is_resting = False
         self._stall = StallWatch()
         #: By node: until when its replica is not admitted again, and how often it was evicted.
         self._barred: dict[str, tuple[float, int]] = {}
@@ -192,7 +195,7 @@ class MirrorReplication:
 
     @property
     def serves(self) -> bool:
-        return self._is_master and not self._is_promoting
+        return self._is_master and not self._is_promoting and not self.is_resting
 
     @property
     def _is_learner(self) -> bool:
@@ -267,7 +270,8 @@ class MirrorReplication:
             if self._reclaims.are_mirrored(backing.confirming):
                 backing.reached_by_all()
             self._bound()
-            self._consider_admission()
+            if not self.is_resting:
+                self._consider_admission()
             lease = self._replica.context.lease
             backing.may_confirm = not lease.has_ended(self._replica.now)
             if not backing.may_confirm:
@@ -375,7 +379,7 @@ class MirrorReplication:
     def _tell_answered(self, least: int) -> None:
         """Tell the mirrors which publishes channels do not ask for any more, if these are so many."""
         backing, publishers = self._mirrored, self._mirrored.publishers
-        if publishers.risen >= least:
+        if publishers.risen >= least and not self.is_resting:
             if backing.is_followed:
                 backing.out.append(instructions.answered(publishers.untold))
             publishers.untold, publishers.risen = {}, 0
@@ -426,32 +430,38 @@ class MirrorReplication:
         """Seconds that the numbers of the ring may stand still."""
         return float(policy_of(self._replica).get("ha-ack-timeout", ACK_TIMEOUT)) / 1000
 
+    # -- another master
+
     async def quiesce(self) -> int:
-        """Come to rest before another member becomes the master. Returns the epoch at which this one is the master."""
         replica = self._replica
+        if not self.serves:
+            raise no_queue(replica.row.vhost, replica.row.name)
+        self.is_resting = True
+        self._rests += 1
+        replica.rest()
         try:
-            if not self.serves:
-                raise no_queue(replica.row.vhost, replica.row.name)
-            await handover.quiesce(replica, self._is_level)
+            await handover.rest(replica, self._is_level)
         except BaseException:
-            self._resume()
+            self.go_on()
             raise
-        replica.spawn(self._resume_later())
+        replica.spawn(self._go_on_later(self._rests))
         return self._ring.view.epoch
 
     def _is_level(self) -> bool:
-        """Whether all members have received and stored what the master has told them."""
-        is_taken = not self._mirrored.out and not self._ring.retained_bytes
-        return is_taken and not self._mirrored.confirming.is_waiting
+        """Whether all members have received and stored what the master has told them, and publishers know it."""
+        backing, confirming = self._mirrored, self._mirrored.confirming
+        told = min(confirming.received, confirming.stored) >= self._ring.last(ONLY)
+        return told and not backing.out and not confirming.is_waiting and not self._replica.awaiting
 
-    async def _resume_later(self) -> None:
+    async def _go_on_later(self, rests: int) -> None:
         await self._replica.sleep(handover.TRANSFER_SECONDS)
-        self._resume()
+        if rests == self._rests:
+            self.go_on()
 
-    def _resume(self) -> None:
-        handover.resume(self._replica)
-        if not self._replica.state.credit.blocked:
-            self._mirrored.resume()
+    def go_on(self) -> None:
+        if self.is_resting:
+            self.is_resting = False
+            self._replica.go_on()
 
     async def _evict(self) -> None:
         """Ask the members how far they are, and have the one that holds the others up leave."""

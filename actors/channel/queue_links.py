@@ -78,6 +78,7 @@ class QueueLinks:
         "held",
         "last_declared",
         "publishes",
+        "repeated",
         "rows",
         "settlements",
     )
@@ -100,6 +101,9 @@ class QueueLinks:
         self.settlements: dict[str, Settlement] = {}
         #: Mirrored queues that have lost their master, by queue id. What is gathered for them waits (`Failover`).
         self.held: dict[str, Signal] = {}
+        #: Below which number publishes to a mirrored queue may have been sent to an earlier master, until the present
+        #: one is told.
+        self.repeated: dict[str, int] = {}
 
     # -- finding a queue ---
 
@@ -211,7 +215,8 @@ class QueueLinks:
                 row = self.rows.get(queue_id, row)
                 count = len(entries[0][1]) if len(entries) == 1 else sum([len(entry[1]) for entry in entries])
                 self._credit.spend(queue_id, count)
-                process.send(row.address, to_queue.publish(channel_id, entries, user, floor))
+                repeated = self.repeated.pop(queue_id, 0) if self.repeated else 0
+                process.send(row.address, to_queue.publish(channel_id, entries, user, floor, repeated))
 
     def send_settlements(self) -> None:
         """Send each queue what was settled of its deliveries."""

@@ -183,11 +183,16 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
 
     @message
     def quiesce(self) -> int:
-        """From operations on any node, to the master of this mirrored queue: stop publishers for two seconds, in which
-        another member may become the master. Answered with the epoch when all members have everything.
+        """From operations on any node, and from Metadata, to the master of this mirrored queue: come to rest, so that
+        another member may become the master. Answered with the epoch when all members have everything. `go_on` must
+        follow if none does.
 
         Raises AmqpError if this replica is not the master, or if the others do not have everything in time.
         """
+
+    @message
+    def go_on(self) -> None:
+        """From whoever has sent `quiesce`: this member stays the master."""
 
     @message
     def set_queue_mode(self, mode: QueueMode) -> None:
@@ -222,10 +227,13 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
     # -- from channels: publishing ------------------------------------------------------------------
 
     @message
-    def publish(self, channel_id: str, entries: list[PublishEntry], user: str = "", floor: int = 0) -> None:
+    def publish(
+        self, channel_id: str, entries: list[PublishEntry], user: str = "", floor: int = 0, repeated: int = 0
+    ) -> None:
         """From channels: runs of messages, in the order in which the client published them. `user` is the client's
         user, whose messages alone are taken for duplicates of one another (SP-30). To a mirrored queue: the channel
-        awaits no answer for publishes below the number `floor` (CL-65).
+        awaits no answer for publishes below the number `floor` (CL-65), and may have sent those below `repeated` to
+        another master, which may have delivered them.
         """
 
     @message

@@ -58,6 +58,8 @@ class Arrival:
     #: By what a second publish of each message is recognized (`master/deduplication.py`). None if the queue does not
     #: deduplicate, or if no message has a key.
     digests: list[bytes] | None = None
+    #: Another master of the queue may have delivered the messages (CL-95).
+    is_redelivered: bool = False
     #: The list that `contents` is after the first join. Before that it belongs to the message that brought the run.
     _joined: list[bytes] | None = None
 
@@ -98,6 +100,7 @@ class Arrival:
         body_bytes = body_bytes_of(contents)
         parts, self.parts = split_parts(self.parts, count)
         head = Arrival(self.origin, origins, contents, body_bytes, parts, self.awaits_confirm, self.shared, self.handed)
+        head.is_redelivered = self.is_redelivered
         if self.digests is not None:
             head.digests, self.digests = self.digests[:count], self.digests[count:]
         self.origins, self.contents = slice_of(self.origins, slice(count, None)), self.contents[count:]
@@ -116,6 +119,7 @@ class Arrival:
         for index, (content, origin, part) in enumerate(zip(self.contents, origins, identities)):
             shared = self.shared and self.shared + index
             single = Arrival(origin, origin, [content], body_bytes_of([content]), [part], part[3], shared, self.handed)
+            single.is_redelivered = self.is_redelivered
             if self.digests is not None:
                 single.digests = [self.digests[index]]
             yield single
@@ -134,6 +138,7 @@ class Arrival:
             stretch = Arrival(
                 any_of(origins), origins, contents, body_bytes_of(contents), parts, awaits_confirm, shared, self.handed
             )
+            stretch.is_redelivered = self.is_redelivered
             stretch.digests = None if self.digests is None else self.digests[piece]
             yield stretch
             start = end
@@ -169,9 +174,14 @@ class Arrivals:
         for origins, contents, body_bytes, first_number, awaits_confirm, shared in entries:
             part = (channel_id, first_number, len(contents), awaits_confirm)
             digests = None if deduplication is None else deduplication.digests(record.user, contents)
-            if not arrivals or not arrivals[-1].join(origins, contents, body_bytes, part, shared, digests):
+            is_redelivered = first_number < record.repeated_below
+            if (
+                not arrivals
+                or arrivals[-1].is_redelivered is not is_redelivered
+                or not arrivals[-1].join(origins, contents, body_bytes, part, shared, digests)
+            ):
                 arrival = Arrival(any_of(origins), origins, contents, body_bytes, [part], awaits_confirm, shared)
-                arrival.digests = digests
+                arrival.digests, arrival.is_redelivered = digests, is_redelivered
                 arrivals.append(arrival)
 
     def add_at_most_once(self, entries: Iterable[AtMostOnceEntry]) -> None:

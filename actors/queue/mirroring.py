@@ -99,6 +99,12 @@ class Replica(Protocol):
     def become_master(self) -> None:
         """Serve the clients of the queue from now on."""
 
+    def rest(self) -> None:
+        """Whatever clients send from now on waits (`Replication.is_resting`)."""
+
+    def go_on(self) -> None:
+        """Take what has waited, and serve clients again."""
+
 
 class Replication(Protocol):
     """What makes a process a replica of a mirrored queue."""
@@ -157,6 +163,13 @@ class Replication(Protocol):
 
     async def quiesce(self) -> int:
         """Have the master come to rest (`ToQueue.quiesce`)."""
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the master is at rest or about to be, so that nothing may be added to its stream."""
+
+    def go_on(self) -> None:
+        """The master that came to rest stays the master."""
 
     def standing(self) -> tuple[int, int, int]:
         """How far this member of the ring is (`ToQueue.standing`)."""

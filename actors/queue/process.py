@@ -13,7 +13,7 @@ the consumer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -83,8 +83,12 @@ if TYPE_CHECKING:
     from .disk.transit import Transit
 
 
-#: Seconds for which a client waits until a replica, which the row says is the master, is it.
-PROMOTION_SECONDS = 5.0
+#: Seconds for which a client waits until a replica, which the row says is the master, is it, or until a master that is
+#: at rest goes on or has ended.
+PROMOTION_SECONDS = 15.0
+
+#: Seconds by which a master at rest puts off its timers.
+RESTING_SECONDS = 0.05
 
 
 class Queue(Process):
@@ -92,7 +96,7 @@ class Queue(Process):
 
     __slots__ = (
         "_early",
-        "_early_publishes",
+        "_early_messages",
         "_has_read",
         "_timers",
         "backing",
@@ -151,8 +155,9 @@ class Queue(Process):
         self.is_held = False
         #: Dead letters that arrived before messages might leave: they may become dead letters once more.
         self._early: list[list[HandedEntry]] = []
-        #: Publishes of channels that know of a promotion earlier than this replica.
-        self._early_publishes: list[tuple[ChannelRecord, list[PublishEntry]]] = []
+        #: What has come from channels that know of a promotion earlier than this replica, or to a master at rest: the
+        #: channel, and what handles it.
+        self._early_messages: list[tuple[str, Callable[[], None]]] = []
         #: The role's timers that run, by name.
         self._timers: dict[str, int] = {}
         #: A read from the disk is done, and the role knows it.
@@ -392,11 +397,35 @@ class Queue(Process):
     def become_master(self) -> None:
         """This replica of a mirrored queue serves clients from now on."""
         self.settings = self._policed_settings()
-        early, self._early_publishes = self._early_publishes, []
         self.take_role(self._make_master)
-        for record, entries in early:
-            self.role.publish(record, entries)
+        self._take_early()
+
+    def _take_early(self) -> None:
+        """Take what came while this replica did not serve."""
+        early, self._early_messages = self._early_messages, []
+        for _, handle in early:
+            handle()
         self._has_read.wake_all()
+
+    def rest(self) -> None:
+        """The master of a mirrored queue takes nothing until `go_on`, or until it is the master no more."""
+        self._take_delayed()
+
+    def go_on(self) -> None:
+        """The master of a mirrored queue was at rest, and stays the master."""
+        self._take_early()
+        self._count_in_sync()
+        self.request_turn()
+
+    @property
+    def _may_deliver(self) -> bool:
+        """Messages may leave the queue now."""
+        return self.is_released and not self.is_held and not self._is_resting
+
+    @property
+    def _is_resting(self) -> bool:
+        """Nothing may leave the queue now, because another replica is about to become its master."""
+        return self.replication is not None and self.replication.is_resting
 
     @property
     def _serves(self) -> bool:
@@ -409,7 +438,19 @@ class Queue(Process):
         if not self._serves:
             raise no_queue(self.row.vhost, self.row.name)
         found = serve()
+        if isinstance(found, Generator):
+            found = await self._through(found)
         return await found if isinstance(found, Coroutine) else found
+
+    async def _through(self, slices: Slices[Result]) -> Result:
+        """Do in turns what is done in slices."""
+        while True:
+            try:
+                next(slices)
+            except StopIteration as stop:
+                value: Result = stop.value
+                return value
+            await self.next_turn()
 
     def on_ring(
         self, sender: Sender, generation: int, integers: list[int], kinds: bytes, contents: list[bytes]
@@ -442,6 +483,10 @@ class Queue(Process):
         if self.replication is None or not self.is_open:
             raise no_queue(self.row.vhost, self.row.name)
         return await self.replication.quiesce()
+
+    def on_go_on(self, sender: Sender) -> None:
+        if self.replication is not None:
+            self.replication.go_on()
 
     def on_standing(self, sender: Sender) -> tuple[int, int, int]:
         if self.replication is None:
@@ -531,7 +576,7 @@ class Queue(Process):
         work = self.work
         work.left = work.most
         is_held, durability = self.is_held, self.durability
-        self.role.end_turn(is_held)
+        self.role.end_turn(is_held or self._is_resting)
         if self.replication is not None:
             self.replication.end_turn()
         if not is_held:
@@ -653,6 +698,9 @@ class Queue(Process):
             if self.replication is not None:
                 self.replication.timer_fired(payload)
             return
+        if self._is_resting:
+            self._timers[payload] = self.start_timer(RESTING_SECONDS, payload)
+            return
         self._timers.pop(payload, None)
         if self.is_open:
             self.role.timer_fired(payload)
@@ -773,7 +821,7 @@ class Queue(Process):
         record = self.channels.get(channel_id)
         if record is not None:
             self.role.limiter_grant(record, count)
-            if self.is_released and not self.is_held:
+            if self._may_deliver:
                 # A publish that follows in the same turn may drop the head of a full queue. It must not drop a message
                 # that this grant lets the queue deliver.
                 self.role.deliver_due()
@@ -795,6 +843,9 @@ class Queue(Process):
     def forget_channel(self, channel_id: str) -> Slices[None]:
         """A channel has ended, or ends. What it published before is accepted first."""
         self._take_delayed()
+        for _, handle in [each for each in self._early_messages if each[0] == channel_id]:
+            handle()  # it was settled before the channel ended
+        self._early_messages = [each for each in self._early_messages if each[0] != channel_id]
         record = self.channels.pop(channel_id, None)
         self.credit.peer_down(channel_id)
         if record is not None:
@@ -809,25 +860,38 @@ class Queue(Process):
     # -- publishing ---------------------------------------------------------------------------------
 
     def on_publish(
-        self, sender: Address[ToChannel], channel_id: str, entries: list[PublishEntry], user: str = "", floor: int = 0
+        self,
+        sender: Address[ToChannel],
+        channel_id: str,
+        entries: list[PublishEntry],
+        user: str = "",
+        floor: int = 0,
+        repeated: int = 0,
     ) -> None:
         record = self.channels.get(channel_id) or self._record(channel_id, sender)
         record.user = user
+        if repeated:
+            record.repeated_below = repeated
         if floor and self.replication is not None:
             self.replication.answered(channel_id, floor)
         if self.replication is None or self.replication.serves:
             self.role.publish(record, entries)
         else:
-            self._early_publishes.append((record, entries))
+            self._early_messages.append((channel_id, lambda: self.role.publish(record, entries)))
 
     def on_publish_at_most_once(self, sender: Sender, entries: list[AtMostOnceEntry]) -> None:
-        self.role.publish_at_most_once(entries)
+        if self._is_resting:
+            self._early_messages.append(("", lambda: self.role.publish_at_most_once(entries)))
+        else:
+            self.role.publish_at_most_once(entries)
 
     def on_handed_over(self, sender: Sender, entries: list[HandedEntry]) -> None:
         if self.is_ending or self.is_held:
             return  # they stay in the journal for the next start, unless the queue is deleted
         if not self.is_released:
             self._early.append(entries)
+        elif self._is_resting:
+            self._early_messages.append(("", lambda: self._transit.arrived(entries, self.role.take_handed_over)))
         else:
             self._transit.arrived(entries, self.role.take_handed_over)
 
@@ -840,7 +904,7 @@ class Queue(Process):
         in front of basic.cancel lets the consumer have one more message.
         """
         self._take_delayed()
-        if self.is_released and not self.is_held:
+        if self._may_deliver:
             self.role.deliver_due()
 
     # -- consuming ----------------------------------------------------------------------------------
@@ -888,6 +952,9 @@ class Queue(Process):
         record = self.channels.get(channel_id)
         if record is None or not self.is_open:
             return None
+        if self._is_resting:
+            self._early_messages.append((channel_id, lambda: self.role.settle(record, outcome, pieces)))
+            return None
         work = self.work
         needed = fits(pieces, work.left)
         if not needed:
@@ -919,7 +986,11 @@ class Queue(Process):
     def on_stored(self, sender: Sender, kind: str, ids: list[bytes]) -> None:
         self._disk.bodies_stored(kind, ids)
         transit = self._disk.transit
-        if transit is not None and self.is_open and not self.is_held:
+        if transit is None or not self.is_open or self.is_held:
+            return
+        if self._is_resting:
+            self._early_messages.append(("", lambda: transit.stored(self.role.take_handed_over)))
+        else:
             transit.stored(self.role.take_handed_over)
 
     async def on_flush_synced(self, sender: Sender) -> bool:
@@ -941,6 +1012,11 @@ class Queue(Process):
         return self.role.counts()
 
     def on_purge(self, sender: Sender) -> Slices[Coroutine[object, None, int]]:
+        if not self._serves:
+            return self._as_master(self._purge)
+        return (yield from self._purge())
+
+    def _purge(self) -> Slices[Coroutine[object, None, int]]:
         self._catch_up()
         count = yield from self._in_slices(self.role.purge())
         return self._purged(count)

@@ -189,6 +189,12 @@ class BackingQueue(ABC):
         Returns how many were known.
         """
 
+    def mark_redelivered(self, numbers: range) -> None:
+        """These messages, which were published just now, may have been delivered by another replica of the queue. Only
+        a queue with replicas gets such messages.
+        """
+        return
+
     @abstractmethod
     def purge(self, limit: int = UNLIMITED) -> int:
         """Remove ready messages, from the tail on: about `limit` of those in memory. Returns how many, 0 once none is

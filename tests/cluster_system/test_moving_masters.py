@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import count
+from contextlib import contextmanager
 from threading import Event, Thread
 
 import pytest
 
 from warren import Cluster
+from warren.amqp import methods as m
 from warren.running_node import BrokerError
+from warren.tests.behaviour.wire import Client
 from warren.tests.cluster_system.nodes import wait_for
 
 pytestmark = pytest.mark.timeout(240)
@@ -27,41 +29,114 @@ def operate(cluster, operation: str, **arguments: object):
     return cluster.broker(0)._node.operate(operation, **arguments)
 
 
-def test_a_promoted_replica_is_the_master_while_clients_publish(cluster):
-    """Each publish is answered: what was confirmed is in the queue once, and what was refused is not."""
-    cluster.broker(0).declare_queue("ha-moves", durable=True)
-    confirmed: list[int] = []
-    numbers = count()
-    is_over = Event()
+class Publisher:
+    """Publishes its number and a count, and has at most `WINDOW` publishes unanswered."""
 
-    def publish() -> None:
-        for number in numbers:
-            if is_over.is_set():
-                return
-            try:
-                cluster.broker(1).publish(b"%d" % number, "ha-moves", delivery_mode=2)
-            except BrokerError as error:
-                assert error.code == 406, error
+    WINDOW = 50
+
+    def __init__(self, cluster, node: int, queue: str) -> None:
+        self.channel = Client(cluster.urls[node]).channel()
+        self.channel.call(m.ConfirmSelect())
+        self.node, self.queue = node, queue
+        self.published = self.confirmed = 0
+        self.refused: list[int] = []
+        self._is_over = Event()
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            if self.published < self.confirmed + self.WINDOW:
+                self.published += 1
+                self.channel.publish(b"%d %d" % (self.node, self.published), self.queue, delivery_mode=2)
             else:
-                confirmed.append(number)
+                self._take_answer()
+        while self.confirmed < self.published:
+            self._take_answer()
 
-    publisher = Thread(target=publish)
-    publisher.start()
+    def _take_answer(self) -> None:
+        answer = self.channel.wait(m.BasicAck, m.BasicNack)
+        if isinstance(answer.method, m.BasicNack):
+            self.refused.append(answer.tag)
+        self.confirmed = max(self.confirmed, answer.tag)
+
+    def end(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+
+@contextmanager
+def publishing(cluster, queue: str):
+    """Publishers of both nodes, none of which sees a refusal; what they have published is in the queue, in order."""
+    cluster.broker(0).declare_queue(queue, durable=True)
+    publishers = [Publisher(cluster, node, queue) for node in (0, 1)]
     try:
+        yield publishers
+    finally:
+        for publisher in publishers:
+            publisher.end()
+    assert [publisher.refused for publisher in publishers] == [[], []]
+    found: dict[int, list[int]] = {0: [], 1: []}
+    while (message := cluster.get(queue)) is not None:
+        node, number = map(int, message.body.split())
+        found[node].append(number)
+    for publisher in publishers:
+        assert found[publisher.node] == [*range(1, publisher.published + 1)]
+    cluster.delete_queue(queue)
+
+
+def go_on(cluster, queue: str, publishers) -> None:
+    """The publishers go on, and all replicas are in sync."""
+    before = [publisher.confirmed for publisher in publishers]
+    wait_for(
+        "the publishers to go on",
+        lambda: all(now.confirmed > then + 200 for now, then in zip(publishers, before)),
+    )
+    wait_for("all replicas to be in sync", lambda: len(cluster.queue(queue).in_sync) == 2)
+
+
+def test_nothing_is_refused_when_a_replica_is_promoted(cluster):
+    with publishing(cluster, "ha-moves") as publishers:
         for node in (SECOND, FIRST, SECOND):
-            before = len(confirmed)
-            wait_for("the publisher to go on", lambda before=before: len(confirmed) > before + 20)
-            wait_for("all replicas to be in sync", lambda: len(cluster.queue("ha-moves").in_sync) == 2)
+            go_on(cluster, "ha-moves", publishers)
             assert operate(cluster, "promote", name="ha-moves", vhost="/", node=node)
             assert cluster.queue("ha-moves").node == node
+        go_on(cluster, "ha-moves", publishers)
+
+
+def test_nothing_is_refused_when_a_policy_or_a_rebalance_moves_the_master(cluster):
+    with publishing(cluster, "ha-policed") as publishers:
+        for node in (SECOND, FIRST):
+            go_on(cluster, "ha-policed", publishers)
+            nodes = [node, FIRST if node == SECOND else SECOND]
+            cluster.set_policy("named", "^ha-policed", {"ha-mode": "nodes", "ha-params": [node]}, priority=1)
+            wait_for("the master to move", lambda node=node: cluster.queue("ha-policed").node == node)
+            cluster.set_policy("named", "^ha-policed", {"ha-mode": "nodes", "ha-params": nodes}, priority=1)
+        cluster.clear_policy("named")
+        cluster.broker(0).declare_queue("ha-other", durable=True)
+        go_on(cluster, "ha-policed", publishers)
+        assert cluster.queue("ha-policed").node == cluster.queue("ha-other").node == FIRST
+        operate(cluster, "rebalance", kind="classic")
+        assert {cluster.queue(name).node for name in ("ha-policed", "ha-other")} == {FIRST, SECOND}
+    cluster.delete_queue("ha-other")
+
+
+def test_a_node_in_maintenance_has_no_masters(cluster):
+    """The clients of the other node see no refusal."""
+    cluster.broker(0).declare_queue("ha-drained", durable=True)
+    publisher = Publisher(cluster, 1, "ha-drained")
+    try:
+        wait_for("the publisher to begin", lambda: publisher.confirmed > 200)
+        assert cluster.queue("ha-drained").node == FIRST
+        operate(cluster, "drain")
+        assert cluster.queue("ha-drained").node == SECOND
+        wait_for("the publisher to go on", lambda before=publisher.confirmed: publisher.confirmed > before + 200)
     finally:
-        is_over.set()
-        publisher.join()
-    bodies = []
-    while (message := cluster.get("ha-moves")) is not None:
-        bodies.append(int(message.body))
-    assert bodies == confirmed
-    cluster.delete_queue("ha-moves")
+        publisher.end()
+        operate(cluster, "revive")
+    assert publisher.refused == []
+    assert cluster.queue("ha-drained").messages == publisher.published
+    cluster.delete_queue("ha-drained")
 
 
 def test_only_a_replica_in_sync_is_promoted(cluster):

@@ -65,7 +65,7 @@ class FakeReplica:
         self.row = row
         self.backing = SlowQueue()
         self.is_alive = True
-        self.has_promoted = False
+        self.has_promoted = self.is_at_rest = False
         self.credit = CreditFlow((400, 200), lambda peer, amount: None)
         self.state = SimpleNamespace(
             credit=self.credit, head_read=SimpleNamespace(prepare=lambda: None), backing=self.backing
@@ -131,6 +131,12 @@ class FakeReplica:
         self.slept += 1
         if self.is_hasty:
             raise Waits
+
+    def rest(self) -> None:
+        self.is_at_rest = True
+
+    def go_on(self) -> None:
+        self.is_at_rest = False
 
     def become_master(self) -> None:
         self.has_promoted = True

@@ -89,3 +89,22 @@ def test_what_is_too_much_to_be_retained_is_refused(cluster):
     back(cluster, SECOND, "ha-much")
     assert taken(cluster, "ha-much") == bodies[4:]
     cluster.delete_queue("ha-much")
+
+
+def test_what_is_published_again_may_have_been_delivered(cluster):
+    """The lost master may have delivered it, so it is flagged as redelivered. What is published behind it is not."""
+    cluster.broker(SECOND).declare_queue("ha-flag", durable=True)
+    channel = Client(cluster.url_of(FIRST)).channel()
+    channel.call(m.ConfirmSelect())
+    cluster.partition(FIRST, SECOND)
+    channel.publish(b"again", "ha-flag", delivery_mode=2)
+    channel.call(m.ExchangeDeclare(exchange="amq.direct", passive=True))
+    cluster.kill(SECOND)
+    cluster.heal()
+    assert answers(channel, 1) == ([1], [])
+    channel.publish(b"new", "ha-flag", delivery_mode=2)
+    assert channel.wait(m.BasicAck).tag == 2
+    back(cluster, SECOND, "ha-flag")
+    found = [cluster.get("ha-flag") for _ in range(2)]
+    assert [(message.body, message.redelivered) for message in found] == [(b"again", True), (b"new", False)]
+    cluster.delete_queue("ha-flag")

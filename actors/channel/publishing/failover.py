@@ -99,6 +99,9 @@ class Failover:
             for first, last in numbers_of(repeated):
                 refused.discard(first, last)
             self._confirms.refuse(queue_id, list(refused))
+            if repeated:
+                first, last = numbers_of(repeated)[-1]
+                queues.repeated[queue_id] = last + 1
             if repeated or held:
                 if queue_id not in queues.rows:
                     queues.watch(again)

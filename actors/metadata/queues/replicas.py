@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ....amqp.errors import AmqpError
 from ....definitions.definitions import Definitions
 from ....routing.changes import Change, QueuePut, QueueRemoved
 from ....routing.phrases import queue_phrase
@@ -52,6 +53,9 @@ log = logging.getLogger("warren.mirror")
 
 #: Seconds for which the place of a node that has gone is kept.
 REPLACE_SECONDS = 60.0
+
+#: Seconds within which a master comes to rest, or says that it is too busy.
+QUIESCE_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -322,10 +326,22 @@ class Replicas:
         if group is None or group.master != self._mine(row) or self._moving.get(row.queue_id) == group.epoch:
             return
         to = next((member for member in group.ring if member.node == group.wanted[0]), group.master)
-        if to != group.master:
+        life = self._lives.get(row.queue_id)
+        if to != group.master and life is not None:
             self._moving[row.queue_id] = group.epoch
-            command = TransferRing(row.vhost, row.name, row.queue_id, group.epoch, to)
-            self._process.spawn(self._changing.note(command))
+            self._process.spawn(self._transfer(row, life, to))
+
+    async def _transfer(self, row: QueueRow, life: _Life, to: Member) -> None:
+        """Have the master come to rest, and propose that this member be the master (CL-98). A queue that is too busy is
+        moved without that: its publishers and consumers see a failover.
+        """
+        assert row.group is not None
+        with suppress(AmqpError, ProcessError):
+            await self._process.ask(life.address, to_queue.quiesce(), timeout=QUIESCE_SECONDS)
+        await self._changing.note(TransferRing(row.vhost, row.name, row.queue_id, row.group.epoch, to))
+        current = self._state.queue(row.vhost, row.name)
+        if current is not None and current.group is not None and current.group.master == life.member:
+            self._process.send(life.address, to_queue.go_on())
 
     def node_met(self, node: str) -> None:
         """There is a connection to this node, perhaps again: replicas go on where it was lost."""

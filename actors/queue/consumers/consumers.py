@@ -62,6 +62,8 @@ class ChannelRecord:
     address: Address[ToChannel]
     #: The user of the channel's connection, as far as the queue knows: a publish says who its user is.
     user: str = ""
+    #: The channel may have sent publishes below this number to an earlier master, which may have delivered them.
+    repeated_below: int = 0
     #: Deliveries sent to the channel that its connection has not reported as written to the socket.
     unsent: int = 0
     #: How many deliveries may be unsent.

@@ -304,6 +304,8 @@ class Intake(Arrivals):
             arrival.shared,
             arrival.handed,
         )
+        if arrival.is_redelivered:
+            backing.mark_redelivered(numbers)
         if arrival.digests is not None:
             self._remember(numbers, arrival)
         if awaits_confirm:
@@ -398,7 +400,7 @@ class Intake(Arrivals):
         """Give messages straight to consumers, which all acknowledge or none does (AB-123)."""
         outbox = self._dispatch.outbox
         origins, contents, handed = arrival.origins, arrival.contents, arrival.handed
-        is_redelivered = handed is not None and handed.is_redelivered
+        is_redelivered = arrival.is_redelivered or handed is not None and handed.is_redelivered
         if shares[0][0].no_ack:
             numbers = self._discard(arrival)
             if self._effects.index is not None:

@@ -60,10 +60,11 @@ TO_REPLICAS = (
     Crossing(211, to_queue.sync_numbers, answer=Each(Parts(INTEGER, INTEGER, INTEGER))),
     Crossing(212, to_queue.synchronise, BOOLEAN, answer=BOOLEAN),
     Crossing(213, to_queue.quiesce, answer=INTEGER),
+    Crossing(214, to_queue.go_on),
 )
 
 TO_QUEUES = (
-    Crossing(300, to_queue.publish, TEXT, Each(PUBLISH_ENTRY), TEXT, INTEGER, is_credited=True),
+    Crossing(300, to_queue.publish, TEXT, Each(PUBLISH_ENTRY), TEXT, INTEGER, INTEGER, is_credited=True),
     Crossing(301, to_queue.publish_at_most_once, Each(AT_MOST_ONCE_ENTRY), is_credited=True),
     Crossing(302, to_queue.consume, *_CONSUMER, answer=BOOLEAN),
     Crossing(303, to_queue.cancel, TEXT, TEXT, answer=BOOLEAN),

@@ -82,7 +82,7 @@ def test_confirms_come_when_every_queue_has_confirmed(stage):
     channel.publish([b"c"], "other")
     stage.settle()
     assert kinds(channel.frames()) == [ConfirmSelectOk]
-    ((channel_id, (entry,), _, _),) = one.actor.take("publish")
+    ((channel_id, (entry,), *_),) = one.actor.take("publish")
     assert (channel_id, entry[3:5], len(entry[1])) == (channel.id, (1, True), 2)
     stage.tell(other.address, channel.address, "confirm", other.id, [(3, 3)])
     stage.settle()
@@ -101,7 +101,7 @@ def test_every_publish_has_a_number_and_the_client_counts_from_confirm_select(st
         channel.send(ConfirmSelect())  # the second one changes nothing
         channel.publish([b"c", b"d"])
     stage.settle()
-    runs = [entry for _, entries, _, _ in queue.actor.take("publish") for entry in entries]
+    runs = [entry for _, entries, *_ in queue.actor.take("publish") for entry in entries]
     assert [(len(entry[1]), *entry[3:5]) for entry in runs] == [(2, 1, False), (2, 4, True), (2, 6, True)]
     assert kinds(channel.frames()) == [ConfirmSelectOk, ConfirmSelectOk]
     stage.tell(queue.address, channel.address, "confirm", queue.id, [(4, 6)])

@@ -77,7 +77,7 @@ REPORT = st.tuples(TEXT, TEXT, TEXT, TEXT, TEXT)
 
 #: The fields of each message that crosses, and its answer.
 MESSAGE = {
-    "publish": ((TEXT, st.lists(PUBLISH, max_size=3), TEXT, NUMBER), None),
+    "publish": ((TEXT, st.lists(PUBLISH, max_size=3), TEXT, NUMBER, NUMBER), None),
     "publish_at_most_once": ((st.lists(AT_MOST_ONCE, max_size=3),), None),
     "consume": ((TEXT, ADDRESS, TEXT, FLAG, FLAG, NUMBER, FLAG, NUMBER, TABLE, TEXT), FLAG),
     "cancel": ((TEXT, TEXT), FLAG),
@@ -130,6 +130,7 @@ MESSAGE = {
     "sync_numbers": ((), st.lists(st.tuples(NUMBER, NUMBER, NUMBER), max_size=3)),
     "synchronise": ((FLAG,), FLAG),
     "quiesce": ((), NUMBER),
+    "go_on": ((), None),
     "sync_chunk": ((NUMBER,), st.tuples(NUMBER, NUMBER, CONTENTS)),
     "connections": ((), st.lists(ADDRESS, max_size=3)),
     "channels_info": ((), st.lists(INFO, max_size=2)),
@@ -213,7 +214,7 @@ def test_equal_origins_cross_once():
     here, there = letters()
     one, other = Origin("x", ("long key" * 20,)), Origin("x", ("k",))
     contents = [b"%04d" % number for number in range(500)]
-    message = ("publish", "c", [([one, other] * 250, contents, 0, 1, True, 0)], "guest", 0)
+    message = ("publish", "c", [([one, other] * 250, contents, 0, 1, True, 0)], "guest", 0, 0)
     _, packed, raw, _ = here.encode(CHANNEL, QUEUE, message)
     assert len(packed) < 1_000 and b"".join(raw) == b"".join(contents)
     assert arrive(*letters(), CHANNEL, QUEUE, message) == message
@@ -222,9 +223,9 @@ def test_equal_origins_cross_once():
 @pytest.mark.parametrize(
     "message",
     [
-        ("publish", "c", [(Origin("", ("q",)), [bytearray(b"1")], 1, 1, True, 0)], "guest", 0),
-        ("publish", "c", [(("", ("q",)), [b"1"], 1, 1, True, 0)], "guest", 0),
-        ("publish", "c", [(Origin("", ("q",)), [b"1"], 1, 1, True, -1)], "guest", 0),
+        ("publish", "c", [(Origin("", ("q",)), [bytearray(b"1")], 1, 1, True, 0)], "guest", 0, 0),
+        ("publish", "c", [(("", ("q",)), [b"1"], 1, 1, True, 0)], "guest", 0, 0),
+        ("publish", "c", [(Origin("", ("q",)), [b"1"], 1, 1, True, -1)], "guest", 0, 0),
         ("settle", "c", "lose", [range(1)]),
         ("settle", "c", "ack", [["1"]]),
         ("consume", "c", CHANNEL, "t", True, False, 0, False, 0, {}, "guest"),

@@ -47,6 +47,13 @@ class Replica(Process):
     def on_node_met(self, sender, node):
         """A link was made."""
 
+    def on_quiesce(self, sender):
+        self.told.append("quiesce")
+        return 1
+
+    def on_go_on(self, sender):
+        self.told.append("go on")
+
     def on_apply_settings(self, sender, settings):
         return True
 
@@ -335,11 +342,15 @@ def test_a_node_that_is_not_wanted_any_more_deletes_what_it_has(declared):
 
 
 def test_a_master_moves_to_where_the_policy_wants_it(declared):
+    """It comes to rest before (CL-98)."""
     first, second, third = declared.group.members
+    master = declared.replica(first)
     declared.policy('{"ha-mode":"nodes","ha-params":["warren@c","warren@b"]}')
     declared.group.until(lambda: sorted(declared.ring()) == ["warren@b", "warren@c"])
     declared.settle()
     assert declared.ring()[0] == "warren@c" and declared.replica(first) is None
+    at = master.told.index("quiesce")
+    assert master.told[at - 1].node == first.name and master.told[at + 1].node == third.name
 
 
 def test_a_deleted_queue_has_no_replicas(declared):

@@ -9,6 +9,7 @@ from ....contracts.metadata import to_metadata
 from ....contracts.node import to_node
 from ....metadata.state.commands import SetMaintenance
 from ..registry import OperationError, Operator, operation
+from .masters import move_masters_away
 
 #: Seconds that the members may take to agree on a change.
 CHANGE_SECONDS = 15.0
@@ -19,13 +20,16 @@ DRAINED = "Node was put into maintenance mode"
 
 @operation()
 async def drain(operator: Operator) -> bool:
-    """Put the node into maintenance: no new queues, no clients, and no leadership. It may be in maintenance already.
+    """Put the node into maintenance: no new queues, no clients, no masters of mirrored queues, and no leadership.
+
+    It may be in maintenance already.
 
     The mark ends with the run of the node.
     """
     process, context = operator.process, operator.context
     await _mark(operator, True)
     await process.ask(operator.node, to_node.suspend("maintenance", DRAINED))
+    await move_masters_away(operator)
     if context.members is not None:
         await process.ask(context.members, to_membership.yield_leadership())
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
+from collections import Counter, deque
 from typing import Literal
 
 from .....amqp.errors import AmqpError
@@ -13,6 +13,7 @@ from .....definitions.policies import queue_kind
 from .....routing.phrases import queue_phrase
 from .....routing.rows import Member, QueueRow
 from .....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from .....runtime.signal import Signal
 from ....contracts.metadata import to_metadata
 from ....contracts.queue import to_queue
 from ....metadata.state.commands import TransferRing
@@ -23,6 +24,10 @@ log = logging.getLogger("warren.mirror")
 
 #: Seconds that the members may take to agree on a change.
 CHANGE_SECONDS = 15.0
+
+#: How many masters leave a node at once, and seconds after which no other one begins to.
+MOVED_AT_ONCE = 32
+MOVING_SECONDS = 15.0
 
 
 @operation()
@@ -47,17 +52,55 @@ async def _move(operator: Operator, row: QueueRow, to: Member) -> None:
     process, context = operator.process, operator.context
     assert row.group is not None
     phrase = queue_phrase(row.vhost, row.name)
+    master = context.peers.replica(row.queue_id, row.group.master)
     try:
-        master = context.peers.replica(row.queue_id, row.group.master)
         epoch = await process.ask(master, to_queue.quiesce(), timeout=ANSWER_SECONDS)
         command = TransferRing(row.vhost, row.name, row.queue_id, epoch, to)
         changed = await process.ask(context.metadata, to_metadata.change_definitions(command), CHANGE_SECONDS)
     except AmqpError as error:
         raise OperationError("unavailable", error.text) from None
     except (DefinitionError, ProcessDown, ProcessTimeout, ProcessError) as error:
+        # The master stays at rest for a while: the change may still be made.
         raise OperationError("unavailable", f"the master of {phrase} has not moved: {error}") from None
     if not changed:
+        process.send(master, to_queue.go_on())
         raise OperationError("unavailable", f"the replicas of {phrase} have changed meanwhile; try again")
+
+
+async def move_masters_away(operator: Operator) -> None:
+    """Have replicas on other nodes become the masters of the queues whose masters are here (CM-65). A queue that cannot
+    be moved, or has no other replica in sync, stays.
+    """
+    here = operator.context.node_name
+    usable = {node.name for node in operator.context.definitions.nodes.values() if not node.in_maintenance}
+    led = Counter(row.node for row in _replicated(operator))
+    moves: deque[tuple[QueueRow, Member]] = deque()
+    for row in _replicated(operator):
+        assert row.group is not None
+        others = [member for member in row.group.ring[1:] if member.node in usable]
+        if row.node == here and others:
+            to = min(others, key=lambda member: (led[member.node], member.node))
+            led[to.node] += 1
+            moves.append((row, to))
+    process, end = operator.process, operator.process.now() + MOVING_SECONDS
+    is_done = Signal(process)
+    running = 0
+
+    async def move_some() -> None:
+        nonlocal running
+        while moves and process.now() < end:
+            row, to = moves.popleft()
+            try:
+                await _move(operator, row, to)
+            except OperationError as error:
+                log.warning("%s", error)
+        running -= 1
+        is_done.wake_all()
+
+    for _ in range(min(MOVED_AT_ONCE, len(moves))):
+        running += 1
+        process.spawn(move_some())
+    await is_done.wait_for(lambda: not running)
 
 
 @operation()
