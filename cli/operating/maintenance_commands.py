@@ -17,7 +17,7 @@ KINDS["quorum"] = "quorum queues"
     SECTION, "Will put node {node} into maintenance mode. The node will no longer serve any client traffic!", 60.0
 )
 def drain(call: Call) -> None:
-    """Put the node into maintenance until `revive` or its next start: no clients, no new queues, no masters, no leadership."""
+    """Put the node into maintenance until `revive` or its next start: no clients, new queues, masters or leadership."""
     call.ask("drain")
     call.done()
 
