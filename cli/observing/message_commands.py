@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ...actors.message_index.keys import WarrenId
-from ...actors.node.operations.observing.messages import DEFAULT_MESSAGES
+from ...actors.message_index.search_limits import DEFAULT_MESSAGES
 from ..failure import EX_UNAVAILABLE, CommandFailure
 from ..formatters import dumped
 from ..node_command import BadArguments, Call, node_command

@@ -14,14 +14,10 @@ from ....contracts.message_index import FoundMessages, to_indexer
 from ....contracts.queue import LookedUp, to_queue
 from ....message_index.errors import IndexBusy
 from ....message_index.keys import WarrenId, keys_of, local_id
+from ....message_index.search_limits import DEFAULT_MESSAGES, DEFAULT_RANGE, MOST_MESSAGES
 from ..registry import OperationError, Operator, operation
 from .listings import check_vhost
 
-#: Messages that one search returns by default and at most.
-DEFAULT_MESSAGES = 32
-MOST_MESSAGES = 64
-#: The time range of a search by default: three days, in ms.
-DEFAULT_RANGE = 259_200_000
 #: Seconds that a queue or the index may take to answer.
 ANSWER_SECONDS = 8.0
 
