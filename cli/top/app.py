@@ -96,13 +96,18 @@ class Top(App[None]):
         self.state.apply(rows)
         self.state.tick(self.state.node["time"])
         self.lost, self.took_at = "", time.monotonic()
-        if not self.is_paused:
+        if not self.is_paused and self._is_shown():
             self._show()
 
     def lose(self, reason: str) -> None:
         """The node does not answer. What it said last stays on the screen."""
         self.lost = reason
-        self._show_cause()
+        if self._is_shown():
+            self._show_cause()
+
+    def _is_shown(self) -> bool:
+        """Whether there is a screen. The feed, in its thread, may bring something while it is being closed."""
+        return self.table.is_attached
 
     # -- keys ---
 

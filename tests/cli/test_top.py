@@ -119,6 +119,25 @@ def test_what_holds_back_is_at_the_top(node, data_dir):
     node.set_alarm("memory", False)
 
 
+def test_an_answer_that_comes_while_the_screen_closes_shows_nothing(node, data_dir, monkeypatch):
+    """The feed has a thread of its own, so an answer or the end of the node may come between any two steps."""
+    handled = []
+
+    def bring_late(app):
+        app.take([], False)
+        app.lose("it has ended")
+        handled.append(app.lost)
+
+    def unmounted(table):
+        table.app.call_later(bring_late, table.app)
+
+    async def steps(app, pilot):
+        monkeypatch.setattr(type(app.table), "on_unmount", unmounted, raising=False)
+
+    drive(data_dir, steps)
+    assert handled == ["it has ended"]
+
+
 def test_a_node_that_goes_away_and_comes_back(data_dir):
     """Its last figures stay, with a line that says so, and the next run is followed from its beginning."""
     nodes = [Broker(port=0, control_dir=str(data_dir / "control"))]
