@@ -1,16 +1,12 @@
 """The source inside Spark itself: one session for all tests of this file, because a Java takes seconds to start."""
 
 import contextlib
+import functools
 import inspect
 import json
 import math
 import os
 import re
-import signal
-import subprocess
-import sys
-import threading
-import time
 from pathlib import Path
 
 import pyarrow
@@ -20,10 +16,6 @@ from click.testing import CliRunner
 
 from warren import Broker
 from warren.actors.connection.handshake import WARREN_FEATURES
-from warren.amqp import methods
-from warren.amqp.fields import table_from
-from warren.amqp.frames import content_body, content_properties
-from warren.amqp.properties import decode_properties
 from warren.cli.failure import CommandFailure
 from warren.cli.main import root
 from warren.spark import read_archive, verify_archive
@@ -31,9 +23,7 @@ from warren.spark.errors import SparkSourceError
 from warren.spark.jobs.analyse import analyse
 from warren.spark.jobs.archive import archive
 from warren.spark.jobs.replay import replay
-from warren.spark.options import SinkOptions
-from warren.spark.wire import Connection
-from warren.spark.writer import Publisher
+from warren.tests.spark.killing import Killable, kill_driver, kill_workers, run_to_its_end, run_until, wait_for
 
 # The first query of a session starts workers of Python, which takes long on a machine that does much else.
 pytestmark = pytest.mark.timeout(900)
@@ -83,9 +73,7 @@ class Query:
         return (sink.trigger(availableNow=True) if available_now else sink.trigger(processingTime="0 seconds")).start()
 
     def run(self, broker, queue, **options):
-        query = self.start(broker, queue, **options)
-        query.awaitTermination()
-        return query
+        return run_to_its_end(lambda: self.start(broker, queue, **options))
 
     def numbers(self):
         rows = self.spark.read.parquet(self.table).select("seq").collect()
@@ -271,65 +259,6 @@ def test_the_command_archives(spark, broker, queue, tmp_path, monkeypatch):
 needs_catalogue = pytest.mark.skipif("catalogue" not in WARREN_FEATURES, reason="this broker has no catalogue")
 
 
-class Killable:
-    """A broker in a process of its own, which can be killed with -9 and started again on the same port."""
-
-    CODE = (
-        "import sys; from warren import Broker\n"
-        "with Broker(port=int(sys.argv[1]), data_dir=sys.argv[2]) as broker:\n"
-        "    print(broker.port, flush=True); sys.stdin.read()"
-    )
-
-    def __init__(self, folder):
-        self.folder, self.port = folder, 0
-        self.start()
-
-    def start(self):
-        command = [sys.executable, "-c", self.CODE, str(self.port), str(self.folder)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/")
-        self.port = int(self.process.stdout.readline())
-        self.url = f"amqp://127.0.0.1:{self.port}/%2F"
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-    def publish(self, numbers):
-        """Publish a body for each number, and wait for the confirms."""
-        connection = Connection(SinkOptions.parse({"url": self.url}), "test")
-        connection.call(methods.QueueDeclare(queue="orders", durable=True), methods.QueueDeclareOk)
-        connection.close()
-        options = SinkOptions.parse({"url": self.url, "routingKey": "orders"})
-        batch = pyarrow.RecordBatch.from_pydict({"body": pyarrow.array([b"%d" % number for number in numbers])})
-        Publisher(options, 0, 1, "test").publish(iter([batch]))
-
-    def declare(self, queue, arguments):
-        connection = Connection(SinkOptions.parse({"url": self.url}), "test")
-        declare = methods.QueueDeclare(queue=queue, durable=True, arguments=table_from(arguments))
-        connection.call(declare, methods.QueueDeclareOk)
-        connection.close()
-
-    def count(self, queue="orders"):
-        connection = Connection(SinkOptions.parse({"url": self.url}), "test")
-        try:
-            declare = methods.QueueDeclare(queue=queue, passive=True)
-            return connection.call(declare, methods.QueueDeclareOk).message_count
-        finally:
-            connection.close()
-
-    def drained(self, queue):
-        """Read all messages: body and message id of each."""
-        connection = Connection(SinkOptions.parse({"url": self.url}), "test")
-        found = []
-        for delivery in connection.consume(queue, {"x-warren-read-from": "first", "x-warren-read-to": "last"}):
-            properties = decode_properties(content_properties(delivery.content))
-            found.append((content_body(delivery.content), properties.message_id))
-        connection.close()
-        return found
-
-
 @pytest.fixture
 def killable(tmp_path):
     broker = Killable(tmp_path / "data")
@@ -348,8 +277,7 @@ def test_a_killed_broker_and_killed_workers_cost_no_message(spark, tmp_path, kil
     query = Query(spark, tmp_path)
     killable.publish(range(40_000))
     options = {"maxMessagesPerTrigger": "4000", "deleteOnCommit": "true", "reconnectTimeout": "300s"}
-    running = query.start(killable, "orders", **options)
-    wait_for(lambda: query.committed() >= 2, running)
+    running = run_until(lambda: query.start(killable, "orders", **options), lambda: query.committed() >= 2)
     killable.kill()
     killable.start()
     # The queue goes on behind a gap, because nobody knows which numbers it had promised.
@@ -383,17 +311,7 @@ sink.trigger(availableNow=True).start().awaitTermination()
 def test_a_killed_driver_costs_no_message(spark, tmp_path, killable, round):
     query = Query(spark, tmp_path)
     killable.publish(range(12_000))
-    command = [sys.executable, "-c", DRIVER, killable.url, str(tmp_path)]
-    driver = subprocess.Popen(command, cwd="/", start_new_session=True, stderr=subprocess.DEVNULL)
-    try:
-        while query.committed() < 2 and driver.poll() is None:
-            threading.Event().wait(0.01)
-    finally:
-        # Its Java is in the same group of processes.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
-    assert query.committed() >= 2
+    kill_driver(DRIVER, killable.url, tmp_path, lambda: query.committed() >= 2)
     query.run(killable, "orders", deleteOnCommit="true")
     assert bodies(spark, query) == list(range(12_000))
     assert killable.count() == 0
@@ -434,59 +352,16 @@ def test_rows_are_published_exactly_once_whatever_is_killed(spark, tmp_path, kil
     count = 12_000
     killable.publish(range(count))
     killable.declare("copies", {"x-warren-deduplicate": 100_000})
-    command = [sys.executable, "-c", COPYING_DRIVER, killable.url, str(tmp_path)]
-    driver = subprocess.Popen(command, cwd="/", start_new_session=True, stderr=subprocess.DEVNULL)
-    try:
-        while killable.count("copies") < 1_000 and driver.poll() is None:
-            threading.Event().wait(0.01)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
+    kill_driver(COPYING_DRIVER, killable.url, tmp_path, lambda: killable.count("copies") >= 1_000)
     kills = [(4_500, kill_workers), (8_500, lambda: (killable.kill(), killable.start()))]
+    copy = functools.partial(copy_rows, spark, killable.url, tmp_path)
     for number, kill in kills:
-        running = copy_rows(spark, killable.url, tmp_path)
+        running = run_until(copy, lambda number=number: killable.count("copies") >= number)
+        kill()
         with contextlib.suppress(Exception):  # local mode never repeats a task, so the query ends
-            wait_for(lambda number=number: killable.count("copies") >= number, running)
-            kill()
             running.awaitTermination()
         running.stop()
-    copy_rows(spark, killable.url, tmp_path).awaitTermination()
+    run_to_its_end(copy)
     found = [(int(body), message_id.partition("/")[2]) for body, message_id in killable.drained("copies")]
     assert sorted(body for body, _ in found) == list(range(count))
     assert len({message_id for _, message_id in found}) == count
-
-
-def wait_for(condition, running):
-    deadline = time.monotonic() + 300
-    while not condition():
-        if running.exception() is not None:
-            raise running.exception()
-        if not running.isActive:
-            return
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.02)
-
-
-def kill_workers():
-    """Kill with -9 what runs Python for Spark below this process, but not the daemons that start more of them."""
-    commands, parents = {}, {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            commands[int(process.name)] = (process / "cmdline").read_bytes()
-            parents[int(process.name)] = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-
-    def is_daemon(pid):
-        return b"pyspark.daemon" in commands.get(pid, b"")
-
-    def is_ours(pid):
-        while pid and pid != os.getpid():
-            pid = parents.get(pid, 0)
-        return pid != 0
-
-    for pid in commands:
-        if is_daemon(pid) and is_daemon(parents[pid]) and is_ours(pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
