@@ -76,9 +76,13 @@ def entries():
     return found
 
 
-def words_found(expression, line):
+def words_apart(text):
+    """The text with a space between the words of `FlushJob`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
+
+
+def words_found(expression, apart):
     """The words in prose and as parts of identifiers: `flush` in "a flush", `take_flush` and `FlushJob`."""
-    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", line)
     return re.findall(rf"(?<![a-z])(?:{expression})(?![a-z])", apart, re.IGNORECASE)
 
 
@@ -109,9 +113,10 @@ def test_the_module_of_a_term_uses_it(entries, texts):
 
 def test_replaced_words_are_gone(texts):
     found = []
+    apart = {name: words_apart(text) for name, text in texts.items()}
     for expression, instead, allowed in REPLACED:
-        for name, text in texts.items():
-            if name.startswith(tuple(allowed)):
+        for name, text in apart.items():
+            if name.startswith(tuple(allowed)) or not words_found(expression, text):
                 continue
             for number, line in enumerate(text.splitlines(), 1):
                 found += [f"{name}:{number}: '{hit}', write {instead}" for hit in words_found(expression, line)]
@@ -120,9 +125,9 @@ def test_replaced_words_are_gone(texts):
 
 @pytest.mark.parametrize("text", ["to fold the journal", "take_fold()", "class FoldingJob:", "300 octets"])
 def test_a_replaced_word_is_found(text):
-    assert any(words_found(expression, text) for expression, _, _ in REPLACED)
+    assert any(words_found(expression, words_apart(text)) for expression, _, _ in REPLACED)
 
 
 @pytest.mark.parametrize("text", ["ackfold", "manifold", "a portionless thing", "please", "overlooking it"])
 def test_a_word_that_only_contains_one_is_not(text):
-    assert not any(words_found(expression, text) for expression, _, _ in REPLACED)
+    assert not any(words_found(expression, words_apart(text)) for expression, _, _ in REPLACED)

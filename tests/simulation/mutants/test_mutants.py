@@ -135,9 +135,15 @@ def test_a_seam_is_replaced_wherever_its_function_is_known(decision):
     assert known(functions)
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_bug_that_is_switched_off_leaves_no_trace(name):
+def test_bugs_that_are_switched_off_leave_no_trace():
+    """All at once; if one has left something, each is tried alone to name it."""
     before = run(1).story
-    with MUTANTS[name]():
-        pass
-    assert run(1).story == before
+    for bug in MUTANTS.values():
+        with bug():
+            pass
+    if run(1).story == before:
+        return
+    for name, bug in MUTANTS.items():
+        with bug():
+            pass
+        assert run(1).story == before, name
