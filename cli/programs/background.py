@@ -16,6 +16,7 @@ from ...actors.control.place import memory_place
 from ...settings import Settings
 from ..failure import EX_CONFIG, EX_SOFTWARE, EX_USAGE, CommandFailure
 from ..node_client import NodeClient, NodeFailure, Target, Unreachable
+from ..observing.check_commands import alarm_lines
 
 #: Lines of the log that are shown if the broker cannot start.
 SHOWN_LINES = 20
@@ -60,16 +61,17 @@ def start_in_background(settings: Settings) -> None:
             raise CommandFailure(_why(path, begin), process.returncode or EX_SOFTWARE)
         time.sleep(CHECK_SECONDS)
     click.echo(f"{settings.node_name} runs in the background as process {process.pid}; its log is {path}")
-    for each in _listeners(target):
+    with suppress(Unreachable, NodeFailure), NodeClient(target) as client:  # it may have ended meanwhile
+        _show(client.call("status"))
+
+
+def _show(facts: dict[str, Any]) -> None:
+    """Where clients reach the node, and what keeps them from publishing."""
+    for each in facts["listeners"]:
         click.echo(f"  {each['purpose']:12}  {each['interface']}:{each['port']}")
-
-
-def _listeners(target: Target) -> list[dict[str, Any]]:
-    """Where clients reach the node; nothing if it has ended meanwhile."""
-    with suppress(Unreachable, NodeFailure), NodeClient(target) as client:
-        found: list[dict[str, Any]] = client.call("status")["listeners"]
-        return found
-    return []
+    for line in alarm_lines(facts):
+        text = f"{line}: publishers are blocked. 'warren status' shows what is in use, and the limit"
+        click.secho(f"Warning: {text}", err=True, fg="yellow")
 
 
 def _has_started(target: Target, pid: int) -> bool:

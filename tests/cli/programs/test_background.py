@@ -43,6 +43,21 @@ def test_it_returns_when_the_broker_accepts_connections(home, place):
     assert "stopped" not in (home / "old.log").read_text()
 
 
+def test_it_warns_of_an_alarm(home, tmp_path):
+    """Its clients would only find that they cannot publish."""
+    config = tmp_path / "config.toml"
+    config.write_text('disk_free_limit = "1000000GB"')
+    started = warren("start", "--background", "--port", "0", "--node", "mine", "--config", str(config))
+    try:
+        assert started.returncode == 0
+        assert started.stderr == (
+            "Warning: Free disk space alarm on node mine@localhost: publishers are blocked. 'warren status' shows what "
+            "is in use, and the limit\n"
+        )
+    finally:
+        warren("-n", "mine@localhost", "stop")
+
+
 def test_a_node_that_ends_while_it_is_asked_has_not_started(monkeypatch):
     """It may answer once before it finds that its port is taken."""
 
