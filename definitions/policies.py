@@ -3,7 +3,8 @@
 
 Of the policies whose pattern is found in the name and that apply to the kind of object, the one with the highest
 priority applies, and of equal ones that whose name sorts first. Among operator policies, which apply to queues only,
-one is chosen in the same way. What both define is merged: the smaller of two numbers, otherwise what the operator says.
+one is chosen in the same way. What both define is merged: the smaller of two numbers, the slower of two rates, otherwise
+what the operator says.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ FOREIGN: dict[Kind, frozenset[str]] = {
             "pace-burst",
             "pace-scope",
             "pace-warm-up-ms",
+            "pace-get",
             "consumer-max-unacked",
             "consumer-max-unacked-bytes",
             "consumer-max-span",
@@ -80,6 +82,8 @@ FOREIGN: dict[Kind, frozenset[str]] = {
         }
     ),
 }
+
+PACE_PERIOD, DEFAULT_PERIOD = "pace-period-ms", 1000
 
 #: Names whose policies are remembered, for each virtual host and kind.
 MATCHES_KEPT = 20_000
@@ -164,4 +168,9 @@ def merged(definition: Mapping[str, Any], operator: Mapping[str, Any]) -> Mappin
         first, second = definition[key], operator[key]
         if type(first) is int and type(second) is int:
             result[key] = min(first, second)
+    if "pace-rate" in operator:
+        # A rate means nothing without its period, so both come from one of the two: the slower one (QP-101).
+        paced = [each for each in (operator, definition) if "pace-rate" in each]
+        slower = min(paced, key=lambda each: each["pace-rate"] / each.get(PACE_PERIOD, DEFAULT_PERIOD))
+        result |= {"pace-rate": slower["pace-rate"], PACE_PERIOD: slower.get(PACE_PERIOD, DEFAULT_PERIOD)}
     return MappingProxyType(result)

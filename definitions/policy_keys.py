@@ -44,6 +44,10 @@ def _one_of(choices: tuple[object, ...], text: str) -> Check:
     return lambda value: "" if value in choices and type(value) is not bool else text.format(erlang_term(value))
 
 
+def _boolean(key: str) -> Check:
+    return lambda value: "" if type(value) is bool else f"{erlang_term(value)} is not a valid {key} value"
+
+
 def _ha_mode(value: Any) -> Reason:
     return "" if value in ("all", "exactly", "nodes") else f"{erlang_term(value)} is not a valid ha-mode value"
 
@@ -123,9 +127,8 @@ CHECKS: dict[str, Check] = {
     "pace-burst": _number(1, "pace burst"),
     "pace-warm-up-ms": _number(0, "pace warm-up"),
     "pace-scope": _one_of(("queue", "group", "consumer"), "{} is not a valid pace-scope value"),
-    "drop-lowest": lambda value: (
-        "" if type(value) is bool else f"{erlang_term(value)} is not a valid drop-lowest value"
-    ),
+    "pace-get": _boolean("pace-get"),
+    "drop-lowest": _boolean("drop-lowest"),
     "fair-by": _fair_by,
     "fair-lanes-max": _fair_lanes,
     "fair-batch": _number(1, "fair batch"),
@@ -159,7 +162,7 @@ CHECKS: dict[str, Check] = {
     ),
 }
 
-#: The keys that an operator policy may have (AB-157).
+#: The keys that an operator policy may have (AB-157): those of RabbitMQ, and those of pacing (QP-101).
 OPERATOR_KEYS = frozenset(
     {
         "delivery-limit",
@@ -170,6 +173,8 @@ OPERATOR_KEYS = frozenset(
         "max-length-bytes",
         "message-ttl",
     }
+    | {"pace-rate", "pace-period-ms", "pace-max-wait-ms", "pace-overflow", "pace-burst", "pace-scope"}
+    | {"pace-warm-up-ms", "pace-get"}
 )
 
 

@@ -121,6 +121,8 @@ class QueueSettings:
     pace_burst: int = 1
     #: How many ms it takes a queue that was idle to deliver at its whole rate; 0: it begins with it.
     pace_warm_up: int = 0
+    #: Whether basic.get waits for its slot as well.
+    pace_get: bool = False
     #: How long a delivery may stay unacknowledged; 0 is no limit.
     consumer_timeout: int | None = None
     #: What a consumer may hold at most: messages, bytes of bodies, and the distance between the lowest number and that
@@ -241,6 +243,7 @@ _POLICY_SETTINGS = {name.removeprefix("x-"): field for name, field in _SETTINGS.
     "pace-burst": "pace_burst",
     "pace-scope": "pace_scope",
     "pace-warm-up-ms": "pace_warm_up",
+    "pace-get": "pace_get",
     "consumer-max-unacked": "consumer_max_unacked",
     "consumer-max-unacked-bytes": "consumer_max_bytes",
     "consumer-max-span": "consumer_max_span",

@@ -190,3 +190,26 @@ def test_nothing_is_kept_for_virtual_hosts_without_policies():
     definitions.remove(policy)
     assert definitions.policies_of("here") is None
     assert not definitions._of_vhost and not definitions._with_policies
+
+
+@pytest.mark.parametrize(
+    ("own", "operator", "rate", "period"),
+    [
+        ({"pace-rate": 5}, {"pace-rate": 10}, 5, 1000),
+        ({"pace-rate": 50}, {"pace-rate": 10}, 10, 1000),
+        ({"pace-rate": 50, "pace-period-ms": 60_000}, {"pace-rate": 10}, 50, 60_000),
+        ({"pace-rate": 5, "pace-period-ms": 1}, {"pace-rate": 10}, 10, 1000),
+        ({"pace-period-ms": 1}, {"pace-rate": 10}, 10, 1000),
+        ({}, {"pace-rate": 10, "pace-period-ms": 500}, 10, 500),
+    ],
+)
+def test_the_slower_rate_counts_with_its_period(own, operator, rate, period):
+    """QP-101: an ordinary policy cannot make the operator's rate faster by another period."""
+    found = merged(own, operator)
+    assert (found["pace-rate"], found["pace-period-ms"]) == (rate, period)
+
+
+def test_operator_policies_may_pace():
+    assert checked('{"pace-rate":5,"pace-overflow":"nack","pace-get":true}', is_operator=True)
+    with pytest.raises(DefinitionError, match="1 is not a valid pace-get value"):
+        checked('{"pace-get":1}', is_operator=True)

@@ -81,6 +81,7 @@ class Master(Role):
         "intake",
         "length_limit",
         "message_expiry",
+        "paces_get",
         "pacing",
         "publish_delay",
         "queue_expiry",
@@ -108,6 +109,8 @@ class Master(Role):
         self.queue_expiry = QueueExpiry(effects, state.now)
         #: None for a queue that delivers as fast as it can.
         self.pacing: Pacing | None = None
+        #: Whether basic.get takes slots of the pace, and finds the queue empty before its next one.
+        self.paces_get = False
         #: None for any other than a quorum queue.
         self.delivery_counts: DeliveryCounts | None = None
         persistence = None if state.row.durable else False
@@ -157,6 +160,7 @@ class Master(Role):
         self._apply_limits()
 
     def _apply_pace(self, settings: QueueSettings) -> None:
+        self.paces_get = settings.pace_get
         is_paced = settings.pace_rate is not None
         if not is_paced or settings.pace_scope != "queue":
             self.pacing = None
@@ -413,8 +417,13 @@ class Master(Role):
                 if backing.available(1):
                     yield Wait.NEXT_TURN
                     continue
+            if self.paces_get and self.pacing is not None and not self.pacing.due():
+                self.state.counts.get_empty += 1
+                return None, len(backing)
             found = backing.fetch(1, record is not None)
             if found:
+                if self.paces_get and self.pacing is not None:
+                    self.pacing.delivered(1)
                 delivery = found[0]
                 self._count_get(record is None, delivery.redelivered)
                 if counts is not None:

@@ -338,6 +338,33 @@ def test_queue_begins_slowly_after_a_pause():
     assert len(got) - before >= 4
 
 
+def finds(core):
+    """Whether basic.get finds a message. A queue in memory waits for nothing."""
+    with pytest.raises(StopIteration) as stop:
+        next(core.master.get(None))
+    return stop.value.value[0] is not None
+
+
+@pytest.mark.parametrize("is_paced", [False, True])
+def test_pace_of_basic_get(is_paced):
+    """With `pace-get` it finds the queue empty before the next slot, and takes slots that consumers would have had."""
+    core = Paced(rate=10, get=is_paced)
+    core.wait(1)
+    core.publish(4)
+    core.turn()
+    assert [finds(core), finds(core)] == [True, not is_paced]
+    core.wait(0.05)
+    assert finds(core) is not is_paced
+    core.wait(0.0501)
+    core.consume()
+    assert finds(core)
+    if is_paced:
+        core.turn()
+        assert core.bodies() == []
+        core.wait(0.1001)
+        assert core.bodies() == [2]
+
+
 def test_planned_wait_knows_of_the_warm_up():
     """At 10 a second, cold, the second message would wait for 600 ms."""
     core = Paced(rate=10, warm_up_ms=10_000, max_wait_ms=500, overflow="drop")
