@@ -3,8 +3,8 @@
 
 Of the policies whose pattern is found in the name and that apply to the kind of object, the one with the highest
 priority applies, and of equal ones that whose name sorts first. Among operator policies, which apply to queues only,
-one is chosen in the same way. What both define is merged: the smaller of two numbers, the slower of two rates, otherwise
-what the operator says.
+one is chosen in the same way. What both define is merged: the smaller of two numbers, the slower of two rates,
+otherwise what the operator says.
 """
 
 from __future__ import annotations

@@ -235,8 +235,8 @@ class ConsensusLog:
     def _submit(self, replication: Replication, command: Command, answer: Answer, until_durable: bool) -> None:
         if replication.is_failing and _adds(self._state, command):
             text = (
-                "metadata cannot be written: the disk accepts no writes. Nothing was changed. Free space on the disk of "
-                "the data directory"
+                "metadata cannot be written: the disk accepts no writes. Nothing was changed. Free space on the disk "
+                "of the data directory"
             )
             answer(Outcome(None, AmqpError(INTERNAL_ERROR, text)))
             return

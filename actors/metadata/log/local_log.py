@@ -269,7 +269,8 @@ class LocalLog:
                 await self._process.run_blocking(self.store.apply, list(changes.values()))
         except MetadataWriteError as error:
             self._failed(changes, error)
-            refusal = f"metadata cannot be written: {error}. Nothing was changed. Free space on the disk of the data directory"
+            way_out = "Nothing was changed. Free space on the disk of the data directory"
+            refusal = f"metadata cannot be written: {error}. {way_out}"
             for proposal in proposals:
                 proposal.answer(Outcome(None, AmqpError(INTERNAL_ERROR, refusal)))
             for answer, outcome in waiting:

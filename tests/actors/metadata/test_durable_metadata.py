@@ -395,8 +395,8 @@ class TestDiskErrors:
             for _ in range(2):
                 assert (
                     refused(full.meta.exchange, "y", durable=True)
-                    == "metadata cannot be written: No space left on device. Nothing was changed. Free space on the disk "
-                    "of the data directory"
+                    == "metadata cannot be written: No space left on device. Nothing was changed. Free space on the "
+                    "disk of the data directory"
                 )
                 refused(full.meta.queue, "r", durable=True)
                 refused(full.meta.bind, "q", "x", key="other")
