@@ -289,8 +289,10 @@ class Durability:
         return backing
 
     def make_level(self, number: int) -> BackingQueue:
-        """Make the level of a new lane, or of lane 0 of a queue that loses its lanes."""
-        return self._levels.make(number)
+        """The level of a lane. One that the queue had before goes on: the journal may have records of its numbers, and
+        would take acknowledgements of old messages for those of new ones if its numbers began again.
+        """
+        return self.levels[number] if number in self.levels else self._levels.make(number)
 
     def use_backing(self, backing: BackingQueue, settings: QueueSettings) -> None:
         """The queue has got lanes or lost them."""

@@ -35,8 +35,9 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from ...messages.message import Delivery, Origin, Origins, QueuedMessage, any_of, body_size, each_of
-from ..backing_queue import UNLIMITED, BackingQueue
-from .levelled_queue import MOST_LEVELS, LevelledQueue, outer_messages, outer_tags
+from ...messages.parts import Part
+from ..backing_queue import UNLIMITED, BackingQueue, Handed
+from .levelled_queue import MOST_LEVELS, NUMBER_MASK, LevelledQueue, outer_messages, outer_tags
 
 if TYPE_CHECKING:
     from ..variable.read_ahead import ReadAheadJob
@@ -101,7 +102,51 @@ class FairQueue(LevelledQueue):
         self._round: deque[Lane] = deque()
         #: Values that may share lanes before the next search.
         self._until_search = 0
+        #: Messages of other lanes than lane 0 whose confirms are still to come.
+        self._unconfirmed = 0
         self._join_all()
+
+    # -- in
+
+    def publish(
+        self,
+        origins: Origins,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        expiry: int | None,
+        confirm: bool,
+        parts: Sequence[Part] = (),
+        shared: int = 0,
+        handed: Handed | None = None,
+    ) -> range:
+        numbers = super().publish(origins, contents, body_bytes, expiry, confirm, parts, shared, handed)
+        self._count_unconfirmed(numbers, confirm)
+        return numbers
+
+    def publish_delivered(
+        self,
+        origins: Origins,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        expiry: int | None,
+        confirm: bool,
+        parts: Sequence[Part] = (),
+        shared: int = 0,
+        handed: Handed | None = None,
+    ) -> range:
+        numbers = super().publish_delivered(origins, contents, body_bytes, expiry, confirm, parts, shared, handed)
+        self._count_unconfirmed(numbers, confirm)
+        return numbers
+
+    def _count_unconfirmed(self, numbers: range, confirm: bool) -> None:
+        if confirm and numbers.start > NUMBER_MASK:
+            self._unconfirmed += len(numbers)
+
+    def drain_confirmed(self) -> list[tuple[int, int]]:
+        confirmed = super().drain_confirmed()
+        if self._unconfirmed:
+            self._unconfirmed -= sum(last - first + 1 for first, last in confirmed if first > NUMBER_MASK)
+        return confirmed
 
     # -- lanes
 
@@ -117,8 +162,10 @@ class FairQueue(LevelledQueue):
 
     @property
     def is_over(self) -> bool:
-        """Whether the queue has lost its lanes, and only lane 0 has messages."""
-        return self.value_of is None and not any(lane.level.depth() for lane in self._lanes.values() if lane.number)
+        """Whether the queue has lost its lanes, and only lane 0 has messages or owes confirms."""
+        if self.value_of is not None or self._unconfirmed:
+            return False
+        return not any(lane.level.depth() for lane in self._lanes.values() if lane.number)
 
     def lane_0(self) -> BackingQueue:
         """What the queue is without lanes."""

@@ -242,3 +242,38 @@ def test_lanes_of_a_policy_survive_restarts(tmp_path, size, loses_lanes):
                 if not loses_lanes:
                     assert sorted(body[0] for body in found[:3]) == ["a", "b", "c"]
             client.close()
+
+
+@pytest.mark.parametrize("ends", ["stop", "kill"])
+@pytest.mark.parametrize("mode", ["default", "lazy"])
+def test_lanes_that_come_back_lose_nothing(tmp_path, mode, ends):
+    """A lane that the queue had before goes on with its numbers: journal and segments may have the old ones, and a
+    start would take the acknowledgements of old messages for those of new ones.
+    """
+    fair = {**BY_SHOP, "queue-mode": mode}
+    with Broker(data_dir=str(tmp_path / "data"), port=0, stop_timeout=100) as broker:
+        client = Client(broker.url)
+        channel = client.channel()
+        channel.queue("q", durable=True)
+        channel.confirm()
+        number = 0
+        for turn in range(4):
+            broker.set_policy("fair", "^q$", fair, apply_to="queues")
+            publish(channel, "q", "abcabc", start=number, delivery_mode=2)
+            channel.confirms(number + 1, number + 6)
+            number += 6
+            if turn < 3:
+                kept = [channel.get("q") for _ in range(6)]
+                channel.ack(kept[-1].tag, multiple=True)
+                channel.expect_ready("q", 0)
+                broker.set_policy("fair", "^q$", {"queue-mode": mode}, apply_to="queues")
+                channel.expect_ready("q", 0)
+        client.close()
+        if ends == "kill":
+            broker.kill()
+    with Broker(data_dir=str(tmp_path / "data"), port=0, stop_timeout=100) as broker:
+        client = Client(broker.url)
+        channel = client.channel()
+        found = sorted(event.body.decode() for event in channel.take("q", 6))
+        client.close()
+    assert found == ["a18", "a21", "b19", "b22", "c20", "c23"]
