@@ -8,7 +8,8 @@ from ....amqp.frames import content_properties
 from ....routing.arguments.arguments import QueueSettings
 from ....store.messages.message import Origin
 from ....store.queue.backing_queue import BackingQueue
-from ....store.queue.levels.fair_queue import FairQueue, FairRules, ValueOf
+from ....store.queue.levels.fair_queue import FairQueue
+from ....store.queue.levels.lanes import FairRules, ValueOf
 from ....store.queue.levels.priority_queue import PriorityQueue
 from ...message_index.keys import keys_of
 

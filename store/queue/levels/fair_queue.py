@@ -29,15 +29,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from ...messages.message import Delivery, Origin, Origins, QueuedMessage, any_of, body_size, each_of
+from ...messages.message import Delivery, Origins, QueuedMessage, any_of, body_size, each_of
 from ...messages.parts import Part
 from ..backing_queue import UNLIMITED, BackingQueue, Handed
-from .levelled_queue import MOST_LEVELS, NUMBER_MASK, LevelledQueue, outer_messages, outer_tags
+from .lanes import FairRules, Lane, ValueOf, cost, joined_deliveries
+from .levelled_queue import MOST_LEVELS, NUMBER_MASK, LevelledQueue, outer_messages
 
 if TYPE_CHECKING:
     from ..variable.read_ahead import ReadAheadJob
@@ -47,38 +46,6 @@ VISIT_BYTES = 16_384
 
 #: Values that share a lane before all lanes are searched again for one without a message.
 SEARCH_INTERVAL = 64
-
-#: The value of a message. It must follow from these two alone.
-ValueOf = Callable[[Origin, bytes], str]
-
-
-@dataclass(slots=True, eq=False)
-class Lane:
-    """One lane: a level, and its place in the round."""
-
-    number: int
-    level: BackingQueue
-    #: The value for which the lane was taken. Values that share it by their hash are not kept, because nothing would
-    #: bound their number.
-    value: str | None = None
-    #: Messages of other values may be in it.
-    is_shared: bool = False
-    #: What it may deliver in this visit, in messages or bytes.
-    credit: int = 0
-    #: The present visit has added to the credit.
-    is_visited: bool = False
-    is_in_round: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FairRules:
-    """How lanes are served. `weights` has the weight of a value; `*` stands for all others."""
-
-    batch: int = 1
-    weights: Mapping[str, int] = field(default_factory=dict)
-    counts_bytes: bool = False
-    #: Ready messages that a lane may have.
-    lane_limit: int | None = None
 
 
 class FairQueue(LevelledQueue):
@@ -365,10 +332,10 @@ class FairQueue(LevelledQueue):
             for delivery in deliveries:
                 taken = len(delivery.contents)
                 count -= taken
-                size += sum(map(_cost, delivery.contents)) if self.rules.counts_bytes else taken
+                size += sum(map(cost, delivery.contents)) if self.rules.counts_bytes else taken
                 found.append((lane, delivery))
             self._delivered(lane, size)
-        return _joined(found)
+        return joined_deliveries(found)
 
     def available(self, limit: int) -> int:
         """At least so many messages can be taken: as many as before any lane gets to a message on the disk."""
@@ -471,7 +438,7 @@ class FairQueue(LevelledQueue):
             found += [(lane, delivery) for delivery in deliveries]
             count -= sum(len(delivery.contents) for delivery in deliveries)
             self._leave_empty()
-        return _joined(found)
+        return joined_deliveries(found)
 
     def _surplus(self, longest: Lane, count: int) -> int:
         """How many messages to take from the longest lane before another one may be longer."""
@@ -482,29 +449,3 @@ class FairQueue(LevelledQueue):
         purged = super().purge(limit)
         self._leave_empty()
         return purged
-
-
-def _cost(content: bytes) -> int:
-    return max(1, body_size(content))
-
-
-def _joined(found: list[tuple[Lane, Delivery]]) -> list[Delivery]:
-    """The deliveries with outer tags. Neighbours of one fate become one delivery: a round over many lanes has one
-    message of each, and each delivery costs the dispatch as much as a long one.
-    """
-    deliveries = []
-    for (_, redelivered), group in groupby(found, key=lambda each: (any_of(each[1].origins)[2:], each[1].redelivered)):
-        same = list(group)
-        if len(same) == 1:
-            lane, delivery = same[0]
-            deliveries.append(delivery._replace(tags=outer_tags(lane.number, delivery.tags)))
-            continue
-        tags: list[int] = []
-        contents: list[bytes] = []
-        origins: list[Origin] = []
-        for lane, delivery in same:
-            tags += outer_tags(lane.number, delivery.tags)
-            contents += delivery.contents
-            origins += each_of(delivery.origins, len(delivery.contents))
-        deliveries.append(Delivery(origins, redelivered, tags, contents))
-    return deliveries

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 
 from warren.store.messages.message import Origin, each_of
-from warren.store.queue.levels.fair_queue import FairQueue, FairRules
+from warren.store.queue.levels.fair_queue import FairQueue
+from warren.store.queue.levels.lanes import FairRules
 from warren.store.queue.levels.levelled_queue import LEVEL_SHIFT
 from warren.store.queue.memory_queue import MemoryQueue
 

@@ -1,0 +1,69 @@
+"""`Lane`: one lane of a queue with fair lanes, and the rules by which lanes are served (`fair_queue`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from ...messages.message import Delivery, Origin, any_of, body_size, each_of
+from ..backing_queue import BackingQueue
+from .levelled_queue import outer_tags
+
+#: The value of a message. It must follow from these two alone.
+ValueOf = Callable[[Origin, bytes], str]
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One lane: a level, and its place in the round."""
+
+    number: int
+    level: BackingQueue
+    #: The value for which the lane was taken. Values that share it by their hash are not kept, because nothing would
+    #: bound their number.
+    value: str | None = None
+    #: Messages of other values may be in it.
+    is_shared: bool = False
+    #: What it may deliver in this visit, in messages or bytes.
+    credit: int = 0
+    #: The present visit has added to the credit.
+    is_visited: bool = False
+    is_in_round: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FairRules:
+    """How lanes are served. `weights` has the weight of a value; `*` stands for all others."""
+
+    batch: int = 1
+    weights: Mapping[str, int] = field(default_factory=dict)
+    counts_bytes: bool = False
+    #: Ready messages that a lane may have.
+    lane_limit: int | None = None
+
+
+def cost(content: bytes) -> int:
+    return max(1, body_size(content))
+
+
+def joined_deliveries(found: list[tuple[Lane, Delivery]]) -> list[Delivery]:
+    """The deliveries with outer tags. Neighbours of one fate become one delivery: a round over many lanes has one
+    message of each, and each delivery costs the dispatch as much as a long one.
+    """
+    deliveries = []
+    for (_, redelivered), group in groupby(found, key=lambda each: (any_of(each[1].origins)[2:], each[1].redelivered)):
+        same = list(group)
+        if len(same) == 1:
+            lane, delivery = same[0]
+            deliveries.append(delivery._replace(tags=outer_tags(lane.number, delivery.tags)))
+            continue
+        tags: list[int] = []
+        contents: list[bytes] = []
+        origins: list[Origin] = []
+        for lane, delivery in same:
+            tags += outer_tags(lane.number, delivery.tags)
+            contents += delivery.contents
+            origins += each_of(delivery.origins, len(delivery.contents))
+        deliveries.append(Delivery(origins, redelivered, tags, contents))
+    return deliveries
