@@ -13,6 +13,7 @@ FEATURES: dict[str, str] = {
     "mirrored_queues": "Queues may have replicas on several nodes, which the nodes agree on",
     "replicated_quorum_queues": "Quorum queues have replicas on several nodes",
     "replicated_streams": "Streams have replicas on several nodes",
+    "promote_on_shutdown": "Nodes know of each run that has ended whether it was stopped in order",
 }
 
 #: The feature without which no queue is mirrored: the nodes must know what the group of a queue is.
@@ -23,3 +24,6 @@ REPLICATED_QUORUM_QUEUES = "replicated_quorum_queues"
 
 #: The feature without which a stream is on one node: its mirrors must know what segments are.
 REPLICATED_STREAMS = "replicated_streams"
+
+#: The feature without which a node that is stopped in order counts as one that has failed.
+PROMOTE_ON_SHUTDOWN = "promote_on_shutdown"

@@ -300,6 +300,29 @@ def test_a_queue_with_too_few_replicas_in_sync_refuses_what_awaits_a_confirm(clu
     cluster.delete_queue("floor")
 
 
+@pytest.mark.parametrize("promote", ["always", "when-synced"])
+def test_the_policy_says_whether_a_replica_follows_that_has_not_copied_the_queue(cluster, promote):
+    """Only if its master is stopped in order (`ha-promote-on-shutdown`): its messages come back with a failed one."""
+    home, name = "warren3@localhost", f"shut-{promote}"
+    cluster.broker(home).declare_queue(name, durable=True)
+    bodies = published(cluster.broker(0), name, [b"only there"])
+    policy = {"ha-mode": "nodes", "ha-params": [home, "warren1@localhost"], "ha-sync-mode": "manual"}
+    cluster.set_policy("shut", "^shut", {**policy, "ha-promote-on-shutdown": promote})
+    until(lambda: cluster.queue(name).mirrors)
+    cluster.stop_node(home)
+    if promote == "always":
+        until(lambda: cluster.broker(0).queue(name).node == "warren1@localhost")
+        bodies = published(cluster.broker(1), name, [b"the others are lost"])
+    else:
+        until(lambda: cluster.broker(0).queue(name).state == "down")
+    cluster.start_node(home)
+    cluster.wait_healthy(LONG)
+    until(lambda: cluster.broker(0).queue(name).state == "running")
+    assert [body for body, _ in taken(cluster.broker(0), name)] == bodies
+    cluster.clear_policy("shut")
+    cluster.delete_queue(name)
+
+
 def test_a_quorum_queue_goes_on_with_another_member_and_knows_how_often_messages_were_returned(cluster):
     """It needs no policy; the counts of returns survive a failover, and are in a copy."""
     home = "warren2@localhost"

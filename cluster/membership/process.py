@@ -38,7 +38,7 @@ from ...actors.metadata.log.log import OutcomeUnknown
 from ...actors.metadata.state.commands import AddNode, ChangeNodes, RemoveNode
 from ...amqp.errors import AmqpError
 from ...definitions.errors import DefinitionError
-from ...definitions.features import FEATURES
+from ...definitions.features import FEATURES, PROMOTE_ON_SHUTDOWN
 from ...definitions.records import Node
 from ...runtime.contract import Address, Sender
 from ...runtime.coroutines import ReplyHandle
@@ -636,7 +636,9 @@ class Members(Process):
             log.info("%s is up", node.name)
         self.is_judging = True
         self.condemned = frozenset(name for name, _ in judgement.down)
-        self.spawn(self._declare(ChangeNodes(judgement.down, up, self.term)))
+        knows_stops = (PROMOTE_ON_SHUTDOWN,) in self.context.definitions.features
+        stopped = self.verdicts.stopped(judgement.down) if knows_stops else ()
+        self.spawn(self._declare(ChangeNodes(judgement.down, up, self.term, stopped)))
 
     def _as_up(self, node: Node, incarnation: str) -> Node:
         facts = self.linked.get(node.name, {})

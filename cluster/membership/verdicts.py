@@ -64,6 +64,10 @@ class Verdicts:
             return "it has stopped in order"
         return lost or f"its run {incarnation} has ended"
 
+    def stopped(self, down: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+        """The nodes of those of these runs that have ended in order."""
+        return tuple(node for node, incarnation in down if (node, incarnation) in self._ended)
+
     def gone(self, node: str) -> None:
         """The link to this node has ended: which run of it comes next is not known."""
         self._seen.pop(node, None)

@@ -202,6 +202,8 @@ class ChangeNodes(NamedTuple):
     #: The term of the leader that has decided this; 0 if nobody did. The log refuses it in another term, because a
     #: leader that was replaced knows nobody who runs: its command may arrive long afterwards, when all links are back.
     term: int = 0
+    #: Those of `down` that were stopped in order. Set if the cluster has the feature `promote_on_shutdown`.
+    stopped: tuple[str, ...] = ()
 
 
 class AddLearner(NamedTuple):

@@ -183,8 +183,11 @@ def _made(definitions: Definitions, group: MirrorGroup, node: str) -> tuple[Mirr
     return replace(group, members=generation), Member(node, _incarnation(definitions, node), generation)
 
 
-def _without(definitions: Definitions, row: QueueRow, lost: Callable[[Member], bool]) -> QueueRow | None:
-    """The row after these members are lost; None if the queue goes with them.
+def _without(
+    definitions: Definitions, row: QueueRow, lost: Callable[[Member], bool], stopped: Collection[str] = ()
+) -> QueueRow | None:
+    """The row after these members are lost; None if the queue goes with them. `stopped` has the nodes that were stopped
+    in order.
 
     A ring that has nobody left stays as it is: any of its nodes may bring the queue back from its disk. A queue that is
     not durable is on no disk (CL-44).
@@ -196,7 +199,8 @@ def _without(definitions: Definitions, row: QueueRow, lost: Callable[[Member], b
     if ring:
         stays = [member for member in group.ring if not lost(member)]
         return _with(row, _with_ring(group, stays, learners))
-    if learners and promotes_always(definitions, row):
+    last = [member.node for member in group.ring if is_live(definitions, member) or lost(member)]
+    if learners and promotes_always(definitions, row, bool(last) and {*last} <= {*stopped}):
         return _with(row, _with_ring(group, learners[:1], learners[1:]))
     if not row.durable:
         return None
@@ -206,14 +210,16 @@ def _without(definitions: Definitions, row: QueueRow, lost: Callable[[Member], b
 # -- nodes ---
 
 
-def nodes_gone(definitions: Definitions, rows: VhostRows, gone: Collection[str]) -> list[Change]:
-    """The runs of these nodes have ended: their members leave the groups (CL-42)."""
+def nodes_gone(
+    definitions: Definitions, rows: VhostRows, gone: Collection[str], stopped: Collection[str] = ()
+) -> list[Change]:
+    """The runs of these nodes have ended: their members leave the groups (CL-42). `stopped` ended in order."""
     changes: list[Change] = []
     for row in [row for row in rows.queues.values() if row.group is not None]:
         assert row.group is not None
         if not any(member.node in gone for member in row.group.everyone):
             continue
-        left = _without(definitions, row, lambda member: member.node in gone)
+        left = _without(definitions, row, lambda member: member.node in gone, stopped)
         if left is None:
             changes += rows.remove_queue(row.name)
         else:

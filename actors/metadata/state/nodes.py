@@ -128,7 +128,7 @@ def change_nodes(definitions: Definitions, vhosts: Collection[VhostRows], comman
     for name in gone:
         changes += _put(definitions, name, incarnation="")
     for rows in vhosts:
-        changes += _nodes_gone(rows, gone) + nodes_gone(definitions, rows, gone)
+        changes += _nodes_gone(rows, gone) + nodes_gone(definitions, rows, gone, command.stopped)
     for name, node in started.items():
         changes += _put(
             definitions,

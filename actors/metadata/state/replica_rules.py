@@ -78,9 +78,17 @@ def _policy_of(definitions: Definitions, row: QueueRow) -> Mapping[str, Any]:
     return NO_DEFINITION if policies is None else policies.effective(queue_kind(row.type), name).definition
 
 
-def promotes_always(definitions: Definitions, row: QueueRow) -> bool:
-    """Whether a learner becomes the master if nobody in the ring is left, though messages may be lost (CL-79)."""
-    return _policy_of(definitions, row).get("ha-promote-on-failure") == "always"
+def promotes_always(definitions: Definitions, row: QueueRow, is_stopped: bool) -> bool:
+    """Whether a learner becomes the master if nobody in the ring is left, though messages may be lost (CL-79).
+
+    `is_stopped`: the last members were stopped in order. What the policy says of failures goes before what it says of
+    that, as in RabbitMQ.
+    """
+    policy = _policy_of(definitions, row)
+    on_failure = policy.get("ha-promote-on-failure")
+    if is_stopped:
+        return on_failure != "when-synced" and policy.get("ha-promote-on-shutdown") == "always"
+    return bool(on_failure == "always")
 
 
 def min_in_sync(definitions: Definitions, row: QueueRow) -> int:

@@ -63,8 +63,9 @@ class Cluster:
             self.runs[name] += 1
         apply(self.state, ChangeNodes(up=tuple(map(self.node, names))))
 
-    def stop(self, names: str) -> None:
-        apply(self.state, ChangeNodes(down=tuple((name, f"{name}{self.runs[name]}") for name in names)))
+    def stop(self, names: str, in_order: str = "") -> None:
+        down = tuple((name, f"{name}{self.runs[name]}") for name in names)
+        apply(self.state, ChangeNodes(down=down, stopped=tuple(in_order)))
 
     @property
     def row(self) -> QueueRow:
@@ -260,6 +261,40 @@ def test_a_learner_is_the_master_only_if_the_policy_allows_losses(promote, state
     cluster.stop("a")
     assert cluster.row.state == state
     assert cluster.shape == ("a+b 1" if state == "down" else "b+ 2")
+
+
+@pytest.mark.parametrize(
+    ("on_shutdown", "on_failure", "after_stop", "after_failure"),
+    [
+        (None, None, "down", "down"),
+        ("when-synced", "always", "down", "running"),
+        (None, "always", "down", "running"),
+        ("always", "always", "running", "running"),
+        ("always", "when-synced", "down", "down"),
+        ("always", None, "running", "down"),
+    ],
+)
+def test_a_master_that_is_stopped_in_order_is_followed_as_the_policy_says(
+    on_shutdown, on_failure, after_stop, after_failure
+):
+    """As in RabbitMQ, but for the default of `ha-promote-on-failure`, which is `when-synced`."""
+    keys = {"ha-promote-on-shutdown": on_shutdown, "ha-promote-on-failure": on_failure}
+    policy = json.dumps({"ha-mode": "all", **{key: value for key, value in keys.items() if value is not None}})
+    for in_order, state in (("a", after_stop), ("", after_failure)):
+        cluster = Cluster("a", policy)
+        cluster.start("b")
+        cluster.learn("b")
+        cluster.stop("a", in_order)
+        assert cluster.row.state == state and cluster.shape == ("a+b 1" if state == "down" else "b+ 2")
+
+
+def test_a_member_that_fails_with_others_that_are_stopped_is_a_failure():
+    policy = json.dumps({"ha-mode": "all", "ha-promote-on-shutdown": "always"})
+    cluster = Cluster("ab", policy)
+    cluster.start("c")
+    cluster.learn("c")
+    cluster.stop("ab", in_order="a")
+    assert cluster.row.state == "down"
 
 
 def test_an_evicted_node_is_named_with_the_reason_until_it_is_back():

@@ -83,7 +83,13 @@ ALL_COMMANDS = st.one_of(
     st.builds(AddNode, NODES),
     st.builds(RemoveNode, st.text()),
     st.builds(CompareDigest, st.integers(0, 2**63), st.binary(max_size=16)),
-    st.builds(ChangeNodes, st.just((("a", "1"),)), st.lists(NODES, max_size=2).map(tuple), st.integers(0, 2**63)),
+    st.builds(
+        ChangeNodes,
+        st.just((("a", "1"),)),
+        st.lists(NODES, max_size=2).map(tuple),
+        st.integers(0, 2**63),
+        st.just(("a",)),
+    ),
     st.builds(EnableFeatures, st.lists(st.text(), max_size=2).map(tuple)),
     st.builds(AddLearner, *WHERE, st.text(), st.text()),
     st.builds(RemoveLearner, *WHERE, MEMBERS),
@@ -188,7 +194,7 @@ PINNED = [
         RemoveNode("warren@a"),
     ),
     (
-        "94129192a877617272656e4061a13191c7190b99a877617272656e4062a26964a464617461a0a09000c2a13200",
+        "95129192a877617272656e4061a13191c7190b99a877617272656e4062a26964a464617461a0a09000c2a1320090",
         ChangeNodes((("warren@a", "1"),), (Node("warren@b", "id", incarnation="2"),)),
     ),
     (
@@ -250,6 +256,9 @@ def test_a_field_that_is_added_later_has_its_default_in_older_commands():
     assert packed[0] == 0x95, "an array of the number and four fields"
     older = b"\x93" + packed[1 : packed.index(b"\xa4anna")]
     assert unpack_command(older) == DeclareQueue(ROW, False)
+    # A run that has ended did not say before how it was stopped.
+    before = pack_command(ChangeNodes((("warren@a", "1"),)))
+    assert before[0] == 0x95 and unpack_command(b"\x94" + before[1:-1]) == ChangeNodes((("warren@a", "1"),))
     newer = b"\x96" + packed[1:] + b"\x07"
     assert unpack_command(newer) == DeclareQueue(ROW, False, "anna", ())
 
