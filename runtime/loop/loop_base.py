@@ -81,6 +81,16 @@ POLL_INTERVAL = 1e-3
 #: idle must not wait for all of them before its input is read.
 ROUND_SECONDS = 2e-3
 
+#: Seconds of processor time from which on a turn is long, and for how many seconds the lanes of others have their turns
+#: together after one. Not less: a lane that goes on meets each queue before others have sent to it, so batches are
+#: smaller, and turns of 1 ms are common with full batches.
+LONG_TURN_SECONDS = 2.5e-3
+LONG_TURN_MEMORY = 0.02
+
+#: Seconds for which a lane then goes on with what its own turns have woken. What a client publishes takes five turns to
+#: its consumer, and each of them would wait for a long turn of everybody else.
+FOLLOWED_SECONDS = 1e-3
+
 #: Seconds between two calls of `housekeep` at least.
 HOUSEKEEPING_SECONDS = 5e-3
 
@@ -219,12 +229,13 @@ class LoopBase(ActorBase):
         inbox, ready, timers = self._inbox, self.ready, self.timers
         lanes, active = self.lanes, self.lanes.active
         monotonic, watchdog = time.monotonic, self.watchdog
-        next_poll = next_mark = next_care = 0.0
+        next_poll = next_mark = next_care = visited = follow_until = 0.0
         floor = watchdog.floor
         is_limited = condition is not None or deadline is not None
         now = monotonic()
         cell: Cell | None
         lane: Lane | None
+        followed: Lane | None = None
         while not self._is_stopping:
             if inbox:
                 self._drain_inbox()
@@ -234,15 +245,17 @@ class LoopBase(ActorBase):
                 lanes.admit_each()
             if active:
                 turn = self.turn  # a meter may have taken its place
-                # Below, the clock is compared with `late` alone until a round has taken as long as a remembered turn.
-                late, round_ends = now + floor, now + ROUND_SECONDS
+                # Below, the clock is compared with `late` alone until a round has taken as long as a turn of interest.
+                late, round_ends = now + min(floor, LONG_TURN_SECONDS), now + ROUND_SECONDS
                 for _ in range(len(active)):
                     lane = active.popleft()
-                    if lane.owed:
-                        lane.owed -= 1
-                        if active:
-                            active.append(lane)
-                            continue
+                    if lane is not followed:
+                        followed, visited = None, now
+                        if lane.owed:
+                            lane.owed -= 1
+                            if active:
+                                active.append(lane)
+                                continue
                     if lane.waiting is not None:
                         lanes.refill(lane)
                     try:
@@ -251,14 +264,17 @@ class LoopBase(ActorBase):
                             message = turn(cell)
                             now = monotonic()
                             if now > late:
-                                if now - began > floor:
-                                    watchdog.note(cell, message, now - began)
+                                if now - began > floor or now - began > LONG_TURN_SECONDS:
+                                    if watchdog.note(cell, message, now - began) > LONG_TURN_SECONDS:
+                                        follow_until = now + LONG_TURN_MEMORY
                                     floor = watchdog.floor
                                 if now > round_ends:
                                     lanes.drop_until(lane, cell)
                                     break
                         else:
-                            if len(lane) > 1:
+                            if lane is followed:
+                                lane.owed += len(lane)
+                            elif len(lane) > 1:
                                 lane.owed = len(lane) - 1
                             lane.clear()
                     except BaseException:
@@ -275,7 +291,11 @@ class LoopBase(ActorBase):
                         else:
                             lane += ready
                             ready.clear()
-                        active.append(lane)
+                        if now > follow_until or now - visited > FOLLOWED_SECONDS or lane.owed > BURST:
+                            active.append(lane)
+                        else:
+                            active.appendleft(lane)
+                            followed = lane
                     elif lane or lane.waiting is not None:
                         active.append(lane)
                     else:
@@ -285,6 +305,8 @@ class LoopBase(ActorBase):
                         break
                 # The loop may sleep for long, and must not keep alive a large message, or a process that has ended.
                 message = cell = lane = None
+                if not active:
+                    followed = None
             while self._round_end:
                 self._end_round()
                 now = monotonic()

@@ -59,12 +59,12 @@ class Watchdog:
         """Remember what the processor's clock shows, from time to time between two turns."""
         self._marked = self._processor()
 
-    def note(self, cell: Cell, message: Any, seconds: float) -> None:
-        """A turn took `seconds` and handled `message` last."""
+    def note(self, cell: Cell, message: Any, seconds: float) -> float:
+        """A turn took `seconds` and handled `message` last. Returns its processor time."""
         now = self._processor()
         used, self._marked = min(seconds, now - self._marked), now
         if used <= self.floor:
-            return
+            return used
         actor = cell.actor
         name = str(cell.address.addressDetails).partition("/")[2]
         label = actor.label if cell.handlers is not None and actor is not None else ""
@@ -74,6 +74,7 @@ class Watchdog:
             self.floor = min(self.longest[-1].seconds, WARNING_SECONDS)
         if used >= WARNING_SECONDS:
             self._warn(turn)
+        return used
 
     def _warn(self, turn: LongTurn) -> None:
         if turn.ended_at < self._next_warning:

