@@ -2,9 +2,14 @@
 
 RabbitMQ's are PCRE's, which backtrack: matching `^(a+)+$` with a name of forty letters takes longer than the universe
 has existed, and would stop every process of the node. PCRE gives up after a number of steps, and RabbitMQ takes that
-for no match. So does this module: a search ends after `SEARCH_SECONDS` without a match. Python's own `re` cannot be
-ended, and engines without backtracking lack the lookahead that RabbitMQ's documentation uses in its first example of a
-policy, `^(?!amq\\.)`; the package `regex` has both.
+for no match. Here a search of the package `regex` ends after `SEARCH_SECONDS`, and another one without backtracking
+(`position_sets`) decides. It takes longer for what is simple, and finds the same. So the answer does not depend on how
+busy a node is: all nodes of a cluster must agree on which queues a policy mirrors (CL-27). Python's own `re` cannot be
+ended, and other engines without backtracking lack the lookahead that RabbitMQ's documentation uses in its first example
+of a policy, `^(?!amq\\.)`.
+
+Only for a pattern with a reference to a group, an atomic group or a possessive repetition there is no other search: it
+counts as one that does not match if it takes too long.
 
 As in RabbitMQ, names and patterns are compared as bytes of UTF-8, so `.` is one byte.
 """
@@ -18,6 +23,7 @@ from typing import Any
 import regex  # type: ignore[import-untyped]
 
 from .errors import DefinitionError
+from .position_sets import PositionSets, TooManySteps, Unsupported
 
 log = logging.getLogger("warren.definitions")
 
@@ -57,11 +63,28 @@ def check(pattern: str) -> None:
 
 
 def found(pattern: str, text: str) -> bool:
-    """Whether the pattern is found anywhere in the text. Raises TimeoutError if the search takes too long.
+    """Whether the pattern is found anywhere in the text. Raises TimeoutError if every search takes too long.
 
     The pattern must be one without a `fault`, or regex.error is raised.
     """
-    return bool(_compiled(pattern).search(text.encode("utf-8", "surrogateescape"), timeout=SEARCH_SECONDS))
+    encoded = text.encode("utf-8", "surrogateescape")
+    try:
+        return bool(_compiled(pattern).search(encoded, timeout=SEARCH_SECONDS))
+    except TimeoutError:
+        return _found_without_backtracking(pattern, encoded)
+
+
+@lru_cache(COMPILED_KEPT)
+def _without_backtracking(pattern: str) -> PositionSets:
+    return PositionSets(pattern.encode("utf-8", "surrogateescape"))
+
+
+def _found_without_backtracking(pattern: str, text: bytes) -> bool:
+    """Raises TimeoutError if there is no such search, or if it takes too many steps."""
+    try:
+        return _without_backtracking(pattern).is_found(text)
+    except (Unsupported, TooManySteps) as error:
+        raise TimeoutError(str(error)) from None
 
 
 def matches(pattern: str, name: str) -> bool:

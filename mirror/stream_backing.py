@@ -52,6 +52,7 @@ class MirroredStream(MirroredQueue, StreamBacking):
 
     def promote(self) -> None:
         self._unshown = self.numbers()
+        self.is_inherited = True
 
     def resurrect(self) -> None:
         """Everything that the disk has may be shown: no other replica has anything else."""
@@ -73,6 +74,7 @@ class MirroredStream(MirroredQueue, StreamBacking):
         return found
 
     def begin_segment(self) -> None:
+        self.is_inherited = False
         self._stream.begin_segment()
         if self.is_followed:
             self.out.append(instructions.segment())

@@ -27,6 +27,14 @@ def test_a_pattern_is_searched_in_the_bytes_of_the_name(pattern, name, is_found)
     assert patterns.matches(pattern, name) is is_found
 
 
+@pytest.mark.parametrize(("text", "is_found"), [("x" * 254 + "y", True), ("x" * 254 + "b", False)])
+def test_what_a_search_finds_does_not_depend_on_the_clock(monkeypatch, text, is_found):
+    """CL-27: a node that is busy must not find that a policy does not match while the others find that it does."""
+    assert patterns.matches("^(x+x*)+y$", text) is is_found
+    monkeypatch.setattr(patterns, "SEARCH_SECONDS", 1e-9)
+    assert patterns.matches("^(x+x*)+y$", text) is is_found
+
+
 @pytest.mark.parametrize(
     "pattern", ["(x+x+)+y", "((a{1,1000}){1,1000}){1,1000}$", "(a|aa|x|xx)+$", "(?P<c>x+)+(?P=c)!"]
 )

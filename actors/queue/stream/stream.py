@@ -66,13 +66,24 @@ class Committed:
 class Stream(Role):
     """The role of one stream."""
 
-    __slots__ = ("_arrivals", "_backing", "_committed", "_grants", "_phrase", "_settings", "_state", "readers")
+    __slots__ = (
+        "_arrivals",
+        "_backing",
+        "_committed",
+        "_grants",
+        "_has_new_settings",
+        "_phrase",
+        "_settings",
+        "_state",
+        "readers",
+    )
 
     def __init__(self, state: ReplicaState, settings: QueueSettings) -> None:
         backing = state.backing
         assert isinstance(backing, StreamBacking)
         self._state = state
         self._settings = settings
+        self._has_new_settings = False
         self._backing = backing
         self._phrase = queue_phrase(state.row.vhost, state.row.name)
         self._arrivals = Arrivals(True, state.transit)
@@ -83,6 +94,7 @@ class Stream(Role):
     # -- life ---------------------------------------------------------------------------------------
 
     def apply(self, settings: QueueSettings) -> None:
+        self._has_new_settings = settings != self._settings
         self._settings = settings
 
     def use_backing(self, backing: BackingQueue) -> None:
@@ -91,7 +103,10 @@ class Stream(Role):
         self.readers.use_backing(backing)
 
     def release(self) -> None:
-        self._retain()
+        # The master before would drop nothing before the next segment begins, and consumers shall not find less than
+        # they would have found with that one.
+        if self._has_new_settings or not self._backing.is_inherited:
+            self._retain()
 
     def leave(self) -> None:
         self.take_delayed()

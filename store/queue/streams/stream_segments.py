@@ -132,6 +132,9 @@ class StreamBacking(BackingQueue):
     #: The owner adds what it publishes.
     segments: StreamSegments
 
+    #: Another replica of the stream was the master when the last segment began, and has dropped what had to go then.
+    is_inherited = False
+
     @abstractmethod
     def numbers(self) -> range:
         """From the first number of the stream to the next one that will be given."""
