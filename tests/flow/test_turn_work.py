@@ -13,6 +13,7 @@ import pytest
 from warren import Broker
 from warren.amqp import methods as m
 from warren.amqp.frames import method_frame
+from warren.cli.node_client import NodeClient, Target
 from warren.routing.wide_route import WideRoute
 from warren.settings import Settings
 from warren.tests.behaviour.wire import Client
@@ -31,7 +32,8 @@ PATIENCE = 180
 
 @pytest.fixture(scope="module")
 def metered_broker(tmp_path_factory):
-    with metered() as turns, Broker(data_dir=tmp_path_factory.mktemp("data"), channel_max=0) as broker:
+    data, control = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("control")
+    with metered() as turns, Broker(data_dir=data, control_dir=str(control), channel_max=0) as broker:
         yield broker, turns
 
 
@@ -215,3 +217,24 @@ def test_many_connections_come_and_go(client, broker, turns):
     deadline = monotonic() + 60
     while len(broker.connections()) > 1:
         assert monotonic() < deadline
+
+
+def test_a_management_process_reads_many_queues_and_users(client, broker, turns):
+    """The first answer has a row of each queue and of each user, and the second what was counted since."""
+    for number in range(400):
+        broker.add_user(f"u{number}", "p")
+    channel = client.channel()
+    declare(channel)
+    turns.forget()
+    with NodeClient(Target(broker.settings.node_name, control_dir=broker.settings.control_dir), PATIENCE) as node:
+        node.allow(PATIENCE)
+        rows = list(node.rows("statistics"))
+        assert sum(row["kind"] == "queue" for row in rows) == MANY
+        assert [len(row["of_users"]) for row in rows if row["kind"] == "definitions"] == [401]
+        assert sum(row["kind"] == "queue_stats" for row in rows) == MANY
+        node.allow(PATIENCE)
+        assert not [row for row in node.rows("statistics") if row["kind"] == "queue"]
+    assert turns.most.calls < MOST, turns.most
+    delete(channel)
+    for number in range(400):
+        broker.delete_user(f"u{number}")
