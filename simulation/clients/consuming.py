@@ -91,6 +91,8 @@ class ConsumingSide:
         #: Whether a basic.recover is in flight.
         self._is_recovering = False
         self._newest: Newest = {}
+        #: The same of messages from basic.get, for queues that are consumed from by way of a group.
+        self._newest_got: Newest = {}
         self._tx_settlements: list[TxSettlement] = []
 
     # -- consumers ---
@@ -243,7 +245,9 @@ class ConsumingSide:
         returns = delivery_count(content.props) if queue.kind.is_quorum else None
         if returns is not None and not may_be_old:
             queue.check_returns(copy, returns)
-        queue.on_delivery(channel, copy, method.redelivered, consumer, may_be_old, self._newest)
+        # A basic.get goes to the queue itself, and may overtake what is on its way by way of the group.
+        newest = self._newest if consumer.tag or not group_of(channel, queue) else self._newest_got
+        queue.on_delivery(channel, copy, method.redelivered, consumer, may_be_old, newest)
         self.schedule.check_body(copy.message, content.body)
         check_properties(copy.message, method, content.props, death is not None)
         if consumer.no_ack:

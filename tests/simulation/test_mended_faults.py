@@ -43,6 +43,22 @@ def test_a_get_does_not_overtake_earlier_deliveries():
         assert outcome.failure is None, outcome.story
 
 
+GET_BESIDE_A_GROUP = """
+node store=1 credit=400,200 groups=1 queues=archive
+alice/2 publish queue=archive count=1 persistent=1 size=20 then=1
+carol/1 consume queue=archive prefetch=5 then=1
+carol/2 publish queue=archive count=5 persistent=1 size=9000 then=2
+carol/1 get queue=archive then=1
+"""
+
+
+def test_a_get_may_overtake_what_comes_by_way_of_a_group():
+    """The simulation's model expected one order of both, although the group is another process."""
+    for seed in range(20):
+        outcome = run(seed, parse_plan(GET_BESIDE_A_GROUP))
+        assert outcome.failure is None, outcome.story
+
+
 STOPPED_ON_A_FULL_DISK = """
 node store=1 credit=400,200 queues=orders
 carol/2 publish queue=orders count=1 persistent=1 size=9000 then=60
