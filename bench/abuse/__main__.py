@@ -8,8 +8,12 @@
 A witness publishes 100 messages a second on a queue of its own and consumes them. Meanwhile an abuser does what the row
 says. The table has the witness's waits from publish to delivery: the longest, and the one that one in a thousand
 exceeds. In rows with a memory alarm, which blocks publishers, the witness asks for the length of its queue instead. The
-first row is that of a witness alone, which is what the machine itself adds. For a warren the table also has the longest
-turn of one of its processes, in processor time. The program needs pika and trustme.
+first row is that of a witness alone, which is what the machine itself adds. The program needs pika and trustme.
+
+For a warren that it has started the table has more: the longest turn of one of its processes, in processor time; in the
+longest wait, the processor time of the broker's main thread, and the time in which that thread and the witness had no
+core; and the most processor time of the broker in any wait in which the witness had a core. On a busy machine that
+last one says what the broker adds.
 
 Exit code 0 if no wait is longer than 25 ms, 1 if one is, 2 if nothing could be measured.
 """
@@ -73,11 +77,11 @@ def measure(target: Target, row: Row) -> Waits:
         f"p99.9 {waits.p999 * 1000:8.1f} ms of {waits.count}"
     )
     if before is not None and after is not None and waits.longest.broker is not None:
-        processor, coreless = waits.longest.broker
+        (processor, coreless), own = waits.longest.broker, waits.longest.own_coreless
         line += (
-            f" (the broker ran {processor * 1000:.1f} ms and had no core {coreless * 1000:.1f} ms of it; it ran for at "
-            f"most {waits.most_processor * 1000:.1f} ms in any wait, and for {after.processor - before.processor:.1f} s"
-            " in all)"
+            f" (the broker ran {processor * 1000:.1f} ms of it and had no core {coreless * 1000:.1f} ms, the witness "
+            f"had none {own * 1000:.1f} ms; the broker ran for at most {waits.most_processor * 1000:.1f} ms of a wait "
+            f"in which the witness had one, and for {after.processor - before.processor:.1f} s in all)"
         )
     if turn is not None:
         line += f", longest turn {turn['seconds'] * 1000:.1f} ms: {turn['process']}, {turn['message']}"

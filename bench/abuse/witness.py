@@ -4,13 +4,15 @@ asks how many messages are in that queue.
 A wait has three parts, and only the first says something about the broker: the processor time of the broker's main
 thread between the publish and the delivery, which is what the broker did first; the time in which that thread could run
 and other programs had the cores; and the rest, in which it waited for a disk, for another of its threads or for the
-witness itself. So the witness reads the kernel's account of that thread before it publishes and after it receives.
+witness itself. So the witness reads the kernel's account of that thread, and of its own, before it publishes and after
+it receives. Where the witness itself had no core, the first part is too large: the broker may have gone on meanwhile.
 """
 
 from __future__ import annotations
 
 import math
 import multiprocessing
+import os
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -20,6 +22,9 @@ import pika  # type: ignore[import-untyped]
 
 #: Seconds between two messages.
 INTERVAL = 0.01
+
+#: Seconds without a core from which on a wait of the witness does not count for `most_processor`.
+OWN = 0.001
 
 
 class Account(NamedTuple):
@@ -36,6 +41,8 @@ class Wait(NamedTuple):
     seconds: float
     #: What the broker's main thread had meanwhile; None for a broker whose process is not known.
     broker: Account | None
+    #: How long the witness itself could run and had no core. The broker may have worked for others meanwhile.
+    own_coreless: float
 
 
 class Waits(NamedTuple):
@@ -44,7 +51,8 @@ class Waits(NamedTuple):
     count: int
     p999: float
     longest: Wait
-    #: The most processor time that the broker used during one of the waits; 0 if it is not known.
+    #: The most processor time that the broker used during one of the waits in which the witness had a core; 0 if it is
+    #: not known.
     most_processor: float
 
 
@@ -78,25 +86,30 @@ class Witness:
 
 
 def _waits(found: list[Wait]) -> Waits:
-    found.sort()
-    processor = [wait.broker.processor for wait in found if wait.broker is not None]
+    found.sort(key=lambda wait: wait.seconds)
+    processor = [wait.broker.processor for wait in found if wait.broker is not None and wait.own_coreless < OWN]
     return Waits(len(found), found[math.ceil(len(found) * 0.999) - 1].seconds, found[-1], max(processor, default=0.0))
 
 
 def _witness(port: int, pipe: Connection, publishes: bool, pid: int | None) -> None:
     waits: list[Wait] = []
     #: What is on its way: when it was sent, and the broker's account then.
-    under_way: dict[bytes, tuple[float, Account | None]] = {}
+    under_way: dict[bytes, tuple[float, Account | None, float]] = {}
+    own_pid = os.getpid()
 
     def look() -> Account | None:
         return None if pid is None else account_of(pid)
 
-    def ended(began: float, before: Account | None) -> None:
+    def own_coreless() -> float:
+        account = account_of(own_pid)
+        return 0.0 if account is None else account.coreless
+
+    def ended(began: float, before: Account | None, coreless: float) -> None:
         seconds, now = time.monotonic() - began, look()
         broker = None
         if before is not None and now is not None:
             broker = Account(now.processor - before.processor, now.coreless - before.coreless)
-        waits.append(Wait(seconds, broker))
+        waits.append(Wait(seconds, broker, own_coreless() - coreless))
 
     def received(channel: object, method: object, properties: object, body: bytes) -> None:
         ended(*under_way.pop(body))
@@ -109,15 +122,15 @@ def _witness(port: int, pipe: Connection, publishes: bool, pid: int | None) -> N
         sent = 0
         order = ""
         while order != "stop":
-            before = look()
+            before, coreless = look(), own_coreless()
             began = time.monotonic()
             if publishes:
                 body = b"%d" % sent
-                under_way[body] = began, before
+                under_way[body] = began, before, coreless
                 channel.basic_publish("", queue, body)
             else:
                 channel.queue_declare(queue, passive=True)
-                ended(began, before)
+                ended(began, before, coreless)
             sent += 1
             due = max(due + INTERVAL, time.monotonic())
             while (left := due - time.monotonic()) > 0:
