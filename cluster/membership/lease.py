@@ -80,7 +80,3 @@ class Granter:
     def ended(self, nodes: Iterable[str], now: float) -> list[str]:
         """Those of the nodes whose leases have ended for certain."""
         return [node for node in nodes if self.has_ended(node, now)]
-
-    def next_end(self, nodes: Iterable[str]) -> float | None:
-        """When the next of these nodes has no lease any more, unless it is granted another one."""
-        return min((self._granted.get(node, self._began) + self._net_ticktime for node in nodes), default=None)

@@ -40,7 +40,6 @@ def test_a_new_leader_waits_as_if_it_had_granted_to_everybody_at_its_election():
     assert granter.ended(("a", "b"), 101.9) == []
     granter.grant("b", 101.0)
     assert granter.ended(("a", "b"), 102.0) == ["a"]
-    assert granter.next_end(("a", "b")) == 102.0
     assert granter.ended(("a", "b"), 103.0) == ["a", "b"]
 
 
