@@ -193,9 +193,16 @@ _NO_SECRETS = (
     "its settings have no encrypted values. Put secrets into files that only the node's user may read "
     "(default_pass_file, control_cookie_file, cluster_cookie_file)."
 )
-#: Commands of RabbitMQ that warren does not offer, and what to use instead (CM-150, CM-187, CM-189).
+_NO_MEMBERS = (
+    "the replicas of a quorum queue follow its argument x-quorum-initial-group-size and the nodes of the cluster. "
+    "'warren rings' lists them, and 'warren forget_cluster_node' takes those of a lost node away."
+)
+#: Commands of RabbitMQ that warren does not offer, and what to use instead (CM-150, CM-173, CM-187, CM-189, CM-205).
 NOT_OFFERED = {
     **dict.fromkeys(("eval", "eval_file", "exec"), _NO_CODE),
+    **dict.fromkeys(("grow", "shrink", "add_member", "delete_member"), _NO_MEMBERS),
+    "quorum_status": "'warren show_ring QUEUE' shows the members of a queue with replicas, and how far each one is.",
+    "maybe_stuck": "'warren observer' shows the mailboxes of processes, and 'warren status' the longest turns.",
     "hipe_compile": "there is nothing to compile.",
     **dict.fromkeys(("encode", "decode", "list_ciphers", "list_hashes"), _NO_SECRETS),
     "autocomplete": 'the shell asks warren itself: eval "$(_WARREN_COMPLETE=bash_source warren)" in ~/.bashrc.',
