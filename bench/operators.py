@@ -311,12 +311,12 @@ def counted_calls() -> Iterator[dict[str, int]]:
     calls = dict.fromkeys(("spend", "take", "bump", "_enter", "_leave"), 0)
     originals = {name: getattr(CreditFlow, name) for name in calls}
 
-    def counted(name: str) -> Callable[..., None]:
+    def counted(name: str) -> Callable[..., Any]:
         original = originals[name]
 
-        def method(self: CreditFlow, *arguments: Any) -> None:
+        def method(self: CreditFlow, *arguments: Any) -> Any:
             calls[name] += 1
-            original(self, *arguments)
+            return original(self, *arguments)
 
         return method
 
