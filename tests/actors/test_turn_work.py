@@ -514,3 +514,24 @@ def test_a_turn_that_grows_is_found() -> None:
 
     small, large = measured(in_one_turn, SMALL), measured(in_one_turn, LARGE)
     assert large.lines > GROWTH * small.lines + FLOOR
+
+
+def test_acks_of_several_inputs_share_the_work_of_a_turn() -> None:
+    """Each input has fewer acks than a turn may settle, and a turn that handles several of them settles no more."""
+    with Stage(turn_messages=TURN_MESSAGES) as stage:
+        channel = holding(stage, SMALL)
+        unacked, turn, most = channel.actor.deliveries.unacked, stage.base.turn, 0
+
+        def counted(cell: Any) -> Any:
+            nonlocal most
+            before = unacked.count
+            message = turn(cell)
+            most = max(most, before - unacked.count)
+            return message
+
+        stage.base.turn = counted  # type: ignore[method-assign]
+        tags = numbers(SMALL)
+        size = TURN_MESSAGES - 1
+        channel.input(*[(ACKS, 1, [(tag, False) for tag in tags[at : at + size]]) for at in range(0, SMALL, size)])
+        stage.until(lambda: not unacked.count and not channel.actor.busy)
+        assert most <= TURN_MESSAGES

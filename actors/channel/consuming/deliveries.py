@@ -214,7 +214,7 @@ class Deliveries:
 
         Returns what to await if one turn may not settle that many.
         """
-        if len(acks) > self.work.most or self.work.left <= 0:
+        if len(acks) > self.work.left:
             return self._acknowledge_in_turns(acks)
         if len(acks) == 1:
             delivery_tag, is_multiple = acks[0]
@@ -247,12 +247,15 @@ class Deliveries:
         """Handle the acks behind those that `waiting` settles, in batches."""
         if waiting is not None:
             await waiting
-        for at in range(0, len(acks), self.work.most):
+        at = 0
+        while at < len(acks):
             if self.work.left <= 0:
                 await self._process.next_turn()
-            waiting = self._acknowledge_batch(acks[at : at + self.work.most])
+            end = at + max(1, self.work.left)
+            waiting = self._acknowledge_batch(acks[at:end])
             if waiting is not None:
                 await waiting
+            at = end
 
     def _settle_runs(self, outcome: Outcome, runs: list[UnackedRun]) -> None:
         settlements = self._queues.settlements
