@@ -22,3 +22,9 @@ def confirmed_by_the_master_alone(reached: Any, self: Any, received: int, stored
 def all_that_is_asked_for_was_taken(of: Any, self: Any, channel_id: str, asked: Any) -> Any:
     """A new master says of every publish that it has it."""
     return list(asked)
+
+
+@mirror_bug("cluster: which publishes a new master has")
+def nothing_was_taken(of: Any, self: Any, channel_id: str, asked: Any) -> Any:
+    """A new master says of every publish that it does not have it, so channels publish again what is in the queue."""
+    return []
