@@ -42,6 +42,10 @@ ATTEMPTS = 3
 #: connection by then.
 RECLAIM_SECONDS = 0.5
 
+#: What channels share that have never lost the master of a mirrored queue, for an empty dict takes 64 bytes of each.
+_NO_SIGNALS: dict[str, Signal] = {}
+_NO_NUMBERS: dict[str, int] = {}
+
 Answer = TypeVar("Answer")
 Key = TypeVar("Key")
 
@@ -99,11 +103,12 @@ class QueueLinks:
         self.publishes: dict[str, tuple[QueueRow, list[PublishEntry]]] = {}
         #: What was settled, by queue id.
         self.settlements: dict[str, Settlement] = {}
-        #: Mirrored queues that have lost their master, by queue id. What is gathered for them waits (`Failover`).
-        self.held: dict[str, Signal] = {}
+        #: Mirrored queues that have lost their master, by queue id. What is gathered for them waits (`Failover`). This
+        #: dict and the next are the same empty one in all channels, until a channel has lost a master.
+        self.held: dict[str, Signal] = _NO_SIGNALS
         #: Below which number publishes to a mirrored queue may have been sent to an earlier master, until the present
         #: one is told.
-        self.repeated: dict[str, int] = {}
+        self.repeated: dict[str, int] = _NO_NUMBERS
 
     # -- finding a queue ---
 
@@ -196,6 +201,18 @@ class QueueLinks:
         gathered = None if queue_id in self.held else self.publishes.pop(queue_id, None)
         self.settlements.pop(queue_id, None)
         return self.rows.pop(queue_id, None), [] if gathered is None else gathered[1]
+
+    def hold(self, queue_id: str) -> None:
+        """Keep what is gathered for a mirrored queue that has lost its master, until `go_on`."""
+        self.held = {**self.held, queue_id: Signal(self._process)}
+
+    def go_on(self, queue_id: str, repeated: int) -> None:
+        """Send the queue what was gathered; publishes below `repeated` may have been sent to an earlier master."""
+        if repeated:
+            self.repeated = {**self.repeated, queue_id: repeated}
+        ended = self.held[queue_id]
+        self.held = {each: signal for each, signal in self.held.items() if each != queue_id}
+        ended.wake_all()
 
     # -- sending ---
 

@@ -20,7 +20,8 @@ FIRST, SECOND = NAMES = ("warren1@localhost", "warren2@localhost")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with Cluster(2, data_dir=tmp_path_factory.mktemp("nodes")) as cluster:
+    # Leases last so long that no pause of a busy machine ends them.
+    with Cluster(2, data_dir=tmp_path_factory.mktemp("nodes"), net_ticktime=20.0) as cluster:
         cluster.set_policy("mirrors", "^ha", {"ha-mode": "all"})
         yield cluster
 

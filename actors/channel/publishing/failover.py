@@ -15,7 +15,6 @@ from ....routing.rows import QueueRow
 from ....runtime.credit import CreditFlow
 from ....runtime.errors import ProcessDown, ProcessTimeout
 from ....runtime.process import Process
-from ....runtime.signal import Signal
 from ...context.node_context import NodeContext
 from ..queue_links import QueueLinks
 from .confirms import Confirms
@@ -66,7 +65,7 @@ class Failover:
             return  # the publishes wait for the next master anyway
         owed = confirms.owed_by(queue_id)
         if is_crashed and row is not None and (owed or unsent) and queues.is_mirrored(row):
-            queues.held[queue_id] = Signal(self._process)
+            queues.hold(queue_id)
             self._credit.relate(_peer(queue_id), kind="failover")
             self._credit.block(_peer(queue_id))
             self._process.spawn(self._go_on(row, owed, unsent))
@@ -99,9 +98,6 @@ class Failover:
             for first, last in numbers_of(repeated):
                 refused.discard(first, last)
             self._confirms.refuse(queue_id, list(refused))
-            if repeated:
-                first, last = numbers_of(repeated)[-1]
-                queues.repeated[queue_id] = last + 1
             if repeated or held:
                 if queue_id not in queues.rows:
                     queues.watch(again)
@@ -109,7 +105,7 @@ class Failover:
         self.answered(queue_id)
         self._credit.unblock(_peer(queue_id))
         self._credit.peer_down(_peer(queue_id))
-        queues.held.pop(queue_id).wake_all()
+        queues.go_on(queue_id, numbers_of(repeated)[-1][1] + 1 if repeated and again is not None else 0)
 
 
 def _peer(queue_id: str) -> tuple[str, str]:
