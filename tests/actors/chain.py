@@ -121,7 +121,7 @@ class Valve(Process):
     def on_start(self, sender: Any, context: Any, row: Any) -> None:
         self.queue_id = row.queue_id
 
-    def on_publish(self, sender: Any, channel_id: str, entries: list[tuple[Any, ...]], user: str = "") -> None:
+    def on_publish(self, sender: Any, channel_id: str, entries: list[tuple[Any, ...]], *rest: Any) -> None:
         for entry in entries:
             self.contents += entry[1]
             self.owed[channel_id] = sender, self.owed.get(channel_id, (sender, 0))[1] + len(entry[1])

@@ -89,7 +89,7 @@ def test_queues_that_cannot_be_read_by_number_say_why(channel):
     found = {
         row["name"]: (row["readable"], row["reason"], row["next"]) for row in rows(channel, queues=["ranked", "log"])
     }
-    assert found["ranked"][0] is False and "x-max-priority" in found["ranked"][1]
+    assert found["ranked"][0] is False and "priorities" in found["ranked"][1]
     assert found["log"] == (False, "it is a stream, whose consumers begin at an x-stream-offset", None)
 
 
