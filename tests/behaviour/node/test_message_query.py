@@ -226,12 +226,12 @@ def test_messages_of_a_stream(broker, channel):
 def test_an_index_is_made_anew_by_another_engine(tmp_path, caplog):
     """The queue reports the messages that it has."""
     data = str(tmp_path / "data")
-    for engine in ("lmdb", "hash", "hash-java", "lmdb"):
+    for start, engine in enumerate(("lmdb", "hash", "hash-java", "lmdb")):
         sizes = {"message_index_slots": 1000, "message_index_entries": 4000}
         with Broker(data_dir=data, message_index_engine=engine, **sizes) as broker:
             broker.set_policy("indexed", "^indexed", {"message-index": "key"}, apply_to="queues")
             broker.declare_queue("indexed", durable=True)
-            if engine == "lmdb" and not caplog.text:
+            if start == 0:
                 broker.publish("body", "indexed", delivery_mode=2, message_id="m-1")
             becomes(broker, "m-1", ["ready"])
     assert "is made anew: the engine 'hash-java' has made it, not 'lmdb'" in caplog.text
