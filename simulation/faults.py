@@ -136,12 +136,12 @@ class Faults:
 
     def _is_all_up(self) -> bool:
         """Whether every virtual host and queue of the node runs, or cannot run before the next start."""
-        for node in self.node.processes("NodeSupervisor"):
-            routing = node.routing
-            if routing.down or any(
-                row.state != "running" for vhost in routing.vhosts() for row in routing.queues(vhost)
-            ):
-                return self.is_vhost_down or self.is_ending
+        supervisor = self.node.supervisor
+        if supervisor is None:
+            return True
+        routing = supervisor.routing
+        if routing.down or any(row.state != "running" for vhost in routing.vhosts() for row in routing.queues(vhost)):
+            return self.is_vhost_down or self.is_ending
         return True
 
     def rest(self) -> bool:

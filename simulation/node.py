@@ -145,6 +145,12 @@ class SimNode:
         """The rows of `warren list`. Runs the world until the answer has arrived."""
         return self.port.request(self.address, to_node.list(kind, None))
 
+    @property
+    def supervisor(self) -> NodeSupervisor | None:
+        """The node's first process, while it runs. Conditions read it before each step, so nothing is searched for."""
+        cell = None if self.base is None else self.base.cells.get(self.address.addressDetails)
+        return None if cell is None else cell.actor
+
     def processes(self, name: str) -> list[Any]:
         """The running actors of the class of that name."""
         base = self.base

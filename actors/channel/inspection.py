@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CONNECTION_PEER = CONNECTION
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ChannelView:
     """See the module. Only `state`, `is_started` and `is_running` may be read before the channel has started."""
 

@@ -14,7 +14,7 @@ from .channels import ChannelEntry
 from .process import Connection
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConnectionView:
     """See the module."""
 

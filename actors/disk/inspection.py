@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..contracts.disk import ToDiskUser
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JournalView:
     """See the module."""
 
@@ -47,7 +47,7 @@ class JournalView:
         return sum(batch[number].messages for batch in (journal._waiting, journal._in_commit) if number in batch)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MessageStoreView:
     """See the module."""
 

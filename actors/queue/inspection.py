@@ -40,7 +40,7 @@ class DiskLinks(NamedTuple):
     client: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class QueueView:
     """See the module. Only `is_started` and `is_open` may be read before the queue was given its row."""
 

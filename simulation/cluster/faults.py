@@ -279,8 +279,8 @@ class ClusterFaults:
 
     def _is_vhost_down(self, node: ClusterNode) -> bool:
         """Whether the node runs but its virtual host does not, because the node started when its disk was full."""
-        supervisor = node.supervisor
-        return self._was_full and supervisor is not None and node.is_up and VHOST in supervisor.routing.down
+        supervisor = node.supervisor if self._was_full else None
+        return supervisor is not None and node.is_up and VHOST in supervisor.routing.down
 
     def _ended(self, node: ClusterNode) -> None:
         """Handle a node that ended by itself. Only a node that cannot start because its disk is full may do so."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from ...actors.context.clustering import Clustering
 from ...actors.contracts.node import to_node
-from ...actors.node.process import NodeSupervisor
 from ...cluster.membership.process import Members
 from ...cluster.metadata.process import ClusterMetadata
 from ...mirror.replication import NodeMirroring
@@ -88,11 +87,6 @@ class ClusterNode(SimNode):
         """The process of that class, of which the node has one; None if it has none."""
         found = self.processes(kind.__name__)
         return found[0] if found else None
-
-    @property
-    def supervisor(self) -> NodeSupervisor | None:
-        found: NodeSupervisor | None = self.process(NodeSupervisor)
-        return found
 
     @property
     def listens(self) -> bool:

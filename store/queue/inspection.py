@@ -40,10 +40,9 @@ def counts_of(part: RunQueue | PendingRuns) -> tuple[Counts, Counts]:
     """What the part counts, and what its runs have."""
     messages = body_bytes = 0
     for run in part.runs:
-        for content in run.contents:
-            if content is not None:
-                messages += 1
-                body_bytes += body_size(content)
+        contents = [content for content in run.contents if content is not None]
+        messages += len(contents)
+        body_bytes += sum(map(body_size, contents))
     return Counts(part.count, part.body_bytes), Counts(messages, body_bytes)
 
 

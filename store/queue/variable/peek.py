@@ -93,10 +93,13 @@ class Peek:
     def check(self) -> None:
         """Assert QS-1 to QS-10 and QS-12. Tests call it after each step."""
         self._sub_queues.check()
-        assert not any(
-            self._pending.count_in(range(run.first, run.end)) for run in self._sub_queues.runs_in_memory()
-        ), "QS-12"
         pending = self._pending
+        if not pending.runs:
+            assert (pending.absent, pending.movable) == (0, 0), "QS-8"
+            return
+        assert not any(pending.count_in(range(run.first, run.end)) for run in self._sub_queues.runs_in_memory()), (
+            "QS-12"
+        )
         large = [run for run in pending.runs if run.kind & TO_STORE]
         absent = sum(run.live for run in large if run.kind & ABSENT)
         assert (pending.absent, pending.movable) == (absent, sum(run.live for run in large) - absent), "QS-8"

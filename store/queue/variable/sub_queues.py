@@ -421,16 +421,21 @@ class SubQueues:
                 assert not part.is_blank or not part.count, "QS-9"
                 assert min(part.count, part.body_bytes, part.transient, part.transient_bytes) >= 0, "QS-8"
                 continue
-            assert part.count == sum(len(run.contents) for run in part.runs)
-            assert part.body_bytes == sum(run.body_bytes for run in part.runs), "QS-8"
+            count = body_bytes = absent = 0
             for run in part.runs:
+                held = len(run.contents)
+                count += held
+                body_bytes += run.body_bytes
                 assert run.first >= at, "QS-1"
                 at = run.end
-                assert not run.kind & ABSENT or run.kind & IN_STORE, "QS-10"
                 assert not run.origin.persistent or run.kind & INDEXED, "QS-10"
-                assert not run.kind & ABSENT or part is not q1, "QS-2"
-                assert not run.kind & TO_STORE or run.kind & ABSENT or part is q1 or part is q4, "QS-2"
-            assert part.absent == sum(len(run.contents) for run in part.runs if run.kind & ABSENT), "QS-8"
+                if run.kind & ABSENT:
+                    absent += held
+                    assert run.kind & IN_STORE, "QS-10"
+                    assert part is not q1, "QS-2"
+                else:
+                    assert not run.kind & TO_STORE or part is q1 or part is q4, "QS-2"
+            assert (part.count, part.body_bytes, part.absent) == (count, body_bytes, absent), "QS-8"
         if self.is_lazy:
             assert not q1.count and not q2.count and not q4.count, "QS-7"
         else:
