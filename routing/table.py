@@ -193,11 +193,11 @@ class RoutingTable:
         return found is not None and bool(found.unbound)
 
     def groups(self, vhost: str) -> tuple[QueueRow, ...]:
-        """The groups of the virtual host (QP-75)."""
+        """The groups of the virtual host (QP-75), in the order of their names: a simulation depends on the order."""
         found = self._vhosts.get(vhost)
         if found is None or not found.groups:
             return ()
-        return tuple([found.queues[name] for name in found.groups if name in found.queues])
+        return tuple([found.queues[name] for name in sorted(found.groups) if name in found.queues])
 
     def has_vhost(self, vhost: str) -> bool:
         return vhost in self._vhosts

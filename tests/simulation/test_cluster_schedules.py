@@ -15,7 +15,7 @@ from warren.simulation.cluster.plan import draw_cluster_plan, parse_cluster_plan
 from warren.simulation.cluster.schedule import run
 from warren.simulation.shrinking import plainest, shrink
 
-from .processes import check_same_stories
+from .processes import check_same_traces
 
 SCHEDULES = int(os.environ.get("WARREN_CLUSTER_SCHEDULES", "40"))
 BATCHES = 4
@@ -57,7 +57,7 @@ def test_the_plainest_plan_in_the_plainest_order_breaks_no_promise():
 
 def test_a_seed_is_the_same_schedule_in_every_process():
     """Nothing depends on the order of a set of texts, which Python decides anew in each process."""
-    check_same_stories("warren.simulation.cluster.schedule", 4)
+    check_same_traces("warren.simulation.cluster.schedule", "ClusterSchedule", "draw_cluster_plan", range(4))
 
 
 @pytest.mark.parametrize("seed", range(20))
