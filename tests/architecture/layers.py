@@ -16,7 +16,8 @@ modules in `AMQP_VALUES`. Files at the root are rooms of their own.
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 LAYERS = {
@@ -62,11 +63,23 @@ NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "shared", "l
 
 def sources(root: Path) -> list[Path]:
     """The package's own modules."""
-    return [
-        path
-        for path in sorted(root.rglob("*.py"))
-        if not any(part.startswith(".") or part in NOT_THE_PACKAGE for part in path.relative_to(root).parts[:1])
-    ]
+    return sorted(path for place in places(root, NOT_THE_PACKAGE) for path in place)
+
+
+def places(root: Path, left_out: Collection[str]) -> Iterator[Iterable[Path]]:
+    """The Python files of each file and folder at the root, without those whose names are `left_out` or begin with a
+    dot: an environment in `.venv` has more files than the project.
+    """
+    for entry in root.iterdir():
+        if not entry.name.startswith(".") and entry.name not in left_out:
+            yield entry.rglob("*.py") if entry.is_dir() else [entry] if entry.suffix == ".py" else []
+
+
+@functools.cache
+def _import_nodes(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of the file, wherever in the file they stand. Each file is parsed once for all tests."""
+    tree = ast.parse(path.read_text("utf-8"), str(path))
+    return [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
 
 
 def room_of(path: Path, root: Path) -> str:
@@ -80,15 +93,13 @@ def imports(path: Path, root: Path) -> Iterator[tuple[int, str, str]]:
     it stands.
     """
     package = ["warren", *path.relative_to(root).parts[:-1]]
-    for node in ast.walk(ast.parse(path.read_text("utf-8"), str(path))):
+    for node in _import_nodes(path):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = package[: len(package) - node.level + 1] if node.level else []
             module = [*base, *((node.module or "").split(".") if node.module else [])]
             names = [".".join([*module, alias.name]) for alias in node.names]
-        else:
-            continue
         for name in names:
             parts = name.split(".")
             if parts[0] == "warren" and len(parts) > 1:
@@ -144,15 +155,16 @@ def _module(path: Path, root: Path) -> tuple[str, ...]:
     return parts[:-1] if parts[-1] == "__init__" else parts
 
 
-def imported_modules(path: Path, root: Path) -> set[tuple[str, ...]]:
-    """The package's own modules that the file imports by `from`."""
-    return set(_imported_modules(path, root, {_module(each, root): "" for each in sources(root)}))
+def imported_modules(paths: Iterable[Path], root: Path) -> dict[Path, set[tuple[str, ...]]]:
+    """For each of these files the package's own modules that it imports by `from`."""
+    modules = {_module(each, root): "" for each in sources(root)}
+    return {path: set(_imported_modules(path, root, modules)) for path in paths}
 
 
 def _imported_modules(path: Path, root: Path, modules: Mapping[tuple[str, ...], str]) -> Iterator[tuple[str, ...]]:
     """The package's own modules that the file imports by `from`, wherever in the file it does so."""
     folder = path.relative_to(root).parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text("utf-8"), str(path))):
+    for node in _import_nodes(path):
         if isinstance(node, ast.ImportFrom):
             named = tuple(node.module.split(".")) if node.module else ()
             if not node.level and named[0] != "warren":

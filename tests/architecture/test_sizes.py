@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 #: Folders with the code of others, and with what a build has copied.
 NOT_OURS = {"build", "dist", "node_modules"}
 #: How many Python files a folder may list.
@@ -74,35 +76,41 @@ VALUES = {
 }
 
 
-def _files(root: Path) -> list[Path]:
+@pytest.fixture(scope="module")
+def files(root, layers) -> list[Path]:
     """All Python files of the project, tests and benchmarks among them."""
-    found = (path.relative_to(root) for path in sorted(root.rglob("*.py")))
+    found = sorted(path.relative_to(root) for place in layers.places(root, NOT_OURS) for path in place)
     return [path for path in found if not any(part.startswith(".") or part in NOT_OURS for part in path.parts)]
 
 
-def test_a_folder_lists_few_files(root):
-    counts = Counter(path.parent.as_posix() for path in _files(root))
+def test_a_folder_lists_few_files(files):
+    counts = Counter(path.parent.as_posix() for path in files)
     assert {folder: count for folder, count in counts.items() if count > FILES and folder not in LARGER_FOLDERS} == {}
 
 
-def test_an_exception_for_a_folder_is_needed(root):
-    counts = Counter(path.parent.as_posix() for path in _files(root))
+def test_an_exception_for_a_folder_is_needed(files):
+    counts = Counter(path.parent.as_posix() for path in files)
     assert [folder for folder in LARGER_FOLDERS if counts[folder] <= FILES] == []
 
 
-def test_files_are_short_but_for_those_that_were_long(root):
-    long = {path.as_posix() for path in _files(root) if len((root / path).read_text("utf-8").splitlines()) > LINES}
+def test_files_are_short_but_for_those_that_were_long(root, files):
+    long = {path.as_posix() for path in files if len((root / path).read_text("utf-8").splitlines()) > LINES}
     assert sorted(long - LONGER_FILES) == [], f"files of over {LINES} lines: cut them along what they keep or are about"
     assert sorted(LONGER_FILES - long) == [], "these files are short or gone: take them off LONGER_FILES"
 
 
-def test_there_are_no_more_rings_of_imports(root, layers):
-    assert len(layers.rings(root)) == RINGS, "fewer: lower the number; more: the new ring wants an import cut"
+@pytest.fixture(scope="module")
+def rings(root, layers):
+    return layers.rings(root)
 
 
-def test_no_ring_of_imports_goes_through_the_processes(root, layers):
+def test_there_are_no_more_rings_of_imports(rings):
+    assert len(rings) == RINGS, "fewer: lower the number; more: the new ring wants an import cut"
+
+
+def test_no_ring_of_imports_goes_through_the_processes(rings):
     """Processes import contracts, which import no process (docs/internals/architecture.md)."""
-    assert [ring for ring in layers.rings(root) if any(file.startswith("actors/") for file in ring)] == []
+    assert [ring for ring in rings if any(file.startswith("actors/") for file in ring)] == []
 
 
 def test_contracts_import_no_process(root, layers):
@@ -110,8 +118,8 @@ def test_contracts_import_no_process(root, layers):
     found = {
         f"{path.relative_to(root)} imports {'.'.join(module)}"
         for folder, allowed in (("contracts", ()), ("context", ("contracts", "statistics")))
-        for path in (root / "actors" / folder).glob("*.py")
-        for module in layers.imported_modules(path, root)
+        for path, modules in layers.imported_modules((root / "actors" / folder).glob("*.py"), root).items()
+        for module in modules
         if module[0] == "actors" and module[1] not in (folder, *allowed) and module[:3] not in VALUES
     }
     assert found == set()

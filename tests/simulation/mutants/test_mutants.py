@@ -14,7 +14,7 @@ from . import deduplication_mutants, shared_body_mutants  # noqa: F401  # their 
 from .message_mutants import MUTANTS
 from .planting import DECISIONS, replaced
 
-#: Schedules within which a bug must be found.
+#: Schedules within which a bug must be found, counted from its first seed.
 MOST = 10_000
 #: Most lines of the shrunk story.
 LINES = 30
@@ -29,7 +29,8 @@ LONGER = {
     "pattern_of_any_priority": 60,
     "priority_overlooked": 60,
 }
-#: The first seed for bugs that lower seeds do not find, which saves time, or find with stories that stay long.
+#: The first seed for bugs that lower seeds do not find, which saves time, or find with stories that stay long or take
+#: many runs to become short.
 FIRST = {
     "ack_lost_in_the_journal": 190,
     "ack_to_the_next_process": 2_790,
@@ -50,7 +51,7 @@ FIRST = {
     "recovered_out_of_order": 20,
     "refused_without_dead_letter": 7_100,
     "return_omitted": 90,
-    "returns_forgotten_in_a_crash": 6_510,
+    "returns_forgotten_in_a_crash": 57_933,
     "two_single_active_consumers": 670,
 }
 #: Runs within which a story must become short.
@@ -94,7 +95,8 @@ def shrunk(found, limit, runs):
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_is_found(name):
     with MUTANTS[name]():
-        found = next(filter(lambda outcome: outcome.failure, map(run, range(FIRST.get(name, 0), MOST))), None)
+        first = FIRST.get(name, 0)
+        found = next(filter(lambda outcome: outcome.failure, map(run, range(first, first + MOST))), None)
         assert found is not None, f"{MOST} schedules, and the bug was not found"
         short = shrunk(found, LONGER.get(name, LINES), MORE_RUNS.get(name, RUNS))
         again = run(short.seed, short.plan) if short.seed is not None else None
