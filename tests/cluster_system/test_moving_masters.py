@@ -31,9 +31,15 @@ def operate(cluster, operation: str, **arguments: object):
 
 
 class Publisher:
-    """Publishes its number and a count, and has at most `WINDOW` publishes unanswered."""
+    """Publishes its number and a count in bursts of `BURST`, each as soon as the one before is answered and `PAUSE`
+    seconds are over.
 
-    WINDOW = 50
+    Without a pause the publishers fill the queue faster than a replica that joins can copy it, and the test takes a
+    minute of processor time.
+    """
+
+    BURST = 50
+    PAUSE = 0.1
 
     def __init__(self, cluster, node: int, queue: str) -> None:
         self.channel = Client(cluster.urls[node]).channel()
@@ -46,20 +52,15 @@ class Publisher:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._is_over.is_set():
-            if self.published < self.confirmed + self.WINDOW:
+        while not self._is_over.wait(self.PAUSE):
+            for _ in range(self.BURST):
                 self.published += 1
                 self.channel.publish(b"%d %d" % (self.node, self.published), self.queue, delivery_mode=2)
-            else:
-                self._take_answer()
-        while self.confirmed < self.published:
-            self._take_answer()
-
-    def _take_answer(self) -> None:
-        answer = self.channel.wait(m.BasicAck, m.BasicNack)
-        if isinstance(answer.method, m.BasicNack):
-            self.refused.append(answer.tag)
-        self.confirmed = max(self.confirmed, answer.tag)
+            while self.confirmed < self.published:
+                answer = self.channel.wait(m.BasicAck, m.BasicNack)
+                if isinstance(answer.method, m.BasicNack):
+                    self.refused.append(answer.tag)
+                self.confirmed = max(self.confirmed, answer.tag)
 
     def end(self) -> None:
         self._is_over.set()
