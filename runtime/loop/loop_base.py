@@ -544,7 +544,7 @@ class LoopBase(ActorBase):
         for fd, (watcher, mask) in self.poller.owners.items():
             if mask & WRITE:
                 return f"{watcher.address} cannot write all it has to descriptor {fd}"
-        for _, _, owner, payload in self.timers.heap:
+        for _, _, owner, payload in self.timers.entries():
             if owner is not None and owner.handlers is not None and payload in owner.actor.work_timers:
                 return f"{owner.address} goes on with its work ({payload}) soon"
         return "a blocking call is under way" if self._pool.is_busy() else ""

@@ -1,32 +1,44 @@
 """`Timers`: a heap of timers ordered by deadline, in which cancelled timers are removed late.
 
 A cancelled entry stays in the heap, without owner and payload, until it comes to the top or until most entries are
-cancelled; then the heap is rebuilt. So the heap never has more than twice as many entries as there are live timers,
-plus `SLACK`, however often timers are started and cancelled again, as heartbeats do.
+cancelled. Then a sweep begins: the heap is set aside, and each later `cancel` moves `SWEPT` of its entries back, except
+the cancelled ones. A rebuild in one go would keep the loop for as long as there are timers: 40 ms for 200,000. So there
+are never more than three times as many entries as live timers, plus a few times `SLACK`, when a timer is cancelled,
+however often timers are started and cancelled again, as heartbeats do.
 
     entry = [deadline, number, owner, payload]        the owner is None once the timer was cancelled or has fired
 """
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import chain
 from typing import Any
 
-#: Cancelled entries that the heap may always hold.
+#: Cancelled entries that may always be kept.
 SLACK = 64
+#: Entries that a `cancel` moves during a sweep. With less than 4, cancelled entries could come faster than they leave.
+SWEPT = 8
 
 Entry = list[Any]
 DEADLINE, NUMBER, OWNER, PAYLOAD = range(4)
 
 
 class Timers:
-    """The timers of one system. Deadlines are in seconds of the caller's clock."""
+    """The timers of one system. Deadlines are in seconds of the caller's clock.
 
-    __slots__ = ("_cancelled", "_number", "heap")
+    heap      its first entry is the earliest of all
+    _aside    the heap that is swept; empty between sweeps. Its first entry is later than that of `heap`
+    """
+
+    __slots__ = ("_aside", "_cancelled", "_number", "heap")
 
     def __init__(self) -> None:
         self.heap: list[Entry] = []
+        self._aside: list[Entry] = []
         self._number = 0
+        #: Cancelled entries, in both heaps.
         self._cancelled = 0
 
     def start(self, deadline: float, owner: Any, payload: Any) -> Entry:
@@ -42,10 +54,11 @@ class Timers:
             return False
         entry[OWNER] = entry[PAYLOAD] = None
         self._cancelled += 1
-        if self._cancelled > SLACK and self._cancelled * 2 > len(self.heap):
-            self.heap = [entry for entry in self.heap if entry[OWNER] is not None]
-            heapify(self.heap)
-            self._cancelled = 0
+        if self._aside:
+            self._sweep()
+        elif self._cancelled > SLACK and self._cancelled * 2 > len(self.heap):
+            self.heap, self._aside = [], self.heap
+            self._keep_earliest_first()
         return True
 
     def next_deadline(self) -> float | None:
@@ -54,6 +67,8 @@ class Timers:
         while heap and heap[0][OWNER] is None:
             heappop(heap)
             self._cancelled -= 1
+            if self._aside:
+                self._keep_earliest_first()
         return heap[0][DEADLINE] if heap else None
 
     def pop_due(self, now: float) -> Entry | None:
@@ -61,7 +76,29 @@ class Timers:
         deadline = self.next_deadline()
         if deadline is None or deadline > now:
             return None
-        return heappop(self.heap)
+        entry = heappop(self.heap)
+        if self._aside:
+            self._keep_earliest_first()
+        return entry
+
+    def entries(self) -> Iterator[Entry]:
+        """All entries in any order, also cancelled ones."""
+        return chain(self.heap, self._aside)
 
     def __len__(self) -> int:
-        return len(self.heap) - self._cancelled
+        return len(self.heap) + len(self._aside) - self._cancelled
+
+    def _sweep(self) -> None:
+        heap, aside = self.heap, self._aside
+        for _ in range(min(SWEPT, len(aside))):
+            entry = aside.pop()  # a heap without its last entry is still a heap
+            if entry[OWNER] is None:
+                self._cancelled -= 1
+            else:
+                heappush(heap, entry)
+
+    def _keep_earliest_first(self) -> None:
+        """Whoever waits for timers looks at the first entry of `heap` only."""
+        heap, aside = self.heap, self._aside
+        if not heap or aside[0] < heap[0]:
+            heappush(heap, heappop(aside))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from unittest.mock import patch
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.runtime.loop.timers import PAYLOAD, SLACK, Timers
+from warren.runtime.loop import timers as timers_module
+from warren.runtime.loop.timers import PAYLOAD, SLACK, SWEPT, Timers
 
 
 def drain(timers: Timers, now: float) -> list[object]:
@@ -42,13 +46,64 @@ def test_the_heap_is_bounded_by_what_lives():
         timers.start(1e9, "owner", number)
     for _ in range(100_000):
         timers.cancel(timers.start(1e6, "owner", None))
-        assert len(timers.heap) <= 2 * (10 + SLACK)
+        assert len(list(timers.entries())) <= 2 * (10 + SLACK)
     assert len(timers) == 10
 
 
-@given(st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.integers(0, 10_000)), max_size=300))
-def test_it_agrees_with_a_sorted_list(steps):
-    """Timers are started, cancelled and taken out in any order."""
+class Deadline(float):
+    """A deadline that counts the comparisons of deadlines."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Deadline.compared += 1
+        return float.__eq__(self, other)
+
+    def __lt__(self, other: float) -> bool:
+        Deadline.compared += 1
+        return float.__lt__(self, other)
+
+    __hash__ = float.__hash__
+
+
+def test_no_cancel_rebuilds_the_heap():
+    """However many timers there are, a `cancel` compares and removes a few entries only."""
+    timers = Timers()
+    entries = [timers.start(Deadline(number * 7919 % 20_011), "owner", number) for number in range(20_000)]
+    most_compared = most_removed = 0
+    for entry in entries[:15_000]:
+        Deadline.compared, before = 0, len(list(timers.entries()))
+        timers.cancel(entry)
+        most_compared = max(most_compared, Deadline.compared)
+        most_removed = max(most_removed, before - len(list(timers.entries())))
+    assert most_removed <= SWEPT
+    assert most_compared <= 2 * (SWEPT + 2) * 20  # two comparisons of a pair, and a heap of 20,000 has 15 levels
+    assert drain(timers, math.inf) == sorted(range(15_000, 20_000), key=lambda number: number * 7919 % 20_011)
+    assert not list(timers.entries())
+
+
+def test_most_entries_are_live_while_timers_are_cancelled():
+    """Sweeps keep up with cancels that come without a pause."""
+    timers = Timers()
+    entries = [timers.start(1e9, "owner", number) for number in range(5000)]
+    for number, entry in enumerate(entries, 1):
+        timers.cancel(entry)
+        if number % 50 == 0:
+            assert len(list(timers.entries())) <= 3 * len(timers) + 4 * SLACK
+    assert len(timers) == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.integers(0, 10_000)), max_size=300),
+    st.sampled_from([0, SLACK]),
+)
+def test_it_agrees_with_a_sorted_list(steps, slack):
+    """Timers are started, cancelled and taken out in any order, with sweeps after few cancels and after many."""
+    with patch.object(timers_module, "SLACK", slack), patch.object(timers_module, "SWEPT", 1 if slack == 0 else SWEPT):
+        agree(steps)
+
+
+def agree(steps):
     timers, model, entries, now = Timers(), [], [], 0
     for number, (delay, is_cancel, which) in enumerate(steps):
         if is_cancel and entries:
