@@ -97,10 +97,6 @@ class Shard:
         """Why the shard cannot be used."""
         return self._trouble
 
-    @property
-    def has_unconfirmed(self) -> bool:
-        return bool(self._unconfirmed or self._waiting)
-
     # -- the connection ---
 
     def link_opened(self, connection: pika.SelectConnection) -> None:

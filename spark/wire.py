@@ -166,13 +166,11 @@ class Connection:
             return False
         return True
 
-    def consume(self, queue: str, arguments: Mapping[str, Any], prefetch: int = 0) -> Iterator[Delivery]:
+    def consume(self, queue: str, arguments: Mapping[str, Any]) -> Iterator[Delivery]:
         """Consume without acknowledgements until the broker cancels the consumer.
 
         A reader of a range is cancelled when the range is read; another consumer goes on for ever.
         """
-        if prefetch:
-            self.call(methods.BasicQos(prefetch_count=prefetch), methods.BasicQosOk)
         table = table_from(arguments)
         self.send(methods.BasicConsume(queue=queue, no_ack=True, arguments=table))
         while True:

@@ -140,11 +140,6 @@ class RowPlan:
     def needs_bodies(self) -> bool:
         return bool(_BODY_COLUMNS.intersection(self.schema.names))
 
-    @property
-    def needs_contents(self) -> bool:
-        """Whether anything of the messages themselves is needed, beside their numbers."""
-        return bool(set(self.schema.names) - {"queue", "seq", "queue_id", "vhost"})
-
     def batches(self, queue: str, queue_id: str, parts: Iterable[Messages], vhost: str = "/") -> Iterator[Any]:
         """Record batches of parts that adjoin, united to large ones."""
         waiting: list[Messages] = []

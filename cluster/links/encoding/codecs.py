@@ -17,7 +17,7 @@ A record class that crosses, like every message, is listed; nothing in a frame n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -269,34 +269,6 @@ class Record(Codec):
             return self._made(*fields)
         except (TypeError, ValueError) as error:
             raise CodecError(f"no {getattr(self._made, '__name__', 'record')}: {error}") from None
-
-
-class Choice(Codec):
-    """One of several kinds of value, each with a number and a codec. `kind` returns the number of a value."""
-
-    def __init__(self, codecs: Mapping[int, Codec], kind: Callable[[Any], int | None]) -> None:
-        self._codecs = codecs
-        self._kind = kind
-
-    def encode(self, value: Any, out: Outgoing) -> Any:
-        number = self._kind(value)
-        if number is None:
-            raise NotCarried(f"{value!r} is none of the kinds that cross")
-        return [number, self._codecs[number].encode(value, out)]
-
-    def decode(self, value: Any, incoming: Incoming) -> Any:
-        if type(value) is not list or len(value) < 2 or type(value[0]) is not int:
-            raise CodecError("no kind and value")
-        codec = self._codecs.get(value[0])
-        if codec is None:
-            raise CodecError(f"a value of the unknown kind {value[0]}")
-        return codec.decode(value[1], incoming)
-
-
-def choice_of_classes(codecs: Mapping[int, tuple[type, Codec]]) -> Choice:
-    """A `Choice` by the class of the value."""
-    numbers = {kind: number for number, (kind, _) in codecs.items()}
-    return Choice({number: codec for number, (_, codec) in codecs.items()}, lambda value: numbers.get(type(value)))
 
 
 class _Raw(Codec):

@@ -32,7 +32,6 @@ PLAIN = st.recursive(
     max_leaves=12,
 )
 ROW = c.Record(Row, c.TEXT, c.INTEGER, c.BYTES, defaults=(3, b"x"))
-CHOICE = c.choice_of_classes({1: (Row, ROW), 2: (int, c.INTEGER), 3: (str, c.TEXT)})
 ROWS = st.builds(Row, st.text(), INTEGERS, st.binary())
 
 #: By name: codec and values.
@@ -50,7 +49,6 @@ CODECS = {
     "tuple": (c.Parts(c.TEXT, c.INTEGER), st.tuples(st.text(), INTEGERS)),
     "dict": (c.Mapped(c.TEXT, c.INTEGER), st.dictionaries(st.text(), INTEGERS)),
     "record": (ROW, ROWS),
-    "choice": (CHOICE, st.one_of(ROWS, INTEGERS, st.text())),
     "raw": (c.RAW, st.binary()),
     "raw list": (c.Each(c.RAW_LIST), st.lists(st.lists(st.binary()))),
     "address": (c.ADDRESS, st.builds(lambda system, name: LoopAddress(f"{system}/{name}"), SYSTEMS, st.text())),
@@ -108,7 +106,6 @@ def test_whatever_arrives_is_a_value_or_an_error(codec, values, value, raw):
         (c.Parts(c.TEXT), ("a", "b")),
         (c.Mapped(c.TEXT, c.TEXT), {"a": 1}),
         (ROW, ("a", 1, b"")),
-        (CHOICE, 1.5),
         (c.RAW, bytearray(b"a")),
         (c.RAW_LIST, [memoryview(b"a")]),
         (c.ADDRESS, "a@h-1/Queue-1"),
