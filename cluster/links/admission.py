@@ -157,6 +157,6 @@ def _of_a_stranger(membership: Membership, peer: Identity) -> Refusal | None:
 def _another_directory(node: str) -> Refusal:
     return Refusal(
         CONFLICT,
-        f"{node} {ANOTHER_DIRECTORY}. If that one is lost: `warren forget-cluster-node {node}`, "
+        f"{node} {ANOTHER_DIRECTORY}. If that one is lost: `warren forget_cluster_node {node}`, "
         "then start this node again. If it is not mounted: mount it",
     )

@@ -72,7 +72,7 @@ def read_identity(disk: Disk, drawn: bytes) -> Identity:
     except (ValueError, TypeError, KeyError) as error:
         raise IdentityError(
             f"'{disk.full_path(FILE)}' is damaged ({error}): restore it from a copy, or, if other members have the"
-            " metadata, remove this node from its cluster with `warren forget-cluster-node`, empty its data directory"
+            " metadata, remove this node from its cluster with `warren forget_cluster_node`, empty its data directory"
             " and start it again"
         ) from None
     return identity

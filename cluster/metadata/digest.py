@@ -1,8 +1,8 @@
-"""Digests: how nodes find out that their states differ, which no fault of a network or a disk may cause (CL-27).
+"""Digests: how nodes detect that their states differ, which no fault of a network or a disk may cause (CL-27).
 
-Each node takes a digest of all its rows when it has applied an entry whose index is a multiple of `EVERY`. The leader
-then has its digest compared by a command: a node with another digest for that entry ends, and keeps its files. The
-digest does not depend on the order of the rows, which every node keeps in its own.
+Each node computes a digest of all its rows when it has applied an entry whose index is a multiple of `EVERY`. The
+leader then proposes a command with its own digest: a node that has another digest for that entry ends, and keeps its
+files. The digest does not depend on the order of the rows, which may differ between nodes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from ...store.data_dir.metadata_store import Change
 
 #: Entries from one digest to the next.
 EVERY = 10_000
-#: Digests that a node remembers, the latest ones.
+#: How many of its latest digests a node keeps.
 KEPT = 4
 
-#: Rows of one turn, and bytes of a digest.
+#: Rows that are digested in one turn.
 ROWS_AT_A_TIME = 500
+
+#: Bytes of a digest.
 SIZE = 16
 
 
@@ -39,7 +41,7 @@ class CompareDigest(NamedTuple):
 
 
 async def digest_of(process: Process, rows: Iterable[Change]) -> bytes:
-    """The digest of these rows, which nobody changes meanwhile."""
+    """The digest of these rows, which must not change meanwhile."""
     waiting = iter(rows)
     total = 0
     while some := list(islice(waiting, ROWS_AT_A_TIME)):
@@ -54,7 +56,7 @@ def _digest_of_row(row: Change) -> bytes:
 
 
 class Digests:
-    """The digests that this node has taken lately, by index."""
+    """The latest digests of this node, by the index of the entry."""
 
     def __init__(self) -> None:
         self._taken: dict[int, bytes] = {}
@@ -65,12 +67,12 @@ class Digests:
             del self._taken[next(iter(self._taken))]
 
     def compare(self, command: CompareDigest) -> None:
-        """Raises Diverged if this node has taken another digest. One that it has not taken says nothing."""
+        """Raise Diverged if this node has another digest for that entry. Does nothing if it has none."""
         own = self._taken.get(command.index)
         if own is not None and own != command.digest:
             raise Diverged(
                 f"the metadata of this node differs from that of the leader after entry {command.index}: "
                 f"{own.hex()} and not {command.digest.hex()}. The node ends, and its files stay as they are for an "
-                "examination. Then remove it with `warren forget-cluster-node`, and let it join again with an empty "
+                "examination. Then remove it with `warren forget_cluster_node`, and let it join again with an empty "
                 "data directory"
             )

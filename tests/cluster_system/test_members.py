@@ -149,7 +149,7 @@ def test_a_member_with_an_empty_data_directory_is_refused_with_the_way_out(nodes
     nodes.start_node(third.name)
     assert third.process.wait(60) == 69
     assert "is a member with another data directory" in log_of(third)
-    assert f"forget-cluster-node {third.name}" in log_of(third)
+    assert f"forget_cluster_node {third.name}" in log_of(third)
 
 
 def test_lists_that_differ_are_found_out(nodes, tmp_path):

@@ -31,7 +31,7 @@ def add_node(definitions: Definitions, vhosts: Collection[VhostRows], command: A
         raise DefinitionError(
             "unavailable",
             f"{wanted.name} is a member of this cluster with another data directory. If that directory is lost, run "
-            f"'warren forget-cluster-node {wanted.name}' on a running node, then start this node again. "
+            f"'warren forget_cluster_node {wanted.name}' on a running node, then start this node again. "
             "If it is only not mounted, mount it.",
         )
     if wanted.role == "witness" and found.role != "witness":

@@ -28,7 +28,7 @@ def test_what_is_written_is_read_again(tmp_path):
 @pytest.mark.parametrize("data", ["", "{", "[]", "{}", '{"node_id": 7}', '{"node_id": ""}'])
 def test_a_damaged_file_is_refused_with_the_way_out(tmp_path, data):
     (tmp_path / FILE).write_text(data)
-    with pytest.raises(IdentityError, match=r"cluster\.json' is damaged .*forget-cluster-node"):
+    with pytest.raises(IdentityError, match=r"cluster\.json' is damaged .*forget_cluster_node"):
         read_identity(RealDisk(str(tmp_path)), b"")
 
 
