@@ -1,7 +1,7 @@
-"""What the members of a ring say to each other, as values.
+"""The frames that the members of a ring send to each other, as values.
 
-`attachment` is the number that the receiver gave when it attached to the sender (`Attach`); what belongs to an earlier
-one is dropped. `epoch` is that of the sender's view.
+`attachment` is the number that the receiver chose when it attached to the sender (`Attach`); it drops frames with an
+earlier number. `epoch` is that of the sender's view.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Position = tuple[Stream, int, int]
 
 
 class Pubs(NamedTuple):
-    """To the right: instructions with the positions from `first` on. All members have received what is up to `done`."""
+    """To the right: instructions with the positions from `first` on. All members have received those up to `done`."""
 
     attachment: int
     epoch: int
@@ -41,8 +41,8 @@ class Numbers(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """From a learner to the member that it follows, under its own number of the attachment, and to those who speak:
-    up to where it has received the stream, and up to where it is safe there.
+    """From a learner to the member that it follows and to the speakers: up to where it has received the stream, and up
+    to where the stream is safe there. `attachment` is the learner's own number.
     """
 
     attachment: int
@@ -53,7 +53,7 @@ class Progress(NamedTuple):
 
 
 class Attach(NamedTuple):
-    """To the left: send from now on what is behind these positions. A member that knows no stream is new."""
+    """To the left: send the instructions behind these positions from now on. A new member has no positions."""
 
     attachment: int
     epoch: int
@@ -61,8 +61,8 @@ class Attach(NamedTuple):
 
 
 class Seed(NamedTuple):
-    """To a new follower: where its streams begin. It repairs others with what is behind `done`, and is told what is
-    behind `start`: each is (stream, done, start).
+    """To a new follower: where its streams begin, as (stream, done, start) each. Its owner gets the instructions behind
+    `start`; it keeps those behind `done`, to repair others.
     """
 
     attachment: int

@@ -1,27 +1,29 @@
 """`RingMember`: one member of a ring. Frames, views and its own instructions in; frames, deliveries and reports out.
 
-It has no clock, does no I/O and holds no address. Whoever owns it calls its methods with what has come, then
-`end_turn`, and does what the `Turn` says, in the order of its fields.
+The class has no clock, does no I/O and holds no address. The owner of a member calls its methods for each event, then
+`end_turn`, and carries out the returned `Turn` in the order of its fields.
 
-**Lap one.** A member sends what it has received on to its right, then delivers it. The right neighbour of a stream's
-speaker is the first to get an instruction, and the speaker's left neighbour the last: it sends no instructions on, for
-the speaker has them. So, from the speaker on, no member has received more than the one before it.
+**Lap one.** A member sends each instruction that it receives on to its right neighbour, then delivers it. The right
+neighbour of a stream's speaker is the first to receive an instruction, and the speaker's left neighbour the last: it
+does not send it on, because the speaker has it. So, from the speaker on, no member has received more than the one
+before it.
 
-**Lap two.** `Numbers` go the same way. They say up to where the sender and all before it have received a stream
-(`received`), and up to where it is safe at all of them (`stored`). What the last member tells the speaker holds for
-all. Lap two does not wait for lap one: both run on the same connections, numbers behind instructions.
+**Lap two.** `Numbers` go the same way. They contain the position up to which the sender and all members before it have
+received a stream (`received`), and the position up to which it is safe at all of them (`stored`). So the numbers that
+the last member sends to the speaker hold for the whole ring. Lap two does not wait for lap one: both use the same
+connections, with numbers behind instructions.
 
-**Done.** The next `Pubs` say up to where all have received the stream. Until then a member keeps instructions, because
-its right neighbour may die and the one behind it may lack them.
+**Done.** The next `Pubs` contain the position up to which all members have received the stream. Until then a member
+keeps instructions, because its right neighbour may die and the one behind that may lack them.
 
-**Attachments.** A member whose left neighbour has changed tells the new one what it has, and gets everything behind
-that. So a lost connection costs one frame, and what is sent twice is known by its position. A frame counts only on the
-present attachment. Therefore nothing of an earlier neighbour, an earlier connection or an earlier speaker is ever taken
-for something new.
+**Attachments.** A member whose left neighbour has changed sends the new one its positions, and receives everything
+behind them. So a lost connection costs one frame, and an instruction that comes twice is recognised by its position. A
+frame counts only on the present attachment, so that no frame of an earlier neighbour, an earlier connection or an
+earlier speaker is taken for a new one.
 
-**Learners** follow the last member of the ring. They tell it what they have, and the speakers as well, which count
-them if the view says so. When a learner is admitted it has its place behind the member that it has followed. A learner
-that would have to follow another member begins anew.
+**Learners** follow the last member of the ring. They send their positions to it, and to the speakers, which wait for
+them if the view counts them. A learner is admitted behind the member that it has followed. A learner that would have to
+follow another member leaves, and its replica begins anew.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ from .frames import Attach, Fenced, Frame, Instruction, Numbers, Position, Progr
 from .retained import Retained
 from .view import Member, Stream, View
 
-#: The most frames of strangers that are kept until a view knows them.
+#: How many frames of senders that are not in the view are kept until a view may have them.
 STRANGERS_MOST = 64
 
 
 class Delivery(NamedTuple):
-    """Instructions that have come, with the positions from `first` on.
+    """Instructions for the owner, with the positions from `first` on.
 
-    The first of a learner has none: it says where the stream begins for it.
+    A learner's first delivery has no instructions: `first` is where the stream begins for it.
     """
 
     stream: Stream
@@ -50,7 +52,7 @@ class Delivery(NamedTuple):
 
 
 class Completed(NamedTuple):
-    """To the owner of a speaker: up to where all others that count have the stream.
+    """For the owner of a speaker: the positions up to which all others that count have the stream.
 
     `serial` is that of the view for which this holds. In a new view the numbers begin again at 0.
     """
@@ -62,7 +64,7 @@ class Completed(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What is to be done after some calls."""
+    """What the owner has to do after some calls, in the order of these fields."""
 
     frames: list[tuple[Member, Frame]]
     deliveries: list[Delivery]
@@ -70,28 +72,28 @@ class Turn(NamedTuple):
 
 
 class _StreamState:
-    """What a member knows of one stream."""
+    """The state of one stream at a member."""
 
     __slots__ = ("counted", "delivered", "done", "fresh", "has_begun", "home", "reported", "retained", "safe", "told")
 
     def __init__(self, base: int, start: int) -> None:
         self.retained = Retained(base)
         self.done = base
-        #: The owner knows everything up to here, or needs not know it.
+        #: The position up to which instructions were delivered to the owner, or need not be.
         self.delivered = start
-        #: Up to where the stream is safe at this member. The owner of a learner says when what was before is safe.
+        #: The position up to which the stream is safe at this member, as its owner has reported.
         self.safe = 0
-        #: What the left neighbour has told on the present attachment: received, stored.
+        #: The numbers of the left neighbour on the present attachment: received, stored.
         self.told = (0, 0)
-        #: Of a speaker: the numbers that have come home on the present attachment.
+        #: At the speaker: the numbers that the last member has sent on the present attachment.
         self.home = (0, 0)
-        #: Of a speaker: the numbers of learners.
+        #: At the speaker: the numbers of learners.
         self.counted: dict[Member, tuple[int, int]] = {}
         #: The last report to the owner.
         self.reported = (0, 0, -1)
-        #: The owner of a learner has to be told where the stream begins.
+        #: At a learner: whether its owner has to be notified where the stream begins.
         self.has_begun = False
-        #: What has come in this turn, for the owner.
+        #: The instructions that have come in this turn, for the owner.
         self.fresh: list[Instruction] = []
 
 
@@ -102,12 +104,12 @@ class _Down:
 
     def __init__(self, attachment: int) -> None:
         self.attachment = attachment
-        #: By stream: up to where instructions were sent, and the `done` that was told with them.
+        #: By stream: the position up to which instructions were sent, and the last `done` that was sent with them.
         self.sent: dict[Stream, int] = {}
         self.done: dict[Stream, int] = {}
-        #: By stream: the numbers that the receiver knows of this member.
+        #: By stream: the numbers of this member that the receiver knows.
         self.shown: dict[Stream, tuple[int, int]] = {}
-        #: Of a follower, by stream: up to where it has received.
+        #: For a follower, by stream: the position up to which it has received the stream.
         self.acked: dict[Stream, int] = {}
 
 
@@ -117,27 +119,28 @@ class RingMember:
     def __init__(self, me: Member, view: View) -> None:
         self.me = me
         self.view = view
-        #: The member lacks what nobody sends it any more, so it has to leave the ring.
+        #: Whether the member must leave the ring, because it lacks instructions that no member keeps any more, or may
+        #: have instructions whose positions others use for different ones.
         self.is_out_of_sync = False
         self._streams: dict[Stream, _StreamState] = {}
         self._downs: dict[Member, _Down] = {}
-        #: The last that those said who are not known yet: that they attach, and their numbers of each stream.
+        #: The last frames of senders that are not in the view yet: their `Attach`, and their `Progress` by stream.
         self._strangers: dict[tuple[Member, Stream | None], Frame] = {}
-        #: Frames of a later view. The window of whoever speaks bounds them.
+        #: Frames of a later view. The speaker's window bounds them.
         self._held: list[tuple[Member, Frame]] = []
         #: The left neighbour to which this member has attached. The number of the attachment rises each time.
         self._left: Member | None = None
         self._attachment = 0
-        #: The left neighbour has said something on the present attachment.
+        #: Whether the left neighbour has sent anything on the present attachment.
         self._is_answered = True
-        #: Another member has a view without this one: say nothing more before a view with this epoch is here.
+        #: Another member has a view without this one: send nothing before this member has a view with this epoch.
         self._fenced = 0
         self._frames: list[tuple[Member, Frame]] = []
         if self._is_member:
             self._begin_streams()
         self._attach()
 
-    # -- what an owner asks
+    # -- state, for the owner
 
     @property
     def _is_member(self) -> bool:
@@ -152,12 +155,12 @@ class RingMember:
         return self.view.speakers.get(stream) == self.me
 
     def last(self, stream: Stream) -> int:
-        """Up to where this member has received the stream."""
+        """The position up to which this member has received the stream."""
         state = self._streams.get(stream)
         return state.retained.last if state is not None else 0
 
     def safe_at(self, stream: Stream) -> int:
-        """Up to where the stream is safe here."""
+        """The position up to which the stream is safe at this member."""
         state = self._streams.get(stream)
         return state.safe if state is not None else 0
 
@@ -168,7 +171,7 @@ class RingMember:
 
     @property
     def is_unanswered(self) -> bool:
-        """Nothing has come from the left neighbour since this member has attached: it may not run yet (`retry`)."""
+        """Whether the left neighbour has sent nothing since this member attached: it may not run yet (`retry`)."""
         return self.has_part and not self._is_answered
 
     @property
@@ -189,15 +192,15 @@ class RingMember:
 
     @property
     def owes_done(self) -> bool:
-        """Whether the others may forget something that this member has not told them about (`tell_done`)."""
+        """Whether a receiver lacks the latest `done` of a stream for which this member speaks (`tell_done`)."""
         return any([True for _ in self._without_done()])
 
-    # -- what happens
+    # -- events, from the owner
 
     def broadcast(self, stream: Stream, instructions: list[Instruction]) -> int:
-        """Say something as the speaker of the stream. Returns the position of the last instruction.
+        """Add instructions to the stream as its speaker. Returns the position of the last one.
 
-        The owner has it already; it is not delivered here.
+        They are not delivered at this member, because its owner has them already.
         """
         state = self._streams[stream]
         assert self.speaks(stream), f"{self.me} does not speak for the stream {stream!r}"
@@ -206,13 +209,13 @@ class RingMember:
         return state.retained.last
 
     def safe(self, stream: Stream, position: int) -> None:
-        """What was delivered up to `position` is safe at this member."""
+        """Note that all delivered instructions up to `position` are safe at this member."""
         state = self._streams.get(stream)
         if state is not None:
             state.safe = max(state.safe, min(position, state.retained.last))
 
     def change_view(self, view: View) -> None:
-        """A later view is in force, or the same one with other learners."""
+        """Apply a later view, or one of the same epoch with other learners."""
         old, self.view = self.view, view
         if not self.has_part:
             self._downs.clear()
@@ -225,11 +228,11 @@ class RingMember:
             self._begin_streams()
         for stream, state in self._streams.items():
             if self._may_be_ahead(old, stream, state):
-                # The member that goes on with the stream would give the same positions to something else.
+                # The member that continues the stream would give the same positions to other instructions.
                 self.is_out_of_sync = True
             state.counted = {name: numbers for name, numbers in state.counted.items() if name in view.learners}
         if not self._is_member and view.left_of(self.me) != self._left and self._streams:
-            # The new neighbour may have less than this learner, and others may go on from there with something else.
+            # The new neighbour may have received less than this learner, and the stream may continue differently there.
             self.is_out_of_sync = True
         right = view.right_of(self.me)
         for name in [name for name in self._downs if name != right and not self._is_follower(name)]:
@@ -244,14 +247,16 @@ class RingMember:
             self.receive(sender, frame)
 
     def _begin_streams(self) -> None:
-        """A stream that this member does not know begins with the view."""
+        """Begin the streams of the view that this member does not have yet."""
         for stream in self.view.speakers:
             if stream not in self._streams:
                 self._streams[stream] = _StreamState(0, 0)
 
     def _may_be_ahead(self, old: View, stream: Stream, state: _StreamState) -> bool:
-        """Whether this member may have more of the stream than one that stands before it now. That cannot be if members
-        have only died or come; but if they have another order, somebody who had less may have got to the front.
+        """Whether this member may have received more of the stream than a member before it in the new view.
+
+        That cannot be if members have only died or come. If their order has changed, a member with less may have moved
+        before this one.
         """
         if self.speaks(stream):
             return False
@@ -262,7 +267,7 @@ class RingMember:
         return is_reordered and state.done < state.retained.last
 
     def neighbour_is_back(self, member: Member) -> None:
-        """The connection to this member was lost and is there again."""
+        """Attach again if needed: the connection to this member was lost and is up again."""
         if member == self._left or (not self._is_member and member in self.view.speakers.values()):
             self._attach()
 
@@ -274,20 +279,20 @@ class RingMember:
             state.told = state.home = (0, 0)
         if self._left is not None:
             positions = [(stream, state.retained.last, state.safe) for stream, state in self._streams.items()]
-            self._say(self._left, Attach(self._attachment, self.view.epoch, positions))
+            self._send(self._left, Attach(self._attachment, self.view.epoch, positions))
 
     def retry(self) -> None:
-        """Attach once more if the left neighbour has not answered."""
+        """Attach again if the left neighbour has not answered."""
         if self.is_unanswered:
             self._attach()
 
     def tell_done(self) -> None:
-        """Tell the others what they may forget, though nothing else is to be said."""
+        """Send the latest `done` to the receivers that lack it, in frames without instructions."""
         for name, down, stream, state in list(self._without_done()):
             self._send_pubs(name, down, stream, state, state.retained.last)
 
     def _without_done(self) -> Iterator[tuple[Member, _Down, Stream, _StreamState]]:
-        """The receivers that were not told what they may forget of the streams for which this member speaks."""
+        """The receivers that lack the latest `done` of a stream for which this member speaks."""
         for stream, state in self._streams.items():
             if self.speaks(stream):
                 for name, down in self._downs.items():
@@ -295,7 +300,7 @@ class RingMember:
                         yield name, down, stream, state
 
     def receive(self, sender: Member, frame: Frame) -> None:
-        """A frame has come. It is dropped if it belongs to the past."""
+        """Handle a frame. It is dropped if it belongs to an earlier view or attachment."""
         if not self.has_part or self.is_out_of_sync:
             return
         if isinstance(frame, Fenced):
@@ -327,7 +332,7 @@ class RingMember:
     def _on_stranger(self, sender: Member, frame: Pubs | Numbers | Progress | Attach | Seed) -> None:
         """A frame of a member that the view does not have: any more, or yet. Learners come without a new epoch."""
         if frame.epoch < self.view.epoch:
-            self._say(sender, Fenced(self.view.epoch))
+            self._send(sender, Fenced(self.view.epoch))
         if isinstance(frame, Attach | Progress) and len(self._strangers) < STRANGERS_MOST:
             self._strangers[sender, frame.stream if isinstance(frame, Progress) else None] = frame
 
@@ -352,8 +357,9 @@ class RingMember:
                 down.sent[stream] = down.acked[stream] = received
 
     def _seed(self, sender: Member, down: _Down) -> None:
-        """Begin to feed a new member. The first member of the ring will be its right neighbour, and needs nothing of
-        the streams for which it speaks itself.
+        """Begin to send to a new member.
+
+        Its right neighbour will be the first member of the ring, which never needs a stream for which it speaks itself.
         """
         starts: list[Position] = []
         for stream, state in self._streams.items():
@@ -361,7 +367,7 @@ class RingMember:
             base = last if self.view.speakers[stream] == self.view.members[0] else state.retained.base
             starts.append((stream, base, last))
             down.sent[stream] = down.acked[stream] = base
-        self._say(sender, Seed(down.attachment, self.view.epoch, starts))
+        self._send(sender, Seed(down.attachment, self.view.epoch, starts))
 
     def _on_seed(self, frame: Seed) -> None:
         self._streams = {stream: _StreamState(base, start) for stream, base, start in frame.starts}
@@ -397,7 +403,7 @@ class RingMember:
             received, stored = state.told
             state.told = max(received, frame.received), max(stored, frame.stored)
             if self.speaks(frame.stream):
-                # The numbers are those of everybody: the sender is the last, and has counted those before it.
+                # The sender is the last member, and its numbers include those of all members before it.
                 state.home = state.told
 
     def _on_progress(self, sender: Member, frame: Progress) -> None:
@@ -412,10 +418,10 @@ class RingMember:
         if state is not None and self.speaks(frame.stream):
             state.counted[sender] = (frame.received, frame.stored)
 
-    # -- what follows
+    # -- effects, for the owner
 
     def end_turn(self) -> Turn:
-        """What is to be sent, delivered and reported because of the calls since the last turn."""
+        """The frames, deliveries and reports that follow from the calls since the last turn."""
         deliveries: list[Delivery] = []
         completed: list[Completed] = []
         if self.has_part and not self.is_out_of_sync:
@@ -432,7 +438,7 @@ class RingMember:
                 for name, down in self._downs.items():
                     self._feed(name, down)
                 if not self._is_member:
-                    self._tell_as_learner()
+                    self._send_progress()
             self._forget()
         frames, self._frames = self._frames, []
         return Turn(frames, deliveries, completed)
@@ -450,7 +456,7 @@ class RingMember:
             completed.append(Completed(stream, *report))
 
     def _feed(self, name: Member, down: _Down) -> None:
-        """Send a receiver what it lacks."""
+        """Send a receiver the instructions and numbers that it lacks."""
         is_right = name in self.view.members
         for stream, state in self._streams.items():
             if stream not in down.sent:
@@ -459,32 +465,32 @@ class RingMember:
             speaks = self.speaks(stream)
             numbers = (state.retained.last, 0) if speaks else self._numbers(stream, state)
             if self.view.speakers[stream] != name and (
-                # The receiver is to know that it has been heard.
+                # Answer the receiver's Attach, even without instructions.
                 stream not in down.done
-                # Not what the left neighbour may lack. So nobody is ever ahead of those before it.
+                # Send only up to `numbers`: what all before this member have. So no member is ahead of one before it.
                 or down.sent[stream] < max(numbers[0], state.retained.base)
                 or (not speaks and down.done.get(stream, 0) < state.done)
             ):
                 self._send_pubs(name, down, stream, state, numbers[0])
             if is_right and not speaks:
                 if numbers != down.shown.get(stream):
-                    self._say(name, Numbers(down.attachment, self.view.epoch, stream, *numbers))
+                    self._send(name, Numbers(down.attachment, self.view.epoch, stream, *numbers))
                     down.shown[stream] = numbers
 
     @seam("replica: what a member and all before it have")
     def _numbers(self, stream: Stream, state: _StreamState) -> tuple[int, int]:
-        """Up to where this member, and all between the speaker and it, have the stream."""
+        """Up to where this member and all between the speaker and it have received the stream, and have it safe."""
         if self.view.speakers[stream] == self._left:
             return state.retained.last, state.safe
         received, stored = state.told
         return min(received, state.retained.last), min(stored, state.safe)
 
     def _send_pubs(self, name: Member, down: _Down, stream: Stream, state: _StreamState, last: int) -> None:
-        """Send what the receiver lacks up to `last`, and what may be forgotten."""
-        # If the receiver needs more than is retained, it finds the gap.
+        """Send the instructions up to `last` that the receiver lacks, with the present `done`."""
+        # If the receiver lacks instructions that are no longer retained, it detects the gap, and leaves the ring.
         sent = max(down.sent[stream], state.retained.base)
         instructions = state.retained.between(sent, last)
-        self._say(name, Pubs(down.attachment, self.view.epoch, stream, sent + 1, state.done, instructions))
+        self._send(name, Pubs(down.attachment, self.view.epoch, stream, sent + 1, state.done, instructions))
         down.sent[stream] = max(sent, last)
         down.done[stream] = state.done
         if instructions:
@@ -492,29 +498,30 @@ class RingMember:
             received, stored = down.shown.get(stream, (0, 0))
             down.shown[stream] = max(received, last), stored
 
-    def _tell_as_learner(self) -> None:
+    def _send_progress(self) -> None:
         for stream, state in self._streams.items():
             numbers = (state.retained.last, state.safe, self._attachment)
             if numbers != state.reported:
                 state.reported = numbers
                 for name in _distinct((self._left, self.view.speakers.get(stream))):
-                    self._say(name, Progress(self._attachment, self.view.epoch, stream, *numbers[:2]))
+                    self._send(name, Progress(self._attachment, self.view.epoch, stream, *numbers[:2]))
 
     @seam("replica: what a member keeps")
     def _forget(self) -> None:
-        """Keep only what somebody may need from this member."""
+        """Drop instructions that no receiver can need from this member any more."""
         for stream, state in self._streams.items():
             needed = [down.acked[stream] for name, down in self._downs.items() if name in self.view.learners]
             state.retained.cut(min([state.done, *needed]))
 
-    def _say(self, to: Member, frame: Frame) -> None:
+    def _send(self, to: Member, frame: Frame) -> None:
         self._frames.append((to, frame))
 
 
 def _begins_anew(old: View, view: View) -> bool:
-    """Whether the members attach anew though their neighbours stay: somebody else speaks; or somebody has come, for
-    whom no number counts that was told before; or there were views between the two, in which the neighbour may have had
-    another one.
+    """Whether members attach anew although their neighbours are the same.
+
+    They do if a stream has another speaker; if a member has come, because earlier numbers do not include it; and if
+    views were skipped, in which a neighbour may have had other neighbours.
     """
     return view.epoch != old.epoch and (
         view.epoch > old.epoch + 1

@@ -1,29 +1,30 @@
-"""`View`: who is in a ring, as the log of the cluster has it."""
+"""`View`: the members of a ring at one epoch, as the cluster's log has decided it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-#: One life of a member: its node, the run of this node, and a number that no other member of the ring has ever had. A
-#: member that comes back is another one, because it may have lost what it had received.
+#: A member: its node, the node's incarnation, and a number that no other member of the ring has ever had. A replica
+#: that comes back is a new member, because it may have lost instructions that it had received.
 Member = tuple[str, str, int]
 
-#: The name of a sequence of instructions. Each stream has one member that speaks, at any time.
+#: The name of a sequence of instructions, to which one member at a time may add, its speaker.
 Stream = str
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The ring at one epoch. It is agreed on elsewhere; no member decides about it.
+    """The ring at one epoch. The cluster's metadata decides about it, not the members.
 
     members     in the order of the ring; the right neighbour of the last is the first
-    speakers    by stream, who may add to it. If that member dies, its heir is the next one in the ring that lives: no
-                other has received more. The heir goes on with the stream, or only sees to it that all get the rest.
-    learners    not in the ring: they follow the last member, and may be admitted behind it. Where several members
-                speak that must happen while nobody does, since a learner comes between two members of their streams.
+    speakers    by stream, the member that may add to it. If that member dies, its heir is the next living member of the
+                ring, because no other has received more. The heir continues the stream, or only sends the others the
+                rest of it.
+    learners    not in the ring: they follow the last member, and may be admitted behind it. With several speakers they
+                may be admitted only while none of them adds to its stream, since a learner comes between two members.
     counted     learners that count as if they were in the ring, because this member has proposed to admit them
-    serial      counts the views that this member was given, so that it can say to which one a report belongs
+    serial      counts the views that this member was given; a report names the one to which it belongs
     """
 
     epoch: int
@@ -34,14 +35,14 @@ class View:
     serial: int = 0
 
     def left_of(self, member: Member) -> Member | None:
-        """Who sends to this member; None if it is alone, or has no part in the ring."""
+        """The member that sends to this one; None if it is alone, or is neither a member nor a learner."""
         if member in self.members:
             left = self.members[self.members.index(member) - 1]
             return left if left != member else None
         return self.members[-1] if member in self.learners else None
 
     def right_of(self, member: Member) -> Member | None:
-        """To whom this member sends as a part of the ring; None if it is alone, or not in the ring."""
+        """The member to which this one sends in the ring; None if it is alone, or not in the ring."""
         if member not in self.members:
             return None
         right = self.members[(self.members.index(member) + 1) % len(self.members)]

@@ -1,11 +1,12 @@
-"""`Learner`: a replica that is no member of its ring yet gets the messages of the queue (CL-83, CL-85).
+"""`Learner`: how a replica that is not yet a member of its ring gets the messages of the queue (CL-83, CL-85).
 
-It copies one chunk after the other from the member that it follows (`sync_target`), and when it has everything it asks
-the master to admit it. `status` calls these stages `waiting`, `copying` and `following`.
+It copies one chunk after the other from its left neighbour (`sync_target`), and when it has all messages it asks the
+master to admit it. `status` calls these stages `waiting`, `copying` and `following`.
 
 With `ha-sync-mode: manual` a learner waits, as RabbitMQ's mirrors do, until an operator has it synchronised, the policy
-says `automatic`, or nothing is left in the queue that is older than this replica. Then there is little to copy. While
-it waits it keeps no message. An operator may also stop a copy that has begun; the learner keeps what it has, and waits.
+changes to `automatic`, or the queue has no message left that is older than this replica, so that there is little to
+copy. While it waits it keeps no message. An operator may also stop a copy that has begun; the learner keeps the
+messages that it has, and waits.
 """
 
 from __future__ import annotations
@@ -30,37 +31,38 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.mirror")
 
-#: Seconds after which a learner asks once more, because the member that it follows may not run yet, or is not as far.
+#: Seconds after which a learner requests a chunk again: the other replica may not run yet, or lag behind in the stream.
 RETRY_SECONDS = 0.25
 
-#: Seconds between two looks of a learner at the stream, when a chunk has come before what the stream says before it.
+#: Seconds between two checks whether the stream has reached the position of a chunk that came too early.
 STREAM_SECONDS = 0.025
 
-#: Seconds after which a learner that has everything says so once more, since the master may have changed.
+#: Seconds after which a learner that has all messages asks the master again, since the master may have changed.
 FOLLOWS_SECONDS = 1.0
 
-#: Seconds between two looks of a learner that waits at its policy, and at first and at most between two looks at what
-#: the queue has.
+#: Seconds between two checks of the policy by a waiting learner. It asks for the queue's oldest numbers as often at
+#: first, then after twice as long each time, up to a maximum.
 WAITING_SECONDS = 1.0
 OLDEST_SECONDS_MOST = 30.0
 
 
 class Learner:
-    """See the module. `follow` follows instructions of the stream at their positions."""
+    """See the module. `follow` carries out instructions of the stream, given with their positions."""
 
     def __init__(self, replica: Replica, ring: RingMember, follow: Callable[[Placed], None]) -> None:
         self._replica = replica
         self._ring = ring
         self._follow = follow
         self._target = SyncTarget()
-        #: The replica is in the ring, or has ended.
+        #: The replica has joined the ring, or has ended.
         self._is_over = False
-        #: An operator wants the copy, or has stopped it while the policy had this mode.
+        #: An operator has asked for the copy.
         self._is_asked = False
+        #: The mode that the policy had when an operator stopped the copy. Another mode ends the stop.
         self._stopped_in: str | None = None
-        #: By level, the first number that the queue would have given when this replica began to wait.
+        #: By level, the number that the next message would have got when this replica began to wait.
         self._began_at: dict[int, int] | None = None
-        #: When and after how many seconds more it looks at the oldest numbers again.
+        #: When it asks for the oldest numbers again, and the seconds from then to the next time.
         self._look_at = self._look_seconds = 0.0
 
     @property
@@ -70,25 +72,25 @@ class Learner:
         return "waiting" if self._target.is_paused else "copying"
 
     def end(self) -> None:
-        """The replica is a learner no longer."""
+        """End the loop: the replica is no longer a learner."""
         self._is_over = True
 
     def begin(self, position: int) -> None:
-        """The stream begins behind this position."""
+        """Begin to copy; the stream begins behind this position."""
         self._target.begin(position)
         self._replica.spawn(self._run())
 
     def came(self, first: int, taken: list[Instruction]) -> None:
-        """Instructions of the stream have come, with positions from `first` on."""
+        """Take instructions of the stream, with positions from `first` on."""
         self._follow(self._target.came(first, taken))
 
     def synchronise(self, is_wanted: bool) -> bool:
-        """An operator wants the copy, or stops it. Returns whether there was something to do."""
+        """Start the copy for an operator, or stop it. Returns whether that changed anything."""
         target = self._target
         is_copying = not target.is_done and not target.is_paused
         self._is_asked = is_wanted
         if is_wanted:
-            # The loop of the stages goes on at its next look.
+            # `_run` goes on with the next chunk when its sleep ends.
             target.resume()
             return not target.is_done
         if is_copying:
@@ -115,7 +117,7 @@ class Learner:
         replica, target = self._replica, self._target
         if self._mode == "manual" and not self._is_asked:
             self._pause()
-            log.info("%s: this replica waits to be synchronised", self._phrase)
+            log.info("%s: this replica waits until an operator synchronises it (ha-sync-mode: manual)", self._phrase)
         else:
             log.info("%s: this replica gets the messages of the queue", self._phrase)
         while self._is_on:
@@ -131,7 +133,7 @@ class Learner:
                 await self._get_chunk(Member(*source))
 
     async def _wait(self, source: Member) -> None:
-        """Go on if there is a reason to copy now; if not, wait for a moment."""
+        """Resume the copy if there is a reason to; sleep otherwise."""
         mode = self._mode
         if mode != self._stopped_in:
             self._stopped_in = None
@@ -145,7 +147,7 @@ class Learner:
             await self._replica.sleep(WAITING_SECONDS)
 
     async def _has_nothing_older(self, source: Member) -> bool:
-        """Whether the queue has no message that is older than the time from which this replica waits."""
+        """Whether every message in the queue was published after this replica began to wait."""
         replica = self._replica
         self._look_at = replica.now() + self._look_seconds
         self._look_seconds = min(self._look_seconds * 2, OLDEST_SECONDS_MOST)
@@ -156,7 +158,7 @@ class Learner:
             return False
         if self._began_at is None:
             self._began_at = {level: following for level, _, following in levels}
-        # A level that did not exist then has nothing older.
+        # A level that did not exist then has no older message.
         return all(oldest >= self._began_at.get(level, 0) for level, oldest, _ in levels)
 
     async def _get_chunk(self, source: Member) -> None:
@@ -180,7 +182,7 @@ class Learner:
         self._follow(after)
         if target.is_done:
             log.info("%s: this replica has all messages of the queue", self._phrase)
-        # The next chunk comes when the disk has this one, so that a slow disk does not fill the memory.
+        # Request the next chunk when this one is on the disk, so that a slow disk does not fill the memory.
         await replica.synced()
 
     def _ask_to_be_admitted(self) -> None:

@@ -1,10 +1,10 @@
-"""`Publishers`: which publishes a replica has taken, of those that channels may ask for; `Reclaims`: who asks.
+"""`Publishers`: which publishes of each channel a replica has taken; `Reclaims`: the channels that ask about them.
 
-When a channel loses the master of a queue, or the connection to it, it does not know what has become of the publishes
-that were not answered. The master does: what it has taken is in the queue, and nobody has the rest (CL-95). So every
-replica keeps, for each channel, which publishes were taken (CL-65). A channel says with its publishes below which
-number it awaits no answer any more, and the master passes that on to the mirrors. A confirm that was sent and lost is
-therefore no reason to forget a publish.
+When a channel loses the master of a queue, or the connection to it, it does not know whether its unanswered publishes
+reached the queue. The new master knows: the queue has the publishes that it has taken, and no replica has the others
+(CL-95). So every replica records, for each channel, which publishes were taken (CL-65). A channel sends with its
+publishes the number below which it awaits no answer any more, and the master passes that number on to the mirrors; only
+then do they forget a publish, so a confirm that was sent and lost does no harm.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ ENDED = (1 << 63) - 1
 
 
 class Publishers:
-    """The publishes that were taken, by channel. At the master `untold` has what the mirrors may forget."""
+    """The publishes that were taken, by channel. `untold` is used at the master: it has what the mirrors may forget."""
 
     __slots__ = ("_taken", "is_complete", "risen", "untold")
 
     def __init__(self) -> None:
         self._taken: dict[str, RangeSet] = {}
-        #: Nothing that may be asked for is missing here. A learner is told by the master what came before it, and what
-        #: a disk brings back does not say who has published it.
+        #: Whether no publish that a channel may ask for is missing here. It is False for a learner until the master has
+        #: sent it the earlier publishes, and for a replica that recovered from its disk, which has no publishers.
         self.is_complete = True
-        #: Below which number a channel awaits nothing, and by how much these numbers have risen since the last telling.
+        #: By channel, the number below which it awaits no answer, and by how much these numbers have risen in all since
+        #: the master last sent them to the mirrors.
         self.untold: dict[str, int] = {}
         self.risen = 0
 
@@ -48,20 +49,20 @@ class Publishers:
             yield channel_id, list(taken)
 
     def took(self, parts: Iterable[Part]) -> None:
-        """A run with these parts was taken. It may have been noted before."""
+        """Note that a run with these parts was taken. It may have been noted before."""
         for channel_id, first, count, is_awaited in parts:
             if is_awaited:
                 self.add(channel_id, first, first + count - 1)
 
     def add(self, channel_id: str, first: int, last: int) -> None:
-        """These publishes of a channel were taken."""
+        """Note that these publishes of a channel were taken."""
         taken = self._taken.get(channel_id)
         if taken is None:
             taken = self._taken[channel_id] = RangeSet()
         taken.add(first, last)
 
     def answered(self, channel_id: str, floor: int) -> None:
-        """The channel awaits no answer for publishes below `floor`."""
+        """Forget publishes below `floor`, for which the channel awaits no answer."""
         taken = self._taken.get(channel_id)
         if taken is None or not taken:
             return
@@ -74,7 +75,7 @@ class Publishers:
             del self._taken[channel_id]
 
     def note_answered(self, channel_id: str, floor: int) -> None:
-        """`answered` at the master, which passes it on."""
+        """`answered` at the master, which sends it to the mirrors later (`untold`)."""
         taken = self._taken.get(channel_id)
         smallest = None if taken is None else taken.smallest
         if smallest is not None and smallest < floor:
@@ -90,7 +91,9 @@ class Publishers:
 
 
 class Reclaims:
-    """The questions of channels to a master, which are answered when what was taken is safe on all members."""
+    """The questions of channels to a new master. It answers them when all publishes that it took as a mirror are safe
+    on all members.
+    """
 
     __slots__ = ("_asked", "_begin", "_is_safe")
 
@@ -98,30 +101,30 @@ class Reclaims:
         #: The position of the last instruction that this replica took as a mirror; -1 if it never was one.
         self._begin = -1
         self._is_safe = True
-        #: The questions that wait: which channel asks for which publishes, and who is to be answered.
+        #: The waiting questions: the channel, the ranges of its publishes, and the process to answer.
         self._asked: list[Question] = []
 
     def __bool__(self) -> bool:
         return bool(self._asked)
 
     def begin(self, position: int) -> None:
-        """This replica is the master, and has taken everything up to this position as a mirror."""
+        """Note that this replica is the master, and has taken all instructions up to this position as a mirror."""
         self._begin = position
         self._is_safe = False
 
     def is_safe(self, position: int) -> None:
-        """Everything up to this position is safe here."""
+        """Note that all instructions up to this position are safe here."""
         self._is_safe = position >= self._begin
 
     def ask(self, channel_id: str, ranges: list[Range], sender: Sender) -> None:
         self._asked.append((channel_id, ranges, sender))
 
     def are_mirrored(self, confirming: Confirming) -> bool:
-        """Whether what this replica took as a mirror is safe on all members."""
+        """Whether all publishes that this replica took as a mirror are safe on all members."""
         return self._is_safe and min(confirming.received, confirming.stored) >= self._begin
 
     def due(self, awaiting: Container[str]) -> list[Question]:
-        """Take out the questions of channels that await no confirm of what this replica took as the master."""
+        """Take out the questions of channels that are not in `awaiting`, the channels that await confirms here."""
         due = [question for question in self._asked if question[0] not in awaiting]
         self._asked = [question for question in self._asked if question[0] in awaiting]
         return due

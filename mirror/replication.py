@@ -3,17 +3,20 @@
 The replica's process hands it each frame of the ring and each change of the row, and calls `end_turn` at the end of
 every turn, behind the role. Then
 
-- the master hands the ring what its backing queue has written down, and learns up to where all others have it;
-- a mirror follows the instructions that have come, and tells the ring up to where they are safe on its disk.
+- the master hands the ring the instructions that its backing queue has recorded, and the ring reports up to which
+  position all other members have them;
+- a mirror carries out the instructions that have come, and reports to the ring up to which position they are safe on
+  its disk.
 
-**The rule of confirms (CL-74).** A publish is confirmed when the master has it safe, all other members of the ring have
-received it, and, if it has to survive, have stored it. The master counts a learner from before it proposes that it
-join, until it knows the outcome; a member that the log has removed counts no longer (CL-75).
+**The rule of confirms (CL-74).** A publish is confirmed when it is safe at the master, and all other members of the
+ring have received it and, if it must survive a crash, stored it. A learner counts as a member before the master
+proposes that it join, and until the master knows the outcome; a member that the log has removed counts no longer
+(CL-75).
 
-**Promotion.** The row says who the master is. A mirror that finds itself first in it takes nothing more from its left
-neighbour (the ring sees to that), lets go of what had left the old master, and serves clients from then on. All its
-messages may have been delivered before. No confirm is lost by that: whoever was first behind the old master has
-received whatever any other member has.
+**Promotion.** The queue's row names the master. A mirror that the row names takes nothing more from its left neighbour
+(the ring ensures that), removes the messages that had left the old master, and serves clients from then on. It treats
+all its messages as delivered before. No confirmed message is lost: the mirror next to the old master has received
+everything that any other mirror has.
 """
 
 from __future__ import annotations
@@ -60,38 +63,41 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.mirror")
 
-#: Seconds after which the others are told what they may forget, if nothing else is said.
+#: Seconds after which a member sends a frame of its own about what the others may forget, if no other frame did so.
 DONE_SECONDS = 0.025
 
-#: Seconds after which a member attaches once more to a neighbour that has not answered, because it may not run yet.
+#: Seconds after which a member attaches again to a neighbour that has not answered, because it may not run yet.
 RETRY_SECONDS = 0.25
 
-#: When channels have got so many more answers, the mirrors are told at once what they may forget, else when there is
-#: time.
+#: After this many more answers to channels the master tells the mirrors in the same turn which publishers' records they
+#: may forget; after fewer, when `DONE_TIMER` fires.
 ANSWERED_AT_ONCE = 64
 
 #: Seconds after which a master forgets publishes of channels that it does not know. A channel that lives has asked for
 #: them by then, unless it has given up.
 ORPHAN_SECONDS = 60.0
 
-#: Milliseconds that the numbers of a ring may stand still, unless the policy says it.
+#: Milliseconds for which a ring may make no progress while a publisher waits, if the policy has no `ha-ack-timeout`.
 ACK_TIMEOUT = 5_000
 
-#: Seconds between two looks at a ring for which publishers wait, and how long a member may take to say how far it is.
+#: Seconds between two checks of the progress of a ring for which publishers wait.
 STALL_SECONDS = 1.0
+
+#: Seconds in which a member must answer how far it has come in the stream.
 STANDING_SECONDS = 1.0
 
-#: Seconds for which an evicted replica is not admitted again: at first, twice as long each time, and at most.
+#: Seconds for which an evicted replica is not admitted again: after its first eviction, then twice as long each time,
+#: up to a maximum.
 BARRED_SECONDS = 10.0
 BARRED_MOST = 600.0
 
-#: Seconds between two looks at a lease that has ended.
+#: Seconds between two checks whether the node has a lease again.
 LEASE_SECONDS = 0.1
 
-#: Seconds between two looks at a replica that must read its disk before what has left it is gone.
+#: Seconds between two checks of a replica that must read its disk before it can remove messages that have left.
 BEHIND_SECONDS = 0.02
 
-#: A master stops its publishers while it keeps more bytes or more instructions than these, which others lack.
+#: A master blocks its publishers while it retains more bytes of instructions than this for other members.
 WINDOW_BYTES = 8 << 20
 
 #: The name under which the ring blocks a queue's credit.
@@ -124,7 +130,7 @@ class Safety:
         return self.position
 
     def _shrink(self, low: int, high: int) -> None:
-        """Numbers that are not the first that wait: levels, and parts of runs."""
+        """Take out numbers that are not a whole run at the front: those of another level, or a part of a run."""
         rest: deque[tuple[int, int, int]] = deque()
         for position, first, last in self._waiting:
             if high < first or last < low:
@@ -172,10 +178,10 @@ class MirrorReplication:
         publishers.is_complete = self._member in self._ring.view.members and not is_resurrected
         for _, _, parts in replica.awaiting:
             publishers.took(parts)
-        # The master before this one may have delivered everything, and may have given numbers that this disk has not.
+        # The previous master may have delivered every message, and may have given numbers that are not on this disk.
         if is_resurrected:
             self._mirrored.resurrect()
-        self._follow()
+        self._note_followers()
 
     # -- what the process hands over
 
@@ -219,10 +225,10 @@ class MirrorReplication:
         counted = frozenset() if proposed is None else frozenset([proposed])
         self._ring.change_view(self._view(counted, old.serial + 1))
         if was_master and not self._is_master:
-            # A fault, as when its node stops: it comes back as a learner, without what only this member had.
+            # Ends as if its node had stopped: it returns as a learner, without the messages that only this member had.
             self._leave("it is not the master of its queue any more")
         elif self._is_master and not was_master:
-            # At once: the next message may be that of a client who knows the row already.
+            # In this turn, because the next message may come from a client that has seen the row already.
             self._is_promoting = True
         if self._learner is not None and not self._is_learner:
             self._learner.end()
@@ -230,10 +236,10 @@ class MirrorReplication:
         if self._is_promoting:
             self._do()
             self._follow_disk()
-        self._follow()
+        self._note_followers()
 
-    def _follow(self) -> None:
-        """Whether anybody gets what the master says."""
+    def _note_followers(self) -> None:
+        """Note whether any mirror or learner receives the stream of this master."""
         view = self._ring.view
         is_followed = self._is_master and (len(view.members) > 1 or bool(view.learners))
         self._mirrored.is_followed = is_followed
@@ -287,7 +293,7 @@ class MirrorReplication:
             self._start_timer(RETRY_TIMER, RETRY_SECONDS)
 
     def _do(self) -> None:
-        """Do what the ring says: first send, so that the others need not wait for what this replica does."""
+        """Carry out what the ring has decided. Frames go first, so that no member waits for this replica's work."""
         turn = self._ring.end_turn()
         for to, frame in turn.frames:
             self._send(Member(*to), frame)
@@ -306,7 +312,7 @@ class MirrorReplication:
             self._leave("it lacks what no other replica keeps any more")
 
     def _follow_disk(self) -> None:
-        """A mirror tells the ring what is safe on its disk."""
+        """Report to the ring which instructions are safe on the disk of this mirror."""
         backing = self._mirrored
         if backing.is_behind:
             self._replica.state.head_read.prepare()
@@ -321,7 +327,7 @@ class MirrorReplication:
         self._mirrored.confirming.reached(report.received, report.stored)
 
     def _bound(self) -> None:
-        """Stop publishers while too much is on its way."""
+        """Block publishers while the ring retains too many bytes for other members."""
         credit = self._replica.state.credit
         size = self._ring.retained_bytes
         if size > WINDOW_BYTES and RING not in credit.credit_blocked:
@@ -357,7 +363,7 @@ class MirrorReplication:
             self._ring.retry()
         elif payload == STALL_TIMER and self._ring.speaks(ONLY) and not self._is_promoting:
             self._look_for_stall()
-        # The turn that this begins looks at the lease again.
+        # LEASE_TIMER needs nothing here: `end_turn` of the turn that it begins checks the lease.
 
     # -- what channels may ask
 
@@ -377,7 +383,7 @@ class MirrorReplication:
                 publishers.note_answered(channel_id, ENDED)
 
     def _tell_answered(self, least: int) -> None:
-        """Tell the mirrors which publishes channels do not ask for any more, if these are so many."""
+        """Tell the mirrors about which publishes channels will not ask again, after at least so many new answers."""
         backing, publishers = self._mirrored, self._mirrored.publishers
         if publishers.risen >= least and not self.is_resting:
             if backing.is_followed:
@@ -464,7 +470,7 @@ class MirrorReplication:
             self._replica.go_on()
 
     async def _evict(self) -> None:
-        """Ask the members how far they are, and have the one that holds the others up leave."""
+        """Ask the members how far they have come in the stream, and evict the one that delays the others."""
         replica, group = self._replica, self._replica.row.group
         assert group is not None
         counted = () if self._proposed is None else (self._proposed,)
@@ -589,7 +595,7 @@ class MirrorReplication:
         self._reclaims.begin(last)
         self._mirrored.on_safe = lambda safe: self._reclaims.is_safe(self._safety.reached(last, safe))
         self._mirrored.took(self._ring.last(ONLY))
-        self._follow()  # limits and retention may make messages leave at once, which the mirrors must know
+        self._note_followers()  # limits and retention may make messages leave at once, which the mirrors must know
         self._start_timer(ORPHAN_TIMER, ORPHAN_SECONDS)
         replica.become_master()
 
@@ -628,18 +634,18 @@ class MirrorReplication:
         try:
             changed = await replica.ask(replica.context.metadata, to_metadata.change_definitions(command))
         except (AmqpError, ProcessDown):
-            return  # the learner counts until the log tells what has become of it
+            return  # the learner counts until a change of the row shows whether it was admitted
         if not changed and self._proposed == member:
             self._proposed = None
             self._ring.change_view(self._view(serial=self._ring.view.serial + 1))
 
     def _leave(self, why: str) -> None:
-        # A fault: at an orderly end channels would confirm what nobody has taken.
+        # Not an orderly end, after which channels would confirm publishes that no replica has taken.
         self._replica.stop(ExitReason(ExitKind.EXIT, why))
 
 
 class NodeMirroring:
-    """Makes the replications of a node."""
+    """Makes a `MirrorReplication` for each replica of a node."""
 
     def replication(self, replica: Replica) -> MirrorReplication:
         """See `Mirroring`."""

@@ -1,12 +1,12 @@
 """`MirroredStream`: the backing queue of a replica of a mirrored stream, around the one that has its messages.
 
-Messages of a stream leave from the low end alone, a segment at a time, when the master's retention says so. So a mirror
-follows three instructions: what was published, where a segment begins, and from which number on the stream is kept.
-What a learner copies has segments of its own.
+The messages of a stream leave at its low end only, one segment at a time, by the master's retention. So a mirror
+carries out three instructions: messages were published, a segment begins, and all messages before a number are dropped.
+The copy that a learner makes has segments of its own.
 
-A new master goes on with the next number. Consumers are only shown what the whole ring has, so nobody has seen a number
-that only the old master had given. For the same reason a new master shows nothing before the ring has everything that
-this replica had taken as a mirror.
+A new master continues with the next number. Consumers receive a message only when all members of the ring have it, so
+no consumer has seen a number that the old master alone had given. For the same reason a new master delivers no message
+that it took as a mirror before all members have these messages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..store.queue.streams.stream_segments import StreamBacking, StreamSegments
 from . import instructions
 from .backing import MirroredQueue, MirroredRangeQueue
 
-#: Body bytes of a segment of a copy, which does not know where the segments of its source begin.
+#: Body bytes of a segment in a learner's copy, because the chunks do not show where the source's segments begin.
 COPIED_SEGMENT_BYTES = 16 << 20
 
 
@@ -29,7 +29,7 @@ class MirroredStream(MirroredQueue, StreamBacking):
     def __init__(self, inner: StreamBacking, is_durable: bool) -> None:
         super().__init__(inner, is_durable)
         self._stream = inner
-        #: What a new master may not show before the ring has it; None if it may show everything.
+        #: The numbers that a new master may not deliver before all members have them; None if it may deliver all.
         self._unshown: range | None = None
         self._settled: list[tuple[int, int]] = []
 
@@ -55,7 +55,7 @@ class MirroredStream(MirroredQueue, StreamBacking):
         self.is_inherited = True
 
     def resurrect(self) -> None:
-        """Everything that the disk has may be shown: no other replica has anything else."""
+        """All messages on the disk may be delivered, because no other replica has any."""
 
     def reached_by_all(self) -> None:
         unshown, self._unshown = self._unshown, None

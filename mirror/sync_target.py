@@ -1,21 +1,22 @@
-"""`SyncTarget`: how a learner copies the queue of the replica that it follows, while that one goes on (CL-85).
+"""`SyncTarget`: how a learner copies the queue of another replica while that queue keeps changing (CL-85).
 
-The learner asks for one chunk after the other, in the order of the numbers. A chunk has the messages from the learner's
-*cursor* up to the next one, as they are at a position of the stream, and below the cursor the two agree. Meanwhile the
-learner gets the stream as well. What has come since the last chunk is kept until the next one says to which position it
-belongs:
+The learner requests one chunk after the other, in the order of the numbers. A chunk has the messages from the learner's
+*cursor* up to the next cursor, as the queue has them at one position of the stream. Below its cursor the learner has
+the same messages as that replica. Meanwhile the learner receives the stream as well, and keeps the instructions that
+follow the last chunk until it knows the position of the next one:
 
-- Messages that have left by that position are in no chunk: they are removed from what earlier chunks had. Those that
-  leave later are removed from all chunks.
-- A publish has a higher number than everything before it, so later chunks have it. Only when the cursor has passed all
-  numbers of a level, publishes to that level that come behind that chunk's position are taken from the stream.
-- The member that the learner copies may change, and the next one may not be as far in the stream. A chunk whose
-  position lies before a publish that was left to it cannot have that publish, so the learner asks again.
+- A message that left the queue up to that position is in no later chunk; the learner removes it if an earlier chunk had
+  it. A message that leaves after that position is removed whichever chunk had it.
+- A publish has a higher number than all publishes before it, so a later chunk has it. Only when the cursor has passed
+  all numbers of a level does the learner take publishes to that level from the stream: those behind the position of the
+  chunk that completed the level.
+- The learner may change to another replica, which may not have come as far in the stream. A chunk whose position lies
+  before a publish that was left to the chunks cannot have that publish, so the learner requests the chunk again.
 
-A learner may *pause*, before the first chunk or later. Then it keeps nothing of the stream: messages that leave are
-removed at once from what it has, and everything else is left to later chunks, none of which may be older than that.
+A learner may *pause*, before the first chunk or later. While it is paused it keeps no instruction: a message that
+leaves is removed at once, and everything else is left to later chunks, whose positions must not lie before that.
 
-So nothing is missed, and no message that has left comes back, whichever of chunk and stream is quicker.
+So the learner misses no message, and gets none back that has left, whether the chunk or the stream comes first.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ class SyncTarget:
         self.cursor = 0
         self.is_done = False
         self.is_paused = False
-        #: By level whose messages were copied: the position of the chunk that had the last of them.
+        #: By level that was copied completely: the position of the chunk that had its last messages.
         self._ended: dict[int, int] = {}
-        #: What has come since the last chunk.
+        #: The instructions that came since the last chunk.
         self._kept: Placed = []
-        #: Up to which position the stream has come.
+        #: The position of the last instruction that came.
         self._reached = 0
-        #: The position of the last instruction that later chunks must have behind them.
+        #: The position of the last instruction that was left to the chunks: none before it may be taken.
         self._left_out = 0
 
     def came(self, first: int, found: list[Instruction]) -> Placed:
-        """Instructions of the stream, with positions from `first` on. Returns what is to be followed now."""
+        """Take instructions of the stream, with positions from `first` on. Returns those to carry out now."""
         placed = list(enumerate(found, first))
         self._reached = first + len(found) - 1
         if self.is_paused:
@@ -62,7 +63,7 @@ class SyncTarget:
         return self._due(placed)
 
     def pause(self) -> Placed:
-        """Take no more chunks for now. Returns what is to be followed at once."""
+        """Take no more chunks for now. Returns the instructions to carry out at once."""
         self.is_paused = True
         kept, self._kept = self._kept, []
         return self._without_keeping(kept)
@@ -77,8 +78,9 @@ class SyncTarget:
         return due
 
     def chunk(self, position: int, cursor: int) -> tuple[Placed, Placed]:
-        """A chunk has come, with the messages below this cursor at this position of the stream. Returns what is to be
-        followed before the messages of the chunk are taken, and what afterwards.
+        """A chunk has come, with the messages below this cursor at this position of the stream.
+
+        Returns the instructions to carry out before the messages of the chunk are taken, and those for afterwards.
         """
         kept, self._kept = self._kept, []
         before = self._due([each for each in kept if each[0] <= position])
@@ -90,19 +92,19 @@ class SyncTarget:
         return before, self._due([each for each in kept if each[0] > position])
 
     def begin(self, position: int) -> None:
-        """The stream begins behind this position."""
+        """Note that the stream begins behind this position."""
         self._reached = position
 
     def is_ahead(self, position: int) -> bool:
-        """Whether a chunk of this position has to wait for the stream, of which a part was lost and comes once more.
+        """Whether a chunk of this position has to wait for the stream, a part of which was lost and is sent again.
 
-        A purge in that part would remove messages of the chunk which came behind the purge.
+        If that part has a purge, the learner would remove messages of the chunk that were published after the purge.
         """
         return position > self._reached
 
     def is_too_early(self, position: int) -> bool:
-        """Whether a chunk of this position may lack a publish that was left to it, or have a message that has left
-        since. Then it must not be taken.
+        """Whether a chunk of this position must not be taken: it may lack a publish that was left to the chunks, or
+        have a message that has left the queue since.
         """
         return position < self._left_out
 

@@ -23,5 +23,5 @@ def shard_of_key(key: str | bytes, shards: int) -> int:
 
 
 def random_shard(random: Random, shards: int, usable: Sequence[int]) -> int:
-    """A random one of the usable shards. If no shard is usable, it is a random one of all, which has to wait."""
+    """A random usable shard. If no shard is usable, any shard: the message then waits until that shard is."""
     return random.choice(usable) if usable else random.randrange(shards)

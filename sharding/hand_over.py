@@ -1,8 +1,8 @@
 """The order in which deliveries of the shards are handed over to the program (FC-80, FC-81).
 
-Each shard has a slot: the deliveries that have arrived and were not handed over yet. Prefetch bounds it. `Relaxed`
-takes from the slots in rotation. `Strict` restores the order in which each publisher numbered its messages. Both are
-plain objects without a clock, so that tests can feed them any order of arrivals.
+Each shard has a buffer of the deliveries that have arrived and were not handed over yet; the prefetch bounds it.
+`Relaxed` takes from the buffers in rotation. `Strict` restores the order in which each publisher numbered its messages.
+Both are plain objects without a clock, so that tests can feed them any order of arrivals.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Generic, Protocol, TypeVar
 
 Item = TypeVar("Item")
 
-#: Publishers whose next number `Strict` remembers. The one that has been quiet for longest is forgotten first; should
-#: it publish again, the numbers before that message count as skipped.
+#: For how many publishers `Strict` remembers the next number. It forgets the publisher without buffered deliveries
+#: whose turn was longest ago; if that one publishes again, the numbers before its message count as skipped.
 PUBLISHERS_KEPT = 1000
 
 
@@ -29,7 +29,7 @@ class Skip:
 
 @dataclass(slots=True)
 class HandedOver(Generic[Item]):
-    """One delivery in its turn, and what was skipped before it."""
+    """One delivery whose turn has come, and the numbers that were skipped before it."""
 
     item: Item
     shard: int
@@ -59,29 +59,29 @@ class HandOver(Protocol[Item]):
 
 
 class Relaxed(Generic[Item]):
-    """Takes from the slots in rotation, and skips empty slots."""
+    """Takes from the shards' buffers in rotation, and skips empty ones."""
 
     def __init__(self, shards: int) -> None:
-        self._slots: list[deque[Item]] = [deque() for _ in range(shards)]
+        self._buffers: list[deque[Item]] = [deque() for _ in range(shards)]
         self._next = 0
 
     def arrived(self, shard: int, publisher: str | None, number: int | None, item: Item) -> None:
-        self._slots[shard].append(item)
+        self._buffers[shard].append(item)
 
     def take(self) -> HandedOver[Item] | None:
-        count = len(self._slots)
+        count = len(self._buffers)
         for shard in range(self._next, self._next + count):
-            slot = self._slots[shard % count]
-            if slot:
+            buffer = self._buffers[shard % count]
+            if buffer:
                 self._next = (shard + 1) % count
-                return HandedOver(slot.popleft(), shard % count)
+                return HandedOver(buffer.popleft(), shard % count)
         return None
 
     def give_up(self) -> None:
-        """Nothing waits for a number in this order."""
+        """Does nothing: no delivery waits for a number in this order."""
 
     def drop(self, shard: int) -> None:
-        self._slots[shard].clear()
+        self._buffers[shard].clear()
 
     @property
     def is_held_up(self) -> bool:
@@ -89,15 +89,15 @@ class Relaxed(Generic[Item]):
 
 
 class _Publisher(Generic[Item]):
-    """The slots of one publisher, and the number that comes next."""
+    """The buffers of one publisher, a buffer for each shard, and the number that comes next."""
 
-    __slots__ = ("expected", "skipped_from", "slots")
+    __slots__ = ("buffers", "expected", "skipped_from")
 
     def __init__(self, shards: int) -> None:
         self.expected = 0
         #: The first number that was skipped since the last one was handed over.
         self.skipped_from: int | None = None
-        self.slots: list[deque[tuple[int, Item]]] = [deque() for _ in range(shards)]
+        self.buffers: list[deque[tuple[int, Item]]] = [deque() for _ in range(shards)]
 
     def skip_to(self, number: int) -> None:
         if self.skipped_from is None:
@@ -105,21 +105,21 @@ class _Publisher(Generic[Item]):
         self.expected = number
 
     def skip_missing(self) -> None:
-        """Skip each number that cannot come any more, because a higher one stands at the head of its own shard.
+        """Skip each number that cannot come any more, because a higher one is first in the buffer of its shard.
 
-        A shard delivers in order. The numbers of N successive messages are in N different slots, so after N steps all
-        slots are known to have a higher number, and the smallest one of these is next.
+        A shard delivers in order. N successive numbers belong to N different shards, so after N steps every buffer is
+        known to begin with a higher number, and the smallest of these is next.
         """
-        shards = len(self.slots)
+        shards = len(self.buffers)
         for _ in range(shards):
-            slot = self.slots[self.expected % shards]
-            if not slot or slot[0][0] <= self.expected:
+            buffer = self.buffers[self.expected % shards]
+            if not buffer or buffer[0][0] <= self.expected:
                 return
             self.skip_to(self.expected + 1)
-        self.skip_to(min(slot[0][0] for slot in self.slots))
+        self.skip_to(min(buffer[0][0] for buffer in self.buffers))
 
     def heads(self) -> list[int]:
-        return [slot[0][0] for slot in self.slots if slot]
+        return [buffer[0][0] for buffer in self.buffers if buffer]
 
 
 class Strict(Generic[Item]):
@@ -128,33 +128,33 @@ class Strict(Generic[Item]):
     def __init__(self, shards: int) -> None:
         self._shards = shards
         self._publishers: dict[str, _Publisher[Item]] = {}
-        #: Deliveries that wait for nothing: late ones, and those without a number.
+        #: Deliveries that have no turn to wait for: late ones, and those without a number.
         self._at_once: list[deque[tuple[Item, bool]]] = [deque() for _ in range(shards)]
 
     def arrived(self, shard: int, publisher: str | None, number: int | None, item: Item) -> None:
         if publisher is None or number is None or number % self._shards != shard:
-            # Another program published it, or with another number of shards. It has no place in the order.
+            # It was published without this library, or with another number of shards, so it has no place in the order.
             self._at_once[shard].append((item, False))
             return
         state = self._publishers.get(publisher)
         if state is None:
             self._forget_idle()
             state = self._publishers[publisher] = _Publisher(self._shards)
-        slot = state.slots[shard]
-        at = len(slot)
-        while at and slot[at - 1][0] >= number:  # a message that another consumer gave back comes behind higher ones
+        buffer = state.buffers[shard]
+        at = len(buffer)
+        while at and buffer[at - 1][0] >= number:  # a message that another consumer requeued comes behind higher ones
             at -= 1
-        if number < state.expected or at < len(slot) and slot[at][0] == number:
+        if number < state.expected or at < len(buffer) and buffer[at][0] == number:
             self._at_once[shard].append((item, True))
         else:
-            slot.insert(at, (number, item))
+            buffer.insert(at, (number, item))
 
     def _forget_idle(self) -> None:
-        """A publisher that restarts has a new name, so those that are gone would pile up."""
+        """Forget a publisher if there are too many: one that restarts has a new name, so old names would accumulate."""
         if len(self._publishers) < PUBLISHERS_KEPT:
             return
         for name, state in list(self._publishers.items()):
-            if not any(state.slots):
+            if not any(state.buffers):
                 del self._publishers[name]
                 return
 
@@ -166,9 +166,9 @@ class Strict(Generic[Item]):
         for name, state in self._publishers.items():
             state.skip_missing()
             shard = state.expected % self._shards
-            slot = state.slots[shard]
-            if slot and slot[0][0] == state.expected:
-                number, item = slot.popleft()
+            buffer = state.buffers[shard]
+            if buffer and buffer[0][0] == state.expected:
+                number, item = buffer.popleft()
                 skip = None if state.skipped_from is None else Skip(name, state.skipped_from, number - 1)
                 state.skipped_from = None
                 state.expected = number + 1
@@ -186,8 +186,8 @@ class Strict(Generic[Item]):
     def drop(self, shard: int) -> None:
         self._at_once[shard].clear()
         for state in self._publishers.values():
-            state.slots[shard].clear()
+            state.buffers[shard].clear()
 
     @property
     def is_held_up(self) -> bool:
-        return any(slot for state in self._publishers.values() for slot in state.slots)
+        return any(buffer for state in self._publishers.values() for buffer in state.buffers)
