@@ -1,6 +1,6 @@
-"""`Messaging`: the part of `Broker` that lists, declares and binds, and that publishes and gets messages.
+"""`Messaging`: the methods of `Broker` that list, declare, bind, publish and get.
 
-The methods do what a client does with methods of AMQP, over a channel without a socket.
+They send AMQP methods over a channel without a socket.
 """
 
 from __future__ import annotations

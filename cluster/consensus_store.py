@@ -1,8 +1,8 @@
-"""What the disk has of a node's part in the consensus, and what a `Ready` writes there.
+"""How a node's part in the consensus is read from the disk, and how a `Ready` is written there.
 
-Entries, ballot and the rows of the applied commands are written in one transaction of the metadata store, so the rows
-on the disk always have exactly the entries applied that the disk says (CL-21). A crash takes all of a `Ready` or
-nothing.
+Entries, ballot, the index of the last applied entry and the rows that applied commands changed are written in one
+transaction of the metadata store (CL-21). So the rows on the disk always match that index, and a crash loses all of a
+`Ready` or none of it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def write_of(ready: Ready, compacted: Mark | None = None) -> LogWrite:
         ballot=ready.ballot,
         entries=ready.entries,
         applied=applied,
-        # A snapshot is always ahead of what could be compacted before it came.
+        # A snapshot is always further than any entry that could be compacted before it came.
         start=None if compacted is None or ready.snapshot is not None else _start(compacted),
     )
 

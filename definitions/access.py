@@ -1,9 +1,9 @@
 """`Access`: what one user may do in one virtual host (AB-161 to AB-164).
 
-Permissions are looked up when a client does something, not when he connects. What was allowed is remembered until the
-definitions change: then the next request is checked anew, so a permission that is taken away counts for nothing from
-that moment, on open channels too. A publisher's messages cost no check, because channels remember what a publish means
-until the routing table's version changes, and a change of definitions changes that too.
+Permissions are checked at each operation of a client, not when it connects. Granted requests are remembered until the
+definitions change, so a permission that is revoked has no effect from that moment, on open channels too. A publisher's
+messages cost no check, because channels remember what a publish means until the routing table's version changes, and a
+change of definitions changes that version too.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Kind = Literal["exchange", "queue"]
 #: The name under which permissions on the default exchange are given.
 DEFAULT_EXCHANGE = "amq.default"
 
-#: Stands for an empty pattern, which allows the empty name only (AB-162).
+#: Replaces an empty pattern, which allows the empty name only (AB-162).
 NO_NAME = "^$"
 
-#: Answers that are remembered; a client that declares a new queue for each request would pile them up.
+#: How many granted requests are remembered. A client that declares a new queue for each of its requests adds one each.
 REMEMBERED = 64
 
 

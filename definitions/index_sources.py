@@ -1,4 +1,4 @@
-"""Where the messages of a queue have the keys under which the message index finds them.
+"""The sources of the keys by which the message index finds the messages of a queue.
 
 The policy key `message-index` has one of these values:
 

@@ -1,15 +1,15 @@
-"""Regular expressions of operators: permissions and policies search them in names of queues, exchanges and topics.
+"""Regular expressions of operators, which permissions and policies search in names of queues, exchanges and topics.
 
-RabbitMQ's are PCRE's, which backtrack: matching `^(a+)+$` with a name of forty letters takes longer than the universe
-has existed, and would stop every process of the node. PCRE gives up after a number of steps, and RabbitMQ takes that
-for no match. Here a search of the package `regex` ends after `SEARCH_SECONDS`, and another one without backtracking
-(`position_sets`) decides. It takes longer for what is simple, and finds the same. So the answer does not depend on how
-busy a node is: all nodes of a cluster must agree on which queues a policy mirrors (CL-27). Python's own `re` cannot be
-ended, and other engines without backtracking lack the lookahead that RabbitMQ's documentation uses in its first example
-of a policy, `^(?!amq\\.)`.
+RabbitMQ uses PCRE, which backtracks: matching `^(a+)+$` with a name of forty letters would take longer than the
+universe has existed, and meanwhile no process of the node would run. PCRE gives up after a number of steps, and
+RabbitMQ treats that as no match. Here the package `regex` searches first. If it takes longer than `SEARCH_SECONDS`, a
+search without backtracking (`position_sets`) decides, which is slower for simple patterns and finds the same. So the
+answer does not depend on how busy a node is: all nodes of a cluster must agree on which queues a policy mirrors
+(CL-27). A search by Python's own `re` cannot be ended, and other engines without backtracking lack the lookahead that
+RabbitMQ's documentation uses in its first example of a policy, `^(?!amq\\.)`.
 
-Only for a pattern with a reference to a group, an atomic group or a possessive repetition there is no other search: it
-counts as one that does not match if it takes too long.
+The search without backtracking cannot be used for a pattern with a reference to a group, an atomic group or a
+possessive repetition. If `regex` takes too long for such a pattern, it counts as one that does not match.
 
 As in RabbitMQ, names and patterns are compared as bytes of UTF-8, so `.` is one byte.
 """
@@ -27,12 +27,12 @@ from .position_sets import PositionSets, TooManySteps, Unsupported
 
 log = logging.getLogger("warren.definitions")
 
-#: The longest search. One that matches takes microseconds. The engine looks at the clock now and then only, so a search
-#: may take some ms longer.
+#: The longest search by `regex`; most take microseconds. The engine checks the clock at intervals, so a search may take
+#: some ms longer.
 SEARCH_SECONDS = 0.002
 
-#: Bytes of a pattern. A name has at most 255 bytes, so a longer pattern than this hardly means anything, and what it
-#: costs to compile one grows with its length.
+#: The most bytes of a pattern. A name has at most 255 bytes, so a longer pattern is of no use, and the time to compile
+#: a pattern grows with its length.
 PATTERN_MAX = 4096
 
 #: Compiled patterns that are kept.
@@ -80,7 +80,7 @@ def _without_backtracking(pattern: str) -> PositionSets:
 
 
 def _found_without_backtracking(pattern: str, text: bytes) -> bool:
-    """Raises TimeoutError if there is no such search, or if it takes too many steps."""
+    """`found` by `position_sets`. Raises TimeoutError if it does not support the pattern or takes too many steps."""
     try:
         return _without_backtracking(pattern).is_found(text)
     except (Unsupported, TooManySteps) as error:
@@ -88,9 +88,9 @@ def _found_without_backtracking(pattern: str, text: bytes) -> bool:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether the pattern is found anywhere in the name. A search that takes too long finds nothing.
+    """Whether the pattern is found anywhere in the name; False if every search takes too long.
 
-    Nor does a pattern that cannot be compiled: a good one may become bad when its variables are replaced by a name.
+    False as well if the pattern cannot be compiled: a valid pattern may become invalid when its variables are replaced.
     """
     if pattern == ".*":
         return True

@@ -1,10 +1,10 @@
-"""Policies of a virtual host: which of them applies to a queue or an exchange, and what the two that apply say together
-(AB-156, AB-157).
+"""Policies of a virtual host: which policy and which operator policy apply to a queue or an exchange, and the merged
+definition of the two (AB-156, AB-157).
 
 Of the policies whose pattern is found in the name and that apply to the kind of object, the one with the highest
-priority applies, and of equal ones that whose name sorts first. Among operator policies, which apply to queues only,
-one is chosen in the same way. What both define is merged: the smaller of two numbers, the slower of two rates,
-otherwise what the operator says.
+priority applies, and among equal priorities the one whose name sorts first. One of the operator policies, which apply
+to queues only, is chosen in the same way. For a key that both define, the smaller of two numbers and the slower of two
+rates count, and the operator policy's value otherwise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LEVEL_KEYS = frozenset(
     {"drop-lowest", "fair-by", "fair-lanes-max", "fair-batch", "fair-weight", "fair-cost", "fair-lane-max-length"}
 )
 _STREAM_KEYS = frozenset({"max-age", "stream-max-segment-size-bytes", "initial-cluster-size"})
-#: Keys that queues of a type do not know. A definition with one of them applies to no queue of that type (AB-156).
+#: The keys that a queue type does not support. A policy with one of them applies to no queue of that type (AB-156).
 FOREIGN: dict[Kind, frozenset[str]] = {
     "exchanges": frozenset(),
     "classic": _STREAM_KEYS | {"delivery-limit", "dead-letter-strategy", "queue-leader-locator"},
@@ -85,7 +85,7 @@ FOREIGN: dict[Kind, frozenset[str]] = {
 
 PACE_PERIOD, DEFAULT_PERIOD = "pace-period-ms", 1000
 
-#: Names whose policies are remembered, for each virtual host and kind.
+#: For how many objects of a virtual host the effective policy is remembered.
 MATCHES_KEPT = 20_000
 
 NO_DEFINITION: Mapping[str, Any] = MappingProxyType({})
@@ -103,7 +103,7 @@ NOTHING = Effective(None, None, NO_DEFINITION)
 
 
 class VhostPolicies:
-    """The policies of one virtual host. A change of them makes another object."""
+    """The policies of one virtual host. Immutable: after a change of policies there is a new object."""
 
     __slots__ = ("_by_kind", "_found")
 
@@ -124,7 +124,7 @@ class VhostPolicies:
         return any(key in definition for _, definition in self._by_kind[kind])
 
     def effective(self, kind: Kind, name: str) -> Effective:
-        """What applies to the queue or exchange of this name."""
+        """The policies that apply to the queue or exchange of this name."""
         found = self._found.get((kind, name))
         if found is None:
             if len(self._found) >= MATCHES_KEPT:
@@ -160,7 +160,7 @@ def _covers(policy: Policy, kind: Kind) -> bool:
 
 
 def merged(definition: Mapping[str, Any], operator: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a policy and an operator policy define together."""
+    """The merged definition of a policy and an operator policy."""
     if not operator:
         return definition
     result = {**definition, **operator}

@@ -1,7 +1,4 @@
-"""The keys of policy definitions and the check of each value (AB-160), with RabbitMQ's texts.
-
-One key of mirrored queues, `ha-promote-on-shutdown`, is only kept and shown.
-"""
+"""The keys of policy definitions and the check of each value (AB-160), with RabbitMQ's texts."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ APPLY_TO = ("queues", "exchanges", "all")
 #: How many lanes a queue can have at most.
 MAX_LANES = 256
 
-#: Above every rate at which messages can be delivered.
+#: Limit of `pace-rate`, in messages or bytes a second; no queue delivers as fast.
 MAX_RATE = 1e9
 
 #: Why a value is refused; empty if it is accepted.

@@ -1,7 +1,7 @@
 """`PositionSets`: whether a regular expression is found in a text, without backtracking.
 
-A search that backtracks may try exponentially many ways to match the same characters. Here a part of the pattern leads
-from all positions of the text at which it may begin to all at which it may end, in one step, as bits of an integer:
+A search that backtracks may try exponentially many ways to match the same characters. This one maps, for each part of
+the pattern, all positions at which the part may begin to all positions at which it may end, as bits of an integer:
 
     literal         the positions that have the character, one further
     a|b             what each alternative reaches
@@ -9,11 +9,11 @@ from all positions of the text at which it may begin to all at which it may end,
     (?=a) (?!a)     the positions from which a reaches something, or nothing: the same search from the end to the begin
     (?<=a) (?<!a)   the positions that a reaches from anywhere, or the others
 
-Whether there is a match does not depend on the order in which ways are tried, so greedy and lazy repetitions are the
-same. A search is a sum of steps that grows with the pattern and the text alone, so every node finds the same.
+Whether there is a match does not depend on the order in which alternatives are tried, so greedy and lazy repetitions
+are the same. The number of steps depends on the pattern and the text alone, so every node gets the same result.
 
-References to groups, atomic groups and possessive repetitions depend on that order. Patterns with them, and what only
-the package `regex` understands, raise `Unsupported`.
+With references to groups, atomic groups and possessive repetitions a match does depend on that order. Such patterns,
+and those that only the package `regex` understands, raise `Unsupported`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
-#: Steps of a search. Patterns that operators write take hundreds. The number is the same on every node.
+#: The largest number of steps of a search, the same on every node. Patterns that operators write take hundreds.
 STEPS_MOST = 50_000
 
 _CATEGORIES: dict[Any, bytes] = {
@@ -49,7 +49,7 @@ class TooManySteps(Exception):
 
 
 class PositionSets:
-    """A pattern. Raises Unsupported."""
+    """A compiled pattern. The constructor raises Unsupported."""
 
     def __init__(self, pattern: bytes) -> None:
         if b"[:" in pattern:
@@ -65,7 +65,7 @@ class PositionSets:
         return bool(_Search(text).reached(self._parts, (1 << len(text) + 1) - 1))
 
 
-#: A part of a pattern: what it is, and what it consists of.
+#: A part of a pattern: its kind ("bytes", "branch", "repeat", "look" or "at"), and its operands.
 Part = tuple[Any, ...]
 
 
@@ -138,8 +138,9 @@ class _Search:
         self._left = STEPS_MOST
 
     def reached(self, parts: Sequence[Part], places: int, is_forward: bool = True) -> int:
-        """Where these parts, one behind the other, may end if they begin at one of `places`; the other way round if not
-        `is_forward`.
+        """The positions at which these parts, one behind the other, may end if they begin at one of `places`.
+
+        If not `is_forward`: the positions at which they may begin if they end at one of `places`.
         """
         for part in parts if is_forward else reversed(parts):
             if not places:
@@ -181,7 +182,7 @@ class _Search:
         for _ in range(least):
             before, places = places, self.reached(parts, places, is_forward)
             if places in (0, before):
-                break  # the next time is like this one
+                break  # another repetition would change nothing
         reached = fresh = places
         count = least
         while fresh and (most is None or count < most):
@@ -191,7 +192,7 @@ class _Search:
         return reached
 
     def _at(self, place: Any, is_multiline: bool) -> int:
-        """The positions that are such a place."""
+        """The positions at which an anchor such as `^`, `$` or `\\b` matches."""
         size = len(self._text)
         newlines = self._places.get(ord("\n"), 0)
         if place is _constants.AT_BEGINNING and is_multiline:

@@ -1,14 +1,15 @@
 """Records: immutable values for what operators set. A change replaces the record.
 
-A record has a table and a key there, a tuple of texts. JSON values are kept as text, so that records compare by value
-and survive a restart as they were given. Regular expressions are texts as well (`patterns`).
+Each record belongs to a table, in which its key, a tuple of strings, identifies it. JSON values are kept as text, so
+that records compare by value and survive a restart as they were given. Regular expressions are kept as text as well
+(`patterns`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-#: The tables of records and of their keys.
+#: The names of the tables.
 TABLES = (
     "vhosts",
     "users",
@@ -26,7 +27,7 @@ RecordKey = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class VhostProperties:
-    """What an operator may say about a virtual host. One that was never described has no such record."""
+    """What an operator may set for a virtual host. A virtual host for which nothing was set has no such record."""
 
     name: str
     description: str = ""
@@ -42,7 +43,7 @@ class VhostProperties:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user. Without a password hash he can log in by a certificate only."""
+    """A user. Without a password hash a user can log in by a client certificate only."""
 
     name: str
     #: Base64 of 4 bytes of salt and the hash (`passwords`); empty for a user without a password.
@@ -148,7 +149,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A member of the cluster (cluster section 2). A node that is alone has no such record."""
+    """A member of the cluster (cluster section 2). A node without a cluster has no such record."""
 
     name: str
     #: 128 random bits in hex digits, which the node keeps in its data directory.
@@ -160,7 +161,7 @@ class Node:
     #: The version of warren that it runs, and the features that this version knows.
     build: str = ""
     features: tuple[str, ...] = ()
-    #: Counts the nodes that the cluster has ever had, so no two have the same. The command that adds the node gives it.
+    #: Unique among all nodes that the cluster has ever had: the command that adds a node counts them.
     number: int = 0
     in_maintenance: bool = False
     #: Which run of the node is up, 64 random bits in hex digits; empty while the node is down.

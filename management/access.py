@@ -1,8 +1,9 @@
-"""Who makes a request, and what he may do (CM-226 to CM-230).
+"""Authentication and authorisation of HTTP requests (CM-226 to CM-230).
 
-A login is a name and a password in the header of the request, or the cookie that `POST /api/login` sets. The cookie is
-opaque, signed with a key that this process alone knows, ends after a while, and with the password that it was made
-with. A script of another site cannot use it, because browsers send it to no such request (SameSite=Strict).
+A request has a name and a password in its header, or the cookie that `POST /api/login` sets. The cookie is opaque and
+signed with a key that only this process has. It expires after `management_session_minutes`, and when the user's
+password changes. Scripts of other sites cannot use it, because browsers do not send it with their requests
+(SameSite=Strict).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from ..definitions.passwords import is_password
 from .copy.node_state import NodeState
 from .errors import HttpError, login_failed, login_needed, not_authorised
 
-#: The tags, from the weakest to the strongest. Each grants what those before it grant, but that monitoring does not
-#: grant what policymaker does (CM-228).
+#: The tags, from the weakest to the strongest. Each grants the rights of those before it, except that monitoring does
+#: not grant those of policymaker (CM-228).
 Who = Literal["management", "policymaker", "monitoring", "administrator"]
 
 GRANTS: dict[Who, frozenset[str]] = {
@@ -45,7 +46,7 @@ REFUSALS: dict[Who, str] = {
 
 COOKIE = "auth"
 
-#: Stands for a user who does not exist, so that the time of an answer does not reveal which users do.
+#: The password hash that is checked for an unknown user, so that response times do not reveal which users exist.
 NOBODY = base64.b64encode(bytes(36)).decode()
 
 
@@ -60,19 +61,19 @@ class Login:
         return bool(self.tags & GRANTS[who])
 
     def check(self, who: Who) -> None:
-        """Raise HttpError unless a tag of the user grants this."""
+        """Raise HttpError 401 unless a tag of the user grants the rights of the tag `who`."""
         if not self.has(who):
             raise not_authorised(REFUSALS[who])
 
 
 class Logins:
-    """Finds out who makes a request, and makes cookies."""
+    """Authenticates requests, and issues cookies."""
 
     def __init__(self, config: Config, state: NodeState) -> None:
         self._config = config
         self._state = state
         self._key = secrets.token_bytes(32)
-        #: Logins by this API: all, and those that failed.
+        #: Counts of the logins by this API: all, and those that failed.
         self.attempts = self.failures = 0
 
     def login(self, request: Request) -> Login:
@@ -117,7 +118,7 @@ class Logins:
         raise login_failed()
 
     def cookie(self, name: str) -> str:
-        """A new cookie for a user who has just proved who he is."""
+        """A new cookie for a user that has just been authenticated."""
         user = base64.urlsafe_b64encode(name.encode("utf-8", "surrogateescape")).decode().rstrip("=")
         end = str(int(time.time()) + self._config.session_minutes * 60)
         return f"{user}.{end}.{self._signature(user, end)}"
@@ -129,7 +130,7 @@ class Logins:
 
 
 def _check_same_site(request: Request) -> None:
-    """Refuse a change that a page of another site asks for, should a browser have sent the cookie all the same."""
+    """Refuse a change by a page of another site, in case a browser has sent the cookie despite SameSite."""
     if request.method not in ("GET", "HEAD", "OPTIONS"):
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise HttpError(403, "forbidden", "a page of another site cannot change anything with this login")

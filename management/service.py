@@ -1,8 +1,8 @@
 """`serve`: the management process, from its sockets to its end.
 
 The process writes lines of JSON to its standard output, which the node reads: `{"ready": {protocol: port}}` once,
-`{"log": [level, text]}` for its log, and `{"failed": text}` if it cannot listen. It ends when its standard input ends,
-because then its node has ended, whatever ended it.
+`{"log": [level, text]}` for its log, and `{"failed": text}` if it cannot listen. It ends when its standard input is
+closed, because that is how it detects that the node has ended, even by `kill -9`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ from .copy.node_state import NodeState
 
 log = logging.getLogger("warren.management")
 
-#: Clients that may wait in the operating system, and that are served at once; more are answered 503.
-BACKLOG, CLIENTS_MAX = 1_024, 2_000
+#: Connections that may wait in the operating system to be accepted.
+BACKLOG = 1_024
+
+#: Connections that are served at the same time; requests beyond them are answered 503.
+CLIENTS_MAX = 2_000
 
 #: Bytes of a request line with its headers.
 HEAD_MAX = 64 * 1024
@@ -41,7 +44,7 @@ class CannotListen(Exception):
 
 
 class ToNodeLog(logging.Handler):
-    """Hands the lines of the log to the node, which has them in its own log."""
+    """Sends the lines of the log to the node, which writes them to its own log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = self.format(record) if record.exc_info else record.getMessage()
@@ -49,7 +52,7 @@ class ToNodeLog(logging.Handler):
 
 
 def report(**message: Any) -> None:
-    """Write one line for the node. A node that has ended reads none."""
+    """Write one line for the node. Does nothing if the node has ended."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
@@ -67,7 +70,7 @@ def listen(host: str, port: int, setting: str) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves the signals to the process: several of them share it."""
+    """A server that installs no signal handlers, because several servers share the process."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -138,7 +141,7 @@ async def serve(config: Config) -> None:
 
 
 async def _end_of_any(*tasks: asyncio.Task[None]) -> None:
-    """Return when the standard input ends, which the node holds open. Raises what ends one of these tasks."""
+    """Return when the standard input is closed or a task ends; raises the exception that ended the task."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     end = asyncio.create_task(reader.read())

@@ -1,7 +1,7 @@
 """Globs: patterns of names in which `*` stands for any text and `?` for one character.
 
-A glob is matched without regular expressions. So a name of 255 characters costs a client's pattern of as many at most
-the product of their lengths, and no pattern makes the broker try out combinations.
+A glob is matched without regular expressions, because its pattern comes from a client. A match takes at most as many
+steps as the product of the lengths of pattern and name, so no pattern can occupy the broker for long.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 def matches_glob(pattern: str, name: str) -> bool:
     """Whether the whole name fits the pattern.
 
-    Each `*` takes as little as it can, and more only when what follows it does not fit. A later `*` never gives back
-    anything to an earlier one, because whatever the earlier one could take the later one can take as well.
+    Each `*` takes as few characters as possible, and more only when the rest of the pattern does not fit. When a later
+    `*` is reached, an earlier one never needs to take more, because the later one can take the same characters.
     """
     at = position = 0
     star, resumed = -1, 0

@@ -1,9 +1,9 @@
 """Sharded queues: one logical queue whose messages are in several queues, its shards (flow-control section 13).
 
-The logical queue `q` is a row and a process like any other queue's. It is bound, declared and deleted, and its process
-has the consumers: whether one is exclusive, when the last one left, how long nobody used it. It has no message. The
-messages are in the queues `q_0`, `q_1` and so on, whose rows name it in `shard_of`. Everybody who sends messages to the
-logical queue replaces its row by that of a shard.
+The logical queue `q` has a row and a process, as any other queue has. Clients bind, declare and delete it, and its
+process has the consumers, so it decides about exclusive consumers, auto-delete and queue expiry. It has no message. The
+messages are in the queues `q_0`, `q_1` and so on, whose rows name it in `shard_of`. Every process that sends messages
+to the logical queue replaces its row by that of a shard.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ShardPolicy = Literal["sequence", "random"]
 
 
 def shard_count(arguments: Table) -> int:
-    """How many shards a declaration asks for that `check_queue_declaration` accepts; 0 for an ordinary queue."""
+    """The number of shards in the arguments of a valid declaration (`check_queue_declaration`); 0 if not sharded."""
     for key in SHARD_COUNTS:
         found = arguments.get(key)
         if found is not None:
@@ -60,7 +60,7 @@ def shards_of(routing: RoutingTable, row: QueueRow) -> tuple[QueueRow, ...]:
 
 
 def with_shards(routing: RoutingTable, vhost: str, rows: tuple[QueueRow, ...], number: int) -> tuple[QueueRow, ...]:
-    """The rows with each logical queue replaced by one of its shards that run: `number` modulo how many these are."""
+    """The rows with each logical queue replaced by one of its running shards, chosen by `number` modulo their count."""
     if not routing.has_shards(vhost):
         return rows
     found = []

@@ -1,8 +1,8 @@
-"""`WideRoute`: the rows of the many queues of a message, looked up a part at a time.
+"""`WideRoute`: the rows of the queues of a message that goes to very many, looked up a part at a time.
 
-To look up the rows of 20,000 queues takes 10 ms, because neither the names nor the rows are in the processor's cache by
-then. A channel looks up a few hundred of them in each of its turns. All that publish to the same destinations share one
-`WideRoute`, so only the first message after a change of the routing table waits.
+Finding the rows of 20,000 queues takes 10 ms, because neither the names nor the rows are in the processor's cache. A
+channel looks up a few hundred of them in each of its turns. All channels that publish to the same destinations share
+one `WideRoute`, so only the first message after a change of the routing table waits.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from .rows import QueueRow
 
 
 class WideRoute:
-    """The rows of these destinations, all of which are queues. `rows` is None until the last one is looked up.
+    """The rows of `destinations`, all of which are queues. `rows` is None until the last one is looked up.
 
-    A queue that has gone by the time of its look-up is left out, and one that has its name by then is found, as if the
-    message had been routed then.
+    A queue that was deleted before its look-up is left out, and one that was declared again under its name is found, as
+    if the message had been routed at that moment.
     """
 
     __slots__ = ("_extras", "_found", "_looked_up", "_queues", "destinations", "rows")
@@ -32,7 +32,7 @@ class WideRoute:
         self._looked_up = 0
 
     def look_up(self, most: int) -> int:
-        """Look up at most so many more, and return how many."""
+        """Look up at most `most` further rows, and return how many were looked up."""
         if self.rows is not None:
             return 0
         begin = self._looked_up

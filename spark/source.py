@@ -1,5 +1,6 @@
-"""The data source `warren` as Spark sees it. Constructors connect to nothing: Spark also makes readers where it only
-pickles them for tasks.
+"""`WarrenDataSource`: the data source `warren` of Spark.
+
+Its constructors open no connection, because Spark also creates readers in a process that only pickles them for tasks.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from .wire import Away, Connection, Delivery, Refused
 
 log = logging.getLogger("warren.spark")
 
-#: Bytes that are sent at once, and bytes that may be unconfirmed.
+#: Bytes that are gathered for one call of `send`, and bytes of bodies that may be unconfirmed.
 SEND_BYTES, WINDOW_BYTES = 256 << 10, 8 << 20
 
 
@@ -33,7 +33,7 @@ SEND_BYTES, WINDOW_BYTES = 256 << 10, 8 << 20
 class Written(WriterCommitMessage):
     """What a task has published: rows, bytes of bodies, and seconds spent waiting for the broker.
 
-    `window` is what the queues remember at least, if the rows shall be there exactly once.
+    `window` is the smallest deduplication window of the queues, for the guarantee `exactly-once`; None otherwise.
     """
 
     rows: int
@@ -57,14 +57,13 @@ class Publisher:
             options.message_id,
             None if options.message_id is None else lambda value: f"{scope}/{value}",
         )
-        #: Checks that each row reaches a queue that drops it if it comes again; None if rows may come twice.
+        #: Checks that each row goes to a queue that drops duplicates; None if rows may be published twice.
         self._guard = Guard(options) if options.delivery_guarantee == "exactly-once" else None
         self._interval = tasks / options.rate if options.rate else 0.0
         #: Messages that are not confirmed, by their publish number.
         self._unconfirmed: dict[int, Outgoing] = {}
         self._unconfirmed_bytes = 0
         self._number = 0
-        self._confirmed_at = time.monotonic()
         self._result = Written(0, 0, 0.0)
 
     def _connect(self) -> Connection:
@@ -131,7 +130,7 @@ class Publisher:
         self._connection.abort()
 
     def _pace(self, due: float) -> None:
-        """Wait until the next message of an even flow is due."""
+        """Wait until `due`, the moment at which the rate allows the next message; take confirms meanwhile."""
         while (left := due - time.monotonic()) > 0:
             if self._connection.has_input(left):
                 self._take_confirms(wait=False)
@@ -174,7 +173,7 @@ class Publisher:
 
 
 class _Sink:
-    """What both writers share: they are made anew for each call of Spark, in processes of their own."""
+    """The common part of both writers. Spark makes a new writer for each call, in a process of its own."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -185,7 +184,7 @@ class _Sink:
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
-        # Spark does not tell a task how many of its stage run side by side; at most so many do.
+        # A task cannot find out how many tasks of its stage run at the same time; this is the most.
         tasks = self._options.parallel_tasks
         scope = query or self._options.job or "batch"
         return Publisher(self._options, partition, tasks, scope).publish(iterator)
@@ -201,9 +200,9 @@ class _Sink:
         rows, window = sum(each.rows for each in done), min((each.window for each in done if each.window), default=0)
         if window and rows > window:
             log.warning(
-                "a write had %d rows, and a queue that it published to remembers %d messages: if the driver had died "
-                "before its end, some rows could be there twice. Write fewer rows at a time, or declare the queue with "
-                "a larger x-warren-deduplicate",
+                "a write had %d rows, and the deduplication window of a queue has only %d messages: if the driver had "
+                "died before the end, repeating the write could have published some rows twice. Write fewer rows at a "
+                "time, or declare the queue with a larger x-warren-deduplicate",
                 rows,
                 window,
             )
@@ -211,7 +210,7 @@ class _Sink:
     def _aborted(self, messages: Sequence[Any]) -> None:
         done = [message for message in messages if message is not None]
         log.warning(
-            "a write failed: %d rows of %d finished tasks are published, and come again when it is repeated",
+            "a write failed: %d rows of %d finished tasks are published, and come again if the write is repeated",
             sum(each.rows for each in done),
             len(done),
         )

@@ -1,8 +1,8 @@
 """Blocks: many messages of a queue as the body of one delivery (SP-10 to SP-14).
 
-A reader that asks for blocks gets what the queue has as **runs**: numbers, expiry, arrival and origin stand once for all
-messages of a run, and the contents follow one behind the other as the queue holds them. So a message costs the broker a
-slice of a list and its share in the join of the delivery. All numbers are little-endian, and each table begins at a
+A reader that asks for blocks gets the messages as **runs**: numbers, expiry, arrival and origin are there once for all
+messages of a run, and the contents follow one behind the other as the queue holds them. So a message costs the broker
+a slice of a list and its share in the join of the delivery. All numbers are little-endian, and each table begins at a
 multiple of 8:
 
 | part | layout |
@@ -33,7 +33,7 @@ from .messages.run import Run
 MAGIC = b"WBK1"
 HEAD = Struct("<4sIQQIIIIQQII")
 RUN = Struct("<QqqIIII")
-#: Where the CRC stands in the head.
+#: The offset of the CRC in the head.
 CRC_AT = 56
 
 #: Flag of a block: all contents have one size.
@@ -43,9 +43,9 @@ REDELIVERED, PERSISTENT, OWN_PROPERTIES = 1, 2, 4
 
 
 class BlockBuilder:
-    """Gathers runs, and makes blocks of them. The next block begins at the number `first`.
+    """Gathers runs, and makes blocks of them. The next block begins at the number `first`; it has `count` messages yet.
 
-    `has_bodies` False: the contents end behind the header frame. `count` messages are gathered.
+    If not `has_bodies`, each content ends behind the header frame.
     """
 
     __slots__ = ("_contents", "_has_bodies", "_origins", "_runs", "count", "first")
@@ -62,7 +62,7 @@ class BlockBuilder:
 
     @seam("which messages of a run a block has")
     def add(self, run: Run) -> None:
-        """Add a run whose numbers are above all others; None in place of a content leaves a hole."""
+        """Add a run whose numbers are above all others. A slot that is None is left out."""
         for piece in run.without_holes():
             start = 0
             for origin, count in _groups(piece):
@@ -100,8 +100,9 @@ class BlockBuilder:
         self.count += count
 
     def build(self, next_number: int) -> list[bytes]:
-        """The block of everything that was gathered: its tables, and then each content. It covers the numbers to before
-        `next_number`, where the next block begins.
+        """The block of the gathered runs: its tables, and then each content.
+
+        It covers the numbers from `first` to before `next_number`, where the next block begins.
         """
         contents, runs = self._contents, self._runs
         sizes = list(map(len, contents))
@@ -145,7 +146,8 @@ def _groups(run: Run) -> list[tuple[Origin, int]]:
 def _have_equal_properties(contents: list[bytes], head_end: int, have_one_size: bool) -> bool:
     """Whether all contents have the properties of the first one, whose properties end at `head_end`.
 
-    It costs a slice for each message, or two if their bodies have several sizes, which stand in between.
+    It costs one slice for each message, or two if body sizes differ, because the body size is between the two fields
+    that are compared.
     """
     if len(contents) == 1:
         return True

@@ -12,11 +12,11 @@ SECTION = "Virtual hosts"
 
 @node_command(SECTION, 'Adding vhost "{name}" ...')
 @click.argument("name")
-@click.option("-d", "--description", help="What it is for.")
+@click.option("-d", "--description", help="The purpose of the virtual host.")
 @click.option("--tags", help="Tags, separated by commas.")
 @click.option("--default-queue-type", help="The type of queues that are declared without one.")
 def add_vhost(call: Call, name: str, description: str | None, tags: str | None, default_queue_type: str | None) -> None:
-    """Create a virtual host of the name NAME; one that exists is success. Nobody gets permissions in it."""
+    """Create the virtual host NAME. No user gets permissions in it. Succeeds if it exists already."""
     given = None if tags is None else [tag for tag in tags.split(",") if tag]
     call.ask("add_vhost", name=name, description=description, tags=given, default_queue_type=default_queue_type)
     call.done()
@@ -58,7 +58,7 @@ def trace_on(call: Call) -> None:
 
 @node_command(SECTION, 'Stopping tracing for vhost "{vhost}" ...')
 def trace_off(call: Call) -> None:
-    """Stop what trace_on began."""
+    """Stop sending copies of messages to the exchange amq.rabbitmq.trace."""
     call.ask("trace", vhost=call.vhost, on=False)
     call.say(f"Trace disabled for vhost {call.vhost}")
 

@@ -126,7 +126,7 @@ def links(call: Call, column: tuple[str, ...]) -> None:
 @node_command(SECTION, timeout=LISTING_SECONDS)
 @_column(known.SCHEMA)
 def schema_info(call: Call, column: tuple[str, ...]) -> None:
-    """List the tables of what the nodes of a cluster agree on. Each COLUMN is an info item such as name or size."""
+    """List the tables of the metadata that the nodes of a cluster share. Each COLUMN is an info item: name, size."""
     _list(call, "schema_info", known.SCHEMA, column, f"Asking node {call.node_name} to report its schema...")
 
 

@@ -28,7 +28,7 @@ def peek(call: Call, queue: str, position: str) -> None:
 @node_command(SECTION, "Will flush Raft WAL of quorum queue {queue} ...", timeout=60.0)
 @click.argument("queue")
 def reclaim_quorum_memory(call: Call, queue: str) -> None:
-    """Have the quorum QUEUE move messages to the disk that it need not have in memory."""
+    """Have the quorum QUEUE move messages from memory to disk."""
     call.ask("reclaim_quorum_memory", vhost=call.vhost, name=queue)
     call.done()
 

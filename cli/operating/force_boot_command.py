@@ -10,20 +10,20 @@ from ...settings import Settings
 from ..failure import EX_TEMPFAIL, EX_UNAVAILABLE, CommandFailure
 from ..node_client import default_data_dir, full_name
 
-#: How many of the queues that are lost are printed by name. Of the others the command prints only how many they are.
+#: How many lost queues are printed by name; of the others only the number is printed.
 SHOWN_MOST = 20
 
 
 @click.command("force_boot")
 @click.option("-n", "--node", help="Name of the node.  [default: warren@localhost]")
-@click.option("--data-dir", metavar="DIR", help="The node is the one with this data directory.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--data-dir", metavar="DIR", help="Data directory of the node.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def force_boot(node: str | None, data_dir: str | None, yes: bool) -> None:
     """Make a stopped node the only voter of its cluster, when a majority of the members is lost for ever.
 
-    The node's next start then waits for nobody, and removes all other members. The changes of metadata that only they
-    have, and the messages of the queues that are at home there, are lost. A member that was not lost after all cannot
-    come back with its data directory: it has to be emptied first.
+    The node then waits for no other member at its next start, and removes all of them. Changes of the metadata that
+    only they have, and the messages of queues whose replicas are all on them, are lost. A member that was not lost
+    after all cannot return with its data directory, which must be emptied first.
 
     Exit codes: 0 if it was done, 69 if the node is no member of a cluster or the operator does not agree, 75 if the
     node runs.
@@ -58,7 +58,7 @@ def make_only_voter(name: str, path: str, yes: bool, forgotten: str | None = Non
         click.echo(f"Forcing node {seen.node} to boot without the other members of its cluster")
         click.echo(f"It has the metadata up to entry {seen.applied} of the log, and entries up to {seen.last}.")
         click.echo(f"These members are removed: {', '.join(seen.others) or '(none)'}")
-        click.echo("Lost is whatever of the metadata only they have.")
+        click.echo("Changes of the metadata that only they have are lost.")
         if seen.queues:
             shown = ", ".join(f"'{queue}' in vhost '{vhost}'" for vhost, queue in seen.queues[:SHOWN_MOST])
             more = len(seen.queues) - SHOWN_MOST
@@ -74,13 +74,13 @@ def make_only_voter(name: str, path: str, yes: bool, forgotten: str | None = Non
 
 
 def _check_only_other(forgotten: str, others: list[str]) -> None:
-    """Raise CommandFailure unless this node is the only other member: the rest might still decide by majority."""
+    """Raise CommandFailure unless `forgotten` is the only other member: the rest might still decide by majority."""
     if forgotten not in others:
         raise CommandFailure("{:not_a_cluster_node, 'The node selected is not in the cluster.'}", EX_UNAVAILABLE)
     rest = [name for name in others if name != forgotten]
     if rest:
         raise CommandFailure(
-            f"{', '.join(rest)} would remain besides this node, and no node may decide for the others alone. Start a"
+            f"{', '.join(rest)} would remain besides this node, and one node alone may not decide for them. Start a"
             f" majority of the members, and use `warren forget_cluster_node {forgotten}` there without --offline. If"
             " the others are lost as well, use `warren force_boot`",
             EX_UNAVAILABLE,

@@ -1,4 +1,4 @@
-"""`warren start --background`: runs the same command in a process of its own, and waits until that accepts clients."""
+"""`warren start --background`: starts the broker in a process of its own, and waits until it accepts clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..observing.check_commands import alarm_lines
 #: Lines of the log that are shown if the broker cannot start.
 SHOWN_LINES = 20
 
-#: Seconds between two looks at a process that does not answer yet.
+#: Seconds between two checks whether the new process answers.
 CHECK_SECONDS = 0.05
 
 #: The words of the command line that ask for the background.
@@ -66,7 +66,7 @@ def start_in_background(settings: Settings) -> None:
 
 
 def _show(facts: dict[str, Any]) -> None:
-    """Where clients reach the node, and what keeps them from publishing."""
+    """Print the addresses for clients, and a warning for each alarm that blocks publishers."""
     for each in facts["listeners"]:
         click.echo(f"  {each['purpose']:12}  {each['interface']}:{each['port']}")
     for line in alarm_lines(facts):
@@ -75,7 +75,7 @@ def _show(facts: dict[str, Any]) -> None:
 
 
 def _has_started(target: Target, pid: int) -> bool:
-    """Wait for the node to start, if it answers already. A node of another process does not count."""
+    """Whether the node of this process has started. If it answers already, waits until it accepts clients."""
     try:
         with NodeClient(target) as client:
             if client.call("status")["pid"] != pid:
@@ -87,7 +87,7 @@ def _has_started(target: Target, pid: int) -> bool:
 
 
 def _default_log(node_name: str) -> Path:
-    """Where the log of a broker in the background is if no file is named (XDG base directories)."""
+    """The path of the log if no file is given (XDG base directories)."""
     base = Path(os.environ.get("XDG_STATE_HOME", ""))
     if not base.is_absolute():
         try:
@@ -98,7 +98,7 @@ def _default_log(node_name: str) -> Path:
 
 
 def _why(path: Path, begin: int) -> str:
-    """What a broker that could not start has written to its log."""
+    """An error text with the end of the log of a broker that could not start."""
     try:
         with open(path, "rb") as log:
             log.seek(begin)

@@ -35,21 +35,21 @@ SEEDS = 1 << 32
     type=click.IntRange(1, 5),
     default=1,
     show_default=True,
-    help="Simulate clusters of so many nodes. 1 is a single broker without a cluster.",
+    help="Nodes of each simulated cluster. 1 is a single broker without a cluster.",
 )
 @click.option("--mirrored", is_flag=True, help="Mirror the queues of clusters to all nodes.")
 @click.option("--plan", type=click.File(), help="Run the plan in this file in each schedule, instead of random plans.")
 @click.option(
     "--conversation",
     type=click.File(),
-    help="Play the conversation in this file, once for each schedule in another order, and print what followed. The "
-    "first order is the plainest.",
+    help="Play the conversation in this file once for each schedule, and print the answers. The first time, all steps "
+    "come in the simplest order, then in a random one.",
 )
 @click.option(
     "--shrink/--no-shrink",
     default=True,
     show_default=True,
-    help="After a failure, look for a shorter schedule that fails too. Takes some seconds.",
+    help="After a failure, search for a shorter schedule that fails too. Takes some seconds.",
 )
 @click.option("--story", is_flag=True, help="Print the story of the last schedule even if nothing is broken.")
 def simulate(

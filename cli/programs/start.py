@@ -19,7 +19,7 @@ LOG_LEVELS = ["debug", "info", "warning", "error"]
 WAY_OUT = "use --data-dir DIR, or --in-memory to keep nothing"
 
 
-#: The environment variables of the first user, who makes a container safe from its start, and the settings they set.
+#: The environment variables for the first user, by which a container has no default password, and their settings.
 FIRST_USER = {
     "WARREN_DEFAULT_USER": "default_user",
     "WARREN_DEFAULT_PASS": "default_pass",
@@ -27,8 +27,7 @@ FIRST_USER = {
 }
 
 
-#: The environment variables that say where a node is, for this command and for all that ask the node, and the settings
-#: they set.
+#: The environment variables that identify a node, here and in the commands that ask it, and their settings.
 PLACE = {"WARREN_DATA_DIR": "data_dir", "WARREN_NODENAME": "node_name"}
 
 
@@ -108,8 +107,8 @@ def start(
     Exit codes: 0 after a clean stop, 69 if the broker cannot become a member of its cluster, 70 if it cannot start (for
     example, because the port is taken), 78 if settings are wrong or the data directory cannot be used.
 
-    The first user of a new node is named by the environment variable WARREN_DEFAULT_USER, his password by
-    WARREN_DEFAULT_PASS or by a file that WARREN_DEFAULT_PASS_FILE names. WARREN_DATA_DIR and WARREN_NODENAME stand for
+    The environment variable WARREN_DEFAULT_USER names the first user of a new node; WARREN_DEFAULT_PASS has the
+    password, or WARREN_DEFAULT_PASS_FILE the path of a file with it. WARREN_DATA_DIR and WARREN_NODENAME stand for
     --data-dir and --node, here as in all other commands, if neither an option nor the config file has these.
     WARREN_MANAGEMENT=off stands for --no-management.
     """
@@ -178,17 +177,17 @@ def start(
 
 
 def _wants_management() -> bool:
-    """Whether the environment leaves the management process on."""
+    """Whether WARREN_MANAGEMENT leaves the management process on."""
     return os.environ.get("WARREN_MANAGEMENT", "").lower() not in ("off", "false", "0", "no")
 
 
 def _control_dir(node_name: str, data_dir: str) -> str:
-    """Where commands reach this node."""
+    """The directory of the control socket, by which commands reach this node."""
     return os.path.join(data_dir, "control") if data_dir else memory_place(node_name, os.getpid())
 
 
 def _place(config: str | None, options: dict[str, Any]) -> dict[str, str]:
-    """Where the node is by the environment, as far as neither options nor the file with settings say it."""
+    """The settings from the environment variables in `PLACE` that neither the options nor the config file have."""
     found = {name: os.environ.get(variable, "") for variable, name in PLACE.items()}
     if found["node_name"]:
         found["node_name"] = full_name(found["node_name"])
@@ -196,5 +195,5 @@ def _place(config: str | None, options: dict[str, Any]) -> dict[str, str]:
 
 
 def _names(config: str | None, key: str) -> bool:
-    """Whether the file has this key, perhaps with the value `false`. It has been read without error before."""
+    """Whether the config file, which was parsed without error before, has this key, even with the value `false`."""
     return config is not None and key in tomllib.loads(Path(config).read_text(encoding="utf-8"))

@@ -17,13 +17,13 @@ from ..node_command import Call, node_command
     type=click.FloatRange(min=0.2),
     default=2.0,
     show_default=True,
-    help="Seconds between two looks at the node.",
+    help="Seconds between two updates.",
 )
 def top(call: Call, interval: float) -> None:
     """Show queues, connections and channels live in the terminal: states, lengths and rates, in any order.
 
-    A sentence at the top says what holds connections back. The arrow keys choose the column that orders the list, /
-    shows only names with some text in them, and q quits. It needs Textual: pip install 'warren-mq[top]'
+    A sentence at the top names the reason why connections are blocked. The arrow keys choose the column by which the
+    list is sorted, / filters by a part of the name, and q quits. It needs Textual: pip install 'warren-mq[top]'
     """
     if call.is_machine:
         raise CommandFailure("top draws on a terminal; for programs there are list_queues and diagnose", EX_USAGE)

@@ -13,10 +13,10 @@ from .contract import LinksError
 from .encoding.registry import BULK, CONTROL, DATA, Registry
 from .greeting import derived_key
 
-#: Where the secret is if nothing says otherwise.
+#: The file of the shared secret if neither `cluster_cookie` nor `cluster_cookie_file` is set.
 DEFAULT_COOKIE_FILE = "~/.warren.cookie"
 
-#: The environment variable that wins over the file.
+#: The environment variable with the shared secret. It takes precedence over the file; `cluster_cookie` does over both.
 COOKIE_VARIABLE = "WARREN_COOKIE"
 
 
@@ -36,7 +36,7 @@ class LinkConfig(NamedTuple):
 
     @classmethod
     def of(cls, settings: Settings, registry: Registry) -> LinkConfig:
-        """Waits for the disk. Raises LinksError if there is no secret that can be used."""
+        """Read the secret and the TLS files. Waits for the disk. Raises LinksError if one of them cannot be used."""
         windows = {
             CONTROL: settings.link_control_window,
             DATA: settings.link_data_window,
@@ -47,9 +47,9 @@ class LinkConfig(NamedTuple):
 
 
 def shared_secret(settings: Settings) -> bytes:
-    """The secret that all nodes of the cluster have; a new one in a new file if there is none yet (CL-7, CL-124).
+    """The secret that all nodes of the cluster share. If none exists yet, one is written to a new file (CL-7, CL-124).
 
-    Raises LinksError.
+    Raises LinksError if the secret is too short or its file cannot be used.
     """
     for name, given in (("setting 'cluster_cookie'", settings.cluster_cookie), (COOKIE_VARIABLE, _environment())):
         if given:
@@ -92,7 +92,7 @@ def tls_context(settings: Settings, is_client: bool) -> ssl.SSLContext | None:
 
 
 class _KeyIsEncrypted(Exception):
-    """OpenSSL asked for a password; without this it would ask for it on the terminal."""
+    """OpenSSL asked for the password of a key. Raised from its callback, because it would prompt on the terminal."""
 
 
 def _refuse_password() -> bytes:

@@ -26,15 +26,15 @@ class Handshake:
         self._tls = None if tls is None else TlsTransport(sock, tls, is_client=isinstance(side, Connector))
         self.sock: Any = sock if self._tls is None else self._tls
         self.side = side
-        #: Of the other side, for the log.
+        #: The address of the other side, for the log.
         self.address = address
-        #: Bytes that the socket has not taken yet. A connector begins, as soon as it is connected.
+        #: Bytes that the socket has not taken yet. The connector sends the first message of the greeting.
         self.unsent = side.hello() if isinstance(side, Connector) else b""
         self._is_connecting = isinstance(side, Connector)
 
     @property
     def is_connected(self) -> bool:
-        """Whether the other side has taken the connection."""
+        """Whether the TCP connection is established."""
         return not self._is_connecting
 
     @property
@@ -49,15 +49,13 @@ class Handshake:
 
     @property
     def reader(self) -> FrameReader:
-        """The reader of the greeting. The session goes on with it, because it may have received the first frames of the
-        session behind the greeting.
-        """
+        """The reader of the greeting. The session must use it too: it may hold frames that came behind the greeting."""
         return self.side.reader
 
     def advance(self) -> Step | None:
-        """Go on as far as the socket allows. Returns the step that ends the greeting.
+        """Go on as far as the socket allows. Returns the step that ends the greeting, None before that.
 
-        Raises OSError if the connection breaks, or was not made.
+        Raises OSError if the connection breaks or could not be established.
         """
         if self._is_connecting:
             error = self._plain.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)

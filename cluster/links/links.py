@@ -3,9 +3,10 @@
     Links
       Link      per node that this one wants to reach, or that has reached it
 
-A connection that is accepted here stays here until its greeting is over, because nobody knows before whose it is. When
-both sides have admitted each other, it goes to the `Link` of the node that it comes from. Somebody who opens thousands
-of connections without a greeting ends the oldest of his own only: a node greets within milliseconds.
+An accepted connection belongs to `Links` until its greeting is complete, because only the greeting names the node that
+opened it. When both sides have admitted each other, the connection goes to the `Link` of that node. At most
+`MOST_GREETING` connections are in their greeting; one more closes the oldest of them. A client that opens thousands of
+connections without a greeting closes its own in this way, because a node completes its greeting within milliseconds.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ ACCEPTS_PER_TURN = 8
 #: The name by which the process is found in its node.
 NAME = "links"
 
-#: Connections that may wait in the operating system.
+#: Connections that may wait in the operating system to be accepted.
 BACKLOG = 128
 
-#: Seconds without accepting when the node is out of descriptors or memory.
+#: Seconds for which no connection is accepted after an error, such as a lack of descriptors or memory.
 PAUSE = 0.2
 
-#: Timers: look for greetings that take too long; accept again.
+#: Timers: close connections whose greeting takes too long; accept again.
 LATE, ACCEPT = "late greetings", "accept"
 
 
@@ -66,7 +67,7 @@ class Links(Process):
     contract = ToLinks
     reply_errors = (LinksError,)
 
-    #: What may cross the links; tests have messages of their own.
+    #: The messages that may cross the links; tests use messages of their own.
     registry: Registry = MESSAGES
 
     own: Identity
@@ -76,7 +77,7 @@ class Links(Process):
     def __init__(self) -> None:
         super().__init__()
         self.watchers: list[Address[ToLinkWatcher]] = []
-        #: By node, and the node by the address of its link.
+        #: The links by node, and the nodes by the address of their link.
         self.links: dict[str, Address[ToLink]] = {}
         self.nodes: dict[str, str] = {}
         self.peers: dict[str, tuple[str, int]] = {}
@@ -105,7 +106,7 @@ class Links(Process):
         log.info("%s listens for other nodes on %s:%s", self.own.node, name[0], name[1])
         return (name[0], name[1])
 
-    # -- what members and watchers say -------------------------------------------------------------
+    # -- messages of members and watchers ----------------------------------------------------------
 
     def on_set_peers(self, sender: Sender, peers: dict[str, tuple[str, int]]) -> None:
         former, self.peers = self.peers, dict(peers)
@@ -162,13 +163,13 @@ class Links(Process):
         return link
 
     def on_child_exited(self, address: ActorAddress) -> None:
-        """A link that nobody needed has ended, or one has crashed. Members that are peers get another one."""
+        """A link has ended because it was not needed, or has crashed. A node that is still a peer gets another link."""
         node = self.nodes.pop(address.actorAddressString)
         del self.links[node]
         if node in self.peers:
             self.send(self._link(node), to_link.place(self.peers[node]))
 
-    # -- connections that come ---------------------------------------------------------------------
+    # -- accepted connections ----------------------------------------------------------------------
 
     def on_readable(self, fd: int) -> None:
         if fd in self.greeting:

@@ -1,4 +1,4 @@
-"""Where the nodes of a cluster are: the host and port of each one's cluster port."""
+"""The addresses at which the nodes of a cluster reach each other: host and cluster port."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ DEFAULT_PORT = 25_672
 
 
 def own_address(settings: Settings, node: str, port: int) -> str:
-    """The address that this node tells the others, which the metadata lists."""
+    """The address of this node that the metadata lists for the other nodes."""
     return f"{settings.cluster_address or host_of(node)}:{port}"
 
 
 def address_of(settings: Settings, node: str, listed: str = "") -> tuple[str, int]:
-    """Where this node reaches another one: by its own settings, by what the metadata lists, or by the node's name."""
+    """The address of another node: from the own settings, else the `listed` one of the metadata, else from its name."""
     chosen = settings.cluster_peer_addresses.get(node) or listed
     if not chosen:
         return host_of(node), DEFAULT_PORT

@@ -1,15 +1,15 @@
 """Leases: the right of a node to act as a part of the majority, until a moment on its own clock (CL-51).
 
-`Asker` is the side of the node, `Granter` the side of the leader. A node asks with each heartbeat and names the moment
-of the question by its own monotonic clock; the leader sends that moment back with the grant. The lease lasts
-`LEASE_SHARE` of the leader's `net_ticktime` from the *question*. So a grant that was in flight for long is worth
-little, and a node that stood still for long finds its lease ended. The leader declares a node down no sooner than a
-whole `net_ticktime` after its last grant to it. So a node has stopped to act before others take over, if the rates of
-the two clocks differ by less than a third; what the clocks show does not matter.
+`Asker` is the side of the node, `Granter` the side of the leader. A node asks with each heartbeat, and sends the time
+of the question by its own monotonic clock; the leader returns that time with the grant. The lease lasts `LEASE_SHARE`
+of the leader's `net_ticktime` from the *question*. So a grant that was in flight for long has little time left, and a
+node that was suspended for long finds its lease ended. The leader declares a node down no sooner than a whole
+`net_ticktime` after its last grant to it. So a node stops acting before others take over, provided that the rates of
+the two clocks differ by less than a third; the clocks need not show the same time.
 
-The leader itself needs the answers of a majority to what it sent lately, and grants nothing without them: whoever is
-elected in its place waits for `net_ticktime` before it declares anybody down, and was elected no sooner than
-`HEARD_SECONDS` after the last answer that the old leader counts.
+The leader grants a lease only if a majority has answered its recent heartbeats. A leader that is elected in its place
+waits for `net_ticktime` before it declares any node down, and was elected no sooner than `HEARD_SECONDS` after the last
+answer that the old leader counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...seams import seam
 #: The share of the leader's `net_ticktime` for which a lease is valid.
 LEASE_SHARE = 0.75
 
-#: Seconds for which a voter that has answered a leader elects no other (`HEARD_TICKS` of the consensus).
+#: Seconds for which a voter that has answered a leader votes for no other (`HEARD_TICKS` of the consensus).
 HEARD_SECONDS = 1.0
 
 #: The share of `HEARD_SECONDS` for which a leader that a majority has answered grants leases.
@@ -30,7 +30,7 @@ CONTACT_SHARE = 0.75
 
 
 class Asker:
-    """Prolongs the lease of a node, which is over when this begins. All times are of the node's monotonic clock."""
+    """Extends the lease of a node. At first the node has none. All times are of the node's monotonic clock."""
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
@@ -39,12 +39,12 @@ class Asker:
 
     @seam("lease: from when it counts")
     def granted(self, asked_at: float, seconds: float) -> None:
-        """The leader has granted a lease to the question of this moment. Grants may arrive in any order."""
+        """Extend the lease by a grant of the question that was sent at `asked_at`. Grants may come in any order."""
         if not self._has_given_up:
             self._lease.until = max(self._lease.until, asked_at + seconds)
 
     def give_up(self) -> None:
-        """End the lease for good, before the leader is told that this run has ended, and declares it down at once."""
+        """End the lease for good. Called before the leader is notified that this run ends, and declares it down."""
         self._has_given_up = True
         self._lease.until = float("-inf")
 
@@ -64,7 +64,7 @@ class Granter:
 
     @seam("lease: whether a leader may grant")
     def may_grant(self, now: float, contact: float) -> bool:
-        """Whether a majority has answered lately; `contact` is when the leader sent what that majority has answered."""
+        """Whether a majority has answered recent heartbeats, the latest of which the leader sent at `contact`."""
         return now - contact < CONTACT_SHARE * HEARD_SECONDS
 
     def grant(self, node: str, now: float) -> float:
@@ -74,9 +74,9 @@ class Granter:
 
     @seam("lease: when a node has lost it for certain")
     def has_ended(self, node: str, now: float) -> bool:
-        """Whether no lease of this node can be valid, whoever has granted it."""
+        """Whether no lease of this node can be valid, not even one that an earlier leader granted."""
         return now - self._granted.get(node, self._began) >= self._net_ticktime
 
     def ended(self, nodes: Iterable[str], now: float) -> list[str]:
-        """Those of the nodes whose leases have ended for certain."""
+        """The nodes among `nodes` whose leases have ended for certain."""
         return [node for node in nodes if self.has_ended(node, now)]

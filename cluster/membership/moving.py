@@ -1,11 +1,13 @@
-"""`Moving`: brings a node whose app is stopped into a cluster, and out of it (CL-40, CL-47).
+"""`Moving`: has a node whose app is stopped join a cluster or leave it (CL-40, CL-47).
 
-A node that joins keeps what it has until the cluster lists it. Only then it decides to empty its data directory, and
-the same file has its new identity (`store/data_dir/reset.py`). So a crash at any moment leaves a node that either has
-its own data and may repeat the command, or is a member that gets everything from the others.
+A node that joins keeps its data until the cluster lists it as a member. Only then it writes the file that requests that
+the next start empties its data directory, and that file has its new identity as well (`store/data_dir/reset.py`). So a
+crash at any moment leaves a node that either has its own data and may repeat the command, or is a member that gets
+everything from the others.
 
-While it asks, the node greets as one without a cluster, because the links refuse members of other clusters. Its log is
-that of a cluster of its own, and takes nothing from the other nodes (`Replication.received`).
+While it asks to join, the node sends greetings as one without a cluster, because links refuse members of other
+clusters. Its own log still belongs to a cluster of this node alone, and ignores the other nodes
+(`Replication.received`).
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ if TYPE_CHECKING:
     from .contract import ToMembers
     from .process import Members
 
-#: Seconds in which a node that is to be joined must have answered the greeting.
+#: Seconds within which a link to another node must be up.
 LINK_SECONDS = 10.0
 
-#: Seconds between two looks at whether it has.
+#: Seconds between two checks of that link.
 LOOK_SECONDS = 0.05
 
 #: Seconds that the members may take to add or to remove a node.
@@ -43,13 +45,13 @@ class Moving:
 
     def __init__(self, process: Members) -> None:
         self._process = process
-        #: Whether the node asks to join, and greets as one without a cluster.
+        #: Whether the node is asking to join, and sends greetings as one without a cluster.
         self.is_stranger = False
 
     # -- into a cluster ---
 
     async def join(self, node: str, role: str) -> str:
-        """Become a member of the cluster of `node`, from the next run on. Returns a text if there was nothing to do.
+        """Become a member of the cluster of `node` from the next start on. Returns a text if it is one already.
 
         Raises MembershipError.
         """
@@ -85,7 +87,7 @@ class Moving:
         return ""
 
     async def _linked(self, node: str) -> Address[ToMembers]:
-        """`Members` of the node that is to be joined."""
+        """The process `Members` of the node whose cluster this node joins. Raises MembershipError."""
         process = self._process
         process.refusals.pop(node, None)
         host, port = address_of(process.settings, node)
@@ -102,7 +104,7 @@ class Moving:
         return peer
 
     async def _admitted(self, peer: Address[ToMembers], node: str, role: str) -> str:
-        """The id of the cluster, which has this node as a member now."""
+        """Have the cluster add this node, and return the id of the cluster. Raises MembershipError."""
         process = self._process
         own = Report(process.name, process.identity.node_id, "", "", "")
         try:
@@ -173,7 +175,7 @@ class Moving:
         )
 
     async def _peers(self) -> dict[str, Address[ToMembers]]:
-        """The other members that are linked; if none is, those that are after a while. The run may have just begun."""
+        """The other members that are linked. Waits a while if none is, because this node may have just started."""
         process = self._process
         others = sorted(set(process.nodes) - {process.name})
         ends = process.now() + LINK_SECONDS
@@ -184,7 +186,7 @@ class Moving:
         return peers
 
     async def _is_removed(self, node: str) -> bool:
-        """Whether this member refuses the node from now on; it ends the link to a node when it removes the node."""
+        """Whether that member has removed this node: it ends the link and refuses the next one then."""
         process = self._process
         ends = process.now() + LINK_SECONDS
         while NO_MEMBER not in process.refusals.get(node, ""):

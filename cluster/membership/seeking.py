@@ -1,4 +1,4 @@
-"""`Seeking`: brings a node without a cluster into one, as `Founding` decides (CL-38)."""
+"""`Seeking`: has a node without a cluster found one or join one, as `Founding` decides (CL-38)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ log = logging.getLogger("warren.members")
 #: Seconds between two rounds of questions.
 ROUND_SECONDS = 0.5
 
-#: Seconds between two lines of the log about what a node without a cluster waits for.
+#: Seconds between two log lines about the reason why a node still has no cluster.
 LINE_SECONDS = 10.0
 
-#: Seconds that a member may take to admit a node. A cluster that has no leader needs as long to find one.
+#: Seconds that a member may take to admit a node. A cluster without a leader elects one within this time.
 ADMIT_SECONDS = 30.0
 
 
 class Seeking:
-    """Belongs to `process`. `is_founder`: an operator has decided that the node founds."""
+    """Belongs to `process`. `is_founder`: an operator has decided that the node founds a cluster (`--found`)."""
 
     def __init__(self, process: Members, is_founder: bool) -> None:
         self._process = process
@@ -48,11 +48,11 @@ class Seeking:
             process.follow_members()
             return
         if identity.cluster and identity.is_founder:
-            # It had decided to found, and was stopped before its log began.
+            # The node had decided to found a cluster, and was stopped before its log began.
             await self._begin()
             return
         if identity.cluster and identity.through:
-            # The cluster lists it already: it was stopped after it had joined, or has joined by command.
+            # The cluster lists the node already: it was stopped after it had joined, or has joined by command.
             process.set_peers({identity.through: address_of(process.settings, identity.through)})
             await process.ask(process.metadata, to_cluster_metadata.follow())
             return
@@ -108,7 +108,7 @@ class Seeking:
         return "; ".join([self._process.waits_for, *(f"{node}: {why}" for node, why in sorted(refusals.items()))])
 
     async def _round(self, founding: Founding) -> None:
-        """Ask every node of the list that is linked."""
+        """Ask every linked node of the list for its report."""
         process = self._process
         ends = process.now() + ROUND_SECONDS
         try:
@@ -125,7 +125,7 @@ class Seeking:
                 founding.heard(Report(*answer))
         wait = ends - process.now()
         if wait > 0 and not isinstance(founding.decide(), (Found, Join)):
-            # A node that was met meanwhile may have a cluster, or make a majority of the list.
+            # A node that is linked meanwhile may have a cluster, or complete a majority of the list: ask it at once.
             with suppress(ProcessTimeout):
                 await process.met.wait(wait)
 
@@ -135,7 +135,7 @@ class Seeking:
         await process.write_identity(cluster=cluster, is_founder=True, promised=process.identity.node_id)
         await self._begin()
         log.info("%s has founded the cluster %s", process.name, cluster)
-        # The others would ask only in their next round.
+        # Report the cluster to the other nodes now, because they would ask only in their next round.
         question = to_members.question(tuple(founding.report()._replace(cluster=cluster)))  # type: ignore[arg-type]
         for node in founding.others:
             peer = process.peer(node)
@@ -147,7 +147,7 @@ class Seeking:
         await process.ask(process.metadata, to_cluster_metadata.found(process.own_record(process.incarnation)))
 
     async def _join(self, through: str, cluster: str) -> bool:
-        """Whether the node has joined; False to ask again. Raises MembershipError if the cluster refuses it."""
+        """Try to join; False if the node must ask again. Raises MembershipError if the cluster refuses the node."""
         process = self._process
         if process.has_own_data():
             raise MembershipError(

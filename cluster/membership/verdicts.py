@@ -26,17 +26,17 @@ class Judgement(NamedTuple):
 
 
 class Verdicts:
-    """The eyes of one leader, from the moment `now` at which it became the leader."""
+    """What one leader has observed of the members, from the moment `now` at which it became the leader."""
 
     def __init__(self, node: str, incarnation: str, now: float, net_ticktime: float) -> None:
         self._node = node
         self._incarnation = incarnation
         self._net_ticktime = net_ticktime
         self._began = now
-        #: Whether this leader has heard from everybody, or has waited long enough.
+        #: Whether this leader has had a heartbeat of every member, or has waited long enough.
         self.has_waited = False
         self.granter = Granter(now, net_ticktime)
-        #: The run of each member that has sent something to this leader, and whether it waits to be declared up.
+        #: By member: the incarnation that has sent a heartbeat to this leader, and whether it waits to be declared up.
         self._seen: dict[str, tuple[str, bool]] = {}
         #: The rows of the last judgement.
         self._rows: dict[str, str | None] = {}
@@ -46,34 +46,34 @@ class Verdicts:
         self.wants_up = True
 
     def heard(self, node: str, incarnation: str, wants_up: bool) -> None:
-        """A heartbeat of this run has come.
+        """Note a heartbeat of this run of the node.
 
-        A run wants to be declared up until it has been up once. A run that was declared down must not come up again,
-        because others have taken over what it had.
+        `wants_up` is true until the run has been up once. A run that was declared down must not come up again, because
+        other nodes have taken over its queues.
         """
         self._seen[node] = (incarnation, wants_up)
 
     def ended(self, node: str, incarnation: str) -> None:
-        """This run has no clients and no queues any more, and ends in order: it needs no lease."""
+        """Note that this run stops in order: it has no clients and no queues any more, so it needs no lease."""
         self._ended.add((node, incarnation))
         self._seen.setdefault(node, (incarnation, False))
 
     def reason(self, node: str, incarnation: str, lost: str | None) -> str:
-        """Why this run is down, for people; `lost` is what the failure detector says of the node."""
+        """The reason why this run is down, for the log; `lost` is that of the failure detector."""
         if (node, incarnation) in self._ended:
             return "it has stopped in order"
         return lost or f"its run {incarnation} has ended"
 
     def stopped(self, down: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-        """The nodes of those of these runs that have ended in order."""
+        """The nodes whose runs in `down` have stopped in order."""
         return tuple(node for node, incarnation in down if (node, incarnation) in self._ended)
 
     def gone(self, node: str) -> None:
-        """The link to this node has ended: which run of it comes next is not known."""
+        """Forget the run of a node whose link has ended: the next link may be that of another run."""
         self._seen.pop(node, None)
 
     def is_waiting(self, members: Iterable[str], detector: FailureDetector, now: float) -> bool:
-        """Whether this leader has not yet heard from everybody."""
+        """Whether this leader still waits for heartbeats of members that are not known to be dead."""
         if not self.has_waited:
             missing = [
                 node
@@ -85,7 +85,7 @@ class Verdicts:
 
     @seam("verdicts: who is down and who is up")
     def judge(self, rows: Mapping[str, str | None], detector: FailureDetector, now: float) -> Judgement | None:
-        """What to propose now; None for nothing. `rows` has the incarnation of each member, None if it is down."""
+        """The changes to propose now; None if none. `rows` has the incarnation of each member, None if it is down."""
         self._note_changes(rows, now)
         if self.is_waiting(rows, detector, now):
             return None
@@ -106,7 +106,7 @@ class Verdicts:
         return Judgement(tuple(down), tuple(up)) if down or up else None
 
     def _note_changes(self, rows: Mapping[str, str | None], now: float) -> None:
-        """A run that has just been declared up gets as long for its first question as any other between two."""
+        """Count a run that was just declared up as granted a lease now, so that it has time for its first question."""
         for node, incarnation in rows.items():
             if self._rows.get(node) != incarnation and self._rows:
                 self.granter.grant(node, now)

@@ -1,9 +1,9 @@
 """`ConsensusLog`: the log of a node that may have a cluster.
 
-It begins as `LocalLog`, to which it hands everything as long as no other node has ever been a member: the commit of a
-sole voter decides alone, and nobody else needs its entries. `found` and `follow` begin the log of consensus, and so
-does `open` on a data directory that has one. From then on every change is an entry, which `Replication` brings to the
-disks of a majority, and `ReplicatedState` applies.
+As long as the node has never had a cluster, it hands every change to a `LocalLog`: no other node needs entries, and a
+commit on the node's own disk decides. `found` and `follow` begin the log of consensus, and so does `open` on a data
+directory that has one. From then on every change is an entry, which `Replication` writes to the disks of a majority,
+and which `ReplicatedState` applies.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from .proposers import TABLE, Proposer
 from .replicated_state import ReplicatedState
 from .replication import TICK, Replication
 
-#: What a declaration does that finds everything as it wants it.
+#: The result of a declaration of something that exists already.
 _NOTHING = Applied([], [])
 
-#: Seconds after which a command of which nothing has come is sent to the leader again. What a link or a leader has lost
-#: is sent again as soon as there is another one; this is for what a leader could not take.
+#: Seconds after which a command without an outcome is sent to the leader again. A command that was lost with a link or
+#: a leader is sent again as soon as there is a new one; this covers a leader that could not accept the command.
 RESEND_SECONDS = 5.0
 
-#: The commands that may be answered at once if everything is as they want it.
+#: The commands that are answered without an entry in the log if what they declare exists already.
 _DECLARATIONS = (DeclareQueue, DeclareExchange, Bind, CreateVhost)
 
 
 class Agreeing(LogOwner, Protocol):
     """The process that a `ConsensusLog` belongs to.
 
-    The parts of the log call the log through the process, because the process alone is taken apart when it ends. If
-    they referred to the log, the log and the files that it has open would outlive the process.
+    The parts of the log call the log through the process, because only the process drops its references when it ends.
+    If the parts referred to the log, the log and its open files would outlive the process.
     """
 
     agreed: ConsensusLog
@@ -64,8 +64,8 @@ class Agreeing(LogOwner, Protocol):
 class ConsensusLog:
     """Belongs to `process`, a Metadata, whose `after_batch` calls `begin`.
 
-    owner        the process again: is called for what is applied
-    proposer       this node and its incarnation
+    owner        the same process, which is called for each command that was applied
+    proposer     this node and its incarnation
     send         sends bytes to another node, or drops them if it is not linked
     catch_up     returns when the cluster counts this run of the node as up
     led          called when the leader or the term has changed
@@ -169,7 +169,7 @@ class ConsensusLog:
                 raise StorageError(f"the log of the cluster's metadata cannot be begun: {error}") from None
 
     def _release(self) -> None:
-        """Propose what has waited."""
+        """Propose the held commands."""
         held, self._held = self._held, None
         for proposal in held or ():
             self.propose(*proposal)
@@ -213,8 +213,8 @@ class ConsensusLog:
     def _is_done(self, command: Command, answer: Answer) -> bool:
         """Answer a declaration that changes nothing as soon as what it has found is in force; False for all others.
 
-        Only if no command of this node is on the way, which might be about the same name, and only if this node holds
-        a lease: no change that this node has not applied is answered anywhere then.
+        Only if no command of this node is in flight, because it might be about the same name, and only if this node
+        holds a lease: until the lease ends, no node answers a change that this node has not applied.
         """
         assert self.replication is not None
         if self._proposals or not isinstance(command, _DECLARATIONS) or not self._holds_lease():
@@ -251,11 +251,11 @@ class ConsensusLog:
         return self._process.now() + self._timeout
 
     def compare(self, command: CompareDigest) -> None:
-        """Have all nodes compare their digest with this one. Nobody waits for it."""
+        """Have all nodes compare their digest with this one. Nothing waits for the result."""
         self._proposals.add(pack_command(command), lambda outcome: None, None, True)
 
     def flush(self, answer: Answer) -> None:
-        """See `Log`. What was applied is on the disks of a majority already."""
+        """See `Log`. With consensus, whatever was applied is on the disks of a majority already."""
         if self.replication is None:
             self._local.flush(answer)
         else:
@@ -273,7 +273,7 @@ class ConsensusLog:
         self.replication.pump()
 
     def timer_due(self) -> None:
-        """A timer of the process has fired, all of which are those of `Replication`."""
+        """A timer of the process has fired. All its timers belong to `Replication`."""
         if self.replication is not None:
             self.replication.timer_due()
 
@@ -289,7 +289,7 @@ class ConsensusLog:
     def leader_changed(self) -> None:
         replication = self.replication
         if replication is not None and replication.has_leader:
-            # What the last leader had not committed may be lost.
+            # Entries that the previous leader had not committed may be lost.
             self._resend(replication)
         self._led()
 
@@ -321,7 +321,7 @@ class ConsensusLog:
     # -- other nodes ---
 
     def received(self, node: str, data: bytes) -> None:
-        """Another node has sent this about the log."""
+        """Handle a message of another node's `Replication`."""
         if self.replication is not None:
             self.replication.received(node, data)
 
@@ -346,7 +346,7 @@ class ConsensusLog:
         return "" if self.replication is None else self.replication.transfer(to)
 
     def rows(self) -> Iterator[Change]:
-        """All rows of the state, and what is only needed to apply the next entries alike."""
+        """All rows of the state, with those of the table `cluster`."""
         return self._replicated.rows()
 
     def status(self) -> ConsensusStatus:
@@ -371,7 +371,7 @@ class ConsensusLog:
 
 
 def _draw(process: Process, least: int, most: int) -> int:
-    """When an election begins: a number from `least` to `most`."""
+    """A random number from `least` to `most`, for the time until an election begins."""
     return least + int.from_bytes(process.random_bytes(4), "big") % (most - least + 1)
 
 

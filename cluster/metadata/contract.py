@@ -1,4 +1,4 @@
-"""What `ClusterMetadata` receives besides the messages of every Metadata, and what it sends to those who follow it."""
+"""The messages that `ClusterMetadata` receives besides those of every Metadata, and those that it sends to watchers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class ConsensusStatus(TypedDict):
-    """What a node knows of the agreement on the log.
+    """The state of the consensus at a node.
 
-    A node that has never had company has no log: it has no leader and no voters, and its term and indexes are 0.
+    A node that never had a cluster has no log: it has no leader and no voters, and its term and indexes are 0.
     """
 
     #: `follower`, `pre-candidate`, `candidate` or `leader`; `alone` without a log.
@@ -30,14 +30,14 @@ class ConsensusStatus(TypedDict):
     #: The last entry that is committed, and the last one that this node has applied.
     committed: int
     applied: int
-    #: Up to here all members that run have applied the log.
+    #: The last entry that all running members have applied.
     in_force: int
-    #: Of a leader: the moment on this node's monotonic clock at which it sent the latest heartbeats that a majority has
-    #: answered; 0.0 if there is none, or if this node does not lead.
+    #: At a leader: the time of its monotonic clock at which it sent the latest heartbeats that a majority has answered;
+    #: 0.0 if there are none, or if this node does not lead.
     contact: float
 
 
-#: Of a node without a log, and of one that has not read its disk yet.
+#: The status of a node without a log, and of one that has not read its disk yet.
 NO_LOG: ConsensusStatus = {
     "role": "alone",
     "term": 0,
@@ -61,7 +61,7 @@ class ToConsensusWatcher(Contract):
 
     @message
     def beat(self, status: ConsensusStatus) -> None:
-        """From Metadata, every 250 ms: what the watcher sends to other nodes now shares frames with the consensus."""
+        """From Metadata, every 250 ms: messages that the watcher sends now share frames with the heartbeats."""
 
     @message
     def nodes_changed(self) -> None:
@@ -73,28 +73,28 @@ class ToClusterMetadata(ToNewMetadata, ToLinkWatcher):
 
     @message
     def consensus(self, node: str, data: bytes) -> None:
-        """From the Metadata of another node: what nodes say to each other about the log (`wire`)."""
+        """From the Metadata of another node: an encoded message of the consensus (`wire`)."""
 
     @message
     def found(self, node: Node) -> None:
         """From members: begin the log, with this node as the sole voter.
 
-        `node` is the record of this node, whose run counts as up from now on. Answered when the disk has it. Does
-        nothing if the log has begun.
+        `node` is the record of this node, whose run counts as up from now on. Answered when the log is on the disk.
+        Does nothing if the log has begun.
         """
 
     @message
     def follow(self) -> None:
         """From members: begin a log without members, and wait until a leader sends its state.
 
-        Answered when the disk has it. Does nothing if the log has begun. The node must have no metadata of its own.
+        Answered when the log is on the disk. Does nothing if the log has begun. The node must have no metadata.
         """
 
     @message
     def barrier(self) -> int:
         """From members: wait until this node has applied everything that was committed when it asked.
 
-        Answered with the index. That may take as long as there is no majority.
+        Answered with the index; not before the cluster has a majority.
         """
 
     @message
@@ -103,13 +103,13 @@ class ToClusterMetadata(ToNewMetadata, ToLinkWatcher):
 
     @message
     def watch_consensus(self, watcher: Address[ToConsensusWatcher]) -> None:
-        """From members: send it `leader_is` and `nodes_changed`, now and at each change, and `beat`, until it ends."""
+        """From members: send the watcher `leader_is` and `nodes_changed`, now and at each change, and `beat`."""
 
     @message
     def transfer_leadership(self, to: str | None) -> str:
-        """From members, before the node stops: hand over to this voter, or to the fittest.
+        """From members, before the node stops: hand the leadership over to this voter, or to the most advanced one.
 
-        Answered with its name, empty if there is nobody or if this node does not lead.
+        Answered with the name of that voter; empty if there is none or if this node does not lead.
         """
 
 

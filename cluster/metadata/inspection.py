@@ -43,13 +43,13 @@ class ConsensusView:
         return self._raft.log.applied
 
     def entries(self, first: int, last: int) -> Iterable[Entry]:
-        """Those of these entries that the log still has."""
+        """The entries from `first` to `last`, without those that a snapshot has replaced."""
         log = self._raft.log
         first = max(first, log.start.index + 1)
         return log.between(first, last) if first <= last else ()
 
     def run_of(self, node: str) -> str | None:
-        """The run of that member which counts as up, empty if it is down; None if the node knows no such member."""
+        """The incarnation in which a member counts as up, empty if it is down; None if there is no such member."""
         record = self.metadata.state.definitions.node(node)
         return None if record is None else record.incarnation
 

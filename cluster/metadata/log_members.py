@@ -1,8 +1,8 @@
-"""`LogMembers`: makes the voters and learners of the log follow the table of nodes (CL-18, CL-19).
+"""`LogMembers`: adjusts the voters and learners of the consensus log to the table of nodes (CL-18, CL-19).
 
-The table says who belongs to the cluster; it is changed by commands like everything else. The leader then changes the
-members of the log, one at a time, as soon as that is possible. So a node that is added becomes a learner, and a voter
-when it has caught up; one that is removed loses its vote.
+The table lists the members of the cluster; commands change it. The leader then changes the members of the log, one at a
+time, as soon as the previous change is committed. So a node that was added becomes a learner, and a voter when it has
+caught up; one that was removed loses its vote.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..consensus.core import Raft
 from ..consensus.leader import Refused
 from ..consensus.membership import Members
 
-#: Voters at most; further nodes follow the log without a vote.
+#: The maximum number of voters; further nodes follow the log without a vote.
 MOST_VOTERS = 7
 
 

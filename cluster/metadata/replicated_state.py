@@ -1,8 +1,8 @@
-"""`ReplicatedState`: what the log has made of the state, entry by entry, and the rows that the disk must have for it.
+"""`ReplicatedState`: applies the committed entries of the log to Metadata's state, and collects the rows to write.
 
-Every node applies the same entries in the same order, so all have the same state, whatever they were when they began.
-A state is the rows and definitions of Metadata and, in the table `cluster`, what is only needed to apply the next
-entries alike: which commands were applied (`proposers`), and the last connections that ended.
+Every node applies the same entries in the same order, so all nodes reach the same state. The state is the rows and
+definitions of Metadata and, in the table `cluster`, what a node needs to decide about the next entries as all others
+do: which commands were applied (`proposers`), and which connections ended last.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 #: The key of the row in `TABLE` that has the last connections that ended.
 ENDED = ("ended connections",)
 
-#: Takes the proposer and serial of each command, the index of its entry, the command, and what became of it. The
-#: command is None if it is only about the log.
+#: Receives the proposer and serial of a command, the index of its entry, the command, and its outcome. The command is
+#: None for a `CompareDigest`, which changes no row.
 Report = Callable[[Proposer, int, int, Command | None, Outcome], None]
 
 
@@ -52,7 +52,7 @@ class ReplicatedState:
         self._changed: dict[RowKey, Change] = {}
 
     def load(self, rows: Iterable[Row]) -> None:
-        """Take over what the disk has in the table `cluster`. The other tables were put into the state already."""
+        """Take over the rows of the table `cluster` from the disk. The state has those of the other tables already."""
         rows = list(rows)
         self._proposers.fill(rows)
         ended = [row.fields["ids"] for row in rows if row.key == ENDED]
@@ -92,7 +92,10 @@ class ReplicatedState:
         return found is not None and found.incarnation == proposer[1]
 
     def _check_run(self, proposer: Proposer, command: Command) -> None:
-        """Refuse a command of a run that counts as down: what goes with that run is removed already, and would stay."""
+        """Refuse a command of an incarnation that counts as down.
+
+        The rows that belong to that incarnation were removed when it went down, so nothing would remove a later one.
+        """
         if not isinstance(command, (AddNode, ChangeNodes)) and not self._is_up(proposer):
             raise CountsAsDown(
                 INTERNAL_ERROR,
@@ -112,7 +115,7 @@ class ReplicatedState:
         return Change(TABLE, ENDED, {"ids": list(self._state.ended_connections)})
 
     def take_changes(self) -> list[Change]:
-        """What the disk must change so that it has the entries applied that were applied since the last call."""
+        """The changes of rows by the entries that were applied since the last call, for the disk."""
         changes, self._changed = list(self._changed.values()), {}
         return changes
 
@@ -125,7 +128,7 @@ class ReplicatedState:
         yield self._ended()
 
     def replace(self, rows: Iterable[Change]) -> Applied:
-        """Make the state what a snapshot has, and return what changed. The disk gets the rows as they are."""
+        """Replace the state by that of a snapshot, and return what changed. The disk gets all rows of the snapshot."""
         tables: Mapping[str, list[Row]] = {name: [] for name in TABLES}
         self._changed = {}
         for change in rows:
@@ -140,7 +143,10 @@ class ReplicatedState:
 
 
 def _check_verdict(entry: Entry, command: Command) -> None:
-    """Refuse what an earlier leader has decided about who runs. The entry has the term of the one that appended it."""
+    """Refuse a decision about which nodes are up that another leader appended than the one that made it.
+
+    The command has the term of the leader that decided, the entry that of the leader that appended it.
+    """
     if isinstance(command, ChangeNodes) and command.term not in (0, entry.term):
         raise DefinitionError(
             "unavailable", f"this was decided by the leader of term {command.term}, and another one leads now"

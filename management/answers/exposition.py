@@ -10,7 +10,7 @@ Samples = Iterable[tuple[Labels, float]]
 
 
 class Family(NamedTuple):
-    """Metrics of one name. `value` reads one from an object, or from the node if there is no `kind`."""
+    """Metrics of one name. `value` reads the metric from an object, such as a queue, or from the node."""
 
     name: str
     type: str

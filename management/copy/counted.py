@@ -1,4 +1,4 @@
-"""`Counted`: what one node counts, as the rows of its `statistics` say it."""
+"""`Counted`: the statistics of one node, from the rows that its operation `statistics` returns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .history import GLOBAL_RETENTION, History
 Row = dict[str, Any]
 Name = tuple[str, str]
 
-#: What the track of a queue has: its lengths, then its counters of messages, and the reads and writes of the disk.
+#: The columns of a queue's history: its lengths, its counters of messages, and the reads and writes of the disk.
 QUEUE_LENGTHS = ("messages", "messages_ready", "messages_unacknowledged")
 QUEUE_COLUMNS = (*QUEUE_LENGTHS, *MESSAGE_COUNTERS, "disk_reads", "disk_writes")
 CHANNEL_COLUMNS = MESSAGE_COUNTERS
@@ -34,25 +34,25 @@ class Counted:
     def __init__(self, node_name: str, names_by_id: Mapping[str, Name]) -> None:
         self.node_name = node_name
         self.node: Row = {}
-        #: By queue; by the id of a channel and of a connection.
+        #: The latest rows: by queue name, by channel id, and by connection id.
         self.queue_stats: dict[Name, Row] = {}
         self.channels: dict[str, Row] = {}
         self.connections: dict[str, Row] = {}
-        #: By exchange: published in, routed out.
+        #: By exchange: messages published to it, and messages routed to queues.
         self.exchange_counts: dict[Name, tuple[int, int]] = {}
         #: When a queue, channel or connection last did something: seconds since the epoch.
         self.active_at: dict[Any, float] = {}
         #: Sums over the queues of all lengths, maintained as rows arrive.
         self.totals = dict.fromkeys(QUEUE_COLUMNS, 0)
         self.consumer_count = 0
-        #: What queues that are gone had counted, so that sums never fall (CM-376).
+        #: The counts of queues and connections that have ended, so that sums never fall (CM-376).
         self._gone = dict.fromkeys((*MESSAGE_COUNTERS, "disk_reads", "disk_writes", "recv_oct", "send_oct"), 0)
         self._names_by_id = names_by_id
-        #: What has changed since the last tick, and what has ended: (kind, key).
+        #: The objects that have changed since the last tick, and those that have ended, as (kind, key).
         self._changed: set[tuple[str, Any]] = set()
         self._ended: set[tuple[str, Any]] = set()
 
-    # -- what arrives ---
+    # -- rows of statistics ---
 
     def apply(self, rows: Iterable[Row]) -> None:
         for row in rows:
@@ -113,7 +113,7 @@ class Counted:
             self._ended.add((kind, key))
 
     def forget_queue(self, name: Name) -> None:
-        """The queue is not declared any more."""
+        """Forget a queue that was deleted."""
         self.forget_queue_stats(name)
         self.active_at.pop(name, None)
 
@@ -124,10 +124,10 @@ class Counted:
             for column, count in (*zip(MESSAGE_COUNTERS, stats["counts"]), *_disk(stats)):
                 self._gone[column] += count
 
-    # -- what a tick keeps ---
+    # -- history ---
 
     def changes(self, history: History) -> set[tuple[str, Any]]:
-        """What has changed since the last tick; forgets the history of what has ended."""
+        """The objects that have changed since the last tick. Removes the history of those that have ended."""
         ended, self._ended = self._ended, set()
         for key in ended:
             history.remove(key)
@@ -164,7 +164,7 @@ class Counted:
         return values[column]
 
     def queue_sum(self, column: str) -> int:
-        """What all queues have counted, those that are gone included."""
+        """The sum of a counter over all queues, deleted ones included."""
         return self.totals[column] + self._gone.get(column, 0)
 
 

@@ -12,7 +12,7 @@ from .other_nodes import OtherNodes
 
 log = logging.getLogger("warren.management")
 
-#: Seconds that a copy may be old when a request only reads. So requests have the node read at most ten times a second.
+#: The age in seconds up to which a copy serves requests that only read, so they fetch at most ten times a second.
 AGE_MAX = 0.1
 
 #: Seconds until a node that did not answer is asked again.
@@ -66,13 +66,13 @@ class Follower:
         await self._ticked.wait()
 
     def changed(self) -> None:
-        """A request has changed something, which later requests must see."""
+        """Note that a request has changed something: later requests must see it, so they fetch again."""
         self._changed = time.monotonic()
 
     async def fresh(self, at_once: bool = False) -> None:
-        """Return when the copy has what the node had a moment ago, or with `at_once` everything from before the call.
+        """Return when the copy is at most `AGE_MAX` old and has the changes of all requests.
 
-        Raises NodeUnreachable.
+        With `at_once` it is not older than the call. Raises NodeUnreachable.
         """
         called = time.monotonic()
         if not at_once:

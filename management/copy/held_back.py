@@ -1,4 +1,4 @@
-"""What holds connections back, found in the copy of the node's statistics: the node itself is asked nothing."""
+"""Why connections are blocked or slow, found in the copy of the node's statistics without asking the node."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .node_state import NodeState
 
 Row = dict[str, Any]
 
-#: States of connections that are being closed already.
+#: The states of connections that are closing or closed.
 ENDING = ("closing", "closed")
 
 
 def held_back(state: NodeState | Counted) -> list[Row]:
-    """A row for each connection that something holds back, as the operation `diagnose` has them."""
+    """A row for each connection that is held back, in the form of the operation `diagnose`."""
     of_connection: dict[str, list[Row]] | None = None
     rows = []
     for key, connection in state.connections.items():

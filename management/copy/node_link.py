@@ -1,8 +1,8 @@
 """`NodeLink`: the management process's side of the control protocol.
 
-One connection stays open and brings the statistics; each operation that a request asks for has a connection of its own,
-so that a long one holds up nobody. The node ends with this process's parent, so a node that cannot be reached is one
-that ends, or one that is about to come back with another run.
+One connection stays open for the statistics. Each operation of a request has a connection of its own, so that a long
+operation delays no other. The node runs in this process's parent, so a node that cannot be reached is stopping, or is
+starting again in that process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...actors.control.proof import CHALLENGE_BYTES, SecretError, proof
 #: Seconds in which the node must accept a connection and greet.
 CONNECT_SECONDS = 10.0
 
-#: Operations that may run at once. The node lets 64 sessions in, and the owner's commands need some of them.
+#: Operations that may run at once. The node accepts 64 sessions, and commands of its operator need some of them.
 OPERATIONS_MAX = 32
 
 

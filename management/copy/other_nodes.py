@@ -1,4 +1,4 @@
-"""`OtherNodes`: keeps what the other nodes of the cluster count, as this node hears it from them."""
+"""`OtherNodes`: keeps the statistics of the other nodes of the cluster, which it gets through its own node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RETRY = 2.0
 
 
 class OtherNodes:
-    """Each of them has a task of its own, so that a node that does not answer holds up no other."""
+    """Has a task for each other node, so that a node that does not answer does not delay the others."""
 
     def __init__(self, link: NodeLink, state: NodeState, interval: float) -> None:
         self._link = link
@@ -25,7 +25,7 @@ class OtherNodes:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def follow(self) -> None:
-        """Follow the members that run now, and no others."""
+        """Begin to follow members that run now, and stop following the others."""
         members = self._state.node["members"]
         wanted = {each["name"] for each in members if each["is_running"]} - {self._state.node_name}
         for name in self._tasks.keys() - wanted:

@@ -1,4 +1,4 @@
-"""The handlers of what operators set: users, permissions, policies, parameters, limits and definitions."""
+"""Handlers for virtual hosts, users, permissions, policies, parameters, limits and definitions."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _topic_permission(row: Row) -> Row:
 
 
 async def _permissions(call: Call, table: str) -> list[Row]:
-    """The rows of a table that fit the virtual host and the user in the path, which must exist."""
+    """The rows of a table for the virtual host and the user in the path. Raises HttpError 404 if one does not exist."""
     vhost, name = call.names.get("vhost"), call.names.get("user")
     if vhost is not None:
         await call.find(lambda: call.state.vhosts.get(vhost))
@@ -477,7 +477,7 @@ def _document(text: bytes) -> Row:
 
 
 def _uploaded(body: bytes, content_type: str) -> bytes:
-    """The file in a form, as a browser uploads it."""
+    """The content of the field `file` in a form that a browser has sent."""
     _, _, boundary = content_type.partition("boundary=")
     for part in body.split(b"--" + boundary.strip('" ').encode("latin-1")):
         head, _, content = part.partition(b"\r\n\r\n")

@@ -51,23 +51,23 @@ from .stream_arguments import MAX_SEGMENT_BYTES, STREAM_OFFSET, check_max_age, c
 #: The longest message TTL and queue expiry, in ms: ten years.
 MAX_EXPIRY = 315_360_000_000
 MAX_PRIORITY = 255
-#: Ms for which the message index keeps what became of a message that has left its queue: three days.
+#: Ms for which the message index records how a message left its queue: three days.
 INDEX_RETENTION = 259_200_000
 
 MAX_SHARDS = 256
 
-#: The most messages that a queue compares a message with that may have been published before.
+#: The largest deduplication window of a queue, in messages.
 MAX_DEDUPLICATE = 10_000_000
 
 #: The argument that gives a queue fair lanes, and how many lanes there can be: a queue has as many levels on the disk.
 FAIR_BY = "x-fair-by"
 MAX_LANES = 256
-#: What may decide about the lane of a message, beside the headers. `user` is the property user-id, which is checked.
+#: The sources of a message's lane beside a header. `user` is the property user-id, which the broker verifies.
 FAIR_SOURCES = frozenset({"routing-key", "exchange", "user"})
 
 #: The arguments of sharded queues. `x-shards` is a short name of the first.
 SHARD_COUNTS = ("x-warren-shards", "x-shards")
-#: How the node is chosen where the queue is at home.
+#: The argument that decides on which node a new queue has its master.
 MASTER_LOCATOR = "x-queue-master-locator"
 SHARD_POLICY, SHARD_ORDER = "x-warren-shard-policy", "x-warren-shard-order"
 
@@ -99,7 +99,7 @@ class QueueSettings:
     max_priority: int | None = None
     single_active_consumer: bool = False
     queue_mode: QueueMode = "default"
-    #: Whether deliveries are counted and every message is stored as a persistent one, as in a quorum queue.
+    #: Whether the queue counts deliveries and stores every message as a persistent one, as a quorum queue does.
     is_quorum: bool = False
     #: A quorum queue gives up a message that has been returned to it more often than this.
     delivery_limit: int | None = None
@@ -107,8 +107,8 @@ class QueueSettings:
     max_age: int | None = None
     #: Body bytes from which on a stream begins another segment.
     segment_bytes: int | None = None
-    #: What policies say about the message index (`definitions.index_sources`), and for how long it keeps what became of
-    #: messages that have left.
+    #: The policy's sources for the message index (`definitions.index_sources`), and for how many ms the index records
+    #: how messages have left the queue.
     message_index: str | Sequence[str] = "none"
     index_retention: int = INDEX_RETENTION
     #: Messages that a paced queue delivers in `pace_period` ms; None: it delivers as fast as it can.
@@ -119,22 +119,22 @@ class QueueSettings:
     pace_overflow: Literal["hold", "dead-letter", "nack", "drop"] = "hold"
     #: Deliveries that may go together after a pause.
     pace_burst: int = 1
-    #: How many ms it takes a queue that was idle to deliver at its whole rate; 0: it begins with it.
+    #: How many ms a queue that was idle takes to reach its whole rate; 0: it begins with the whole rate.
     pace_warm_up: int = 0
-    #: Whether basic.get waits for its slot as well.
+    #: Whether the pace applies to basic.get as well.
     pace_get: bool = False
     #: How long a delivery may stay unacknowledged; 0 is no limit.
     consumer_timeout: int | None = None
-    #: What a consumer may hold at most: messages, bytes of bodies, and the distance between the lowest number and that
-    #: of the next message. 0 is no limit.
+    #: Limits of a consumer's unacknowledged messages: their count, the bytes of their bodies, and the distance from the
+    #: lowest of their numbers to that of the next message. 0 is no limit.
     consumer_max_unacked: int = 0
     consumer_max_bytes: int = 0
     consumer_max_span: int = 0
-    #: Who has a clock: the queue, each group of its consumers, or each consumer.
+    #: What the pace applies to: the queue as a whole, each group of its consumers, or each consumer.
     pace_scope: Literal["queue", "group", "consumer"] = "queue"
     #: Length limits of a queue with priorities drop the oldest message of its lowest priority.
     drop_lowest: bool = False
-    #: What decides about the lane of a message in a queue with fair lanes; None: the queue has none.
+    #: The source of a message's lane in a queue with fair lanes; None: the queue has no lanes.
     fair_by: str | None = None
     fair_lanes: int = MAX_LANES
     #: Messages that a visit to a lane of weight 1 delivers, and the weights of lanes by their value.
@@ -143,7 +143,7 @@ class QueueSettings:
     fair_cost: Literal["message", "bytes"] = "message"
     #: Ready messages that each lane may have.
     fair_lane_limit: int | None = None
-    #: How many of the last messages a message is compared with that may have been published before; None: with none.
+    #: The deduplication window: how many earlier messages a new one is compared with; None: no deduplication.
     deduplicate: int | None = None
 
     @property
@@ -194,13 +194,13 @@ def queue_settings(
         if field == "max_age":
             value = max_age_seconds(value)
             if not value:
-                continue  # policies may say '0s', which a declaration may not
+                continue  # '0s', which a policy may have and a declaration may not
         if field not in given or (field == "queue_mode" and policy_sets_mode):
             given[field] = value
         elif isinstance(value, int):
             given[field] = min(value, given[field])
     if "max_priority" in given or queue_type(arguments) != CLASSIC.name:
-        given.pop("fair_by", None)  # of a policy: only classic queues have fair lanes, and no priorities beside them
+        given.pop("fair_by", None)  # set by a policy; only classic queues without priorities can have fair lanes
     return QueueSettings(**given) if given else _DEFAULTS
 
 
@@ -299,7 +299,7 @@ def _check_replicated_flags(row: QueueRow, phrase: str) -> None:
 
 
 def check_dead_letter_exchange(vhost: str, name: str, arguments: Table) -> None:
-    """Raise AmqpError 406 if the argument that names the dead-letter exchange is no text."""
+    """Raise AmqpError 406 if the name of the dead-letter exchange is not a string."""
     found = arguments.get("x-dead-letter-exchange")
     if found is not None and found[0] != "S":
         raise _wrong_type(found[0], "x-dead-letter-exchange", queue_phrase(vhost, name))

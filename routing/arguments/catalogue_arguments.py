@@ -16,7 +16,7 @@ QUEUES, PATTERN = "x-warren-queues", "x-warren-pattern"
 
 
 def catalogue_arguments(arguments: Table) -> tuple[frozenset[str], str | None]:
-    """The names that are asked for, or a pattern. Raises AmqpError 406."""
+    """The requested queue names, or the pattern. Raises AmqpError 406 unless there is exactly one valid argument."""
     names, pattern = arguments.get(QUEUES), arguments.get(PATTERN)
     if names is not None and pattern is None and names[0] == "A" and all(letter == "S" for letter, _ in names[1]):
         return frozenset(value_text(value) for _, value in names[1]), None
@@ -30,7 +30,7 @@ def catalogue_arguments(arguments: Table) -> tuple[frozenset[str], str | None]:
 
 
 def refuse_catalogue() -> AmqpError:
-    """The error of everything but consuming."""
+    """The error 403 for every operation on this queue other than consuming."""
     return AmqpError(
         ACCESS_REFUSED, f"queue '{CATALOGUE}' can only be consumed from, with '{QUEUES}' or '{PATTERN}' as an argument"
     )

@@ -3,14 +3,14 @@
     x-group-members         the names of queues, in order; or
     x-group-pattern         a regular expression: the members are the queues of the virtual host whose names match it
     x-group-schedule        `strict`: always the first member that has a message; `fair`: the members take turns;
-                            `weighted`: they take turns, and a member's weight says how much it delivers in one
+                            `weighted`: they take turns, in which a member delivers a number of batches, its weight
     x-group-batch           messages that a member of weight 1 delivers in its turn
     x-group-weights         an object: name of a queue to its weight
-    x-group-starve-after-ms with `strict`: a member that has waited for so long is next once
+    x-group-starve-after-ms with `strict`: a member that has waited so many ms delivers the next batch
     x-group-source-header   whether deliveries have the header `x-warren-queue` with the name of the member
 
-A group stores nothing, so nothing is routed to it. All functions are pure. Metadata checks that the pattern is a good
-one, because only `definitions` knows regular expressions.
+A group stores nothing, so nothing is routed to it. All functions are pure. Metadata checks that the pattern is valid,
+because regular expressions belong to `definitions`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ..rows import QueueRow
 
 MEMBERS, PATTERN = "x-group-members", "x-group-pattern"
 
-#: A group consumes from each of its members, and gives its consumer there this argument, whose value is the group's
-#: name. So listings show on whose behalf the messages of a member are taken.
+#: The argument of the consumers by which a group takes messages from its members. Its value is the group's name, so
+#: listings of a member's consumers show the group.
 GROUP_ARGUMENT = "x-warren-group"
 
 GroupSchedule = Literal["strict", "fair", "weighted"]
@@ -82,14 +82,14 @@ def group_arguments(arguments: Table) -> GroupArguments:
 def may_be_member(row: QueueRow) -> bool:
     """Whether a group may deliver the messages of this queue.
 
-    Groups and logical queues have none themselves, those of a stream are not taken, and an exclusive queue is for its
-    connection alone.
+    Groups and logical queues store no messages, messages of a stream cannot be taken from it, and an exclusive queue
+    serves its own connection only.
     """
     return row.type in (CLASSIC.name, QUORUM.name) and not row.shards and row.exclusive_owner is None
 
 
 def check_not_group(row: QueueRow | None) -> None:
-    """Raise AmqpError 403 for what is possible only with a queue that stores messages (QP-76)."""
+    """Raise AmqpError 403 if the queue is a group: the operation needs a queue that stores messages (QP-76)."""
     if row is not None and row.type == GROUP.name:
         raise AmqpError(ACCESS_REFUSED, f"queue '{row.name}' is a group and stores nothing")
 
@@ -111,7 +111,7 @@ def check_members(letter: str, value: Any, arguments: Table) -> str:
 
 
 def check_has_members(row: QueueRow) -> None:
-    """Raise AmqpError 406 for a group that says neither which queues are its members nor which pattern they match."""
+    """Raise AmqpError 406 for a group that has neither named members nor a pattern."""
     if row.type == GROUP.name and row.arguments.get(MEMBERS) is None and row.arguments.get(PATTERN) is None:
         raise AmqpError(
             PRECONDITION_FAILED,

@@ -184,6 +184,6 @@ def _term(value: Any) -> str:
 
 
 def check_exchange_type(name: str) -> None:
-    """Raise AmqpError 503 for a type of exchanges that there is not."""
+    """Raise AmqpError 503 for an unknown exchange type."""
     if name not in EXCHANGE_TYPES:
         raise AmqpError(COMMAND_INVALID, f"unknown exchange type '{name}'")

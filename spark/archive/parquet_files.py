@@ -4,8 +4,8 @@
     TARGET/_warren/files/         a row for each file, written by Spark's own sink of files
     TARGET/_warren/checkpoint/    Spark's checkpoint of the query
 
-Name and content of a file follow from the offsets of its micro-batch. So a micro-batch that runs again, or twice at
-once, replaces its files by equal ones, and every reader of Parquet sees each message once.
+The offsets of a micro-batch determine the names and contents of its files. So a micro-batch that runs again, or twice
+at once, replaces its files by equal ones, and every reader of Parquet finds each message once.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ OWN = "_warren"
 
 
 class ArchivedFile(NamedTuple):
-    """What the archive notes of a range of a queue. `path` is below the target; None if the range has no message.
+    """The archive's entry for a range of a queue. `path` is relative to the target; None if the range has no message.
 
-    first, next    the numbers that it stands for: rows + gone + gaps are their count
+    first, next    the range; rows + gone + gaps are the count of its numbers
     gone           numbers whose messages had left the queue before they were read
     gaps           numbers that no message was ever given
-    bytes          of the file
-    at             the trigger's time in milliseconds
+    bytes          the size of the file
+    at             the trigger's time in milliseconds since the epoch
     """
 
     path: str | None
@@ -73,9 +73,9 @@ def queue_of(path: str) -> str:
 
 
 class FileWriter:
-    """Writes the messages of one range, in files by the date on which they arrived. Raises SparkSourceError E14.
+    """Writes the messages of one range, in a file for each date of arrival. Raises SparkSourceError E14.
 
-    covers    the numbers that the range stands for, with the gaps before its first message
+    covers    the numbers of the range, with the gaps before its first message
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class FileWriter:
         self._waiting, self._bytes = [], 0
 
     def _finish(self, stop: int) -> ArchivedFile:
-        """Close the file at hand, which stands for the numbers to before `stop`."""
+        """Close the current file, whose range ends before `stop`, and return its entry."""
         path, size = None, 0
         if self._file is not None:
             self._flush()
@@ -175,7 +175,7 @@ def _publish(making: str, path: str) -> int:
 
 
 def _by_date(batch: Any, at: int) -> Iterator[tuple[str, Any]]:
-    """The parts of a batch with the date of each, in UTC. Messages whose arrival is not known have the trigger's."""
+    """The parts of a batch by the date of arrival, in UTC; that of the trigger for messages without a time."""
     if not batch.num_rows:
         return
     instead = datetime.fromtimestamp(at / 1000, UTC)
@@ -197,7 +197,7 @@ def noted_files(target: str) -> list[ArchivedFile]:
 
 
 def _committed(folder: str) -> list[str]:
-    """What Spark's sink of files has committed: its log has a file for each micro-batch, and compacts them."""
+    """The files that Spark's file sink has committed, by its log, which has a file for each micro-batch or for many."""
     log = Path(folder, "_spark_metadata")
     if not log.exists():
         return []

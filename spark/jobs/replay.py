@@ -1,7 +1,7 @@
 """The job `replay`: archived messages into an exchange or a queue again, in the order of each source queue.
 
-Files of Parquet are read and published directly, so it needs no session of Spark and no Java. After each part the place
-in each queue is noted in the archive, where a run of the same name goes on.
+The job reads Parquet files and publishes from this process, so it needs neither a Spark session nor Java. After each
+part it writes the number at which each queue goes on into the archive; a later run of the same name begins there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..options import SinkOptions
 from ..outgoing import with_id
 from ..writer import Publisher
 
-#: Messages that are confirmed between two notes of the place.
+#: Messages that are published and confirmed between two notes of the number at which the run goes on.
 PART = 10_000
 #: The header by which a replayed message is known: the name of the run.
 HEADER = "x-warren-replay"
@@ -244,7 +244,10 @@ class _Replay:
 
 
 class _Notes:
-    """The places of a run, in a file of the archive. A part that was begun and not ended may be out already."""
+    """The numbers at which a run goes on in each queue, in a file of the archive.
+
+    A part that was begun and not ended may have been published already.
+    """
 
     def __init__(self, target: str, name: str) -> None:
         if not name or "/" in name or name.startswith("."):

@@ -1,4 +1,4 @@
-"""What a task reads of a data directory: messages by the rules of recovery, or what the offline check reports."""
+"""How a task reads a data directory: the messages that recovery would keep, or the findings of the offline check."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .offline_plan import JournalPart, Level, SegmentPart, locked, queues, repla
 
 log = logging.getLogger("warren.spark")
 
-#: Messages that become one `Messages`.
+#: After so many messages a `Messages` is complete.
 GROUP = 4096
 
 VIEWS = {
@@ -97,12 +97,12 @@ def _path(level: Level) -> str:
     return f"{level.directory}/{queue_directory(level.number)}"
 
 
-#: A run, whether its bodies are in the message store, and the places in it that count; None for all.
+#: A run, whether its bodies are in the message store, and the slots of the messages that are kept; None for all.
 _Kept = tuple[StoredRun, bool, Any]
 
 
 class _Segment:
-    """A segment, read whole: what recovery would keep of it."""
+    """A segment, read whole, to find which of its messages recovery would keep."""
 
     def __init__(self, level: Level, segment: int, acked: Sequence[range]) -> None:
         self._base = segment * level.entries
@@ -126,7 +126,7 @@ class _Segment:
         return (range(run.first, run.end) for run, _ in self._runs)
 
     def kept(self) -> list[_Kept]:
-        """The persistent messages that nobody has acknowledged. Of two entries with one number the first counts."""
+        """The persistent messages without an acknowledgement. Of two entries with one number the first counts."""
         seen = bytearray(len(self._acked))
         found = []
         for run, is_stored in self._runs:
@@ -169,7 +169,7 @@ def _messages(options: DirectoryOptions, level: Level, kept: Sequence[_Kept], bo
 
 
 def _runs(level: Level, run: StoredRun, indices: Sequence[int]) -> list[Run]:
-    """What the messages at these places of a run came with. Neighbours that share it are one."""
+    """The origins, times and flags of the messages in these slots of a run; one `Run` for equal neighbours."""
     expires = -1 if run.expiry is None else run.expiry
     found: list[Run] = []
     watermark = run.end if level.watermark is None or run.redelivered else level.watermark
@@ -243,7 +243,7 @@ class Bodies:
         for number in numbers:
             for record in walk_records(self._file(number)):
                 if isinstance(record, FoundRecord):
-                    # An id is given again after a crash that lost what the journal had of it: the last body counts.
+                    # If a crash lost the journal's record of an id, the id was given again: the last body counts.
                     self._scanned[record.message_id] = number, record.offset, record.total_size
 
     def _place(self, message_id: bytes) -> tuple[int, int, int] | None:

@@ -1,13 +1,14 @@
-"""Offsets, shares, partitions and loss: which numbers a query reads, as pure functions of what the broker says.
+"""Offsets, shares, partitions and loss: which numbers a query reads, as pure functions of the states of its queues.
 
 An offset is JSON:
 
     {"v": 1, "at": 1763800000000, "cut": 250000, "queues": {"orders": {"id": "9f…", "life": 3, "next": 1234567}}}
 
 `next` is the first number that is not read yet. `at` (milliseconds) and `cut` (numbers in a partition) are those of
-the trigger that made the offset, so two offsets give the same partitions for ever, whatever the options are after a
-restart. The end of a query's first micro-batch has `from` as well, in the shape of `queues`: where it began. Spark asks
-a new query for its first offset twice and logs neither answer, so what depends on the moment must not be asked again.
+the trigger that made the offset, so two offsets always give the same partitions, even if a restart has changed the
+options. The end offset of a query's first micro-batch also has `from`, in the same form as `queues`: the numbers at
+which the query began. Spark asks a new query for its first offset, asks again after a crash, and logs neither answer;
+without `from` a beginning such as `latest` would move.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SMALLEST_DIVIDED = 10_000
 
 
 class Gap(NamedTuple):
-    """Numbers that were never given, because the queue's process ended and began the life `life` behind them."""
+    """Numbers that no message has: the queue's process ended uncleanly, and its next life, `life`, began after them."""
 
     first: int
     next: int
@@ -34,14 +35,14 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueState:
-    """What a broker says about a queue.
+    """The state of a queue, as the broker's catalogue or `x-warren-bounds` shows it.
 
-    id          new with each declaration; empty if the broker does not tell it
-    life, gaps  see `Gap`; 0 and empty if the broker does not tell them
-    first       the lowest number that is there
-    next        the number of the next message
-    shard_of    the sharded queue of which it is a shard
-    endpoints   where the queue's master is, `host:port`; empty if it is where the connection leads
+    id          given by the declaration; empty if the broker does not send it
+    life, gaps  see `Gap`; 0 and empty if the broker does not send them
+    first       the lowest number of a message in the queue
+    next        the number that the next message gets
+    shard_of    the sharded queue to which this shard belongs
+    endpoints   the addresses of the queue's master, `host:port`; empty if it is the node of the connection
     """
 
     name: str
@@ -64,7 +65,7 @@ class QueueState:
 
 
 class Piece(NamedTuple):
-    """The numbers `first` to before `next` of a queue, which one task reads. `life` is that of the offset."""
+    """The numbers `first` to before `next` of a queue, which one task reads. `id` and `life` come from the offset."""
 
     queue: str
     first: int
@@ -79,10 +80,10 @@ def make_offset(queues: Mapping[str, Mapping[str, Any]], at: int, cut: int) -> d
 
 
 def place_of(state: QueueState, number: int, begin: int) -> dict[str, Any]:
-    """What an offset has of a queue of which the micro-batch reads the numbers `begin` to before `number`.
+    """The entry of a queue in an offset, for a micro-batch that reads the numbers `begin` to before `number`.
 
-    The gaps in between are in the offset, so that the same offsets give the same partitions whatever the broker has
-    forgotten meanwhile.
+    It contains the gaps between them, so that the same offsets give the same partitions after the broker has dropped
+    its record of these gaps.
     """
     place: dict[str, Any] = {"id": state.id, "life": state.life, "next": number}
     gaps = [list(gap) for gap in sorted(state.gaps) if gap.first < number and gap.next > begin]
@@ -105,14 +106,14 @@ def first_number(state: QueueState, wanted: Any) -> int:
 def pour(available: Mapping[str, int], budget: int | None) -> dict[str, int]:
     """Divide a budget among queues: each gets what it has up to an equal share, and what is left goes to the others.
 
-    A remainder goes to the queue with less, then by name. A queue that has something gets at least one, even of a
-    budget that is too small.
+    A remainder goes to the queue with fewer messages, and among equals to the first by name. Every queue that has a
+    message gets at least one, even if the budget is too small for that.
     """
     if budget is None or sum(available.values()) <= budget:
         return dict(available)
     shares = dict.fromkeys(available, 0)
     left = max(budget, sum(1 for has in available.values() if has))
-    # The queue with the least comes first: what it leaves of its equal share is for those behind it.
+    # The queue with the least comes first: what it does not need of its equal share goes to the queues behind it.
     waiting = sorted((name for name, has in available.items() if has), key=lambda name: (available[name], name))
     for place, name in enumerate(waiting):
         shares[name] = min(available[name], max(1, -(-left // (len(waiting) - place))))
@@ -123,7 +124,7 @@ def pour(available: Mapping[str, int], budget: int | None) -> dict[str, int]:
 def share(
     states: Mapping[str, QueueState], starts: Mapping[str, int], messages: int | None, size: int | None
 ) -> dict[str, int]:
-    """Where a micro-batch ends in each queue: the first numbers that it leaves, within both budgets."""
+    """For each queue, the first number that a micro-batch within both budgets does not read."""
     available = {name: max(0, state.next - starts[name]) for name, state in states.items()}
     shares = pour(available, messages)
     if size is not None:
@@ -142,7 +143,7 @@ def share(
 
 
 def without_gaps(first: int, stop: int, gaps: Iterable[Gap], life: int) -> list[range]:
-    """The parts of `[first, stop)` outside the gaps of this life and the earlier ones."""
+    """The parts of `[first, stop)` outside the gaps of this life and of earlier lives."""
     parts = []
     for gap in sorted(gap for gap in gaps if gap.life <= life):
         if gap.next <= first or gap.first >= stop:
@@ -156,8 +157,9 @@ def without_gaps(first: int, stop: int, gaps: Iterable[Gap], life: int) -> list[
 
 
 def cut_range(span: range, cut: int) -> list[range]:
-    """Nearly equal pieces of at most `cut` numbers. A cut moves back to the end of a segment, if that is near enough
-    to make the piece at most a tenth shorter.
+    """Nearly equal pieces of at most `cut` numbers.
+
+    A piece ends with a segment instead if that makes it at most a tenth shorter.
     """
     pieces = []
     at = span.start
@@ -199,7 +201,7 @@ def ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, range]
     found = {}
     for name, place in end["queues"].items():
         before = starts.get(name)
-        # A queue that was found, or declared again, in this micro-batch has its first number in its own place.
+        # The end offset has `begin` for a queue that was found, or declared again, in this micro-batch.
         is_known = before is not None and before["id"] == place["id"] and "begin" not in place
         found[name] = range(before["next"] if is_known else place.get("begin", 0), place["next"])
     return found
@@ -220,10 +222,10 @@ def plan(start: Mapping[str, Any], end: Mapping[str, Any], least: int) -> list[P
 
 
 class Loss(NamedTuple):
-    """What a query has not read and cannot read any more.
+    """Messages that a query has not read and cannot read any more.
 
-    kind    `other_queue`: the queue was deleted and declared again; `deleted`: there is none; `went_back`: it numbers
-            from the beginning; `below_first`: the numbers `first` to before `next` are gone
+    kind    `other_queue`: the queue was deleted and declared again; `deleted`: there is no such queue; `went_back`: it
+            numbers its messages from the beginning; `below_first`: the numbers `first` to before `next` are gone
     """
 
     queue: str
@@ -233,7 +235,7 @@ class Loss(NamedTuple):
 
 
 def loss(name: str, place: Mapping[str, Any], state: QueueState | None) -> Loss | None:
-    """What was lost between the offset's place in a queue and what the broker says of it now."""
+    """The messages that were lost behind an offset's place in a queue, given the present state of the queue."""
     if state is None:
         return Loss(name, "deleted")
     if place["id"] and state.id and place["id"] != state.id:
@@ -247,7 +249,7 @@ def loss(name: str, place: Mapping[str, Any], state: QueueState | None) -> Loss 
 
 
 def cause_of(state: QueueState | None) -> str:
-    """What probably took the messages of a queue."""
+    """The probable cause of a loss of messages, for the error text."""
     if state is None:
         return "the queue does not exist any more"
     reasons = [

@@ -1,4 +1,4 @@
-"""Reading a range from a broker without blocks: a delivery a message, with its number in the header `x-warren-seq`."""
+"""Reads a range of a queue without blocks: one delivery for each message, with its number in `x-warren-seq`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..rows.messages import Messages, Run, from_contents
 from ..wire import Connection, Delivery
 from .catalogue import bounds_in
 
-#: Messages and bytes that become one `Messages`.
+#: After so many messages or bytes a `Messages` is complete.
 GROUP_MESSAGES, GROUP_BYTES = 2048, 1 << 20
 
 #: The header as the broker adds it: name, type letter, and 8 bytes of number at the end of the table.
@@ -21,7 +21,7 @@ _NUMBER = b"\x0cx-warren-seql"
 
 
 def read_plain(connection: Connection, queue: str, first: int, stop: int) -> Iterator[Messages]:
-    """The messages from `first` to before `stop` as they come; the last part covers the range to its end.
+    """The messages from `first` to before `stop` as they come, up to the last message that the queue has.
 
     Raises Away, Refused, and WentBack.
     """
@@ -61,7 +61,7 @@ def read_plain(connection: Connection, queue: str, first: int, stop: int) -> Ite
 
 
 class WentBack(Exception):
-    """The queue has not given the numbers of the range: it is another one than it was. `next` is its next number."""
+    """The queue has not given all numbers of the range, so it numbers from the beginning. `next` is its next number."""
 
     def __init__(self, next: int) -> None:
         super().__init__(next)
@@ -77,9 +77,9 @@ def _deliveries(
 
 
 class NumberRemover:
-    """Takes the header `x-warren-seq` out of a content again, so that its properties are the publisher's.
+    """Removes the header `x-warren-seq` from a content, so that its properties are the publisher's again.
 
-    Messages with equal properties differ only in the number, so what is left is computed once for them.
+    Messages with equal properties differ only in the number, so the properties without it are computed once for them.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class NumberRemover:
 
 
 def without_number(props: bytes) -> bytes:
-    """The properties without the header that the broker added. A table that was made for it goes with it."""
+    """The properties without the header that the broker added, and without a header table that is empty then."""
     try:
         found = decode_properties(props)
         left = found.headers.without("x-warren-seq") if found.headers is not None else None

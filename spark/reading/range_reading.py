@@ -1,7 +1,7 @@
-"""What a task does: read a range of a queue from a broker, whatever happens to the connection meanwhile.
+"""`RangeReader`: how a task reads a range of a queue from a broker, across lost connections.
 
-A broken connection, a restart or a failover fails no task: it connects again and goes on behind the last whole part
-that it has passed on. In local mode Spark never repeats a task, so this is the only retry there.
+If the connection breaks, or the broker restarts or fails over, the task connects again and continues behind the last
+whole part that it has passed on. In local mode Spark never repeats a task, so this is the only retry there.
 """
 
 from __future__ import annotations
@@ -30,15 +30,13 @@ log = logging.getLogger("warren.spark")
 
 #: Seconds between two attempts to connect: the first, and the longest.
 PAUSES = 0.1, 5.0
-#: Blocks that the broker may send ahead.
-BLOCKS_AHEAD = 2
-#: Begins the text with which the broker refuses a range whose low end is gone.
+#: Is in the text with which the broker refuses a range whose low end is gone.
 _CANNOT_READ = "cannot be read: the queue holds only numbers"
 
 
 @dataclass
 class RangeReader:
-    """Reads the numbers of one piece. `is_strict`: a number that is gone is an error, E8."""
+    """Reads the messages of one piece. With `is_strict` a number that is gone raises error E8."""
 
     options: QueueOptions
     piece: Piece
@@ -71,7 +69,7 @@ class RangeReader:
         )
 
     def _checked(self, parts: Iterator[Messages]) -> Generator[Messages, None, None]:
-        """The parts, which must adjoin and, in strict mode, have every number."""
+        """Pass on the parts, and raise unless they adjoin and, with `is_strict`, have every number."""
         due = self.piece.first
         for part in parts:
             if part.first != due or part.next > self.piece.next:
@@ -134,11 +132,11 @@ class RangeReader:
                 if connection is not None and is_done:
                     connection.close()
                 elif connection is not None:
-                    # What is left of the range is of no use to anybody, as when a query has a limit.
+                    # The rest of the range is not needed, as when a query has a limit: do not wait for it.
                     connection.abort()
 
     def _read(self, connection: Connection, at: int) -> Iterator[Messages]:
-        """The parts from `at` on, until the range ends or the reader is cancelled, as when the queue crashes."""
+        """The parts from `at` on, until the range ends or the broker cancels the reader, as when the queue crashes."""
         mode = self.options.read_mode
         if mode == "blocks" or mode == "auto" and "read-blocks" in connection.features:
             yield from self._read_blocks(connection, at)
@@ -160,7 +158,7 @@ class RangeReader:
                 at = yield from self._after_refusal(connection, refusal, at)
                 continue
             if at < self.piece.next and before == at:
-                # Cancelled twice at the same number: nothing of the rest of the range is there.
+                # Cancelled twice at the same number, so the queue has no message of the rest of the range.
                 yield self._nothing(at, self.piece.next)
                 return
             before = at
@@ -187,7 +185,9 @@ class RangeReader:
             yield from self._after_refusal(connection, refusal, at)
 
     def _after_refusal(self, connection: Connection, refusal: Refused, at: int) -> Generator[Messages, None, int]:
-        """What is left to yield after the broker has closed the channel; returns where reading goes on."""
+        """Handle an error with which the broker closed the channel: raise, or yield a part without messages for the
+        numbers that are gone, and return the number at which reading continues.
+        """
         queue, stop = self.piece.queue, self.piece.next
         if refusal.code == 404 or refusal.code == 406 and "has id" in refusal.text:
             if self.is_strict:

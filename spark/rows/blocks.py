@@ -1,4 +1,4 @@
-"""Blocks: many messages in the body of one delivery, as the broker builds them of its runs.
+"""Decodes blocks: many messages in the body of one delivery, as the broker builds them (`store/block.py`).
 
 Numbers are little-endian, and each table begins at a multiple of 8:
 
@@ -36,18 +36,18 @@ RUN = np.dtype(
         ("zero", "<u4"),
     ]
 )
-#: Where the checksum stands in the head.
+#: The offset of the checksum in the head.
 _CHECKSUM_AT = 56
 #: Flag of a head: all contents have one size. Flag of a run: its messages may have been delivered before.
 EQUAL_SIZES, REDELIVERED = 1, 1
 
 
 class BadBlock(Exception):
-    """The bytes are no block; the text says what is wrong."""
+    """The bytes are not a valid block; the text is the reason."""
 
 
 def decode_block(data: Any, headers_only: bool = False) -> Messages:
-    """The messages of a block. The contents stay where they are. Raises BadBlock."""
+    """The messages of a block; their contents are not copied. Raises BadBlock."""
     view = memoryview(data)
     if len(view) < HEAD.size:
         raise BadBlock(f"a block of {len(view)} bytes is shorter than its head")
@@ -121,5 +121,5 @@ def _origins(view: memoryview, count: int) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _name(encoded: memoryview) -> str:
-    """A name as Arrow can keep it: bytes that are no UTF-8 become the replacement character."""
+    """A name as Arrow can hold it: bytes that are not UTF-8 become the replacement character."""
     return bytes(encoded).decode("utf-8", "replace")

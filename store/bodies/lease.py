@@ -1,10 +1,10 @@
-"""The lease on a message store's files: the jobs of its present owner may touch them, those of earlier owners may not.
+"""The lease on a message store's files: only jobs of the store's present owner may change them.
 
 Jobs run in other threads. When an owner crashes and the next one starts, a job of the first may still run, or not
 have begun; it must not rename or append to files that the next owner has already scanned. So each job holds a shared
 lock on a lock file while it works, and does nothing if its owner has ended; a start waits for the exclusive lock.
-These are locks of the operating system: they hold between processes as between threads, and vanish with the process
-that holds them.
+These are locks of the operating system: they exclude other processes as well as other threads, and the system releases
+them when a process ends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Lease:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Held around a job. Raises OwnerEnded. Waits for the disk."""
+        """Hold the shared lock around a job. Raises OwnerEnded if the owner has ended. Waits for the disk."""
         lock = self._open()
         try:
             locks.lock(lock, is_shared=True)

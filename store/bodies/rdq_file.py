@@ -86,7 +86,7 @@ def parse_record(data: bytes, message_id: bytes) -> bytes:
         raise DamagedRecord(f"{len(data)} bytes are not a record")
     size, found_id, version, checksum = HEAD.unpack_from(data)
     if size + OUTSIDE_SIZE != len(data) or found_id != message_id or version != VERSION or data[-1:] != MARKER:
-        raise DamagedRecord("another record, or none")
+        raise DamagedRecord("another record or none is there")
     message = data[HEAD.size : -1]
     if crc32(message, crc32(message_id)) != checksum:
         raise DamagedRecord("the checksum is wrong")
@@ -97,7 +97,7 @@ def read_message(file: File, offset: int, total_size: int, message_id: bytes) ->
     """The message of the record at a known place. Waits for the disk. Raises DamagedRecord, and OSError of the disk."""
     data = file.read(offset, total_size)
     if len(data) != total_size:
-        raise DamagedRecord("the file ends within")
+        raise DamagedRecord("the file ends within the record")
     return parse_record(data, message_id)
 
 

@@ -1,8 +1,8 @@
 """The queue's end of a message store: it gathers writes and removes until the queue process sends them to the store.
 
 The store answers every write with a report (QS-30), but a queue's confirms wait for **positions**, as they do with
-the journal. So the client numbers the writes: everything up to position `durable` was answered, because it is on disk
-or was removed before.
+the journal. So the client numbers its writes: the store has answered all writes up to position `durable`, because the
+messages are on disk or were removed before.
 
 A remove cancels a write that was not sent yet (queue-and-store section 6.10): neither is sent, and the write counts
 as answered.
@@ -17,11 +17,11 @@ from ...seams import seam
 
 
 class Sent(NamedTuple):
-    """What a queue sends to the store, which does it in this order."""
+    """What a queue sends to the store, which carries it out in this order."""
 
     writes: list[tuple[bytes, bytes]]
     removes: list[bytes]
-    #: The queue can do nothing with the messages of a write before it is on the disk.
+    #: Whether messages of the queue wait until a write is on the disk, so that the store must not delay it.
     is_urgent: bool
     #: First and last id of the messages to remove, and the ids between them to keep.
     ranges: list[tuple[bytes, bytes, Container[bytes]]]
@@ -48,7 +48,7 @@ class StoreClient:
         self._ranges: list[tuple[bytes, bytes, Container[bytes]]] = []
 
     def write_at_once(self, messages: Sequence[tuple[bytes, bytes]]) -> int:
-        """As `write`, for messages that wait for it."""
+        """As `write`, and urgent: the queue's messages wait until it is on the disk."""
         self._is_urgent = True
         return self.write(messages)
 
@@ -78,7 +78,7 @@ class StoreClient:
     def remove_between(self, first: bytes, last: bytes, keep: Container[bytes]) -> None:
         """Remove one reference to each id from `first` to `last` except those in `keep`.
 
-        The store finds out which exist.
+        The store determines which of them exist.
         """
         self.remove(
             [message_id for message_id in self._writes if first <= message_id <= last and message_id not in keep]
@@ -93,7 +93,7 @@ class StoreClient:
             raise NotLoaded(error.args[0].hex()) from None
 
     def answered(self, message_ids: Iterable[bytes]) -> None:
-        """The store has reported these as written or ignored."""
+        """Note that the store has reported these as written or ignored."""
         for message_id in message_ids:
             self._unanswered.pop(message_id, None)
 

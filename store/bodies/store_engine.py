@@ -84,7 +84,7 @@ class StoreEngine:
     directory    of the data files, on `disk`
     index_path   a directory of the operating system, for the index alone
     is_durable   False if no message outlives the node: nothing is synced, and the store starts empty
-    boot_id      of this run of the operating system; it is read there if None
+    boot_id      identifies the present boot of the operating system; asked of the system if None
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class StoreEngine:
         return found.is_trusted
 
     def close(self) -> None:
-        """Write what is left, and leave a clean state if no client was lost. Waits for the disk.
+        """Write all waiting messages, and record a clean stop if no client was lost. Waits for the disk.
 
         No job may be under way.
         """
@@ -345,7 +345,7 @@ class StoreEngine:
         return None if end is None else end + bytes(1)
 
     def contains(self, message_id: bytes) -> bool:
-        """Whether any queue refers to it."""
+        """Whether any queue refers to this message."""
         if message_id in self._waiting:
             return True
         entry = self._index.get(message_id)

@@ -1,4 +1,4 @@
-"""The start of a message store: which parts of its index are trusted, and how the rest is rebuilt (queue-and-store
+"""Recovery of a message store: which parts of its index are trusted, and how the rest is rebuilt (queue-and-store
 section 11.4).
 
 The file `state` beside the data files describes how the store was left. It is a frame (see `records`) of msgpack `[is
@@ -13,10 +13,10 @@ the state (restored from elsewhere, or half rebuilt) is noticed (QS-42). There a
 - **Rebuilt**: otherwise, or if a file is shorter than its row, or if the index is damaged. All files are scanned, and
   references are counted again.
 
-A recount adds one reference for each time that a queue index names a message. Only after it is anything deleted
-(QS-43): messages without references, files without messages, and the tail of the last file behind its last message,
-where the store then continues to append (C-19). A crash meanwhile leaves an index without a generation, so the next
-start scans.
+A recount adds one reference for each time that a queue index names a message. The store deletes nothing before the
+recount is complete (QS-43). Then it deletes messages without references, files without messages, and the tail of the
+last file behind its last message, where it continues to append (C-19). A crash meanwhile leaves an index without a
+generation, so the next start scans.
 
 A scan finds every whole record, behind damage too (`walk_records`). Damaged bytes are garbage, and their messages are
 missing. Every page of the index is checked before LMDB opens it (`lmdb_check`), because LMDB would end the process at
@@ -215,7 +215,7 @@ def _mend(
 def _believable(
     state: State | None, boot_id: str, index_path: str, sizes: dict[int, int]
 ) -> tuple[LocationIndex | None, Saved]:
-    """The index, if it is as its last commit left it and fits the files; else None."""
+    """The index, if it has its last commit whole and fits the data files; None otherwise."""
     # After a reboot, commits that were not synced may be damaged without LMDB noticing, so the index is not even
     # opened.
     if state is None or not (state.is_clean or state.boot_id == boot_id):
@@ -270,7 +270,7 @@ def _locate(disk: Disk, directory: str, number: int, offset: int, index: Locatio
                 parts.append(part)
 
     try:
-        # A killed process leaves bytes that were never synced. From now on queues rely on them.
+        # A killed process leaves bytes that were never synced. Queues rely on them from here on.
         file.sync()
         for chunk in _chunks(whole()):
             index.fill(number, chunk)

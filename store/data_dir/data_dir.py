@@ -3,7 +3,7 @@
     format                        two lines, 'warren data directory' and 'format <n>'
     reserve                       space that a start on a full disk uses (`reserve`)
     lock                          locked while a broker uses the directory; its text names that broker
-    cluster.json                  what the node knows of itself as a member of a cluster
+    cluster.json                  the node's identity as a member of a cluster
     reset                         exists if the next start is to empty the directory (`reset`)
     metadata/                     LMDB: vhosts, exchanges, queues, bindings (`metadata_store`)
     vhosts/<id>/                  id: 32 hex digits of the name's BLAKE2 digest, so any name is a file name
@@ -12,8 +12,8 @@
 
 A broker uses a directory only after `claim`, which raises `DataDirError` for a directory that is in use, has a newer
 format, belongs to another program, cannot be written, or has lost its metadata. The operating system releases the lock
-when the process ends, however it ends; the text in `lock` only names the holder. `claim` writes the `format` file last
-and in one step: a crash before that leaves only names that `claim` accepts in an unused directory.
+when the process ends in any way; the text in `lock` only names the holder. `claim` writes the `format` file last and
+atomically: a crash before that leaves only names that `claim` accepts in an unused directory.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ from .whole_file import write_whole
 #: message ids (see `message_ids`). In format 2 each run repeated the properties of its messages, and all its messages
 #: had one origin (see `messages/records.py`). In format 3 the journal had no dead letters in transit (see
 #: `journal/in_transit.py`). In format 4 the journal did not record how often messages were returned. In format 5 it did
-#: not record the lives of queues (see `messages/lives.py`), and no run said when it arrived. In format 6 queues did not
-#: remember what was published to them (see `deduplication`). `claim` turns a directory of any of these formats into
-#: format 7.
+#: not record the lives of queues (see `messages/lives.py`), and runs had no time of arrival. In format 6 there were no
+#: digests of published messages (see `deduplication`). `claim` turns a directory of any of these formats into format 7.
 FORMAT = 7
 
 _TITLE = "warren data directory"
@@ -130,7 +129,7 @@ class Claim:
         self._lock = lock
 
     def release(self) -> None:
-        """Give the directory up; the caller has closed everything in it. Idempotent."""
+        """Unlock the directory. The caller has closed all files in it. Idempotent."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.ftruncate(lock, 0)

@@ -7,12 +7,12 @@ It alone decides which queues exist (queue-and-store section 11.3). Its tables:
     digest of key 16  ->  u8 row version | u32 CRC-32 of the rest | the rest:
                                                                       msgpack [key, fields]
 
-The second line of this layout is that of the other tables too: users, permissions, topic_permissions, parameters,
-global_parameters, policies, nodes, cluster and features. The tables nodes and cluster have no rows on a node that is
-alone.
+The other tables have the row layout of the second line too: users, permissions, topic_permissions, parameters,
+global_parameters, policies, nodes, cluster and features. The tables nodes and cluster have no rows on a node without a
+cluster.
 
-On a node of a cluster the environment also has the log of consensus (`log_tables.py`), and its format is 2: a warren
-that does not know the log must not change the rows without it.
+On a node of a cluster the environment also has the log of consensus (`log_tables.py`), and its format is 2: a version
+of warren without the log must not open it, because it would change rows that the log does not have.
 
 A row has a **key**, a tuple of str and bytes that identifies it, and **fields**, a dict of everything else. The caller
 decides what they contain. The key is hashed because LMDB keys have 511 bytes at most, and the names in one binding may
@@ -150,7 +150,7 @@ class MetadataStore:
             self._meta = self._env.open_db(b"meta", create=not self._is_read_only)
             self._tables = {}
             for name in TABLES:
-                # An older warren made fewer tables. They are made here, or have no rows if nothing may be written.
+                # Older versions had fewer tables. The missing ones are created here; read-only, they have no rows.
                 with suppress(lmdb.NotFoundError):
                     self._tables[name] = self._env.open_db(name.encode(), create=not self._is_read_only)
         except BaseException:

@@ -1,8 +1,8 @@
 """The reserve: a file in the data directory that keeps some disk space for a start on a full disk.
 
-A start must write a little: it clears the recovery terms, begins journal and store files, and writes what consumers
-acknowledge. On a disk that is full of the broker's own messages it could do nothing of that, so nobody could drain the
-queues. Therefore `claim` removes this file first of all, and the disk monitor makes it again when there is room.
+A start must write a little: it clears the recovery terms, creates journal and store files, and writes acknowledgements.
+On a disk that the broker's own messages have filled it could write nothing, so consumers could not drain the queues.
+Therefore `claim` removes this file before anything else, and the disk monitor creates it again when there is room.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from contextlib import suppress
 
 from ..disk.disk import Disk
 
-#: Its name in the data directory.
+#: The name of the file in the data directory.
 NAME = "reserve"
 
-#: Bytes of the reserve of a broker that runs with real disks.
+#: Size of the reserve in bytes. Simulated disks have a smaller one.
 SIZE = 8 << 20
 
 
@@ -28,7 +28,7 @@ def give_back(path: str) -> None:
 def keep(disk: Disk, size: int, limit: int) -> bool:
     """Make the reserve unless it exists, and return whether it exists now. Waits for the disk.
 
-    It is made only if as many bytes as its own, and the `limit` of the disk alarm, stay free beside it. Raises OSError.
+    It is made only if at least `size` bytes, and at least `limit`, that of the disk alarm, stay free. Raises OSError.
     """
     if disk.exists(NAME):
         return True

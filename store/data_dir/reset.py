@@ -1,8 +1,8 @@
-"""A reset: a node that runs decides that its data directory is to be emptied, and its next start does it.
+"""A reset: a running node requests that its data directory be emptied, and its next start empties it.
 
-The decision is the file `reset` in the directory, which is written in one step. Its text is the identity
-(`cluster.json`) that the node has afterwards; if it is empty, the node has none. Until everything is deleted the file
-stays, so a crash delays a reset and never leaves a part of the data.
+The request is the file `reset` in the directory, which is written atomically. It contains the identity
+(`cluster.json`) that the node has afterwards; if the file is empty, the node has none. It is deleted last, so after a
+crash the next start completes the reset, and no part of the data remains.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from .whole_file import write_whole
 
 FILE, TEMPORARY = "reset", "reset.new"
 
-#: What a node knows of itself as a member of a cluster.
+#: The node's identity as a member of a cluster.
 IDENTITY, NEW_IDENTITY = "cluster.json", "cluster.json.new"
 
-#: What has the metadata and the messages. The messages are deleted first: without metadata they would look like those
-#: of a directory that has lost it.
+#: The directories of messages and metadata. The messages are deleted first, because a start refuses a directory that
+#: has messages and no metadata.
 _TREES = ("vhosts", "metadata")
 
 
 def request(path: str, identity: bytes = b"") -> None:
-    """Have the next start empty the data directory, and return when the disk has this. Raises OSError."""
+    """Have the next start empty the data directory. Returns when the request is on the disk. Raises OSError."""
     write_whole(path, TEMPORARY, FILE, identity)
 
 

@@ -119,7 +119,7 @@ class Disk(ABC):
 
     @abstractmethod
     def free_space(self) -> int:
-        """Bytes that may still be written."""
+        """Bytes of free space."""
 
     def delete_tree(self, path: str) -> None:
         """Remove a directory all or nothing (QS-23); a no-op when it does not exist.

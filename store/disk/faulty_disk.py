@@ -6,7 +6,7 @@
   not). A later append may survive behind one that left zeros;
 - a change of a directory (create, rename, delete) is kept or undone.
 
-`kill()` is the end of the process alone: everything written survives. Both make open files unusable.
+`kill()` ends the process alone: everything written survives. Both make open files unusable.
 
 `fail_after(operations, error)` makes one operation raise, the one that comes after `operations - 1` others. `EROFS`
 lasts: all operations after it raise as well, until `heal`. With `Crash` as the error the program stops there, as at a
@@ -134,7 +134,7 @@ class FaultyDisk(Disk):
 
     @property
     def is_refusing(self) -> bool:
-        """Whether operations fail since `fail_after`, as with EROFS."""
+        """Whether the failure of `fail_after` has begun and lasts, as with EROFS."""
         return self._fail_at is not None and self.operations >= self._fail_at
 
     def step(self, kind: str) -> None:

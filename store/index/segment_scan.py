@@ -26,8 +26,8 @@ _MARKED = re.compile(b"\1+")
 
 
 class ScannedSpan(NamedTuple):
-    """Un-acked messages that a scan found together: their lowest number, how many there are, their body bytes, and the
-    latest expiry, which in a stream is the time of publishing; 0 if they have none.
+    """The un-acked messages of one segment or run: their lowest number, their count, the bytes of their bodies, and the
+    latest expiry (in a stream the time of publishing); 0 if they have none.
     """
 
     first: int
@@ -37,16 +37,16 @@ class ScannedSpan(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """What a scan of the whole index found.
+    """The result of a scan of the whole index.
 
     messages      un-acked messages, in segments or replayed from the journal
-    body_bytes    of these messages
+    body_bytes    the bytes of their bodies
     next_number   where the numbering continues
     end           the number after the highest one seen; no message has a number from there to `next_number`
     stored        un-acked messages whose bodies are in the message store
-    may_expire    a message has an expiry
+    may_expire    whether any message has an expiry
     spans         the un-acked messages of each segment, and of each run that only the journal has, in no order
-    arrived       when the last message arrived that was seen
+    arrived       the latest time of arrival
     """
 
     messages: int
@@ -60,18 +60,18 @@ class Scan(NamedTuple):
 
 
 class ScannedSegment(NamedTuple):
-    """What a scan of one segment found.
+    """The result of a scan of one segment.
 
-    size          of the file, without its torn tail, which was cut off, and without damaged frames
+    size          size of the file, without its torn tail, which was cut off, and without damaged frames
     unacked       entries that are persistent and acked neither in the segment nor in the journal
     first         the lowest number of these entries
-    body_bytes    of these entries
-    acks          of entries in the segment that the segment's file lacks
+    body_bytes    the bytes of their bodies
+    acks          acknowledged entries of the segment whose acks are not in its file
     stored        un-acked entries whose bodies are in the message store, ascending
     next_number   the number after the highest one seen, or after the highest one that damaged frames may have had
     latest        the latest expiry of an entry; 0 if none has one
-    was_salvaged  the file was damaged, and was replaced by one with its whole frames, which the log tells
-    arrived       when the last entry arrived
+    was_salvaged  the file was damaged, and was replaced by one with its whole frames (logged)
+    arrived       the latest time of arrival
     was_synced    the file and its name were on the disk already, because the journal has recorded this size
     content       the bytes of a small and undamaged file
     """
@@ -204,9 +204,9 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
                 heads += skim_runs(part.payload[BLOCK.size :])
             else:
                 mark(acked, decode_spans(part.payload), base)
-        # A killed process leaves bytes and names that are not synced. The journal still has these entries, but it may
-        # be retired after this scan. The journal records a size only when the file is synced so far: most files of
-        # ten thousand small queues, each of which would take milliseconds.
+        # A killed process leaves bytes and names that are not synced. The journal still has these entries, but its
+        # files may be retired after this scan. A file whose size the journal has recorded is synced already. That is
+        # so for most files of ten thousand small queues, and saves milliseconds for each.
         is_synced = file_size == replayed.sizes.get(base // entries)
         if not is_synced:
             file.sync()

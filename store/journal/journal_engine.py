@@ -17,8 +17,8 @@ queues **flush** what is left of these files to their segments (`queue_index`), 
 the files are unlinked. Replay ignores files below the last RETIRE, so the unlinks may reach the disk in any order or
 not at all: a publish never comes back without its ack.
 
-A message that is acked before the flush of its file never reaches a segment: consumed early, it costs one sequential
-write.
+A message that is acked before its journal file is flushed never reaches a segment, so it costs one sequential write
+only.
 
 Recovery (`replay`) cuts only the torn tail of the last file. It passes over damage elsewhere: the frames behind the
 damage are replayed, and the file stays as it is, because nothing is ever appended to a file of an earlier process.
@@ -387,7 +387,7 @@ class JournalEngine:
                 self._disk.delete(self._path(number))
 
     def close_flushed(self) -> None:
-        """Close after every queue has flushed everything, synced: only a file with the states is left.
+        """Close the journal after every queue has flushed everything, synced. Only a file with the states remains.
 
         Waits for the disk.
         """

@@ -1,12 +1,12 @@
-"""Reserving a queue's message numbers, so that none is given twice, whatever crashes (design section 5).
+"""Reserves a queue's message numbers, so that no number is given twice after a crash (design section 5).
 
-A queue numbers its messages from 0 for ever. The journal has records of persistent messages only, and has them on the
-disk a moment later. Suppose a range reader has been given the number of any other message and continues behind it after
-a crash: it would skip the message that was given the same number meanwhile.
+A queue numbers its messages from 0 for ever. The journal has records of persistent messages only, and writes them a
+moment later, so after a crash other numbers would be given again. A range reader that had read such a number would then
+continue behind it, and skip the new message with that number.
 
-So a queue records in the journal **ahead** how far its numbering may go, and renews the reservation when half of it is
-used. After an unclean end it continues behind everything reserved. Range readers see only numbers that are `kept`: the
-reservation is on the disk.
+So a queue records in the journal **in advance** how far its numbering may go, and renews the reservation when half of
+it is used. After an unclean end it continues behind all reserved numbers. Range readers get only messages whose numbers
+are `kept`: their reservation is on the disk.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ SLOTS_A_MESSAGE = 32
 
 
 class PendingRuns:
-    """Runs waiting for acknowledgement, ascending. `count` messages with `body_bytes` are in them.
+    """Runs waiting for acknowledgement, ascending. They have `count` messages with `body_bytes` bytes of bodies.
 
-    The bodies of `absent` of these messages are not in memory. Those of `movable` others are, and belong in a message
-    store.
+    `absent` of these messages have their bodies in a message store only. `movable` others have bodies in memory that
+    may be moved to a message store.
 
     A settled message inside a run leaves a hole: its slot becomes None. Acknowledging a span of any step is two slice
     operations; round robin over k consumers makes step k. A run is cut at a hole when a requeued message that was there
@@ -78,21 +78,21 @@ class PendingRuns:
             insert_joined(self.runs, run)
 
     def _count(self, run: Run, count: int, body_bytes: int) -> None:
-        """So many messages of this run have become pending, or are so no longer if negative."""
+        """Count `count` messages of this run as pending; a negative count takes them away."""
         self.count += count
         self.body_bytes += body_bytes
         if run.kind & TO_STORE:
             self._count_large(run, count)
 
     def _count_large(self, run: Run, count: int) -> None:
-        """So many messages of this run, whose bodies belong in a message store, are pending; fewer if negative."""
+        """`_count` for a run whose bodies belong in a message store."""
         if run.kind & ABSENT:
             self.absent += count
         else:
             self.movable += count
 
     def trimmed(self, run: Run) -> None:
-        """The bodies of a pending run have left memory; the run was `movable` and is `ABSENT` now."""
+        """Note that the bodies of a pending run have left memory: it was `movable`, and is `ABSENT` now."""
         self.movable -= run.live
         self.absent += run.live
 
@@ -107,7 +107,7 @@ class PendingRuns:
         return known
 
     def oldest(self, tags: Sequence[int]) -> Run | None:
-        """The oldest run if `tags` are its first messages, in order: what consumers settle mostly."""
+        """The oldest run if `tags` are its first messages in order, which is how consumers mostly settle."""
         block = self.runs.blocks[0]
         if block and type(tags) is range and tags and tags.step == 1:
             run = block[0]
@@ -116,7 +116,7 @@ class PendingRuns:
         return None
 
     def discard_oldest(self, run: Run, count: int) -> int:
-        """Settle the first `count` messages of the oldest run, which has no holes; returns how many these are."""
+        """Settle the first `count` messages of the oldest run, which has no holes; returns `count`."""
         if count < run.live:
             self._settle(run, slice(0, count, 1), count)
         else:
@@ -128,7 +128,10 @@ class PendingRuns:
         return count
 
     def overlapping(self, span: range) -> list[Run]:
-        """The runs that reach into `span`. Between its numbers, and in holes, a run may have none of them."""
+        """The runs that overlap `span`.
+
+        Such a run may still have none of its numbers: they may be holes, or its step may pass over the run.
+        """
         return self.runs.overlapping(span[0], span[-1])
 
     def discard_from(self, overlapping: Sequence[Run], span: range) -> int:
@@ -257,8 +260,8 @@ class PendingRuns:
         return [run.first + index for run, index in self._slots(span)] if span else []
 
     def take_oldest(self, most: int, most_bytes: int) -> PendingRuns:
-        """Remove the runs with the lowest numbers, and return them as they are: at most so many, and only until their
-        bodies have so many bytes.
+        """Remove and return the runs with the lowest numbers: at most `most`, and no further run once their bodies have
+        `most_bytes` bytes.
         """
         taken = PendingRuns()
         blocks = self.runs.blocks

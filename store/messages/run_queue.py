@@ -15,8 +15,8 @@ from .run import ABSENT, Run, insert_joined
 
 
 class RunQueue:
-    """Ready runs, ascending and without overlap. `count` messages with `body_bytes` are in them; the bodies of `absent`
-    of these messages are not in memory.
+    """Ready runs, ascending and without overlap. They have `count` messages with `body_bytes` bytes of bodies; the
+    bodies of `absent` of these messages are not in memory.
     """
 
     __slots__ = ("absent", "body_bytes", "count", "runs")

@@ -1,4 +1,6 @@
-"""What a backing queue has in memory, beside what it counts: for whoever checks its counts, or shows them."""
+"""Counts the messages that a backing queue has in memory, to check the queue's own counters or to show where it has
+its messages.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from .levels.levelled_queue import LevelledQueue
 from .memory_queue import MemoryQueue
 from .variable.variable_queue import VariableQueue
 
-#: Runs that are counted in one turn of a queue.
+#: How many runs `residence` counts before it yields.
 RUNS_PER_SLICE = 2_000
 
 
@@ -26,7 +28,7 @@ class Counts(NamedTuple):
 
 
 def parts_in_memory(backing: BackingQueue) -> Iterator[RunQueue | PendingRuns]:
-    """The parts of each level that keep messages in memory: the sub-queues, and what is pending."""
+    """The parts of each level that keep messages in memory: the sub-queues, and the pending messages."""
     for level in _levels(backing):
         if isinstance(level, VariableQueue):
             sub = level.sub_queues
@@ -37,7 +39,7 @@ def parts_in_memory(backing: BackingQueue) -> Iterator[RunQueue | PendingRuns]:
 
 
 def counts_of(part: RunQueue | PendingRuns) -> tuple[Counts, Counts]:
-    """What the part counts, and what its runs have."""
+    """The counters of a part, and the same counted from its runs."""
     messages = body_bytes = 0
     for run in part.runs:
         contents = [content for content in run.contents if content is not None]
@@ -59,7 +61,7 @@ class Residence(NamedTuple):
 def residence(backing: BackingQueue) -> Generator[None, None, Residence]:
     """Count the messages whose bodies are in memory, and the persistent ones.
 
-    It looks at each run of the queue, and yields now and then; nothing may happen to the queue in between.
+    It examines each run of the queue, and yields after every `RUNS_PER_SLICE`; the queue must not change in between.
     """
     ready = pending = in_memory = persistent = persistent_bytes = seen = 0
     for part in parts_in_memory(backing):

@@ -144,8 +144,8 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         return messages
 
     def _expired(self, now: int, limit: int) -> int:
-        """How many messages at the head, up to `limit`, expire no later than `now`. The messages of a run all do or
-        none does.
+        """How many messages at the head, up to `limit`, expire no later than `now`. All messages of a run expire at
+        the same time.
         """
         count = 0
         for run in self._ready.runs:
@@ -224,7 +224,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
     # -- by number
 
     def record_returns(self, numbers: Iterable[int]) -> None:
-        """The queue ends with its node."""
+        """Does nothing, because the queue ends with its node."""
 
     def numbers(self) -> range:
         ready, pending = self._ready.runs, self._pending.lowest
@@ -266,7 +266,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         pass
 
     def ram_duration(self) -> float:
-        """INFINITE: the memory monitor cannot make this queue page, so it must not count it."""
+        """INFINITE, so that the memory monitor leaves this queue out: it cannot page messages out."""
         self._rates.update()
         return INFINITE
 

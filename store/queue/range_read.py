@@ -40,13 +40,14 @@ RANGE_BATCH_BYTES = 1 << 20
 #: How many numbers one job reads from a segment, at most.
 RANGE_READ = 2048
 
-#: What a message counts in `RunBatch.size` beside its body: its frames, usual properties, and its share of the tables.
+#: Bytes that a message adds to `RunBatch.size` beside its body: frames, usual properties, its share of the tables.
 MESSAGE_OVERHEAD = 64
 
 
 def window_from(first: int) -> int:
-    """How many numbers from `first` on one job reads. The windows of all readers end at the same numbers, so what one
-    of them has read is in memory for the others too.
+    """How many numbers from `first` on one job reads.
+
+    The windows of all readers end at the same numbers, so the entries that one reader has loaded serve the others too.
     """
     return RANGE_READ - first % RANGE_READ
 
@@ -131,19 +132,20 @@ class RunBatch:
 class SupportsRangeRead(ABC):
     """A backing queue that numbers all its messages in one sequence and can be read by number."""
 
-    #: How often each message was returned, by number, if the owner counts that; also of messages that have left. The
-    #: owner changes it and calls `record_returns`.
+    #: By number, how often each message was returned, if the owner counts that; it may have messages that have left.
+    #: The owner changes it and calls `record_returns`.
     returns: dict[int, int]
 
     #: Numbers that no message has, because the queue skipped them after an unclean end.
     gap: range
 
-    #: When the messages arrive that are published from now on; see `stamp`.
+    #: The arrival time of the messages that are published next; see `stamp`.
     arrived: int
 
     def stamp(self, now: int) -> None:
-        """It is `now`, in microseconds since the epoch. The clock may be set back, but no message arrives before an
-        earlier one.
+        """Set the arrival time to `now`, in microseconds since the epoch.
+
+        It never decreases, even if the clock is set back.
         """
         if now > self.arrived:
             self.arrived = now
@@ -153,7 +155,7 @@ class SupportsRangeRead(ABC):
 
     @abstractmethod
     def record_returns(self, numbers: Iterable[int]) -> None:
-        """Keep what `returns` has for these numbers beyond the next crash, if the messages themselves are kept."""
+        """Write the counts in `returns` for these numbers to the disk, if the messages are durable themselves."""
 
     @abstractmethod
     def numbers(self) -> range:
@@ -164,7 +166,7 @@ class SupportsRangeRead(ABC):
 
     @abstractmethod
     def kept_numbers(self) -> range:
-        """The part of `numbers` that no crash can make the queue give again. Readers are shown only these."""
+        """The part of `numbers` that the queue cannot give again after a crash. Readers get only these."""
 
     @abstractmethod
     def prepare_range(self, first: int, last: int, window: int = RANGE_BATCH_MESSAGES) -> SegmentReadJob | None:
@@ -191,7 +193,7 @@ class SupportsRangeRead(ABC):
     @abstractmethod
     def take_runs(self, first: int, last: int, window: int, most_bytes: int) -> RunBatch:
         """The first messages with `first <= number <= last`, as runs, up to a `size` of `most_bytes` but at least one
-        message. If they are on the disk, up to `window` numbers are looked at.
+        message. On disk, it examines up to `window` numbers.
 
         The batch may be empty although the range has more messages; the reader then continues at its `next_number`.
         """
@@ -253,7 +255,7 @@ def _count_within(run: Run, start: int, end: int, size: int) -> int:
     sizes, count = run.measured(), end - start
     if isinstance(sizes, int):
         return min(count, -(-size // (sizes + MESSAGE_OVERHEAD)))
-    # No more messages than this can fit, so a long run is not gone through for each batch.
+    # No more messages than this fit, so a batch does not measure the rest of a long run.
     end = min(end, start + size // MESSAGE_OVERHEAD + 1)
     reached = list(accumulate(map(MESSAGE_OVERHEAD.__add__, sizes[start:end])))
     return min(count, bisect_left(reached, size) + 1)

@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-#: Findings of one place and severity that are kept.
+#: How many findings of one place and severity are kept.
 KEPT_OF_A_PLACE = 20
 
 
 class Severity(enum.IntEnum):
-    """How bad a finding is, in rising order."""
+    """The severity of a finding, in rising order."""
 
     NOTE = 0
     WARNING = 1
@@ -87,7 +87,8 @@ class Findings:
         yield from self._kept
         for (place, severity), count in self._by_place.items():
             if count > KEPT_OF_A_PLACE:
-                yield Finding(severity, place, None, f"{count - KEPT_OF_A_PLACE:,} more of the kind", "as for those")
+                found = f"{count - KEPT_OF_A_PLACE:,} more findings of this severity"
+                yield Finding(severity, place, None, found, "as above")
 
 
 @dataclass

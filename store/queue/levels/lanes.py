@@ -10,24 +10,24 @@ from ...messages.message import Delivery, Origin, any_of, body_size, each_of
 from ..backing_queue import BackingQueue
 from .levelled_queue import outer_tags
 
-#: The value of a message. It must follow from these two alone.
+#: Computes the value of a message that decides about its lane. It must depend on nothing but these two arguments.
 ValueOf = Callable[[Origin, bytes], str]
 
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """One lane: a level, and its place in the round."""
+    """One lane: a level of the backing queue, and its state in the rotation of the lanes."""
 
     number: int
     level: BackingQueue
-    #: The value for which the lane was taken. Values that share it by their hash are not kept, because nothing would
-    #: bound their number.
+    #: The value for which the lane was opened. Further values that share the lane by their hash are not recorded,
+    #: because nothing would bound their number.
     value: str | None = None
-    #: Messages of other values may be in it.
+    #: Whether messages of other values may be in it.
     is_shared: bool = False
-    #: What it may deliver in this visit, in messages or bytes.
+    #: How much it may deliver in this visit, in messages or bytes.
     credit: int = 0
-    #: The present visit has added to the credit.
+    #: Whether the present visit has added to the credit already.
     is_visited: bool = False
     is_in_round: bool = False
 
@@ -39,7 +39,7 @@ class FairRules:
     batch: int = 1
     weights: Mapping[str, int] = field(default_factory=dict)
     counts_bytes: bool = False
-    #: Ready messages that a lane may have.
+    #: How many ready messages a lane may have.
     lane_limit: int | None = None
 
 

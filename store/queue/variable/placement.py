@@ -219,9 +219,9 @@ class Placement:
         return [index for index, message_id in enumerate(self.ids(run)) if self._loaded.get(message_id, b"") is None]
 
     def forget(self, runs: Iterable[Run], is_recorded: bool = False) -> None:
-        """Messages left the queue: remove them from index and stores. The runs have no holes.
+        """Remove messages that have left the queue from the index and the stores. The runs have no holes.
 
-        `is_recorded`: the journal has the record of it already.
+        `is_recorded`: the journal already has a record of their removal.
         """
         for run in runs:
             if run.kind & INDEXED:
@@ -229,8 +229,8 @@ class Placement:
             if run.kind & IN_STORE:
                 ids = self.ids(run)
                 if self.index.has_lost_entries:
-                    # Damage can bring back messages whose references were removed before. To remove a reference twice
-                    # would take another queue's, so shared bodies stay until the next start counts references.
+                    # Damage can bring back messages whose references were removed before. Removing a reference twice
+                    # would remove that of another queue, so shared bodies stay until the next start recounts.
                     ids = [message_id for message_id in ids if not is_shared(message_id)]
                 self._store(run).remove(ids)
 

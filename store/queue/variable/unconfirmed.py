@@ -1,11 +1,11 @@
-"""The publishes of a variable queue that wait for their confirm, and what each of them waits for.
+"""The publishes of a variable queue that wait for their confirm, and the disk writes that each of them waits for.
 
 A message is safe when its index entry is on disk, and its body too if that is in the message store (QS-17). An entry
 is on disk when the journal has synced up to its **position**, or, if the entry went **directly** to a segment, when
 the next synced flush is done. A body is on disk when the persistent store has written up to its position.
 
-A message that is acked before that, and before which no other message waits, is safe at once: its consumer has it, so
-nobody needs it on disk. So the publishers to a queue whose consumers keep up do not wait for the disk.
+A message that is acked before that is safe at once if no earlier message waits: its consumer has it, so it need not
+reach the disk. So publishers to a queue whose consumers keep up do not wait for the disk.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Unconfirmed:
         self._in_flush: list[tuple[int, int]] = []
         self._direct_in_flush = 0
         self._safe: list[tuple[int, int]] = []
-        #: Everything up to these positions is on disk.
+        #: The positions up to which all records of the journal, and all writes to the store, are on disk.
         self.journal_durable = self.store_durable = 0
         #: Whether a publish waits for a synced flush that has not begun.
         self.needs_sync = False
@@ -50,18 +50,18 @@ class Unconfirmed:
         self.direct = self.direct_safe = 0
 
     def journaled(self, first: int, last: int, journal_position: int, store_position: int) -> None:
-        """These numbers wait for the journal and, unless `store_position` is 0, for the store."""
+        """Have these numbers wait for the journal and, unless `store_position` is 0, for the store."""
         self._waiting.append((first, last, journal_position, store_position))
 
     def went_directly(self, first: int, last: int, confirm: bool) -> None:
-        """These numbers wait for the next flush."""
+        """Have these numbers, whose entries went directly to a segment, wait for the next flush."""
         self.needs_sync = True
         self.direct += last - first + 1
         if confirm:
             self._unflushed.append((first, last))
 
     def is_safe(self, first: int, last: int) -> None:
-        """These numbers need not wait."""
+        """Note that these numbers are safe."""
         safe = self._safe
         if safe and safe[-1][1] == first - 1:
             safe[-1] = (safe[-1][0], last)
@@ -69,13 +69,13 @@ class Unconfirmed:
             safe.append((first, last))
 
     def flush_taken(self) -> None:
-        """A flush begins; it covers every number that waits for one."""
+        """Note that a flush begins; it covers every number that waits for one."""
         self.is_flush_direct, self.needs_sync = self.needs_sync, False
         self._in_flush, self._unflushed = self._unflushed, []
         self._direct_in_flush = self.direct
 
     def flush_done(self) -> None:
-        """The flush is on disk, or none was needed because every waiting message was acked."""
+        """Note that the flush is on disk, or that none was needed because every waiting message was acked."""
         self.is_flush_direct = False
         for first, last in self._in_flush:
             self.is_safe(first, last)
@@ -83,10 +83,10 @@ class Unconfirmed:
         self.direct_safe = self._direct_in_flush
 
     def acked(self, first: int, last: int) -> None:
-        """The messages with these numbers were acked, so those at the head need not wait any longer.
+        """Note that the messages with these numbers were acked, so those of them before all waiting ones are safe.
 
-        The others wait on. Where several consumers share a queue, their acks come out of order, and confirms one by one
-        would cost the publishers more than the wait.
+        The others continue to wait: several consumers acknowledge out of order, and single confirms would cost the
+        publishers more than the wait does.
         """
         waiting = self._waiting
         while waiting and first <= waiting[0][0] <= last:

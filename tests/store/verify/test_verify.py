@@ -529,7 +529,7 @@ class TestSegments:
         killed.write("queues/100/1.idx", frames(*[[b"?" * 50]] * 100, kind=Kind.ENTRIES))
         findings = list(killed.verify().findings)
         assert len(findings) == KEPT_OF_A_PLACE + 1
-        assert findings[-1].found == f"{100 - KEPT_OF_A_PLACE} more of the kind"
+        assert findings[-1].found == f"{100 - KEPT_OF_A_PLACE} more findings of this severity"
 
 
 class TestBodies:
