@@ -10,7 +10,10 @@ from ..amqp.fields import Table
 
 
 def properties_key(routing_key: str, arguments: Table) -> str:
-    """The routing key as in a form, and with arguments `~` and a hash of them; `~` if both are empty (CM-294)."""
+    """The URL-encoded routing key, followed by `~` and a hash of the arguments if there are any (CM-294).
+
+    `~` alone if there are neither.
+    """
     key = quote_plus(routing_key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
     if not arguments:
         return key or "~"

@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from .encoding.envelopes import Encoded, Envelopes, body
 from .encoding.frames import MAX_FRAME, MAX_HEADER, MSGPACK_TYPE, ONE_WAY, SEND, Buffer, encode_header, frame_head
 
-#: Bytes of messages after which a frame takes no more of them.
+#: The most bytes of messages in a frame; a larger message has a frame of its own.
 FULL = 262_144
 
-#: Frames up to this size are joined before they are written, and so are larger ones of more buffers than `FEW_BUFFERS`.
+#: The buffers of a frame are joined before they are written if it has at most this many bytes, or if it has at most
+#: `FULL` bytes in more than `FEW_BUFFERS` buffers.
 JOINED = 16_384
 
-#: So many buffers cost the system call less than their copy.
+#: Up to so many buffers, a system call with several buffers costs less than copying them into one.
 FEW_BUFFERS = 16
 
-#: Most bytes of the body of a frame: the rest is for the head, the header and the sizes in the body.
+#: The most bytes of a frame's body; the rest of a frame is for the head, the header and the sizes in the body.
 MAX_BODY = MAX_FRAME - MAX_HEADER
 
 

@@ -88,7 +88,7 @@ _NUMBERS = {command: number for number, command in COMMANDS.items()}
 _CODES = {value: code for code, value in VALUES.items()}
 _FIELDS = {value: [each.name for each in fields(value)] for value in _CODES if value is not Member}
 _FIELDS[Member] = list(Member._fields)
-# What a state finds out by itself when it applies a declare.
+# A state sets these fields itself when it applies a declaration.
 _FIELDS[QueueRow].remove("address")
 _FIELDS[QueueRow].remove("group")
 
@@ -107,12 +107,12 @@ class Batch(NamedTuple):
 
 
 def pack_command(command: Command | CompareDigest) -> bytes:
-    """Raises AmqpError 406 for arguments that are no field table."""
+    """Encode a command. Raises AmqpError 406 for arguments that cannot be encoded as a field table."""
     return _pack([_NUMBERS[type(command)], *command])
 
 
 def unpack_command(data: bytes) -> Command | CompareDigest:
-    """Raises UnknownCommand, and ValueError for bytes that are no command."""
+    """Decode a command. Raises UnknownCommand, and ValueError for other bytes that are no command."""
     number, *values = _unpack(data)
     command = COMMANDS.get(number)
     if command is None:
@@ -127,7 +127,7 @@ def pack_batch(batch: Batch) -> bytes:
 
 
 def unpack_batch(data: bytes) -> Batch:
-    """Raises ValueError for bytes that are no batch."""
+    """Decode a batch. Raises ValueError for bytes that are no batch."""
     found = msgpack.unpackb(data)
     node, incarnation, first, packed = found
     are_texts = isinstance(node, str) and isinstance(incarnation, str)
@@ -146,7 +146,7 @@ def _unpack(data: bytes) -> Any:
 
 
 def _extension(value: Any) -> Any:
-    """What msgpack packs instead of a value that it does not know."""
+    """The value that msgpack packs in place of one of a type that it does not support."""
     if isinstance(value, Table):
         try:
             return msgpack.ExtType(TABLE, encode_table(value))

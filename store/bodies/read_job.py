@@ -11,7 +11,7 @@ from .rdq_file import DamagedRecord, read_message
 
 
 class Cold(NamedTuple):
-    """A body that must be read from a file; it becomes `messages[at]` of the job."""
+    """A body that is not in memory and must be read from a file; it becomes `messages[at]` of the job."""
 
     at: int
     message_id: bytes

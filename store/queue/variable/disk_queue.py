@@ -1,8 +1,8 @@
 """`DiskQueue`: a backing queue that keeps messages on the disk, and its **disk side**.
 
-`BackingQueue` has the operations of every queue. The disk side is what the owner of a queue with a disk does for it
-besides: it recovers the queue at a start, runs the jobs of its `segment_writer` in another thread, and reports what has
-become durable; at the end it keeps the terms for the next start. A queue with priorities has a disk side for each
+`BackingQueue` has the operations of every queue. The disk side has the operations with which the owner of a queue with
+a disk recovers it at a start, runs the jobs of its `segment_writer` in another thread, reports which positions have
+become durable, and gets the terms for the next start at a clean stop. A queue with priorities has a disk side for each
 level.
 """
 
@@ -55,15 +55,15 @@ class DiskQueue(BackingQueue):
     def has_lost_entries(self) -> bool:
         """Whether damage was found in the index since the start.
 
-        No queue may refer to some bodies in the store any more, so the next start must count references as after an
-        unclean end.
+        The store may have bodies to which no queue refers any more, so the next start must count references as after
+        an unclean end.
         """
 
     # -- while it runs
 
     @abstractmethod
     def durable(self, journal: int, store: int) -> None:
-        """Take note that everything up to these positions of journal and persistent store is on the disk."""
+        """Note that the journal and the persistent store are on the disk up to these positions."""
 
     @abstractmethod
     def repeat_returns(self) -> None:
@@ -71,7 +71,7 @@ class DiskQueue(BackingQueue):
 
     @abstractmethod
     def direct_counts(self) -> tuple[int, int]:
-        """How many messages ever went to segments and not to the journal, and how many of these are on the disk.
+        """How many messages ever went directly to segments, without the journal, and how many of these are on disk.
 
         The owner bounds the difference.
         """
@@ -92,9 +92,8 @@ class DiskQueue(BackingQueue):
 
     @abstractmethod
     def references(self) -> Iterator[tuple[bool, bytes]]:
-        """Each body in a message store that this queue refers to, as a pair: whether it is in the persistent store, and
-        its id.
+        """The bodies in message stores to which this queue refers: whether the store is the persistent one, and the id.
 
-        Reads whatever is on the disk only, and waits for that. The simulation compares the ids with the counts of the
-        stores.
+        Waits for the disk, from which it reads all entries that are not in memory. The simulation compares the ids with
+        the reference counts of the stores.
         """

@@ -6,8 +6,8 @@ Messages are in the five sub-queues of `sub_queues`; `placement` moves them betw
 stores. A persistent message is written when it is published: its index entry goes to the journal, with the body in it
 if that is small; a large body goes to the message store. All other writes only free memory.
 
-The owner calls `durable(journal, store)` when everything up to these positions is on disk; `unconfirmed` finds the
-publishes that this makes safe.
+The owner calls `durable(journal, store)` when all records and writes up to these positions are on disk; `unconfirmed`
+then finds the publishes that have become safe.
 
 Except for a change to lazy mode, messages leave memory only in `set_ram_duration_target`, `resume` and
 `continue_paging` (QS-15).
@@ -64,8 +64,8 @@ from .unconfirmed import Unconfirmed
 
 #: Bytes of index entries that a lazy queue keeps in memory between two flushes, at most (D-12).
 LAZY_UNFLUSHED_BYTES = 512 << 10
-#: Bytes of index entries that only the journal has and that a start leaves there. It flushes more than that, to free
-#: their memory; a flush takes three syncs, with which ten thousand small queues would start many seconds later.
+#: A start flushes the index entries that only the journal has if they take more bytes than this, to free their memory.
+#: A flush takes three syncs, which would delay the start of ten thousand small queues by many seconds.
 RECOVERED_UNFLUSHED_BYTES = 64 << 10
 #: Runs of a lazy queue with at least this many body bytes go directly to its segments.
 DIRECT_BYTES = 32 << 10
@@ -79,7 +79,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
     embed_below     bytes; larger bodies go to a message store
     io_batch_size   the fewest index entries that paging writes at once
     clock           gives monotonic seconds
-    keeps_numbers   no number is given again after a crash, so that ranges of numbers can be read
+    keeps_numbers   whether no number is given again after a crash, so that the queue can be read by number
     """
 
     __slots__ = (
@@ -126,7 +126,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._recovery = QueueRecovery(index, replayed)
         self._place = Placement(queue, index, persistent, transient, embed_below)
         self._pending = PendingRuns()
-        #: Messages that have left and stay pending until the journal is durable up to the position.
+        #: Messages that were moved to other queues, and stay pending until the journal is durable up to the position.
         self._moved: deque[tuple[int, range]] = deque()
         self.sub_queues = SubQueues(self._place, self._pending)
         self._read_ahead = ReadAhead(self.sub_queues, self._pending, self._place)
@@ -139,7 +139,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self.lives = FIRST_LIFE
         self.arrived = UNKNOWN
         self._keeps_numbers = keeps_numbers
-        #: Whether no persistent message goes to a segment without the journal, which has more about it.
+        #: Whether every persistent message goes to the journal, which has more about it than a segment.
         self.is_journaled_only = False
         self._watermark = 0  # messages with lower numbers were at the head before (D-5)
         self._rates = Rates(clock)
@@ -164,7 +164,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         if terms is not None:
             self.returns |= terms.get("returns", {})
         if self.returns:
-            # The terms are used up, and the journal may give up the file with the record of an earlier process.
+            # The terms are deleted by now, and the journal may delete the file with the records of an earlier process.
             self.repeat_returns()
 
     def begin_empty(self, numbering: Numbering) -> None:
@@ -184,8 +184,10 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._find_messages(found)
 
     def _begin_life(self, lives: Lives) -> None:
-        """Begin a new life if numbers were passed over. The record of it comes before any number of it is shown, and
-        the journal repeats it from then on; the terms of a clean stop are used up when the queue begins.
+        """Begin a new life if numbers were passed over.
+
+        The journal has the record of the life before a reader gets any number of it, and repeats it from then on. The
+        terms of a clean stop cannot keep it, because they are deleted when the queue begins.
         """
         self.lives = lives.after(self.gap) if self.gap and self._keeps_numbers else lives
         if self.lives.life:
@@ -204,7 +206,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         try:
             self._index.check_room(2 * self._index.unflushed_bytes)
         except OSError:
-            return  # they stay in memory, and the disk's last room is left to what consumers acknowledge
+            return  # the entries stay in memory, so that the remaining space can be used for acknowledgements
         self.segment_writer.flush(True)
 
     def terminate(self) -> dict[str, Any]:
