@@ -367,7 +367,12 @@ class Consumers:
 
     def can_any_take(self) -> bool:
         """Whether a message would reach a consumer: one can take it, or could if its channel's limiter granted it."""
-        return any(consumer.capacity > 0 or consumer.awaits_grant for consumer in self)
+        if self.single_active or self.looks_at_head:
+            return any(consumer.capacity > 0 or consumer.awaits_grant for consumer in self)
+        # Consumers that are set aside enter their lines as soon as they can take a message.
+        return self._first_line() is not None or any(
+            consumer.awaits_grant for channel in self._limited for consumer in channel.consumers
+        )
 
     def awaits_write(self) -> bool:
         """After `share` found nobody: whether a consumer waits for its socket."""
@@ -405,10 +410,11 @@ class Consumers:
         self._no_ack += consumer.no_ack
         self.is_uniform = self._no_ack in (0, len(self._all))
         self._exclusive += consumer.exclusive
-        if consumer.limit is not None:
+        if consumer.gate is not None or consumer.limit is not None:
             consumer.__class__ = GatedConsumer
             self._has_gates = True
-            self.looks_at_head = self.looks_at_head or consumer.limit.looks_at_head
+            if consumer.limit is not None:
+                self.looks_at_head = self.looks_at_head or consumer.limit.looks_at_head
         self._bounded += consumer.is_bounded
         self._leave_lines()
         if self.single_active:

@@ -365,9 +365,9 @@ class Master(Role):
         bounds = bounds_of(consumer, self.settings)
         if any(bounds):
             consumer.limit = HeldLimit(bounds, self.backing.head, ())
-        consumers.add(consumer)
         if self.dispatch.group_pacing is not None:
-            self.dispatch.group_pacing.set_gates(consumers)
+            self.dispatch.group_pacing.admit(consumer, consumers)
+        consumers.add(consumer)
         self.had_consumer = True
         self.queue_expiry.enter()
         self.effects.change_consumers()

@@ -122,6 +122,10 @@ class Pacing:
         }
 
 
+#: Gates of groups without a consumer that are kept beside twice as many as there are consumers.
+GATES_KEPT = 16
+
+
 class PaceGate(Gate):
     """Bounds what the consumers of one group can take by a clock that they share."""
 
@@ -169,17 +173,25 @@ class GroupPacing:
     def set_gates(self, consumers: Consumers) -> None:
         """Give the consumers that there are now their gates. Groups without a consumer are forgotten."""
         known, self._gates = self._gates, {}
+        consumers.set_gates(lambda consumer: self._gate_of(consumer, known))
 
-        def gate_of(consumer: Consumer) -> PaceGate:
-            key = self._key_of(consumer)
-            gate = self._gates.get(key) or known.get(key)
-            if gate is None:
-                gate = PaceGate(self.now)
-                gate.clock.apply(self._settings, is_delivery=True)
-            self._gates[key] = gate
-            return gate
+    def admit(self, consumer: Consumer, consumers: Consumers) -> None:
+        """Give a consumer its gate before it joins the others, without a look at each of them.
 
-        consumers.set_gates(gate_of)
+        Groups without a consumer are forgotten once they are the most, so one that comes back meets its old clock.
+        """
+        if len(self._gates) > 2 * len(consumers) + GATES_KEPT:
+            self._gates = {self._key_of(other): other.gate for other in consumers if isinstance(other.gate, PaceGate)}
+        consumer.gate = self._gate_of(consumer, self._gates)
+
+    def _gate_of(self, consumer: Consumer, known: dict[tuple[str, ...], PaceGate]) -> PaceGate:
+        key = self._key_of(consumer)
+        gate = self._gates.get(key) or known.get(key)
+        if gate is None:
+            gate = PaceGate(self.now)
+            gate.clock.apply(self._settings, is_delivery=True)
+        self._gates[key] = gate
+        return gate
 
     def _key_of(self, consumer: Consumer) -> tuple[str, ...]:
         if self._settings.pace_scope == "group":
@@ -191,12 +203,14 @@ class GroupPacing:
 
         A gate may have opened since its consumer was asked for the last time. The timer resumes that one too, at once.
         """
+        if self._is_timing:
+            return
         clocks = [
             consumer.gate.clock
             for consumer in consumers
             if isinstance(consumer.gate, PaceGate) and (consumer.awaits_gate or consumer.capacity > 0)
         ]
-        if clocks and not self._is_timing:
+        if clocks:
             self._is_timing = True
             self._effects.set_timer("pace", _seconds_to_slot(clocks, self.now()))
 
