@@ -61,6 +61,9 @@ ConfirmRange = tuple[int, int]
 #: the queue; they are None if the consumer does not acknowledge.
 DeliveryRun = tuple[Origins, bool, Sequence[int] | None, Sequence[bytes]]
 
+#: Bytes of a content up to which more deliveries may be unsent, and are reported in larger numbers (FC-32).
+SMALL_CONTENT = 4_096
+
 #: How a delivery is settled: `requeue` returns the message to the queue, `reject` drops or dead-letters it.
 Outcome = Literal["ack", "requeue", "reject"]
 

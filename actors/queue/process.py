@@ -633,8 +633,7 @@ class Queue(Process):
                 channels, outbox.channels = outbox.channels, {}
                 for segments in channels.values():
                     for consumer, runs in segments:
-                        if consumer.channel.is_elsewhere:
-                            consumer.channel.sends_across_links(runs)
+                        consumer.channel.adapt_limit(runs)
                         for _, is_redelivered, _, contents in runs:
                             if consumer.no_ack:
                                 counts.deliver_no_ack += len(contents)
@@ -767,8 +766,8 @@ class Queue(Process):
             record = self.channels[channel_id] = ChannelRecord(channel_id, address)
             if is_elsewhere(address, self.myAddress):
                 record.is_elsewhere = True
-                if link_peer(node_of(system_of(address))) in self.credit.credit_blocked:
-                    record.unsent_limit = 0
+                is_full = link_peer(node_of(system_of(address))) in self.credit.credit_blocked
+                record.unsent_limit = 0 if is_full else UNSENT_LIMIT
                 self.credit.relate(channel_id, pair_across_links(self.context.settings.credit_flow_default_credit))
             self.monitor(address, channel_id)
         return record

@@ -47,7 +47,7 @@ from ....runtime.system.address import is_elsewhere
 from ....seams import seam
 from ....store.messages.message import Origin, any_of
 from ...context.node_context import NodeContext
-from ...contracts.channel import ChannelConfig, DeliveryRun
+from ...contracts.channel import SMALL_CONTENT, ChannelConfig, DeliveryRun
 from ...contracts.queue import ToQueue, to_queue
 from ...events import client_events
 from ..client_output import CONTENT_CHANNEL, LARGE_CONTENT, ClientOutput
@@ -68,6 +68,9 @@ HEADS_KEPT = 512
 
 #: Deliveries on the socket of which a queue learns at once (FC-32); fewer are counted until there are as many.
 NOTICE_STEP = 50
+
+#: The same while the contents are small: each notice is a turn of the queue.
+NOTICE_STEP_SMALL = 150
 
 #: The same for a queue on another node, where each notice is a frame, or a part of one.
 NOTICE_STEP_ACROSS_LINKS = NOTICE_STEP * ACROSS_LINKS
@@ -427,7 +430,7 @@ class ChannelConsumers:
         deliveries, frames = self._deliveries, self._output.frames
         number, frame_max = self._output.number, self._output.frame_max
         is_traced = bool(self._context.routing.traced)
-        total = redelivered = 0
+        total = redelivered = largest = 0
         for origins, is_redelivered, tags, contents in runs:
             count = len(contents)
             if is_redelivered:
@@ -473,7 +476,10 @@ class ChannelConsumers:
                 deliveries.expect_ack(UnackedRun(first, source, tag, tags, self._now()))
             total += count
         deliveries.delivered(total, redelivered, consumer.no_ack)
-        self._output.notices.append((address, queue_id, self._config.channel_id, total, consumer.notice_step))
+        step = consumer.notice_step
+        if step == NOTICE_STEP and largest <= SMALL_CONTENT:
+            step = NOTICE_STEP_SMALL
+        self._output.notices.append((address, queue_id, self._config.channel_id, total, step))
         if self._limiter.limit is not None or self._limiter.shared:
             self._limiter.delivered(queue_id, total, 0 if consumer.no_ack else total)
 

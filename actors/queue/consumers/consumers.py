@@ -2,9 +2,9 @@
 
 Consumers of one priority stand in one line. Messages go round robin to the consumers of the line, one message each; a
 lower priority gets messages only while every consumer of the higher ones is set aside. A consumer is **set aside**
-while it cannot take a message: its prefetch is used up, its channel has `UNSENT_LIMIT` deliveries that are not yet
-written to the socket, or the limiter of its channel (the channel-wide prefetch) grants no more deliveries. It enters
-the end of its line again as soon as it can take one.
+while it cannot take a message: its prefetch is used up, its channel has as many deliveries that are not yet written to
+the socket as it may have (`UNSENT_LIMIT`), or the limiter of its channel (the channel-wide prefetch) grants no more
+deliveries. It enters the end of its line again as soon as it can take one.
 
 A message costs the same however many consumers there are: what is looked at is the front of a line, or a whole line
 once for at least as many messages.
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ....runtime.credit import ACROSS_LINKS
 from ....seams import seam
+from ...contracts.channel import SMALL_CONTENT
 from .pending_tags import NOT_PENDING, PendingTags
 
 if TYPE_CHECKING:
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
 #: Deliveries that a channel may have from one queue without having written them to its socket (FC-32).
 UNSENT_LIMIT = 200
 
-#: The same for a channel of another node, as long as the contents are small (`SMALL_CONTENT`). See `ACROSS_LINKS`.
-UNSENT_LIMIT_ACROSS_LINKS = UNSENT_LIMIT * ACROSS_LINKS
+#: The same as long as the contents are small (`SMALL_CONTENT`): as many as a channel may publish at once by its credit
+#: (FC-1). A batch goes to the consumer whole then. What exceeds the limit is stored, fetched and sent apart, which made
+#: a message of 100 bytes twice as dear.
+UNSENT_LIMIT_SMALL = 400
 
-#: Bytes of a content up to which so many deliveries to another node may be in flight.
-SMALL_CONTENT = 4_096
+#: The same for a channel of another node, as long as the contents are small. See `ACROSS_LINKS`.
+UNSENT_LIMIT_ACROSS_LINKS = UNSENT_LIMIT * ACROSS_LINKS
 
 #: A consumer and the messages that it gets: start, stop and step into the messages that are shared out.
 Share = tuple["Consumer", int, int, int]
@@ -66,8 +69,8 @@ class ChannelRecord:
     repeated_below: int = 0
     #: Deliveries sent to the channel that its connection has not reported as written to the socket.
     unsent: int = 0
-    #: How many deliveries may be unsent.
-    unsent_limit: int = UNSENT_LIMIT
+    #: How many deliveries may be unsent. 0 while the link to a channel of another node is full.
+    unsent_limit: int = UNSENT_LIMIT_SMALL
     #: The channel is one of another node.
     is_elsewhere: bool = False
     #: The channel has a channel-wide prefetch: its limiter must grant each delivery.
@@ -90,12 +93,14 @@ class ChannelRecord:
         """Whether the channel must report written deliveries before it gets more (FC-32)."""
         return self.unsent >= self.unsent_limit
 
-    def sends_across_links(self, runs: list[DeliveryRun]) -> None:
-        """Adapt the limit to the size of what is sent to a channel of another node, unless its link is full."""
+    def adapt_limit(self, runs: list[DeliveryRun]) -> None:
+        """Adapt the limit to the size of what is sent, unless the link to the channel is full."""
         if not self.unsent_limit:
             return
-        is_small = len(runs[0][3][0]) <= SMALL_CONTENT
-        self.unsent_limit = UNSENT_LIMIT_ACROSS_LINKS if is_small else UNSENT_LIMIT
+        if len(runs[0][3][0]) > SMALL_CONTENT:
+            self.unsent_limit = UNSENT_LIMIT
+        else:
+            self.unsent_limit = UNSENT_LIMIT_ACROSS_LINKS if self.is_elsewhere else UNSENT_LIMIT_SMALL
 
     def drop_consumers(self) -> None:
         """Drop all references to consumers, which refer back to this record, because the queue ends: only then

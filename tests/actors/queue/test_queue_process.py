@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from warren.actors.contracts.channel import SMALL_CONTENT
 from warren.runtime.exit_reason import NORMAL
 
 from ..stage import CRASHED, Stage, Stub, bodies_of
@@ -93,20 +94,40 @@ def test_an_empty_queue_hands_messages_straight_to_a_consumer(stage):
     assert len(queue.actor.backing) == 1
 
 
-def test_two_hundred_unsent_deliveries_stop_one_channel_only(stage):
+def test_four_hundred_unsent_deliveries_stop_one_channel_only(stage):
     """FC-32: they count per channel, whichever consumer gets them; other channels are not affected."""
     queue, stuck, reading = stage.queue(), stage.create(Stub), stage.create(Stub)
     queue.consume(stuck, "a", no_ack=True)
     queue.consume(stuck, "b", no_ack=True)
-    queue.publish(stuck, numbered(500))
+    queue.publish(stuck, numbered(900))
     stage.settle()
-    assert len(bodies(stage.actor(stuck))) == 200
+    assert len(bodies(stage.actor(stuck))) == 400
     queue.consume(reading, no_ack=True)
     stage.settle()
-    assert len(bodies(stage.actor(reading))) == 200
+    assert len(bodies(stage.actor(reading))) == 400
     queue.tell(stuck, "sent", 50)
     stage.settle()
     assert len(bodies(stage.actor(stuck))) == 50
+
+
+def test_two_hundred_unsent_deliveries_of_larger_contents_stop_a_channel(stage):
+    """FC-32: twice as many wait as long as the contents are small. What is sent last decides."""
+    queue, consumer = stage.queue(), stage.create(Stub)
+    queue.consume(consumer, no_ack=True)
+    queue.publish(consumer, [bytes(SMALL_CONTENT)])
+    stage.settle()
+    queue.publish(consumer, [bytes(SMALL_CONTENT)] * 500)
+    stage.settle()
+    for expected in (200, 200, 101):
+        assert len(bodies(stage.actor(consumer))) == expected
+        queue.tell(consumer, "sent", 200 if expected == 200 else 0)
+        stage.settle()
+    queue.publish(consumer, numbered(500))
+    stage.settle()
+    assert len(bodies(stage.actor(consumer))) == 99
+    queue.tell(consumer, "sent", 1)
+    stage.settle()
+    assert len(bodies(stage.actor(consumer))) == 201
 
 
 @pytest.mark.parametrize("orderly", [True, False])
@@ -161,9 +182,9 @@ def test_no_delivery_follows_the_answer_to_cancel(stage):
 def fill(stage, queue, consumer):
     """Give the queue a backlog and a consumer whose socket takes nothing, so that publishes have to wait."""
     queue.consume(consumer, no_ack=True)
-    queue.publish(consumer, numbered(300))
+    queue.publish(consumer, numbered(500))
     stage.settle()
-    assert len(bodies(stage.actor(consumer))) == 200 and queue.actor.role.dispatch.awaits_write
+    assert len(bodies(stage.actor(consumer))) == 400 and queue.actor.role.dispatch.awaits_write
 
 
 def test_publishes_wait_for_deliveries_until_the_consumers_stall(stage):
@@ -212,7 +233,7 @@ def test_delayed_publishes_of_a_channel_that_dies_are_published(stage):
 
 
 moves = st.one_of(
-    st.tuples(st.just("publish"), st.integers(0, 1), st.integers(1, 60)),
+    st.tuples(st.just("publish"), st.integers(0, 1), st.integers(1, 120)),
     st.tuples(st.just("sent"), st.integers(1, 4), st.none()),
     st.tuples(st.just("settle"), st.none(), st.none()),
     st.tuples(st.just("wait"), st.none(), st.none()),
@@ -235,7 +256,7 @@ def test_delayed_publishes_are_neither_reordered_nor_lost_nor_stuck(plan):
             found = bodies(stage.actor(consumer))
             got.extend(found)
             unsent += len(found)
-            assert unsent <= 200
+            assert unsent <= 400
 
         for name, first, count in plan:
             if name == "publish":

@@ -177,18 +177,18 @@ def test_a_reader_gets_messages_that_go_straight_to_a_consumer(stage, channel):
     assert stage.actor(channel).take_got() == pairs(0, 3) and counts(queue) == (0, 3)
 
 
-def test_two_hundred_unsent_deliveries_stop_a_reader(stage, channel):
+def test_four_hundred_unsent_deliveries_stop_a_reader(stage, channel):
     """FC-32: as any consumer; the reader then holds at most a batch."""
     queue = stage.queue()
     queue.publish(stage.create(Stub), numbered(0, 1000))
     stage.settle()
     read(stage, queue, channel, read_from=0)
-    assert stage.actor(channel).take_got() == pairs(0, 200)
+    assert stage.actor(channel).take_got() == pairs(0, 400)
     (reader,) = queue.actor.role.range_readers.readers.values()
-    assert len(reader.buffer) == 56
+    assert len(reader.buffer) == 112
     queue.tell(channel, "sent", 150)
     stage.settle()
-    assert stage.actor(channel).take_got() == pairs(200, 350)
+    assert stage.actor(channel).take_got() == pairs(400, 550)
     assert len(reader.buffer) <= 256
 
 
@@ -244,16 +244,16 @@ def test_a_closed_range_ends_with_an_error_if_messages_leave_before_they_are_rea
     queue.publish(other, numbered(0, 1000))
     stage.settle()
     read(stage, queue, channel, read_from=0, read_to=999)
-    assert stage.actor(channel).take_got() == pairs(0, 200)
-    read(stage, queue, other, ack_to=499)
-    queue.tell(channel, "sent", 200)
+    assert stage.actor(channel).take_got() == pairs(0, 400)
+    read(stage, queue, other, ack_to=699)
+    queue.tell(channel, "sent", 400)
     stage.settle()
     got = stage.actor(channel).take_got()
-    assert got[:56] == pairs(200, 256), "messages in the buffer are still delivered"
-    assert got[56:] == [
+    assert got[:112] == pairs(400, 512), "messages in the buffer are still delivered"
+    assert got[112:] == [
         (
-            "PRECONDITION_FAILED - numbers 256 to 999 of queue 'q' in vhost '/' cannot be read: "
-            "the queue holds only numbers 500 to 999"
+            "PRECONDITION_FAILED - numbers 512 to 999 of queue 'q' in vhost '/' cannot be read: "
+            "the queue holds only numbers 700 to 999"
         )
     ]
 
@@ -264,10 +264,10 @@ def test_a_reader_without_end_skips_messages_that_leave_before_they_are_read(sta
     queue.publish(other, numbered(0, 1000))
     stage.settle()
     read(stage, queue, channel, read_from=0)
-    read(stage, queue, other, ack_to=499)
+    read(stage, queue, other, ack_to=699)
     queue.tell(channel, "sent", 200)
     stage.settle()
-    assert stage.actor(channel).take_got()[200:] == [*pairs(200, 256), *pairs(500, 644)]
+    assert stage.actor(channel).take_got()[400:] == [*pairs(400, 512), *pairs(700, 788)]
 
 
 def test_acknowledging_up_to_a_number(stage, queue, channel):
@@ -398,12 +398,12 @@ def test_the_readers_of_a_channel_end_with_it(stage, queue, channel):
 
 
 def test_a_reader_whose_deliveries_are_written_late_misses_nothing(stage, channel):
-    """At 200 unsent deliveries it stops, and goes on with the next number when they are written (FC-32)."""
+    """At 400 unsent deliveries it stops, and goes on with the next number when they are written (FC-32)."""
     queue, consumer = stage.queue(), stage.create(Stub)
     queue.consume(consumer, prefetch=30)
     read(stage, queue, channel, no_ack=False, prefetch=20, read_from="first")
     stub, published = stage.actor(channel), 0
-    for count in [1] * 15 + [27, 40, 40, 40, 40]:
+    for count in [1] * 15 + [27] + [40] * 9:
         queue.publish(consumer, numbered(published, published + count))
         published += count
         stage.settle()
@@ -411,10 +411,10 @@ def test_a_reader_whose_deliveries_are_written_late_misses_nothing(stage, channe
         queue.tell(channel, "settle", "ack", [stub.tags[:]])
         stub.tags.clear()
         stage.settle()
-    assert stub.take_got() == pairs(0, 200)
-    queue.tell(channel, "sent", 200)
+    assert stub.take_got() == pairs(0, 400)
+    queue.tell(channel, "sent", 400)
     stage.settle()
-    assert stub.take_got() == pairs(200, 202) and published == 202
+    assert stub.take_got() == pairs(400, 402) and published == 402
 
 
 @settings(max_examples=200, deadline=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.actors.queue.consumers.consumers import UNSENT_LIMIT, ChannelRecord, Consumer, Consumers
+from warren.actors.queue.consumers.consumers import UNSENT_LIMIT_SMALL, ChannelRecord, Consumer, Consumers
 
 CHANNELS = 3
 
@@ -29,7 +29,7 @@ class Model:
 
     def can_take(self, consumer: Consumer) -> bool:
         channel = consumer.channel
-        if self.unsent.get(channel.channel_id, 0) >= UNSENT_LIMIT:
+        if self.unsent.get(channel.channel_id, 0) >= UNSENT_LIMIT_SMALL:
             return False
         if channel.is_limited and self.granted.get(channel.channel_id, 0) <= 0:
             return False
@@ -172,7 +172,7 @@ def test_every_message_goes_to_the_consumer_that_rabbitmq_chooses(single_active,
 def check_what_is_awaited(consumers: Consumers, model: Model) -> None:
     """Nobody can take a message: what the queue learns then is what a look at every consumer shows."""
     eligible = [model.active] if model.active else [] if model.single_active else model.all
-    assert consumers.awaits_write() == any(each.channel.unsent >= UNSENT_LIMIT for each in eligible)
+    assert consumers.awaits_write() == any(each.channel.unsent >= UNSENT_LIMIT_SMALL for each in eligible)
     wanting = {each.channel.channel_id for each in eligible if each.awaits_grant}
     assert {channel.channel_id for channel in consumers.channels_without_grant()} == wanting
 
@@ -211,7 +211,7 @@ def test_a_channel_gets_two_hundred_and_then_waits_for_its_socket():
     consumers, channel = Consumers(), ChannelRecord("c", None)
     consumers.add(consumer(channel, "acks"))
     consumers.add(consumer(channel, "no acks", no_ack=True))
-    assert len(receivers(consumers, 1000)) == UNSENT_LIMIT
+    assert len(receivers(consumers, 1000)) == UNSENT_LIMIT_SMALL
     channel.unsent -= 50
     assert consumers.resume(channel)
     assert len(receivers(consumers, 1000)) == 50
@@ -238,7 +238,7 @@ def test_a_grant_is_requested_once_and_only_if_nothing_else_is_missing():
     consumers.add(consumer(ready))
     consumers.add(consumer(full, prefetch=1, unacked=1))
     consumers.add(consumer(stuck))
-    stuck.unsent = UNSENT_LIMIT
+    stuck.unsent = UNSENT_LIMIT_SMALL
     assert receivers(consumers, 5) == []
     assert consumers.channels_without_grant() == [ready]
     ready.is_grant_requested = True
@@ -279,7 +279,7 @@ def test_consumers_that_wait_for_one_channel_keep_their_order():
     for tag in "abc":
         add(tag)
     add("high", 1)
-    assert len(give(UNSENT_LIMIT + 1)) == UNSENT_LIMIT and consumers.awaits_write()
+    assert len(give(UNSENT_LIMIT_SMALL + 1)) == UNSENT_LIMIT_SMALL and consumers.awaits_write()
     sent(1)
     assert give(5) == ["high"]
     add("d"), add("e")

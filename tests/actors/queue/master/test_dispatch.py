@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.actors.queue.consumers.consumers import UNSENT_LIMIT
+from warren.actors.queue.consumers.consumers import UNSENT_LIMIT_SMALL
 
 from .core import Core
 
@@ -44,9 +44,9 @@ def test_publishes_wait_while_a_consumer_waits_for_its_socket():
     """FC-33: half as many publishes are taken as deliveries are written, and all of them once none is written."""
     core = Core()
     consumer = core.consume(no_ack=True)
-    core.publish(UNSENT_LIMIT + 10)
+    core.publish(UNSENT_LIMIT_SMALL + 10)
     core.turn()
-    assert core.master.dispatch.awaits_write and len(core.bodies()) == UNSENT_LIMIT
+    assert core.master.dispatch.awaits_write and len(core.bodies()) == UNSENT_LIMIT_SMALL
     core.publish(1, number=1000)
     core.turn()
     assert len(core.master.publish_delay.delayed) == 1 and core.timers() == {"delay": pytest.approx(0.002)}
@@ -54,7 +54,7 @@ def test_publishes_wait_while_a_consumer_waits_for_its_socket():
     core.turn()
     assert not core.master.publish_delay.delayed and core.timers() == {"delay": None}
     core.master.sent(consumer.channel, 2)
-    core.publish(UNSENT_LIMIT, number=2000)
+    core.publish(UNSENT_LIMIT_SMALL, number=2000)
     core.publish(1, number=3000)
     core.turn()
     core.timers()
