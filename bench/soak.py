@@ -44,6 +44,9 @@ EXPIRE_SECONDS = EXPIRE_MS / 1000
 ANSWER_SECONDS = 120.0
 #: Messages that the load publishes in one round. A third is acknowledged, a third rejected, the rest expires.
 MESSAGES = 150
+#: Seconds from the start of one such round to the next. What waits to expire is then the same on a fast machine and on
+#: a slow one: without a pause it is what the machine publishes within `EXPIRE_SECONDS`, from 1,600 messages to 6,500.
+ROUND_SECONDS = 0.25
 #: Churns that need the controls of an embedded broker.
 EMBEDDED = {"vhosts", "requests_of_the_program"}
 
@@ -86,6 +89,7 @@ def load(server: Server, is_over: threading.Event) -> None:
         wire.call(1, methods.BasicQos(0, MESSAGES, False))
         tag = sent = 0
         while not is_over.is_set():
+            next_round = time.monotonic() + ROUND_SECONDS
             wire.send(*(message("load", bytes(LARGE if number % 3 == 0 else 200)) for number in range(MESSAGES)))
             sent += MESSAGES
             confirmed_up_to(wire, sent)
@@ -100,6 +104,7 @@ def load(server: Server, is_over: threading.Event) -> None:
                 wire.send(frames(1, methods.BasicNack(0, True, True)))
             tag = last
             read_dead_letters(server)
+            is_over.wait(max(0.0, next_round - time.monotonic()))
 
 
 def confirmed_up_to(wire: Wire, number: int) -> None:

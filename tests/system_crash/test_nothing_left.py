@@ -25,6 +25,7 @@ from warren.actors.channel import Channel
 from warren.actors.connection import Connection
 from warren.amqp import methods
 from warren.amqp.fields import table_from
+from warren.bench.soak import Server, load
 
 from .anatomy import TIMEOUT, Anatomy
 from .churns import CHURNS, Site, frames, message, open_channel, read_until, tls_connections
@@ -127,6 +128,33 @@ def uncollected(broker):
 def test_nothing_of_an_entity_is_left_for_the_collector(uncollected, churn, caplog):
     uncollected(churn, FEW if churn is CHURNS["vhosts"] else COUNT)
     assert not [record for record in caplog.records if record.name == "warren.runtime"]
+
+
+class Rounds:
+    """An event that is set once it was asked `count` times, and that nobody waits for."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+
+    def is_set(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+    def wait(self, seconds: float) -> None:
+        """Go on at once."""
+
+
+def test_nothing_of_a_load_is_left_for_the_collector(uncollected):
+    """The load of `bench/soak.py`: confirmed, acknowledged, rejected, requeued and expired messages, of which the dead
+    letters are read by number. Only what its queues hold grows with it, and goes with them.
+    """
+
+    def load_and_delete(site: Site, numbers: range) -> None:
+        load(Server(site.port), Rounds(len(numbers)))
+        for queue in ("load", "dead"):
+            site.delete_queue(queue)
+
+    uncollected(load_and_delete)
 
 
 def test_nothing_of_a_tls_connection_is_left_for_the_collector(uncollected, broker, tls):
