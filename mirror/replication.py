@@ -377,7 +377,7 @@ class MirrorReplication:
             self._start_timer(ORPHAN_TIMER, ORPHAN_SECONDS)
 
     def _forget_orphans(self) -> None:
-        publishers, channels = self._mirrored.publishers, self._replica.channels
+        publishers, channels = self._mirrored.publishers, self._replica.state.channels
         for channel_id, _ in list(publishers):
             if channel_id not in channels:
                 publishers.note_answered(channel_id, ENDED)

@@ -155,7 +155,7 @@ class CreditFlow:
         "_last_blocked",
         "_hold",
         "_hold_from_end",
-        "_pair",
+        "pair",
         "_relations",
         "_unblocked_at",
         "blocked_at",
@@ -175,7 +175,7 @@ class CreditFlow:
     ) -> None:
         if hold_from not in ("start", "end"):
             raise ValueError(f"hold_from is {hold_from!r}, not 'start' or 'end'")
-        self._pair = check_pair(pair, key)
+        self.pair = check_pair(pair, key)
         self._grant = grant
         self._clock = clock
         self._hold = hold
@@ -206,7 +206,7 @@ class CreditFlow:
         """
         if peer in self._credit_from or peer in self._credit_to:
             raise ValueError(f"the pair of {peer!r} is fixed while the relation lasts")
-        self._relations[peer] = (self._pair if pair is None else check_pair(pair, key), kind)
+        self._relations[peer] = (self.pair if pair is None else check_pair(pair, key), kind)
 
     def peer_down(self, peer: Hashable) -> None:
         """Forget `peer`, which has ended, and its deferred grants. A later peer of the same name begins anew."""
@@ -351,7 +351,7 @@ class CreditFlow:
 
     def _pair_of(self, peer: Hashable) -> Pair:
         relation = self._relations.get(peer)
-        return self._pair if relation is None else relation[0]
+        return self.pair if relation is None else relation[0]
 
     def _clock_of(self, peer: Hashable) -> _BlockClock:
         relation = self._relations.get(peer)

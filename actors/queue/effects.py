@@ -2,8 +2,8 @@
 
 The core of a queue is pure: `Dispatch`, `Intake`, `MessageExpiry` and the other parts of a role change their own state
 and the backing queue, and whatever else is to happen they write down here. They hold no process, so they send nothing,
-start no timer and read no file. The replica (`process.py`) does what is written down, at the end of its turn or before
-it answers somebody, in this order:
+start no timer and read no file. The replica (`replica/role_runner.py`) does what is written down, at the end of its
+turn or before it answers somebody, in this order:
 
 1. `messages`, such as dead letters and requests to limiters, and the grants of credit
 2. the deliveries in the outbox, so that what a channel receives next follows all deliveries decided before

@@ -53,7 +53,7 @@ class QueueView:
 
     @property
     def is_open(self) -> bool:
-        return self.queue.is_open
+        return self.queue.stage.is_open
 
     @property
     def name(self) -> str:
@@ -61,7 +61,7 @@ class QueueView:
 
     @property
     def queue_id(self) -> str:
-        return self.queue.queue_id
+        return self.queue.row.queue_id
 
     @property
     def address(self) -> Address[ToQueue]:
@@ -72,12 +72,12 @@ class QueueView:
         """Whether the routing table has this process for the queue's name."""
         queue = self.queue
         row = queue.context.routing.queue(queue.row.vhost, queue.row.name)
-        return row is not None and row.queue_id == queue.queue_id and row.address == queue.myAddress
+        return row is not None and row.queue_id == queue.row.queue_id and row.address == queue.myAddress
 
     @property
     def credit(self) -> CreditFlow:
         """By channel id, and by the names of journal and message stores."""
-        return self.queue.credit
+        return self.queue.channels.credit
 
     def told(self) -> tuple[int, Lives] | None:
         """What readers by number may have been told of a queue on the disk: its next number, and its lives and gaps."""
@@ -90,11 +90,11 @@ class QueueView:
 
     def channels(self) -> Iterator[tuple[str, Address[ToChannel]]]:
         """Id and address of each channel that the queue knows."""
-        return ((channel_id, record.address) for channel_id, record in self.queue.channels.items())
+        return ((channel_id, record.address) for channel_id, record in self.queue.channels.by_id.items())
 
     def pending(self, channel_id: str) -> set[int]:
         """The ack tags that this channel may settle."""
-        record = self.queue.channels.get(channel_id)
+        record = self.queue.channels.by_id.get(channel_id)
         return set() if record is None else set(record.pending)
 
     def consumers(self) -> Iterator[ConsumerCounts]:
@@ -116,7 +116,7 @@ class QueueView:
     @property
     def unconfirmed_publishes(self) -> int:
         """Runs whose publishers wait for a confirm."""
-        confirms = self.queue.confirms
+        confirms = self.queue.state.confirms
         return len(confirms.recent) + len(confirms.awaiting)
 
     # -- messages ---

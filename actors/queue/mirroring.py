@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..context.peers import Peers
     from ..contracts.info_items import InfoItems
     from ..contracts.metadata import ToMetadata
-    from .consumers.consumers import ChannelRecord
     from .disk.disk_loader import DiskLoader
     from .publisher_confirms import NumberedRun
     from .replica_state import ReplicaState
@@ -49,6 +48,9 @@ class ReplicaContext(Protocol):
     def lease(self) -> Lease: ...
 
     @property
+    def node_name(self) -> str: ...
+
+    @property
     def metadata(self) -> Address[ToMetadata]: ...
 
     @property
@@ -59,10 +61,8 @@ class Replica(Protocol):
     """The process of a replica, as its replication sees it."""
 
     row: QueueRow
-    member: Member | None
     state: ReplicaState
     backing: BackingQueue
-    channels: dict[str, ChannelRecord]
 
     @property
     def awaiting(self) -> Iterable[NumberedRun]:
@@ -89,6 +89,11 @@ class Replica(Protocol):
 
     @property
     def context(self) -> ReplicaContext: ...
+
+    def register(self, name: str) -> None: ...
+
+    @property
+    def member(self) -> Member | None: ...
 
     @property
     def loader(self) -> DiskLoader | None:

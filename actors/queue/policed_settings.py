@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...amqp.constants import PRECONDITION_FAILED
+from ...amqp.errors import AmqpError
 from ...definitions.definitions import Definitions
 from ...definitions.policies import queue_kind
 from ...routing.arguments.arguments import QueueSettings, queue_settings
@@ -25,3 +27,13 @@ def policed_settings(row: QueueRow, definitions: Definitions, queue_mode_precede
             policy_sets_mode=queue_mode_precedence == "policy",
         )
     return settings if row.shard_of is None else shard_settings(row, settings)
+
+
+def check_changes(before: QueueSettings, after: QueueSettings, phrase: str) -> None:
+    """Raise AmqpError 406 if a queue, which `phrase` names, cannot have these settings from now on."""
+    if (after.max_priority, after.single_active_consumer) != (before.max_priority, before.single_active_consumer):
+        raise AmqpError(
+            PRECONDITION_FAILED,
+            f"priorities and the single active consumer of {phrase} cannot be changed: they are fixed when a queue is "
+            "declared",
+        )

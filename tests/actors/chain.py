@@ -214,14 +214,14 @@ class Books:
             len(entry[1]) for message in waiting if message[1] == channel.config.channel_id for entry in message[2]
         )
         self.most["queue"] = max(self.most["queue"], unread)
-        grants = self.bumps(address, row.queue_id) + queue.credit.deferred(channel.config.channel_id)
+        grants = self.bumps(address, row.queue_id) + queue.channels.credit.deferred(channel.config.channel_id)
         initial, more = self.stage.settings.credit_flow_default_credit
         assert (
             initial
             == channel.credit.credit_from(row.queue_id)
             + unread
             + more
-            - queue.credit.credit_to(channel.config.channel_id)
+            - queue.channels.credit.credit_to(channel.config.channel_id)
             + grants
         )
 

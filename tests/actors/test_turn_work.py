@@ -154,7 +154,7 @@ def held(stage: Stage, count: int, **arguments: Any) -> tuple[Any, Any]:
     record = None
     while not queue.actor.backing.is_empty():
         stage.settle()
-        record = queue.actor.channels[channel.actorAddressString]
+        record = queue.actor.channels.by_id[channel.actorAddressString]
         if record.unsent:
             queue.tell(channel, "sent", record.unsent)
     stage.settle()
@@ -166,7 +166,7 @@ def held(stage: Stage, count: int, **arguments: Any) -> tuple[Any, Any]:
 
 
 def unacked(queue: Any) -> int:
-    return sum(len(record.pending) for record in queue.actor.channels.values())
+    return sum(len(record.pending) for record in queue.actor.channels.by_id.values())
 
 
 def settling(stage: Stage, count: int, outcome: str, pieces: list[Any], **arguments: Any) -> Callable[[], None]:
@@ -503,7 +503,7 @@ def test_a_turn_that_grows_is_found() -> None:
 
     def in_one_turn(stage: Stage, count: int) -> Callable[[], None]:
         queue, channel = held(stage, count)
-        work = queue.actor.work
+        work = queue.actor.state.work
         work.most = work.left = 1 << 30
 
         def act() -> None:

@@ -26,7 +26,6 @@ LONGER_FILES = frozenset(
     actors/node/process.py
     actors/queue/consumers/consumers.py
     actors/queue/master/master.py
-    actors/queue/process.py
     amqp/methods.py
     amqp/parser/reader.py
     cluster/consensus/core.py

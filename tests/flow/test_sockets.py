@@ -41,7 +41,7 @@ STORE = "a store that does not take anything"
 def frozen_store(anatomy, name):
     """A queue that has used up its credit with a store: it goes on working, but grants its publishers no credit."""
     queue = anatomy.call(anatomy.queue, name)
-    anatomy.call(queue.credit.spend, STORE, I)
+    anatomy.call(queue.channels.credit.spend, STORE, I)
     yield queue
     anatomy.call(queue.send, queue.myAddress, to_queue.bump(STORE, I))
 
@@ -131,7 +131,7 @@ def test_the_end_of_the_exhausted_queue_frees_the_publisher(broker, anatomy, con
     wire, count = declared(connect(), name), 3000
     wire.call(1, ConfirmSelect(), ConfirmSelectOk)
     queue = anatomy.call(anatomy.queue, name)
-    anatomy.call(queue.credit.spend, STORE, I)
+    anatomy.call(queue.channels.credit.spend, STORE, I)
     publisher = Publisher(wire, name, count)
     anatomy.eventually(lambda: blocked_connection(anatomy))
     if end == "delete":

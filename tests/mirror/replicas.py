@@ -68,7 +68,7 @@ class FakeReplica:
         self.has_promoted = self.is_at_rest = False
         self.credit = CreditFlow((400, 200), lambda peer, amount: None)
         self.state = SimpleNamespace(
-            credit=self.credit, head_read=SimpleNamespace(prepare=lambda: None), backing=self.backing
+            credit=self.credit, head_read=SimpleNamespace(prepare=lambda: None), backing=self.backing, channels={}
         )
         self.context = SimpleNamespace(
             lease=SimpleNamespace(has_ended=lambda clock: False),
@@ -77,7 +77,6 @@ class FakeReplica:
             definitions=SimpleNamespace(policies_of=lambda vhost: None),
         )
         self._group = group
-        self.channels: dict[str, object] = {}
         #: The runs that were published here, with their first and last numbers.
         self.published: list[tuple[int, int, list]] = []
         self.confirmed: set[int] = set()

@@ -24,11 +24,11 @@ alice/1 publish queue=orders count=12 persistent=1 size=4200
 
 def spoil_credit_of_queue(queue):
     channel, _ = next(QueueView(queue).channels())
-    queue.credit.take(channel)
+    queue.channels.credit.take(channel)
 
 
 def spoil_credit_for_the_journal(queue):
-    queue.credit.bump("journal", 1)
+    queue.channels.credit.bump("journal", 1)
 
 
 def spoil_count(queue):

@@ -11,7 +11,7 @@ its channels no credit either.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,8 @@ from ....store.queue.variable.queue_recovery import empty_terms, numbering_of
 from ...context.node_context import NodeContext
 from ...contracts.disk import to_journal, to_message_store
 from ...contracts.resources import to_memory_monitor
+from ..master.deduplication import Deduplication
+from ..replica.stage import Stage
 from .disk_levels import DiskLevels
 from .disk_loader import DiskLoader
 from .flusher import Flusher
@@ -61,10 +63,7 @@ LOOKUP_BATCH = 20_000
 
 
 class Durability:
-    """The disk side of the queue `row`, whose process is `process`.
-
-    `is_open` is false when the queue is being deleted.
-    """
+    """The disk side of the queue `row`, whose process is `process`, and whose replica has come to `stage`."""
 
     __slots__ = (
         "_backing",
@@ -107,7 +106,7 @@ class Durability:
         settings: QueueSettings,
         credit: CreditFlow,
         storage: VhostStorage,
-        is_open: Callable[[], bool],
+        stage: Stage,
     ) -> None:
         self._process = process
         self._context = context
@@ -138,7 +137,7 @@ class Durability:
             self.window = Window(settings.deduplicate)
         #: The records of it that the journal has, until the queue opens.
         self._digests: list[bytes] = []
-        self.flusher = Flusher(process, row, context.alarms, self.levels, is_open, self.digest_log)
+        self.flusher = Flusher(process, row, context.alarms, self.levels, stage, self.digest_log)
         #: Dead letters in transit to other queues, and from them. None if the queue ends with the node.
         self.transit = (
             Transit(
@@ -445,6 +444,17 @@ class Durability:
         self._process.send(self.storage.journal, to_journal.detach(self.number))
         await self._process.ask(self.storage.persistent, to_message_store.detach(self.client))
         return None if any(level.has_lost_entries for level in self.levels.values()) else terms
+
+
+def remembered(messages: int | None, durability: Durability | None) -> Deduplication | None:
+    """What a queue that has to remember so many messages knows of publishes: a durable one what its last process did,
+    from `durability`. None if it keeps messages that are published twice.
+    """
+    if messages is None:
+        return None
+    if durability is None or durability.digest_log is None:
+        return Deduplication(Window(messages), None)
+    return Deduplication(durability.window, durability.digest_log)
 
 
 def _scan(level: DiskQueue, terms: Terms | None, progress: Progress) -> list[StoredSpan]:

@@ -24,6 +24,7 @@ from ....store.deduplication.digest_log import DigestLog
 from ....store.index.segment_jobs import FlushJob
 from ....store.queue.variable.disk_queue import DiskQueue
 from ...disk.disk_retry import DiskRetry
+from ..replica.stage import Stage
 
 if TYPE_CHECKING:
     from ....runtime.contract import Address
@@ -41,20 +42,20 @@ MOST_PARTS = 64
 class Flusher:
     """The jobs of the queue `row` on its segments.
 
-    `levels` are the queue's disk sides by priority; levels that are added later are flushed as well. `is_open` is
-    false when the queue is being deleted, so that a refused flush is not repeated. `digest_log` has what the queue
-    remembers of publishes, if it does.
+    `levels` are the queue's disk sides by priority; levels that are added later are flushed as well. A refused
+    flush is not repeated once the `stage` of the replica says that the queue is being deleted. `digest_log` has what
+    the queue remembers of publishes, if it does.
     """
 
     __slots__ = (
         "_became_quiet",
         "_digest_log",
         "_disk_retry",
-        "_is_open",
         "_is_stopping",
         "_levels",
         "_phrase",
         "_process",
+        "_stage",
         "is_busy",
     )
 
@@ -64,12 +65,12 @@ class Flusher:
         row: QueueRow,
         alarms: Address[ToAlarms],
         levels: Mapping[int, DiskQueue],
-        is_open: Callable[[], bool],
+        stage: Stage,
         digest_log: DigestLog | None,
     ) -> None:
         self._process = process
         self._levels = levels
-        self._is_open = is_open
+        self._stage = stage
         self._digest_log = digest_log
         self._phrase = queue_phrase(row.vhost, row.name)
         self._disk_retry = DiskRetry(process, f"the index of {self._phrase}", alarms)
@@ -172,7 +173,7 @@ class Flusher:
     async def _is_run(self, work: Callable[[], None]) -> bool:
         """Repeat `work` until the disk accepts it. False if the queue is deleted meanwhile, perhaps to make room."""
         try:
-            await self._disk_retry.run(work, is_given_up=lambda: self._is_stopping or not self._is_open())
+            await self._disk_retry.run(work, is_given_up=lambda: self._is_stopping or not self._stage.is_open)
         except OSError:
             if self._is_stopping:
                 # A node that stops does not wait for room on the disk: the next start finds in the journal what this

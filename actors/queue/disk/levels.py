@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping
 
 from ....amqp.frames import content_properties
 from ....routing.arguments.arguments import QueueSettings
+from ....routing.queue_types import STREAM
+from ....routing.rows import QueueRow
 from ....store.messages.message import Origin
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.levels.fair_queue import FairQueue
 from ....store.queue.levels.lanes import FairRules, ValueOf
 from ....store.queue.levels.priority_queue import PriorityQueue
+from ....store.queue.memory_queue import MemoryQueue
+from ....store.queue.streams.memory_stream import MemoryStream
 from ...message_index.keys import keys_of
 
 
@@ -25,6 +29,15 @@ def levelled_queue(
     if settings.max_priority is not None:
         return PriorityQueue(settings.max_priority, make_level, levels)
     return FairQueue(_value_of(settings), settings.fair_lanes, make_level, levels)
+
+
+def memory_queue(row: QueueRow, settings: QueueSettings, clock: Callable[[], float]) -> BackingQueue:
+    """A new backing queue that keeps everything in memory; `clock` gives monotonic seconds."""
+    if row.type == STREAM.name:
+        return MemoryStream(clock)
+    if settings.top_level is not None:
+        return levelled_queue(settings, lambda level: MemoryQueue(clock))
+    return MemoryQueue(clock)
 
 
 def relaid(

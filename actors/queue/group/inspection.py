@@ -27,7 +27,7 @@ class GroupView:
 
     def channels(self) -> set[str]:
         """The ids of the channels that it knows."""
-        return set(self.group.channels)
+        return set(self.group.channels.by_id)
 
     def held(self) -> dict[str, set[int]]:
         """By queue id of each member: the tags there of what the consumers of the group hold."""

@@ -177,7 +177,7 @@ class GroupQueue(Queue):
 
     def after_batch(self) -> None:
         super().after_batch()
-        if self.is_open and self.role.to_ask:
+        if self.stage.is_open and self.role.to_ask:
             asked, self.role.to_ask = self.role.to_ask, []
             for member in asked:
                 self.spawn(self._ask_for_offer(member))
@@ -289,12 +289,12 @@ class GroupQueue(Queue):
         await self._find_members()
         self._check_not_ending()
         self.role.use()
-        record = None if no_ack else self._record(channel_id, address)
+        record = None if no_ack else self.channels.find(channel_id, address)
         for member in self.role.in_order():
             found = await self._get_from(member)
             if found is None:
                 continue
-            if record is not None and self.channels.get(channel_id) is not record:
+            if record is not None and self.channels.by_id.get(channel_id) is not record:
                 self.role.settle_at(member, "requeue", found.tags)  # the channel has ended meanwhile
                 break
             delivery = self.role.got(member, record, found)

@@ -428,7 +428,7 @@ def check_grants(stage, channel, queues, limit):
     """When nothing is in flight, limiter and queues agree on what is granted, and deliveries respect the limit."""
     held = {}
     for queue in queues.values():
-        record = queue.actor.channels.get(channel.id)
+        record = queue.actor.channels.by_id.get(channel.id)
         if record is not None:
             assert record.granted >= 0
             if record.granted:

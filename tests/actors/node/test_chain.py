@@ -208,7 +208,7 @@ def test_a_client_that_does_not_read_stops_its_queue_after_two_hundred(stage):
 def test_acks_and_gets_pass_a_queue_that_is_blocked(stage):
     """FC-13, FC-31, acks_pass: a queue that gets no credit from its store serves consumers; only publishers wait."""
     queue, publisher, consumer = stage.queue(), opened(stage), opened(stage)
-    queue.actor.credit.spend("store", I)
+    queue.actor.channels.credit.spend("store", I)
     publisher.publish(1, numbered(3000))
     publisher.go()
     assert publisher.actor.state == "blocked"
@@ -313,7 +313,7 @@ def test_a_short_block_stays_visible_for_its_hold_time(stage):
         ]
 
     assert states() == ["running", "running", "running"]
-    queue.actor.credit.spend("store", I)
+    queue.actor.channels.credit.spend("store", I)
     client.publish(1, numbered(2000))
     client.go()
     assert states() == ["flow", "flow", "flow"]

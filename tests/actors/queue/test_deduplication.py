@@ -229,4 +229,4 @@ def test_a_queue_without_the_argument_keeps_all(stage):
     publisher.publish_ids(queue, 1, 1)
     publisher.await_confirms()
     assert ids_of(drained(stage, queue, 2)) == [1, 1]
-    assert queue.actor.confirms.deduplication is None
+    assert queue.actor.state.confirms.deduplication is None

@@ -119,7 +119,7 @@ def test_a_channel_that_has_ended_is_sent_no_confirm(stage, holding):
     release(stage, queue, holding[0])
     assert stage.actor(ending).take("confirm") == []
     assert stage.actor(staying).take("confirm") == [(queue.id, [(1, 2)])]
-    assert not len(queue.actor.confirms.awaiting)
+    assert not len(queue.actor.state.confirms.awaiting)
 
 
 def test_publishes_without_confirms_leave_nothing_that_waits(stage, holding):
@@ -128,4 +128,4 @@ def test_publishes_without_confirms_leave_nothing_that_waits(stage, holding):
     for is_persistent in (False, True):
         queue.publish(publisher, numbered(3), persistent=is_persistent)
     stage.settle()
-    assert not len(queue.actor.confirms.awaiting) and not holding[0].inner.drain_confirmed()
+    assert not len(queue.actor.state.confirms.awaiting) and not holding[0].inner.drain_confirmed()

@@ -143,8 +143,8 @@ def test_a_channel_that_ends_leaves_nothing_behind(stage, orderly):
         stage.base.end(stage.base.cells[ending.actorAddressString], CRASHED)
     stage.settle()
     actor = queue.actor
-    assert not actor.channels and not len(actor.role.consumers) and not actor._monitored
-    assert not actor.credit._credit_to
+    assert not actor.channels.by_id and not len(actor.role.consumers) and not actor._monitored
+    assert not actor.channels.credit._credit_to
     queue.consume(staying)
     stage.settle()
     assert bodies(stage.actor(staying)) == numbered(5)
@@ -229,7 +229,7 @@ def test_delayed_publishes_of_a_channel_that_dies_are_published(stage):
     stage.base.end(stage.base.cells[publisher.actorAddressString], NORMAL)
     stage.until(lambda: len(queue.actor.backing) == 107)
     stage.settle()
-    assert list(queue.actor.channels) == [consumer.actorAddressString]
+    assert list(queue.actor.channels.by_id) == [consumer.actorAddressString]
 
 
 moves = st.one_of(

@@ -84,7 +84,7 @@ def test_a_replica_becomes_another_role_and_a_master_again(stage):
     stage.settle()
     assert bodies(stage.actor(eater)) == numbered(7)
     assert queue.actor.backing is backing and queue.address == address
-    assert set(queue.actor.channels) == {publisher.actorAddressString, eater.actorAddressString}
+    assert set(queue.actor.channels.by_id) == {publisher.actorAddressString, eater.actorAddressString}
 
 
 def test_a_role_that_is_replaced_has_no_timers_any_more(stage):
@@ -92,10 +92,10 @@ def test_a_role_that_is_replaced_has_no_timers_any_more(stage):
     queue, publisher = stage.queue(x_message_ttl=200, x_expires=300), stage.create(Stub)
     queue.publish(publisher, numbered(3))
     stage.settle()
-    assert set(queue.actor._timers) == {"queue_expiry", "expiry"}
+    assert set(queue.actor.runner._timers) == {"queue_expiry", "expiry"}
     take_role(queue, Keeper)
     stage.settle()
-    assert not queue.actor._timers
+    assert not queue.actor.runner._timers
     take_role(queue, Master)
     stage.until(lambda: not len(queue.actor.backing))
     assert queue.actor.role.dead_letterer.counters["expired"] == 3
@@ -105,7 +105,7 @@ def test_a_role_that_is_replaced_has_no_timers_any_more(stage):
 def test_what_waits_for_the_disk_is_given_up_with_the_role(stage):
     """Whoever asked is refused, as when the queue is deleted."""
     queue, answers = stage.queue(), []
-    queue.actor.spawn(answer_of(queue.actor._go_through(waiting()), answers))
+    queue.actor.spawn(answer_of(queue.actor.runner.go_through(waiting()), answers))
     take_role(queue, Keeper)
     stage.settle()
     assert answers == [404]
@@ -131,4 +131,4 @@ def test_a_channel_that_ends_is_forgotten_by_the_role_that_is_there(stage):
     take_role(queue, Keeper)
     queue.tell(publisher, "channel_closing")
     stage.settle()
-    assert queue.actor.role.forgotten == [publisher.actorAddressString] and not queue.actor.channels
+    assert queue.actor.role.forgotten == [publisher.actorAddressString] and not queue.actor.channels.by_id

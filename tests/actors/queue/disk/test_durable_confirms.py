@@ -62,12 +62,12 @@ def test_a_queue_without_credit_from_the_disk_grants_none(stage, disk, size):
     for _ in range(9):
         publisher.publish(queue, 500, size)
         stage.settle()
-    assert queue.actor.credit.blocked
+    assert queue.actor.channels.credit.blocked
     granted = sum(amount for _, amount in stage.actor(publisher.address).take("bump"))
     assert granted < 4500
     disk.release()
     publisher.await_confirms()
-    stage.until(lambda: not queue.actor.credit.blocked)
+    stage.until(lambda: not queue.actor.channels.credit.blocked)
     stage.quiet()
     granted += sum(amount for _, amount in stage.actor(publisher.address).take("bump"))
     assert granted == 4400

@@ -234,8 +234,8 @@ def test_credit_that_a_flush_frees_is_granted_in_the_same_turn(stage, monkeypatc
     publisher.await_confirms()
     stage.quiet()
     channel = stage.actor(publisher.address)
-    assert queue.actor.credit.blocked and not channel.take("bump")
+    assert queue.actor.channels.credit.blocked and not channel.take("bump")
     safe = in_flight
     queue.actor.after_batch()
     stage.quiet()
-    assert not queue.actor.credit.blocked and channel.take("bump")
+    assert not queue.actor.channels.credit.blocked and channel.take("bump")

@@ -1,0 +1,97 @@
+"""`Membership`: one replica as a member of the group of a mirrored queue.
+
+A queue that is not mirrored has no group, and its one replica is no member and serves its clients. A member shares the
+messages of the queue by its `Replication` with the others, and serves clients only while it is the master. Channels may
+know of a promotion earlier than the replica that it is about, and a master may be at rest before it hands over; what
+comes then is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ....routing.phrases import no_queue
+from ....store.queue.levels.fair_queue import FairQueue
+from ...context.peers import REPLICAS
+
+if TYPE_CHECKING:
+    from ....routing.rows import Member, QueueRow
+    from ..mirroring import Mirroring, Replica, Replication
+
+
+class Membership:
+    """Belongs to the replica `replica`."""
+
+    __slots__ = ("_early", "_replica", "member", "replication")
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        #: Which member the replica is; None if the queue is not mirrored.
+        self.member: Member | None = None
+        #: None if the queue is not mirrored, or if it has fair lanes, which replicas do not share.
+        self.replication: Replication | None = None
+        self._early: list[tuple[str, Callable[[], None]]] | None = None
+
+    def take(self, row: QueueRow) -> Member | None:
+        """Find out which member the replica is now, and let the others reach it from the first turn on."""
+        member = self.member_of(row)
+        if member is not None and member != self.member:
+            self._replica.register(f"{REPLICAS}/{row.queue_id}/{member.generation}")
+        self.member = member
+        return member
+
+    def member_of(self, row: QueueRow) -> Member | None:
+        """The member of this row that is at the replica's node."""
+        return None if row.group is None else row.group.member_on(self._replica.context.node_name)
+
+    def has_left(self, row: QueueRow) -> bool:
+        """Whether the replica is in the group no more, and is not what remains of the queue."""
+        if self.member is None or self.member_of(row) == self.member:
+            return False
+        return row.group is not None or row.node != self._replica.context.node_name
+
+    def begin(self, mirroring: Mirroring | None) -> Replication | None:
+        """Share the messages with the other replicas, if the replica is a member and may do so now."""
+        if self.member is not None and mirroring is not None and not isinstance(self._replica.backing, FairQueue):
+            self.replication = mirroring.replication(self._replica)
+        return self.replication
+
+    @property
+    def serves(self) -> bool:
+        """Whether the replica serves the clients of the queue."""
+        return self.replication is None or self.replication.serves
+
+    @property
+    def ring(self) -> Replication:
+        """The replication, which answers other replicas and operators. Raises AmqpError 404 if there is none."""
+        if self.replication is None:
+            row = self._replica.row
+            raise no_queue(row.vhost, row.name)
+        return self.replication
+
+    @property
+    def is_resting(self) -> bool:
+        """Nothing may leave the queue now, because another replica is about to become its master."""
+        return self.replication is not None and self.replication.is_resting
+
+    # -- what comes while the replica does not serve ---
+
+    def keep_early(self, channel_id: str, handle: Callable[[], None]) -> None:
+        """Keep what has come from the channel and what will handle it; the channel is empty for other senders."""
+        if self._early is None:
+            self._early = []
+        self._early.append((channel_id, handle))
+
+    def take_early(self) -> list[Callable[[], None]]:
+        """What handles everything that was kept, in order."""
+        early, self._early = self._early, None
+        return [handle for _, handle in early or ()]
+
+    def take_early_of(self, channel_id: str) -> list[Callable[[], None]]:
+        """What handles that which was kept of this channel, in order."""
+        if self._early is None:
+            return []
+        found = [handle for each, handle in self._early if each == channel_id]
+        self._early = [each for each in self._early if each[0] != channel_id]
+        return found

@@ -1,0 +1,293 @@
+"""`RoleRunner`: does what the role of one replica has decided, and waits in the role's place.
+
+A role is pure: it writes into `Effects` what is to happen, and an operation of it that has to wait yields a `Wait`. The
+runner sends, starts timers and reads the disk, at the end of a turn and before somebody who asked is answered, so that,
+for example, cancel-ok follows every delivery to the consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from ....routing.decorators import QueueDecorator, notify
+from ....routing.phrases import no_queue
+from ....runtime.errors import ProcessTimeout
+from ....runtime.signal import Signal
+from ...contracts.channel import to_channel
+from ..effects import Effects
+from ..role import Result, Role, Steps, Wait
+
+if TYPE_CHECKING:
+    from ....runtime.contract import Address
+    from ....runtime.coroutines import Slices
+    from ....store.queue.variable.read_ahead import ReadAheadJob
+    from ..disk.disk_loader import DiskLoader, Job
+    from ..disk.durability import Durability
+    from ..replica_state import ReplicaState
+    from .channel_records import ChannelRecords
+    from .stage import Stage
+
+    #: What a handler returns: its answer, or what goes on until it has one.
+    Served: TypeAlias = Result | Coroutine[object, None, Result] | Slices[Coroutine[object, None, Result]]
+
+#: Seconds for which a client waits until a replica, which the row says is the master, is it, or until a master that is
+#: at rest goes on or has ended.
+PROMOTION_SECONDS = 15.0
+
+#: Seconds by which a master at rest puts off its timers.
+RESTING_SECONDS = 0.05
+
+
+class RoleProcess(Protocol):
+    """The process of a replica, as its runner sees it. A bound method of each would cost every idle queue memory."""
+
+    def send(self, address: Address[object], message: object) -> None: ...
+
+    def spawn(self, coroutine: Coroutine[object, None, None]) -> None: ...
+
+    def start_timer(self, seconds: float, payload: str) -> int: ...
+
+    def cancel_timer(self, timer: int) -> None: ...
+
+    def request_turn(self) -> None: ...
+
+    def next_turn(self) -> Awaitable[None]: ...
+
+    @property
+    def durability(self) -> Durability | None:
+        """None on a node that keeps everything in memory."""
+
+    async def end_by_itself(self, reason: str) -> None:
+        """End, because the role has decided it."""
+
+
+class RoleRunner:
+    """Belongs to the replica whose process is `process`.
+
+    `has_changed` wakes coroutines of that process when a read from the disk is done and the role knows it, or when the
+    replica has another role.
+    """
+
+    __slots__ = (
+        "_channels",
+        "_process",
+        "_stage",
+        "_timers",
+        "decorators",
+        "effects",
+        "has_changed",
+        "role",
+        "state",
+    )
+
+    #: The role that runs. There is none before the queue is open.
+    role: Role
+    #: What the role shares with the replica. There is none before the queue is open.
+    state: ReplicaState
+
+    def __init__(self, process: RoleProcess, has_changed: Signal, stage: Stage, channels: ChannelRecords) -> None:
+        self._process = process
+        self.has_changed = has_changed
+        self._stage = stage
+        self._channels = channels
+        self.effects = Effects()
+        self.decorators: tuple[QueueDecorator, ...] = ()
+        #: The role's timers that run, by name. None as long as it has started none, as that of an idle queue.
+        self._timers: dict[str, int] | None = None
+
+    # -- what the role has decided ------------------------------------------------------------------
+
+    def do_effects(self) -> None:
+        effects, send = self.effects, self._process.send
+        if effects.messages:
+            messages, effects.messages = effects.messages, []
+            for address, message in messages:
+                send(address, message)
+        if effects.grants:
+            grants, effects.grants = effects.grants, []
+            self._channels.grant(self.state.row.queue_id, grants)
+        if not self._stage.is_held:
+            outbox = effects.outbox
+            if outbox.channels:
+                state = self.state
+                queue_id, counts = state.row.queue_id, state.counts
+                channels, outbox.channels = outbox.channels, {}
+                for segments in channels.values():
+                    for consumer, runs in segments:
+                        consumer.channel.adapt_limit(runs)
+                        for _, is_redelivered, _, contents in runs:
+                            if consumer.no_ack:
+                                counts.deliver_no_ack += len(contents)
+                            else:
+                                counts.deliver += len(contents)
+                            if is_redelivered:
+                                counts.redeliver += len(contents)
+                        send(consumer.channel.address, to_channel.deliver(queue_id, consumer.tag, runs))
+            if effects.endings:
+                endings, effects.endings = effects.endings, []
+                for address, message in endings:
+                    send(address, message)
+        if effects.has_requests:
+            self._do_requests()
+
+    def _do_requests(self) -> None:
+        """Do the rarer effects."""
+        effects, process = self.effects, self._process
+        effects.has_requests = False
+        if effects.consumers_changed:
+            effects.consumers_changed = False
+            if self.decorators:
+                consumers = self.role.consumers_info()
+                for decorator in self.decorators:
+                    notify(decorator.consumers_changed, self.state.row, consumers)
+        if effects.timers:
+            wanted, effects.timers = effects.timers, {}
+            timers = self._timers
+            if timers is None:
+                timers = self._timers = {}
+            for name, seconds in wanted.items():
+                running = timers.pop(name, None)
+                if running is not None:
+                    process.cancel_timer(running)
+                if seconds is not None:
+                    timers[name] = process.start_timer(seconds, name)
+        if effects.head_read is not None:
+            head_read, effects.head_read = effects.head_read, None
+            process.spawn(self._read_head(head_read))
+        if effects.jobs:
+            jobs, effects.jobs = effects.jobs, ()
+            for job in jobs:
+                process.spawn(self._run_job(job))
+        if effects.needs_turn:
+            effects.needs_turn = False
+            process.request_turn()
+        if effects.end_reason is not None:
+            reason, effects.end_reason = effects.end_reason, None
+            if not self._stage.is_ending:
+                process.spawn(process.end_by_itself(reason))
+
+    def in_slices(self, work: Slices[Result]) -> Slices[Result]:
+        """Go on with what the role does in slices, and send what each slice has decided and written."""
+        while True:
+            try:
+                next(work)
+            except StopIteration as stop:
+                value: Result = stop.value
+                return value
+            self.do_effects()
+            if self._process.durability is not None:
+                self._process.durability.send()
+            yield
+
+    def timer_fired(self, name: str) -> None:
+        """A timer that the role has started is due."""
+        if self._timers is not None:
+            self._timers.pop(name, None)
+        if self._stage.is_open:
+            self.role.timer_fired(name)
+
+    def put_off_timer(self, name: str) -> None:
+        """A timer that the role has started is due, but the replica is at rest."""
+        if self._timers is None:
+            self._timers = {}
+        self._timers[name] = self._process.start_timer(RESTING_SECONDS, name)
+
+    def end_role(self) -> None:
+        """Have the role give back what consumers have, and do everything that it has decided. Its timers and the reads
+        that it asked for are forgotten.
+        """
+        self.role.take_delayed()
+        self.do_effects()
+        self.role.leave()
+        for name in self._timers or ():
+            self.effects.cancel_timer(name)
+        self.do_effects()
+
+    # -- reading from the disk ----------------------------------------------------------------------
+
+    @property
+    def _loader(self) -> DiskLoader:
+        durability = self._process.durability
+        assert durability is not None, "only a queue with a disk reads from it"
+        return durability.loader
+
+    async def _read_head(self, job: ReadAheadJob) -> None:
+        await self._loader.read(job)
+        self.state.head_read.is_running = False
+        if self._stage.is_open:
+            self.role.head_loaded()
+        self.has_changed.wake_all()
+
+    async def _run_job(self, job: Job) -> None:
+        role = self.role
+        await job.run(self._loader)
+        if self._stage.is_open and self.role is role:
+            job.finish()
+            self.do_effects()
+        self.has_changed.wake_all()
+
+    # -- waiting in the place of the role -----------------------------------------------------------
+
+    def go_through(self, steps: Steps[Result]) -> Result | Coroutine[object, None, Result]:
+        """Run an operation of the role. A coroutine goes on with it if it has to wait."""
+        try:
+            wait = next(steps)
+        except StopIteration as stop:
+            return self._finished(stop)
+        return self._wait_through(steps, wait)
+
+    async def _wait_through(self, steps: Steps[Result], wait: Wait) -> Result:
+        role = self.role
+        while True:
+            if wait is Wait.HEAD:
+                await self._head_available()
+            elif wait is Wait.NEXT_TURN:
+                await self._process.next_turn()
+            elif self._process.durability is not None:
+                await self._process.durability.synced()
+            if self._stage.is_ending or self.role is not role:
+                raise no_queue(self.state.row.vhost, self.state.row.name)
+            try:
+                wait = next(steps)
+            except StopIteration as stop:
+                return self._finished(stop)
+
+    def _finished(self, stop: StopIteration) -> Any:
+        self.do_effects()  # the answer follows everything that was decided before it
+        return stop.value
+
+    async def _head_available(self) -> None:
+        """Return when a message can be taken from the head, or the queue is empty."""
+        head_read = self.state.head_read
+        while self._stage.is_open and len(head_read.backing) and not head_read.backing.available(1):
+            head_read.prepare()
+            self.do_effects()
+            if head_read.is_running:
+                await self.has_changed.wait()
+
+    async def quiet(self) -> None:
+        """Return when no message that has left the queue waits for the disk, or the queue is being deleted."""
+        await self.has_changed.wait_for(lambda: not self._stage.is_open or self.role.is_quiet)
+
+    async def serve_as_master(self, serves: Callable[[], bool], serve: Callable[[], Served[Result]]) -> Result:
+        """Do something for a client that knows already that this replica is the master, once it `serves`."""
+        with suppress(ProcessTimeout):
+            await self.has_changed.wait_for(lambda: not self._stage.is_open or serves(), PROMOTION_SECONDS)
+        if not serves():
+            raise no_queue(self.state.row.vhost, self.state.row.name)
+        found: Any = serve()
+        if isinstance(found, Generator):
+            found = await self._through(found)
+        return await found if isinstance(found, Coroutine) else found
+
+    async def _through(self, slices: Slices[Result]) -> Result:
+        """Do in turns what is done in slices."""
+        while True:
+            try:
+                next(slices)
+            except StopIteration as stop:
+                value: Result = stop.value
+                return value
+            await self._process.next_turn()

@@ -1,0 +1,25 @@
+"""`Stage`: how far the life of one replica of a queue is."""
+
+from __future__ import annotations
+
+
+class Stage:
+    """What a replica may do now. The process changes it, and its parts read it.
+
+        created → open → released → ending → (the process ends)
+
+    A replica that is recovered is open before it is released: the exchanges and queues to which its dead letters may go
+    are not there yet.
+    """
+
+    __slots__ = ("is_ending", "is_held", "is_open", "is_released")
+
+    def __init__(self) -> None:
+        #: From the end of the recovery to the beginning of the deletion.
+        self.is_open = False
+        #: The queue is open, and so is whatever may receive its dead letters.
+        self.is_released = False
+        #: The queue is being deleted, or ends by itself: it refuses consumers and gets.
+        self.is_ending = False
+        #: Since `hold`, because the node stops: no message leaves a queue with a disk any more.
+        self.is_held = False
