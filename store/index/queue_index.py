@@ -476,6 +476,13 @@ class QueueIndex:
         """Whether the file of a segment may be removed."""
         return bool(self._emptied) and min(self._emptied.values()) <= self._log.durable
 
+    @property
+    def has_damaged_empty_file(self) -> bool:
+        """Whether a damaged file has no un-acked entry left. It is not rewritten, but removed once the journal has
+        synced. If it stayed, `store verify` and the next start would report its damage again.
+        """
+        return any(self._segments[number].is_damaged for number in self._emptied if number in self._segments)
+
     def _note_emptied(self, number: int) -> None:
         """The file of a segment has no un-acked entry left."""
         if number not in self._emptied:

@@ -429,7 +429,7 @@ class Durability:
         if self.transit is None:
             return None
         self.transit.give_up()
-        if any(level.is_moving for level in self.levels.values()):
+        if any(level.awaits_journal_to_end for level in self.levels.values()):
             self.flusher.is_busy = True  # no flush may begin before the last one
             await self.synced()
         await self.flusher.flush_last()

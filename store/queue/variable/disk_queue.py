@@ -78,8 +78,10 @@ class DiskQueue(BackingQueue):
 
     @property
     @abstractmethod
-    def is_moving(self) -> bool:
-        """Whether messages have left for another queue or come from one, without the record of it on the disk."""
+    def awaits_journal_to_end(self) -> bool:
+        """Whether the journal must have synced before the last flush: messages have left for another queue or come from
+        one, or a damaged file has no message left and is to be removed.
+        """
 
     @property
     @abstractmethod

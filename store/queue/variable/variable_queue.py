@@ -534,8 +534,9 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
             self._rates.acks_out += sum(len(run.contents) for run in runs)
 
     @property
-    def is_moving(self) -> bool:
-        return bool(self._moved) or self._place.index.is_holding
+    def awaits_journal_to_end(self) -> bool:
+        index = self._place.index
+        return bool(self._moved) or index.is_holding or index.has_damaged_empty_file
 
     @seam("which messages are requeued")
     def requeue(self, tags: Sequence[int]) -> int:

@@ -564,6 +564,25 @@ class TestDamage:
         assert disk.list("q") == ["0.idx", "0.idx.damaged"]
         assert bytes(disk._names["q/0.idx.damaged"].data) == was
 
+    def test_a_file_without_messages_is_removed_by_the_last_flush(self, disk):
+        """Damage is found after a clean stop, and no message of the segment is left. The queue that ends at once has to
+        wait for the journal: only then may the file be removed.
+        """
+        terms = in_blocks(disk)
+        for offset, _, _ in blocks_in(disk, "q/0.idx"):
+            flip(disk, "q/0.idx", offset + 5)
+        journal = JournalEngine(disk, "j")
+        journal.recover()
+        log = GatheringLog(journal)
+        index = QueueIndex(disk, "q", 1, log, ENTRIES)
+        index.scan(None, terms)
+        assert held(index, 0, ENTRIES) == {} and index.has_damaged_empty_file
+        index.flush(True)
+        assert disk.exists("q/0.idx")
+        log.sync()
+        index.flush(True)
+        assert not disk.exists("q/0.idx") and not index.has_damaged_empty_file
+
     @pytest.mark.parametrize("at", range(1, 14))
     def test_a_crash_while_it_is_written_anew(self, disk, at):
         """C-22: at whatever step the crash comes, no whole frame is lost."""
