@@ -81,7 +81,8 @@ def test_a_connection_of_another_node_is_closed(apis, clients):
     first, *_ = apis
     rows = until(lambda: first.get("/api/connections"), lambda rows: len(rows) == NODES)
     remote = next(row["name"] for row in rows if row["node"] == "warren3@localhost")
-    first("DELETE", f"/api/connections/{remote.replace(' ', '%20')}")
+    status, value = first("DELETE", f"/api/connections/{remote.replace(' ', '%20')}")
+    assert status == 204, value
     with pytest.raises(pika.exceptions.AMQPError):
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:

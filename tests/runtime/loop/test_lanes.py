@@ -173,7 +173,9 @@ def test_clients_that_are_always_busy_get_the_same_number_of_turns(loop, pipes):
 
     loop.turn = counted
     assert loop.run_until(lambda: Worker.total >= 1000, WAIT)
-    assert abs(had["many"] - had["one"]) <= lanes.BURST
+    # A lane may owe the turns of one burst. If the machine was so busy that a turn took long, the lane of that turn is
+    # served again at once, until it owes more than a burst (`LoopBase._rounds`).
+    assert abs(had["many"] - had["one"]) <= 2 * lanes.BURST
 
 
 def test_what_a_process_sends_to_a_few_others_is_handled_in_one_go(loop, pipes):
