@@ -92,6 +92,10 @@ class Cluster(Messaging):
     def stop(self) -> None:
         """Stop all nodes."""
         self._paused.clear()
+        for broker in self._running():
+            node = running_node(broker)
+            if node is not None:
+                node.moves_masters = False  # there is no node left to lead
         self._each(list(self._brokers.values()), Broker.stop)
 
     def _each(self, brokers: list[Broker], call: Callable[[Broker], object]) -> None:

@@ -26,6 +26,7 @@ from .actors.contracts.membership import AppStopped, CountsAsDown, MembershipErr
 from .actors.contracts.node import ToNode, to_node
 from .actors.control.listener import ControlError
 from .actors.disk.errors import StorageError
+from .actors.node.operations.operating.masters import MOVING_SECONDS
 from .actors.node.operations.registry import OperationError
 from .actors.node.process import NodeError, NodeSupervisor
 from .amqp.errors import AmqpError
@@ -180,6 +181,8 @@ class RunningNode:
         name = f"{settings.node_name}-{os.urandom(INCARNATION_BYTES).hex()}"
         self._base = LoopBase(name=name, thread=thread, shutdown_seconds=SHUTDOWN_SECONDS)
         self._is_interrupted = self._has_started = False
+        #: Whether other nodes are to lead the mirrored queues when this one stops. They are not if they stop as well.
+        self.moves_masters = clustering is not None
         #: Lets the node go on that stands still.
         self._go_on: Callable[[], None] | None = None
         try:
@@ -242,19 +245,18 @@ class RunningNode:
     def stop(self, reason: str = "shutdown") -> None:
         """Close every connection with 320 and `reason`, then end all actors.
 
-        This takes at most the setting `stop_timeout` and `SHUTDOWN_SECONDS`, or `STORE_SECONDS` with a data directory.
-        Raises RuntimeError in a forked process.
+        This takes at most the setting `stop_timeout` and `SHUTDOWN_SECONDS`, or `STORE_SECONDS` with a data directory;
+        a member of a cluster may take `MOVING_SECONDS` more. Raises RuntimeError in a forked process.
         """
         self._check_process()
         self.resume()
+        seconds = self._stop_timeout + (SHUTDOWN_SECONDS if self._claim is None else STORE_SECONDS)
+        if self.moves_masters:
+            seconds += MOVING_SECONDS
         try:
             # If the node has ended by itself, or takes longer, the shutdown below ends the rest.
             with suppress(ProcessDown, ProcessTimeout):
-                self._client.ask(
-                    self._address,
-                    to_node.stop(reason),
-                    self._stop_timeout + (SHUTDOWN_SECONDS if self._claim is None else STORE_SECONDS),
-                )
+                self._client.ask(self._address, to_node.stop(reason, self.moves_masters), seconds)
         finally:
             self._client.close()
             self._end()

@@ -70,10 +70,11 @@ class ToNode(Contract):
     """
 
     @message
-    def stop(self, reason: str) -> bool:
+    def stop(self, reason: str, moves_masters: bool = True) -> bool:
         """From the program: close every connection with 320, wait at most `stop_timeout`, and end (AB-31).
 
-        Answered True.
+        Before that, unless its whole cluster stops, a node of a cluster has other nodes lead its mirrored queues. That
+        takes at most `MOVING_SECONDS`. Answered True.
         """
 
     @message

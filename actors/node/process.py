@@ -125,6 +125,7 @@ from .flow_reporter import FlowReporter
 from .gate import Gate
 from .operations.catalogue import perform
 from .operations.definitions.export_and_import import load_definitions
+from .operations.operating.maintenance import prepare_to_stop
 from .operations.registry import OperationError, Operator
 from .vhost_supervisor import VhostSupervisor
 
@@ -348,12 +349,14 @@ class NodeSupervisor(Process):
         self.monitor(address, process.__name__)
         return address
 
-    async def on_stop(self, sender: Sender, reason: str) -> bool:
+    async def on_stop(self, sender: Sender, reason: str, moves_masters: bool = True) -> bool:
         if self.management is not None:
             with suppress(ProcessDown):
                 await self.ask(self.management, to_management.end())
         for listener in self.gate.listeners:
             await self.ask(listener, to_listener.stop_accepting())
+        if moves_masters and self.members is not None and self.app.is_running:
+            await prepare_to_stop(self.operator)
         stop_timeout = self.settings.stop_timeout / 1000
         closing = to_listener.close_connections(
             CONNECTION_FORCED, f"broker forced connection closure with reason '{reason}'"

@@ -599,6 +599,9 @@ class Members(Process):
         self.verdicts = None
         if leader == self.name:
             self.verdicts = Verdicts(self.name, self.incarnation, self.now(), self.settings.net_ticktime)
+        elif leader is not None and self.consensus is not None:
+            # The new leader declares no node down, not even one that has stopped in order, before all have sent a beat.
+            self._beat(self.consensus)
 
     def _lead(self, verdicts: Verdicts, status: ConsensusStatus, now: float) -> None:
         """A beat of the leader: prolong its own lease, and judge."""

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from threading import Event, Thread
+
 import pytest
 
+from warren.amqp import methods as m
 from warren.simulation.cluster.ledger import Ledger, Promises
-from warren.tests.cluster_system.nodes import warren_cluster
+from warren.tests.behaviour.wire import Client, Refused
+from warren.tests.cluster_system.nodes import linked_nodes, wait_for, warren_cluster
 from warren.tests.cluster_system.rounds.faults import isolate_one, kill_and_start_at_once, kill_one, stop_one
 from warren.tests.cluster_system.rounds.rounds import Rounds
 
 SEED = 1
+
+#: The queues whose nodes are restarted one after the other.
+QUEUES = [f"ha-{number}" for number in range(4)]
+
+#: Messages of a burst, and seconds between two bursts.
+BURST, PAUSE = 20, 0.05
 
 
 @pytest.mark.timeout(300)
@@ -33,3 +44,130 @@ def test_mirrored_queues_keep_their_promises(tmp_path, command):
         assert 69 in [command(node, check).code for node in nodes], "the only replica of a queue is on one of them"
     for done in ("confirmed", "delivered", "acked", "drained"):
         assert ledger.counts[done] > 20, f"the clients did too little: {ledger.counts}"
+
+
+class Worker:
+    """A client on a thread of its own. When its node is stopped (320), it goes on at the next one."""
+
+    def __init__(self, nodes, at: int) -> None:
+        self._nodes = list(nodes)
+        self.at = at
+        self.is_over = Event()
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def work(self, client: Client) -> None:
+        """Work until the connection ends, or the work is over."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        self.is_over.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "a client waits for an answer for ever"
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            while not self.is_over.is_set():
+                try:
+                    client = Client(self._nodes[self.at % len(self._nodes)].url, timeout=60.0)
+                    self.work(client)
+                    client.abort()
+                except (OSError, Refused) as error:
+                    if isinstance(error, Refused) and error.close.reply_code != 320:
+                        raise
+                    self.at += 1
+        except BaseException as error:
+            self._error = error
+
+
+class Publisher(Worker):
+    """Publishes bursts with confirms to all queues. It publishes again what the end of its connection left open."""
+
+    def __init__(self, nodes, at: int) -> None:
+        self.name = at
+        self.published = self.confirmed = 0
+        self.refused: list[int] = []
+        super().__init__(nodes, at)
+
+    def work(self, client: Client) -> None:
+        channel = client.channel()
+        channel.confirm()
+        first = self.confirmed + 1
+        self.published = self.confirmed
+        while not self.is_over.wait(PAUSE):
+            with client.in_one_piece():
+                for _ in range(BURST):
+                    self.published += 1
+                    queue = QUEUES[self.published % len(QUEUES)]
+                    channel.publish(b"%d %d" % (self.name, self.published), queue, delivery_mode=2)
+            open_tags = set(range(self.published - first + 2 - BURST, self.published - first + 2))
+            while open_tags:
+                answer = channel.wait(m.BasicAck, m.BasicNack).method
+                if isinstance(answer, m.BasicNack):
+                    self.refused.append(answer.delivery_tag)
+                tag = answer.delivery_tag
+                open_tags -= {each for each in open_tags if each <= tag} if answer.multiple else {tag}
+            self.confirmed = self.published
+
+
+class Consumer(Worker):
+    """Acknowledges everything that comes from all queues."""
+
+    def __init__(self, nodes, at: int) -> None:
+        self.received: Counter[bytes] = Counter()
+        super().__init__(nodes, at)
+
+    def work(self, client: Client) -> None:
+        channel = client.channel()
+        for queue in QUEUES:
+            channel.call(m.BasicConsume(queue=queue, consumer_tag=queue))
+        client.timeout = 0.1
+        while not self.is_over.is_set():
+            try:
+                delivery = channel.wait(m.BasicDeliver)
+            except AssertionError:
+                continue  # nothing has come for a moment
+            self.received[delivery.body] += 1
+            channel.send(m.BasicAck(delivery.method.delivery_tag))
+
+
+@pytest.mark.timeout(300)
+def test_a_rolling_restart_costs_no_client_a_refusal_or_a_message(tmp_path, command):
+    """A node that stops in order has others lead its queues first (CL-98)."""
+    with linked_nodes(tmp_path, 3) as nodes:
+        nodes.start()
+        first = next(iter(nodes))
+        policy = '{"ha-mode": "all"}'
+        assert command(first, "set_policy", "ha", "^ha", policy).code == 0
+        declaring = Client(first.url).channel()
+        for queue in QUEUES:
+            declaring.queue(queue, durable=True)
+        publishers = [Publisher(nodes, at) for at in range(3)]
+        consumer = Consumer(nodes, 1)
+        try:
+            for node in nodes:
+                before = [publisher.confirmed for publisher in publishers]
+                wait_for(
+                    "publishers to go on",
+                    lambda before=before: all(now.confirmed > then for now, then in zip(publishers, before)),
+                )
+                nodes.stop_node(node.name)
+                assert "not all masters have left" not in node.log_end(100_000)
+                nodes.start_node(node.name)
+                node.wait_ready()
+                wait_for("all replicas to be in sync", lambda: _are_in_sync(command, first))
+        finally:
+            for publisher in publishers:
+                publisher.end()
+        confirmed = {b"%d %d" % (each.name, number) for each in publishers for number in range(1, each.confirmed + 1)}
+        wait_for("all messages to be consumed", lambda: confirmed <= consumer.received.keys())
+        consumer.end()
+    assert [publisher.refused for publisher in publishers] == [[], [], []]
+
+
+def _are_in_sync(command, node) -> bool:
+    rows = command.json(node, "list_queues", "name", "synchronised_slave_pids")
+    return all(len(row["synchronised_slave_pids"]) == 2 for row in rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from threading import Event, Thread
+from time import monotonic
 
 import pytest
 
@@ -139,6 +140,38 @@ def test_a_node_in_maintenance_has_no_masters(cluster):
     assert publisher.refused == []
     assert cluster.queue("ha-drained").messages == publisher.published
     cluster.delete_queue("ha-drained")
+
+
+def test_a_node_that_stops_has_no_masters_before_its_clients_are_told(tmp_path):
+    """The node waits for its client, which does not answer connection.close, and the other node leads by then."""
+    with Cluster(2, data_dir=tmp_path, net_ticktime=20.0, stop_timeout=60_000) as cluster:
+        cluster.set_policy("mirrors", "^ha", {"ha-mode": "all"})
+        cluster.broker(0).declare_queue("ha-led", durable=True)
+        assert cluster.queue("ha-led").node == FIRST
+        assert cluster.broker(1).publish(b"kept", "ha-led", delivery_mode=2)
+        client = Client(cluster.url_of(FIRST))
+        stopping = Thread(target=cluster.stop_node, args=[FIRST])
+        stopping.start()
+        while not any(isinstance(event.method, m.ConnectionClose) for event in client.events[0]):
+            assert client.receive(60.0), "the node does not close the connection"
+        wait_for("the other node to lead", lambda: cluster.queue("ha-led").node == SECOND, seconds=20)
+        assert stopping.is_alive()
+        assert cluster.broker(1).get("ha-led").body == b"kept"
+        client.send(0, m.ConnectionCloseOk())
+        stopping.join(60)
+        assert not stopping.is_alive()
+
+
+def test_a_node_without_a_majority_stops_with_its_masters(tmp_path):
+    """Nobody could agree to another master, so the node does not wait for that (15 s)."""
+    with Cluster(2, data_dir=tmp_path, net_ticktime=20.0) as cluster:
+        cluster.set_policy("mirrors", "^ha", {"ha-mode": "all"})
+        cluster.broker(0).declare_queue("ha-led", durable=True)
+        assert cluster.queue("ha-led").node == FIRST
+        cluster.kill(SECOND)
+        began = monotonic()
+        cluster.stop_node(FIRST)
+        assert monotonic() - began < 12.0
 
 
 def test_only_a_replica_in_sync_is_promoted(cluster):

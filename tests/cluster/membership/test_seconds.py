@@ -15,6 +15,12 @@ def nodes():
     nodes.close()
 
 
+def started(nodes) -> None:
+    for node in nodes:
+        node.boot()
+    assert nodes.world.run_until(nodes.are_up, 60)
+
+
 def test_three_nodes_start_and_stop_without_waiting_for_rounds(nodes):
     world = nodes.world
     began = world.time
@@ -30,3 +36,17 @@ def test_three_nodes_start_and_stop_without_waiting_for_rounds(nodes):
         node.begin_stop()
     assert world.run_until(lambda: all(node.has_stopped for node in nodes), 60)
     assert world.time - began < 1.0
+
+
+@pytest.mark.parametrize("letter", "abc")
+def test_a_node_that_stops_counts_as_down_at_once(nodes, letter):
+    """Also if it was the leader: a new one waits for a beat of all others, which send it without a round's delay."""
+    started(nodes)
+    world, stopping = nodes.world, nodes[letter]
+    other = next(node for node in nodes if node is not stopping)
+    world.run(2.0)
+    stopping.begin_stop()
+    assert world.run_until(lambda: stopping.has_stopped, 60)
+    began = world.time
+    assert world.run_until(lambda: not other.supervisor.context.definitions.node(stopping.name).incarnation, 60)
+    assert world.time - began < 0.1

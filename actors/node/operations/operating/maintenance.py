@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from .....definitions.errors import DefinitionError
 from .....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ....contracts.membership import to_membership
@@ -9,7 +11,9 @@ from ....contracts.metadata import to_metadata
 from ....contracts.node import to_node
 from ....metadata.state.commands import SetMaintenance
 from ..registry import OperationError, Operator, operation
-from .masters import move_masters_away
+from .masters import has_majority, move_masters_away
+
+log = logging.getLogger("warren.mirror")
 
 #: Seconds that the members may take to agree on a change.
 CHANGE_SECONDS = 15.0
@@ -33,6 +37,21 @@ async def drain(operator: Operator) -> bool:
     if context.members is not None:
         await process.ask(context.members, to_membership.yield_leadership())
     return True
+
+
+async def prepare_to_stop(operator: Operator) -> None:
+    """The node stops in order: have other nodes lead what it leads, so that their clients notice nothing (CL-98).
+
+    The mark of maintenance ends with the run of the node. Until then no node moves a master here; if several nodes stop
+    at the same time, a master would go round between them.
+    """
+    if await has_majority(operator):
+        try:
+            await _mark(operator, True)
+        except OperationError as error:
+            log.warning("%s stops with the masters that it has: %s", operator.context.node_name, error)
+        else:
+            await move_masters_away(operator)
 
 
 @operation()

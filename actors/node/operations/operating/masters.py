@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import Literal
 
 from .....amqp.errors import AmqpError
@@ -14,6 +15,7 @@ from .....routing.phrases import queue_phrase
 from .....routing.rows import Member, QueueRow
 from .....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from .....runtime.signal import Signal
+from ....contracts.membership import to_membership
 from ....contracts.metadata import to_metadata
 from ....contracts.queue import to_queue
 from ....metadata.state.commands import TransferRing
@@ -25,9 +27,12 @@ log = logging.getLogger("warren.mirror")
 #: Seconds that the members may take to agree on a change.
 CHANGE_SECONDS = 15.0
 
-#: How many masters leave a node at once, and seconds after which no other one begins to.
+#: How many masters leave a node at once, and seconds that all of them may take. A node that stops waits no longer.
 MOVED_AT_ONCE = 32
 MOVING_SECONDS = 15.0
+
+#: Seconds between two looks at whether the node still reaches a majority.
+LOOK_SECONDS = 0.25
 
 
 @operation()
@@ -82,13 +87,12 @@ async def move_masters_away(operator: Operator) -> None:
             to = min(others, key=lambda member: (led[member.node], member.node))
             led[to.node] += 1
             moves.append((row, to))
-    process, end = operator.process, operator.process.now() + MOVING_SECONDS
-    is_done = Signal(process)
-    running = 0
+    running = min(MOVED_AT_ONCE, len(moves))
+    is_done = Signal(operator.process)
 
     async def move_some() -> None:
         nonlocal running
-        while moves and process.now() < end:
+        while moves:
             row, to = moves.popleft()
             try:
                 await _move(operator, row, to)
@@ -97,10 +101,40 @@ async def move_masters_away(operator: Operator) -> None:
         running -= 1
         is_done.wake_all()
 
-    for _ in range(min(MOVED_AT_ONCE, len(moves))):
-        running += 1
-        process.spawn(move_some())
-    await is_done.wait_for(lambda: not running)
+    for _ in range(running):
+        operator.process.spawn(move_some())
+    if not await _done_in_time(operator, is_done, lambda: not running):
+        moves.clear()
+        log.warning("not all masters have left %s", here)
+
+
+async def _done_in_time(operator: Operator, is_done: Signal, check: Callable[[], bool]) -> bool:
+    """Wait for `check` for `MOVING_SECONDS`, and no longer than the node is connected to a majority: without one,
+    nothing is agreed on. Return whether it holds.
+    """
+    process = operator.process
+    end = process.now() + MOVING_SECONDS
+    while not check():
+        try:
+            await is_done.wait_for(check, LOOK_SECONDS)
+        except ProcessTimeout:
+            if process.now() >= end or not await has_majority(operator):
+                return False
+    return True
+
+
+async def has_majority(operator: Operator) -> bool:
+    """Whether the node is connected to a majority of its cluster, and may act for it."""
+    context, process = operator.context, operator.process
+    if context.members is None:
+        return False
+    try:
+        status = await process.ask(context.members, to_membership.membership(), timeout=ANSWER_SECONDS)
+    except (ProcessDown, ProcessTimeout):
+        return False
+    linked = [member["node"] for member in status["members"] if member["is_linked"]]
+    reached = sum(voter in linked for voter in status["voters"])
+    return status["stage"] == "running" and 2 * reached > len(status["voters"])
 
 
 @operation()
