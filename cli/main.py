@@ -33,8 +33,8 @@ from .operating import (
     tuning_commands,
 )
 from .operating.force_boot_command import force_boot
+from .pipeline import pipeline
 from .programs.perf_test import perf_test
-from .programs.pipeline import pipeline
 from .programs.simulate import simulate
 from .programs.start import start
 from .programs.store import store

@@ -66,10 +66,18 @@ def wrong_options(text: str) -> SparkSourceError:
 
 def broker_away(queue: str, reason: str, seconds: float, read_to: int | None) -> SparkSourceError:
     """No broker has answered for `reconnectTimeout`."""
-    place = "" if read_to is None else f"Read to number {read_to:,}; "
+    place = "Start" if read_to is None else f"Read to number {read_to:,}; start"
+    return SparkSourceError(
+        "E5", f"queue '{queue}': {reason} for {seconds:g} s. {place} the query again when the broker is back"
+    )
+
+
+def no_such_queue(queue: str) -> SparkSourceError:
+    """A query names a queue that the broker does not have, or that the user may not read."""
     return SparkSourceError(
         "E5",
-        f"queue '{queue}': {reason} for {seconds:g} s. {place}start the query again when the broker is back",
+        f"queue '{queue}': there is no such queue that this user may read. Check its name, the virtual host in the "
+        "URL, and the user's permissions",
     )
 
 

@@ -316,6 +316,14 @@ class BatchOptions(QueueOptions):
     push_filters: bool = option(
         _flag, "false", "let filters on `queue` and `seq` shrink the ranges; `session()` allows it"
     )
+    skip_unreadable: bool = option(
+        _flag, "false", "with `pattern`: leave out queues that cannot be read by number, such as priority queues"
+    )
+
+    def check(self) -> None:
+        super().check()
+        if self.skip_unreadable and self.pattern is None:
+            raise wrong_options("option 'skipUnreadable' of format 'warren' is for 'pattern', and has no effect here")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

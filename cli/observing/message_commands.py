@@ -59,7 +59,10 @@ def query_message(
     no_body: bool,
     fail_if_none: bool,
 ) -> None:
-    """Find messages of indexed queues by id or by key, also those that have left their queue."""
+    """Find messages of indexed queues by id or by key, also those that have left their queue.
+
+    `warren pipeline query` searches archives, queues without an index and data directories.
+    """
     if (id is None) == (key is None) or id is None and not queues:
         raise BadArguments("give either --id, or --queue and --key")
     now = int(time.time() * 1000)

@@ -72,6 +72,11 @@ def queue_of(path: str) -> str:
     return unquote(path.partition("/")[0].removeprefix("queue="))
 
 
+def date_of(path: str) -> str:
+    """The date in a path below the target."""
+    return path.split("/")[1].removeprefix("date=")
+
+
 class FileWriter:
     """Writes the messages of one range, in a file for each date of arrival. Raises SparkSourceError E14.
 
@@ -192,7 +197,9 @@ def noted_files(target: str) -> list[ArchivedFile]:
     found = []
     for path in _committed(f"{target}/{OWN}/files"):
         for row in pa.parquet.read_table(path).to_pylist():
-            found.append(ArchivedFile(**row))
+            # Spark's files of Parquet have times in UTC, and do not state the zone.
+            times = {name: row[name] and row[name].replace(tzinfo=UTC) for name in ("arrived_least", "arrived_most")}
+            found.append(ArchivedFile(**row | times))
     return sorted(found, key=lambda file: (file.queue, file.queue_id, file.first))
 
 

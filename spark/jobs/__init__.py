@@ -1,5 +1,7 @@
 """Jobs of a pipeline as plain functions, which print nothing and end no process. `warren pipeline` has a command each.
 
+analyse    what went through queues, as tables and a report
 archive    queues into files of Parquet, every message once
+query      messages by id, key or condition, wherever they are
 replay     archived messages into an exchange or a queue again
 """

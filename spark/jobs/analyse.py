@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import wrong_option, wrong_options
 from .archive import read_archive, verify_archive
+from .rows_in_utc import rows_in_utc
 
 #: Columns of messages that the tables are made of.
 COLUMNS = (
@@ -120,7 +121,7 @@ def analyse(
     for name, sql in TABLES.items():
         text = sql.format(bucket=width, embedded=EMBEDDED_BELOW, top=TOP_KEYS)
         table = spark.sql(text)
-        found[name] = [row.asDict(recursive=True) for row in table.collect()]
+        found[name] = rows_in_utc(table.collect())
         if tables is not None:
             table.coalesce(1).write.mode("overwrite").parquet(f"{tables}/{name}")
     found["holes"] = []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow.parquet
 
-from ..archive.parquet_files import OWN, noted_files
+from ..archive.parquet_files import OWN, ArchivedFile, date_of, noted_files
 from ..errors import wrong_options
 
 #: Seconds between two looks at a query that runs.
@@ -145,18 +145,24 @@ def read_archive(
     since, until    dates, `2026-11-23`: files of other days are not opened
     """
     target = os.path.abspath(target)
-    paths = []
-    for file in noted_files(target):
-        if file.path is None or queue not in (None, file.queue):
-            continue
-        date = file.path.split("/")[1].removeprefix("date=")
-        if (since is None or date >= since) and (until is None or date <= until):
-            paths.append(f"{target}/{file.path}")
-    if not paths:
+    files = [
+        file
+        for file in noted_files(target)
+        if file.path is not None
+        and queue in (None, file.queue)
+        and (since is None or date_of(file.path) >= since)
+        and (until is None or date_of(file.path) <= until)
+    ]
+    if not files:
         raise wrong_options(f"the archive '{target}' has no message of that queue and time")
-    # The folders repeat the column `queue`, so they are not taken for partitions.
-    found = spark.read.option("recursiveFileLookup", "true").parquet(*paths)
+    found = read_files(spark, target, files)
     return found if columns is None else found.select(*columns)
+
+
+def read_files(spark: Any, target: str, files: Sequence[ArchivedFile]) -> Any:
+    """The messages of these files of an archive, at least one, as a DataFrame."""
+    # The folders repeat the column `queue`, so they are not taken for partitions.
+    return spark.read.option("recursiveFileLookup", "true").parquet(*(f"{target}/{file.path}" for file in files))
 
 
 def verify_archive(target: str) -> list[CheckedQueue]:

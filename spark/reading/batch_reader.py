@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from ..errors import broker_away, queue_gone, refused
+from ..errors import broker_away, no_such_queue, refused
 from ..options import BatchOptions
 from ..rows.columns import RowPlan
 from ..wire import Away, Connection, Refused
@@ -53,10 +53,10 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        found = ask_states(options)
-        missing = [name for name in options.given_names if not covers(found, name)]
-        if missing:
-            raise queue_gone(missing[0], "there is no such queue")
+        left_out: dict[str, str] | None = {} if options.skip_unreadable else None
+        found = ask_states(options, left_out)
+        for name, reason in (left_out or {}).items():
+            log.warning("queue '%s' is left out, because it cannot be read by number: %s", name, reason)
         pieces = []
         for state in found.values():
             if self._queues is not None and state.name not in self._queues:
@@ -106,8 +106,19 @@ class FilteringBatchReader(BatchReader):
         return isinstance(each, (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual))
 
 
-def ask_states(options: Any) -> dict[str, QueueState]:
-    """The queues that the options name, as they are now. Raises SparkSourceError E3, E4 and E5."""
+def unreadable_queues(options: BatchOptions) -> dict[str, str]:
+    """The queues that fit the pattern and cannot be read by number, with the reasons. Raises SparkSourceError, also for
+    a queue that the options name and that cannot be read.
+    """
+    found: dict[str, str] = {}
+    ask_states(options, None if options.pattern is None else found)
+    return found
+
+
+def ask_states(options: Any, unreadable: dict[str, str] | None = None) -> dict[str, QueueState]:
+    """The queues that the options name, as they are now; for `unreadable` see `states`. Raises SparkSourceError E3, E4
+    and E5.
+    """
     shown = ", ".join(options.given_names) or options.pattern
     try:
         connection = Connection(options, PLANNER)
@@ -117,13 +128,17 @@ def ask_states(options: Any) -> dict[str, QueueState]:
         raise refused(shown, str(refusal)) from refusal
     try:
         connection.require_warren()
-        return states(connection, options.given_names, options.pattern)
+        found = states(connection, options.given_names, options.pattern, unreadable)
     except Away as away:
         raise broker_away(shown, str(away), options.connect_timeout, None) from away
     except Refused as refusal:
         raise refused(shown, str(refusal)) from refusal
     finally:
         connection.close()
+    for name in options.given_names:
+        if not covers(found, name):
+            raise no_such_queue(name)
+    return found
 
 
 def _with_default(wanted: Any, name: str) -> Any:

@@ -17,14 +17,17 @@ from .offsets import Gap, QueueState
 CATALOGUE = "amq.warren.catalogue"
 
 
-def states(connection: Connection, names: Sequence[str], pattern: str | None) -> dict[str, QueueState]:
+def states(
+    connection: Connection, names: Sequence[str], pattern: str | None, unreadable: dict[str, str] | None = None
+) -> dict[str, QueueState]:
     """The queues of these names, or those that fit the pattern, as they are now. A queue that does not exist is absent.
 
-    The shards of a sharded queue are there under their own names. Raises SparkSourceError E4 and E5, Refused, and Away,
-    also while one of the queues starts.
+    The shards of a sharded queue are there under their own names. A queue that cannot be read by number is an error,
+    unless `unreadable` is a dict: then its name and the reason are put there, and it is absent. Raises SparkSourceError
+    E4 and E5, Refused, and Away, also while one of the queues starts.
     """
     if "catalogue" in connection.features:
-        return _from_catalogue(connection, names, pattern)
+        return _from_catalogue(connection, names, pattern, unreadable)
     if pattern is not None:
         raise wrong_options(
             f"option 'pattern' of format 'warren': {connection.where} has no catalogue of its queues. Name them in "
@@ -38,15 +41,22 @@ def states(connection: Connection, names: Sequence[str], pattern: str | None) ->
     return found
 
 
-def _from_catalogue(connection: Connection, names: Sequence[str], pattern: str | None) -> dict[str, QueueState]:
+def _from_catalogue(
+    connection: Connection, names: Sequence[str], pattern: str | None, unreadable: dict[str, str] | None
+) -> dict[str, QueueState]:
     wanted: dict[str, Any] = {"x-warren-queues": list(names)} if pattern is None else {"x-warren-pattern": pattern}
     rows: list[dict[str, Any]] = []
     for delivery in connection.consume(CATALOGUE, wanted):
         rows += json.loads(content_body(delivery.content))
+    readable = []
     for row in rows:
-        if not row.get("readable", True):
+        if row.get("readable", True):
+            readable.append(row)
+        elif unreadable is None:
             raise refused(row["name"], f"it cannot be read by number: {row['reason']}")
-    found = {row["name"]: _state(row) for row in rows}
+        else:
+            unreadable[row["name"]] = row["reason"]
+    found = {row["name"]: _state(row) for row in readable}
     require_running(connection, found, names)
     return found
 

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ...version import __version__
-from ..errors import data_loss, other_offset_version, queue_gone
+from ..errors import data_loss, no_such_queue, other_offset_version, queue_gone
 from ..options import StreamOptions
 from ..rows.columns import RowPlan
 from .batch_reader import RangePartition
@@ -79,7 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             states = self._ask()
             missing = [name for name in self._options.given_names if not covers(states, name)]
             if missing:
-                raise queue_gone(missing[0], "there is no such queue")
+                raise no_such_queue(missing[0])
             places = {}
             for state in states.values():
                 begin = first_number(state, self._options.starting_offsets)

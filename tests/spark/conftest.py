@@ -1,4 +1,4 @@
-"""Fixtures of the tests of warren.spark. Only `test_in_spark.py` starts Spark; the rest needs no Java.
+"""Fixtures of the tests of warren.spark. Only the files `test_*in_spark.py` start Spark; the rest needs no Java.
 
 Without the packages of the extra `spark` nothing here is collected. CI installs them, so their absence is an error
 there.
@@ -22,6 +22,8 @@ if HAS_SPARK:
     import pyarrow as pa
 
     from warren import Broker
+    from warren.spark import session
+    from warren.spark.errors import SparkSourceError
     from warren.spark.options import DirectoryOptions
     from warren.spark.rows.columns import RowPlan, chosen, types_of
 
@@ -70,3 +72,42 @@ def broker():
 def queue(request):
     """The name of the test's own queue."""
     return f"{request.node.name}"
+
+
+SETTINGS = {
+    "spark.log.level": "ERROR",
+    # A worker may take long to start on a machine that does much else.
+    "spark.python.authenticate.socketTimeout": "5m",
+}
+
+
+@pytest.fixture(scope="module")
+def spark():
+    """A session for all tests of a file, because a Java takes seconds to start."""
+    try:
+        found = session("tests", "local[2]", **SETTINGS)
+    except SparkSourceError as error:
+        if error.code != "E1" or "CI" in os.environ:
+            raise
+        pytest.skip(str(error))
+    yield found
+    found.stop()
+
+
+class _Kept:
+    """The session of the tests, which outlives a command."""
+
+    def __init__(self, spark):
+        self._spark = spark
+
+    def __getattr__(self, name):
+        return getattr(self._spark, name)
+
+    def stop(self):
+        pass
+
+
+@pytest.fixture
+def own_session(spark, monkeypatch):
+    """Commands run in the session of the tests."""
+    monkeypatch.setattr("warren.spark.sessions.session", lambda *_, **settings: _Kept(spark))

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow
@@ -19,7 +20,6 @@ from warren.actors.connection.handshake import WARREN_FEATURES
 from warren.cli.failure import CommandFailure
 from warren.cli.main import root
 from warren.spark import read_archive, verify_archive
-from warren.spark.errors import SparkSourceError
 from warren.spark.jobs.analyse import analyse
 from warren.spark.jobs.archive import archive
 from warren.spark.jobs.replay import replay
@@ -28,28 +28,8 @@ from warren.tests.spark.killing import Killable, kill_driver, kill_workers, run_
 # The first query of a session starts workers of Python, which takes long on a machine that does much else.
 pytestmark = pytest.mark.timeout(900)
 
-SETTINGS = {
-    "spark.log.level": "ERROR",
-    # A worker may take long to start on a machine that does much else.
-    "spark.python.authenticate.socketTimeout": "5m",
-}
-
 #: How often each test kills something: more on demand.
 ROUNDS = int(os.environ.get("WARREN_SPARK_ROUNDS", "1"))
-
-
-@pytest.fixture(scope="module")
-def spark():
-    from warren.spark import session
-
-    try:
-        found = session("tests", "local[2]", **SETTINGS)
-    except SparkSourceError as error:
-        if error.code != "E1" or "CI" in os.environ:
-            raise
-        pytest.skip(str(error))
-    yield found
-    found.stop()
 
 
 def load(spark, broker, queue, **options):
@@ -189,6 +169,9 @@ def test_an_archive_is_equal_to_the_queue_and_a_replay_to_the_archive(spark, tmp
 
         counted = replay(target, to_queue="again", dry_run=True)
         assert (counted.queues, counted.messages) == (2, 6510) and broker.queue("again").messages == 0
+        hour, now = timedelta(hours=1), datetime.now(UTC)
+        assert replay(target, to_queue="again", dry_run=True, since=now - hour, until=now).messages == 6510
+        assert replay(target, to_queue="again", dry_run=True, since=now + hour).messages == 0
         sent = replay(target, url=broker.url, to_queue="again", queue="eu/orders")
         assert sent.messages == 6000
         assert replay(target, url=broker.url, to_queue="again", queue="eu/orders").messages == 0
@@ -229,17 +212,7 @@ def check_analysis(spark, target, rows, folder):
     assert spark.read.parquet(str(folder / "tables" / "keys")).count() == 2
 
 
-def test_the_command_archives(spark, broker, queue, tmp_path, monkeypatch):
-    class Kept:
-        """The session of the tests, which outlives the command."""
-
-        def __getattr__(self, name):
-            return getattr(spark, name)
-
-        def stop(self):
-            pass
-
-    monkeypatch.setattr("warren.spark.sessions.session", lambda *_, **settings: Kept())
+def test_the_command_archives(own_session, broker, queue, tmp_path):
     broker.declare_queue(queue, durable=True)
     publish(broker, queue, 20)
     base = ["pipeline", "archive", "--url", broker.url, "--to", str(tmp_path / "a"), "--formatter", "json"]

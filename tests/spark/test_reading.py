@@ -244,7 +244,7 @@ def test_a_broker_that_stays_away_is_named_with_how_far_the_task_came(row_plan, 
 def test_a_queue_that_does_not_exist_and_one_that_cannot_be_read(broker, queue, row_plan):
     with pytest.raises(SparkSourceError) as caught:
         rows(row_plan, options(broker, "nowhere"))
-    assert caught.value.code == "E8" and "there is no such queue" in str(caught.value)
+    assert caught.value.code == "E5" and "there is no such queue" in str(caught.value)
     broker.declare_queue(queue, arguments={"x-max-priority": 3})
     with pytest.raises(SparkSourceError) as caught:
         rows(row_plan, options(broker, queue))

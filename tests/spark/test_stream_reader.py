@@ -239,4 +239,4 @@ def test_an_offset_of_another_version_is_refused(broker, queue, reader):
 
 
 def test_a_queue_that_does_not_exist_ends_the_query_at_its_start(reader):
-    assert "there is no such queue" in refusal("E8", reader("nowhere").initialOffset)
+    assert "there is no such queue" in refusal("E5", reader("nowhere").initialOffset)

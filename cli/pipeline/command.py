@@ -1,0 +1,133 @@
+"""The group `warren pipeline`, and what its commands share: options, exit codes, and how results are printed.
+
+The packages of the extra `spark` are imported when a command runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from ..failure import EX_CONFIG, EX_DATAERR, EX_SOFTWARE, EX_TEMPFAIL, EX_UNAVAILABLE, EX_USAGE, CommandFailure
+
+#: Exit codes by the codes of errors; another error is a fault, 70.
+EXITS = {
+    **{"E1": EX_CONFIG, "E2": EX_CONFIG, "E4": EX_USAGE, "E3": EX_UNAVAILABLE, "E5": EX_UNAVAILABLE},
+    **{"E7": EX_TEMPFAIL, "E8": EX_DATAERR, "E12": EX_UNAVAILABLE, "E13": EX_UNAVAILABLE, "E14": EX_TEMPFAIL},
+}
+#: Seconds between two lines of progress, on a terminal and elsewhere.
+ON_TERMINAL, ELSEWHERE = 0.25, 10.0
+
+Command = Callable[..., None]
+
+
+@click.group()
+def pipeline() -> None:
+    """Archive, replay and analyse queues. It needs the packages of `pip install 'warren-mq[spark]'`."""
+
+
+def output(command: Command) -> Command:
+    """The option that chooses how a result is printed."""
+    return click.option(
+        "--formatter",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="Print the result for people, or as JSON.",
+    )(command)
+
+
+def login(command: Command) -> Command:
+    """The options for who logs in to a broker."""
+    for make in (
+        click.option("--password-file", type=click.Path(), help="A file whose first line is the password."),
+        click.option("--user", help="The user, instead of the URL's."),
+    ):
+        command = make(command)
+    return command
+
+
+def connection(command: Command) -> Command:
+    """The options of all jobs that need a broker."""
+    for make in (
+        click.option("--quiet", is_flag=True, help="Show no progress."),
+        output,
+        login,
+        click.option(
+            "--url", default="amqp://127.0.0.1/%2F", show_default=True, help="The broker; several with commas."
+        ),
+    ):
+        command = make(command)
+    return command
+
+
+def print_result(formatter: str, result: Any, text: str) -> None:
+    click.echo(json.dumps(dataclasses.asdict(result), default=str) if formatter == "json" else text)
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """Turn errors of jobs into exit codes. A job's own error may be within one of Spark's."""
+    from ...spark.errors import SparkSourceError
+
+    try:
+        yield
+    except SparkSourceError as error:
+        raise CommandFailure(str(error), EXITS.get(error.code, EX_SOFTWARE)) from error
+    except (KeyboardInterrupt, click.exceptions.Exit):
+        raise
+    except Exception as error:
+        last = [line for line in str(error).splitlines() if "SparkSourceError: " in line]
+        if not last:
+            raise
+        text = last[-1].partition("SparkSourceError: ")[2]
+        raise CommandFailure(text, _exit_of(text)) from error
+
+
+def _exit_of(text: str) -> int:
+    """The exit code for the text of an error that has lost its code on the way through Spark."""
+    for part, code in (
+        ("left unread", "E8"),
+        ("it was deleted", "E8"),
+        ("already has a query", "E7"),
+        ("no space left", "E14"),
+        ("is not warren", "E3"),
+        ("of format 'warren'", "E4"),
+        ("the query again when the broker is back", "E5"),
+        ("the broker refused", "E5"),
+        ("there is no such queue", "E5"),
+    ):
+        if part in text:
+            return EXITS[code]
+    return EX_SOFTWARE
+
+
+def spark_options(command: Command) -> Command:
+    """The options of all jobs that start Spark."""
+    for make in (
+        click.option("--memory", help="Memory of Spark's Java, such as 2g."),
+        click.option("--conf", multiple=True, metavar="K=V", help="A setting of Spark; may be given several times."),
+        click.option("--master", default="local[*]", show_default=True, help="Where Spark runs."),
+    ):
+        command = make(command)
+    return command
+
+
+@contextmanager
+def spark_session(job: str, master: str, conf: tuple[str, ...], memory: str | None) -> Iterator[Any]:
+    """A session of Spark that ends with the job; errors of the job become exit codes."""
+    settings = dict(pair.partition("=")[::2] for pair in conf) | ({"spark.driver.memory": memory} if memory else {})
+    with failures():
+        from ...spark.sessions import require_pyspark, session
+
+        require_pyspark()
+        spark = session(f"warren pipeline {job}", master, **{"spark.log.level": "OFF", **settings})
+        try:
+            yield spark
+        finally:
+            spark.stop()
