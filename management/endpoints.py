@@ -146,6 +146,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "flow": _get(O, own.flow),
     "flow/:connection": _get(O, own.flow_chain),
     "rings/:vhost/:queue": _get(O, own.ring),
+    "nodes/:node/environment": _get(A, own.environment),
     "route/:vhost/:exchange": _get(M, own.route),
     "messages/:vhost": _get(A, own.messages),
     "messages/:vhost/by-id/:id": _get(A, own.messages),

@@ -16,11 +16,11 @@ from ..copy.counted import (
     NODE_COLUMNS,
     QUEUE_COLUMNS,
     QUEUE_LENGTHS,
-    Counted,
     Name,
 )
 from ..copy.node_state import CLUSTER
 from .measures import measured, message_stats
+from .nodes import contexts, exchange_types, listeners
 
 Row = dict[str, Any]
 Ranges = dict[str, Range]
@@ -30,13 +30,6 @@ RABBITMQ_VERSION = "3.10.8"
 
 #: What RabbitMQ says about the memory of an Erlang process, which a process here has not got.
 GARBAGE = {"max_heap_size": 0, "min_bin_vheap_size": 0, "min_heap_size": 0, "fullsweep_after": 0, "minor_gcs": 0}
-
-TYPES = {
-    "direct": "AMQP direct exchange, as per the AMQP specification",
-    "fanout": "AMQP fanout exchange, as per the AMQP specification",
-    "headers": "AMQP headers exchange, as per the AMQP specification",
-    "topic": "AMQP topic exchange, as per the AMQP specification",
-}
 
 #: Counters that channels have and queues have not.
 NOT_OF_QUEUES = ("confirm", "return_unroutable", "drop_unroutable")
@@ -338,30 +331,6 @@ def vhost_sums(call: Call, name: str) -> Row:
     return found
 
 
-def exchange_types(call: Call) -> list[Row]:
-    known = {name: TYPES.get(name, f"{name} exchange") for name in call.state.node["exchange_types"]}
-    return [{"name": name, "description": text, "enabled": True} for name, text in known.items()]
-
-
-def listeners(call: Call) -> list[Row]:
-    """The sockets of the node and of this process."""
-    node, config = call.state.node_name, call.config
-    found = [
-        {
-            "node": node,
-            "protocol": "amqp/ssl" if each["tls"] else "amqp",
-            "ip_address": each["host"],
-            "port": each["port"],
-        }
-        for each in call.state.node["listening"]
-    ]
-    ports = call.request.app.state.ports
-    for protocol in ("http", "https", "http/prometheus"):
-        if protocol in ports:
-            found.append({"node": node, "protocol": protocol, "ip_address": config.host, "port": ports[protocol]})
-    return [{**each, "socket_opts": {}} for each in found]
-
-
 def overview(call: Call) -> Row:
     """The cluster as a whole (CM-270)."""
     state, ranges = call.state, call.ranges()
@@ -443,103 +412,6 @@ def _sums_of(call: Call, visible: set[str]) -> tuple[Row, Row]:
         totals.setdefault(key, 0)
         totals.setdefault(f"{key}_details", {"rate": 0.0})
     return totals, stats
-
-
-def contexts(call: Call) -> list[Row]:
-    ports = call.request.app.state.ports
-    names = {"http": "RabbitMQ Management", "https": "RabbitMQ Management", "http/prometheus": "RabbitMQ Prometheus"}
-    return [
-        {
-            "node": call.state.node_name,
-            "description": text,
-            "path": call.config.path_prefix or "/",
-            "port": ports[name],
-            "protocol": name,
-            "ssl": name == "https",
-        }
-        for name, text in names.items()
-        if name in ports
-    ]
-
-
-def nodes(call: Call) -> list[Row]:
-    """All members of the cluster; of one that does not answer only what the cluster knows (CM-273)."""
-    state = call.state
-    found = []
-    for each in sorted(state.node["members"], key=lambda each: str(each["name"])):
-        counted = state.counted_by(each["name"])
-        found.append(
-            node(call, counted)
-            if counted is not None
-            else {
-                "name": each["name"],
-                "type": "disc",
-                "running": each["is_running"],
-                "being_drained": each["maintenance"],
-                "cluster_links": [],
-            }
-        )
-    return found
-
-
-def node(call: Call, counted: Counted) -> Row:
-    """A node that answers (CM-272)."""
-    state, wanted = call.state, call.ranges().get("node_stats")
-    row, history = counted.node, state.history
-    is_own = counted is state.own
-    track = history.get(counted.node_name)
-    column = {name: at for at, name in enumerate(NODE_COLUMNS)}
-    names = ("mem_used", "disk_free", "fd_used", "sockets_used", "proc_used", "context_switches")
-    values = [counted.value(name) for name in names]
-    found = {
-        "name": row["name"],
-        "type": "disc",
-        "running": True,
-        "being_drained": "maintenance" in row["holds"],
-        "os_pid": str(row["pid"]),
-        "partitions": [],
-        "uptime": int((row["time"] - row["started_at"]) * 1000),
-        "mem_limit": row["memory"]["limit"],
-        "mem_alarm": "memory" in row["alarms"],
-        "mem_calculation_strategy": "rss",
-        "disk_free_limit": (row["disk"] or {}).get("limit", 0),
-        "disk_free_alarm": "disk" in row["alarms"],
-        "fd_total": row["fd_total"],
-        "sockets_total": row["fd_total"],
-        "proc_total": 1_048_576,
-        "run_queue": 0,
-        "processors": 1,
-        "rates_mode": "basic",
-        "net_ticktime": int(row["net_ticktime"]),
-        "log_files": row["log_files"],
-        "db_dir": row["data_dir"],
-        "config_files": [],
-        "enabled_plugins": ["rabbitmq_management", "rabbitmq_prometheus"],
-        "exchange_types": exchange_types(call),
-        "auth_mechanisms": [{"name": name, "description": name, "enabled": True} for name in row["auth_mechanisms"]],
-        "applications": [{"name": "warren", "description": "warren", "version": __version__}],
-        "contexts": contexts(call) if is_own else [],
-        "cluster_links": [],
-        "ra_open_file_metrics": {"ra_log_wal": 0, "ra_log_segment_writer": 0},
-        "metrics_gc_queue_length": {},
-        **measured(history, track, names, values, wanted, column[names[0]]),
-        **measured(history, track, CHURN_COUNTERS, row["churn"], wanted, column[CHURN_COUNTERS[0]]),
-    }
-    for name in _UNCOUNTED:
-        found[name] = 0
-        found[f"{name}_details"] = {"rate": 0.0}
-    reads, writes = counted.queue_sum("disk_reads"), counted.queue_sum("disk_writes")
-    found |= {"msg_store_read_count": reads, "msg_store_write_count": writes}
-    return found
-
-
-#: Counters of a RabbitMQ node for which this node has no number.
-_UNCOUNTED = (
-    *("gc_num", "gc_bytes_reclaimed", "io_read_count", "io_read_bytes", "io_read_avg_time", "io_write_count"),
-    *("io_write_bytes", "io_write_avg_time", "io_sync_count", "io_sync_avg_time", "io_seek_count"),
-    *("io_seek_avg_time", "io_reopen_count", "mnesia_ram_tx_count", "mnesia_disk_tx_count"),
-    *("msg_store_read_count", "msg_store_write_count", "queue_index_read_count", "queue_index_write_count"),
-)
 
 
 def user(row: Row) -> Row:

@@ -17,8 +17,12 @@ QUEUE_COLUMNS = (*QUEUE_LENGTHS, *MESSAGE_COUNTERS, "disk_reads", "disk_writes")
 CHANNEL_COLUMNS = MESSAGE_COUNTERS
 CONNECTION_COLUMNS = ("recv_oct", "send_oct", "recv_cnt", "send_cnt")
 EXCHANGE_COLUMNS = ("publish_in", "publish_out")
+LINK_COLUMNS = ("recv_bytes", "send_bytes")
 #: The measures of a node that have a history.
-NODE_MEASURES = ("mem_used", "disk_free", "fd_used", "sockets_used", "proc_used", "context_switches")
+NODE_MEASURES = (
+    *("mem_used", "disk_free", "fd_used", "sockets_used", "proc_used", "context_switches", "gc_num"),
+    *("io_read_bytes", "io_write_bytes"),
+)
 NODE_COLUMNS = (
     *QUEUE_LENGTHS,
     *MESSAGE_COUNTERS,
@@ -51,6 +55,8 @@ class Counted:
         #: The objects that have changed since the last tick, and those that have ended, as (kind, key).
         self._changed: set[tuple[str, Any]] = set()
         self._ended: set[tuple[str, Any]] = set()
+        #: The nodes to which a link had samples at the last tick.
+        self.linked: set[str] = set()
 
     # -- rows of statistics ---
 
@@ -135,8 +141,14 @@ class Counted:
         return changed - ended
 
     def sample(self, history: History, key: str) -> None:
-        """Put the node's own values into the history."""
+        """Put the node's own values and those of its links into the history."""
         history.put(key, [self.value(column) for column in NODE_COLUMNS], GLOBAL_RETENTION)
+        links = {link["node"]: link for link in self.node["links"]}
+        for peer in self.linked - links.keys():
+            history.remove(link_track(self.node_name, peer))
+        for peer, link in links.items():
+            history.put(link_track(self.node_name, peer), link_values(link))
+        self.linked = set(links)
 
     # -- reading ---
 
@@ -160,6 +172,9 @@ class Counted:
             "sockets_used": node["sockets"],
             "proc_used": node["processes"],
             "context_switches": node["context_switches"],
+            "gc_num": node["collections"],
+            "io_read_bytes": node["read_bytes"],
+            "io_write_bytes": node["written_bytes"],
         }
         return values[column]
 
@@ -170,6 +185,16 @@ class Counted:
 
 def _disk(stats: Row) -> tuple[tuple[str, int], tuple[str, int]]:
     return ("disk_reads", stats.get("disk_reads") or 0), ("disk_writes", stats.get("disk_writes") or 0)
+
+
+def link_track(node: str, peer: str) -> tuple[str, str, str]:
+    """The key of the history of a link."""
+    return "link", node, peer
+
+
+def link_values(link: Row) -> list[float]:
+    """The values of `LINK_COLUMNS`."""
+    return [link["received_bytes"], link["sent_bytes"]]
 
 
 def queue_values(stats: Row) -> list[float]:

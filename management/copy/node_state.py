@@ -13,7 +13,7 @@ from typing import Any
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
 from ...definitions.policies import NOTHING, Effective, VhostPolicies, queue_kind
 from ...definitions.records import Policy
-from .counted import CONNECTION_COLUMNS, NODE_COLUMNS, Counted, Name, Row, queue_values
+from .counted import CONNECTION_COLUMNS, NODE_COLUMNS, Counted, Name, Row, link_track, queue_values
 from .history import GLOBAL_RETENTION, History
 
 #: The track of all nodes together. That of a node is under its name.
@@ -117,6 +117,8 @@ class NodeState:
             for kind, rows in (("channel", counted.channels), ("connection", counted.connections)):
                 for key in rows:
                     self.history.remove((kind, key))
+            for peer in counted.linked:
+                self.history.remove(link_track(node, peer))
 
     @property
     def counted(self) -> list[Counted]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...routing.phrases import queue_phrase
-from ..answers import objects
+from ..answers.nodes import listeners
 from ..call import Answer, Call
 from ..errors import HttpError, bad_request, not_found
 
@@ -86,7 +86,7 @@ async def port_listener(call: Call) -> Any:
     port = call.names["port"]
     if not port.isascii() or not port.isdigit():
         raise bad_request("Invalid port")
-    ports = sorted({row["port"] for row in objects.listeners(call)})
+    ports = sorted({row["port"] for row in listeners(call)})
     if int(port) not in ports:
         return _failed("No active listener", missing=int(port), ports=ports)
     return {**OK, "port": int(port)}
@@ -94,7 +94,7 @@ async def port_listener(call: Call) -> Any:
 
 async def protocol_listener(call: Call) -> Any:
     wanted = call.names["protocol"].lower()
-    protocols = list(dict.fromkeys(row["protocol"] for row in objects.listeners(call)))
+    protocols = list(dict.fromkeys(row["protocol"] for row in listeners(call)))
     if PROTOCOLS.get(wanted, wanted) not in protocols:
         return _failed("No active listener", missing=wanted, protocols=protocols)
     return {**OK, "protocol": PROTOCOLS.get(wanted, wanted)}

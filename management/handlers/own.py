@@ -9,7 +9,7 @@ from ..call import Call, integer
 from ..copy.held_back import held_back, stages
 from ..copy.node_link import Refusal
 from ..errors import HttpError, bad_request, of_refusal
-from .reading import exchange_name, queue_name
+from .reading import answering_node, exchange_name, queue_name
 
 
 async def flow(call: Call) -> Any:
@@ -32,6 +32,12 @@ async def ring(call: Call) -> Any:
         if refusal.text == "not_mirrored":
             raise HttpError(404, "not_found", f"queue '{name}' in vhost '{vhost}' is not mirrored") from None
         raise of_refusal(refusal) from None
+
+
+async def environment(call: Call) -> Any:
+    """The settings of a node with their values and origins, in the words of `warren environment`; secrets are blank."""
+    rows = await call.operate_on(answering_node(call).node_name, "environment")
+    return await listed(call, rows, lambda row: row)
 
 
 async def route(call: Call) -> Any:

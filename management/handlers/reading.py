@@ -7,8 +7,9 @@ from urllib.parse import parse_qs
 
 from ..answers import objects
 from ..answers.listing import chosen, listed
+from ..answers.nodes import nodes as nodes_shown
 from ..call import Answer, Call
-from ..copy.counted import Name
+from ..copy.counted import Counted, Name
 from ..errors import HttpError, login_failed, not_authorised, not_found
 
 Row = dict[str, Any]
@@ -22,21 +23,30 @@ async def overview(call: Call) -> Any:
 
 
 async def nodes(call: Call) -> Any:
-    return await listed(call, objects.nodes(call), lambda row: row)
+    return await listed(call, nodes_shown(call), lambda row: row)
 
 
 async def node(call: Call) -> Any:
     found = _node(call)
-    if call.flag("memory") and found["name"] == call.state.node_name:
+    if call.flag("memory") and call.state.counted_by(found["name"]) is not None:
         found["memory"] = await _memory(call)
     return chosen(call, found)
 
 
 def _node(call: Call) -> Row:
-    for row in objects.nodes(call):
+    for row in nodes_shown(call):
         if row["name"] == call.names["node"]:
             return row
     raise not_found()
+
+
+def answering_node(call: Call) -> Counted:
+    """The node in the path. Raises HttpError if there is none, or if it does not answer."""
+    name = _node(call)["name"]
+    counted = call.state.counted_by(name)
+    if counted is None:
+        raise HttpError(503, "service_unavailable", f"node '{name}' does not answer")
+    return counted
 
 
 async def node_memory(call: Call) -> Any:
@@ -50,11 +60,9 @@ async def node_memory_relative(call: Call) -> Any:
 
 
 async def _memory(call: Call) -> Row:
-    if call.names["node"] != call.state.node_name:
-        _node(call)
-        return {}
-    found: Row = await call.operate("memory_breakdown")
-    used = call.state.node["memory"]["used"] or sum(found.values())
+    counted = answering_node(call)
+    found: Row = await call.operate_on(counted.node_name, "memory_breakdown")
+    used = counted.node["memory"]["used"] or sum(found.values())
     return {**found, "total": {"erlang": used, "rss": used, "allocated": used}, "strategy": "rss"}
 
 

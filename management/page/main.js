@@ -13,6 +13,7 @@ import { ADMIN, admin, firstOfAdmin } from "./views/admin.js";
 import { channels } from "./views/channels.js";
 import { connections } from "./views/connections.js";
 import { exchanges } from "./views/exchanges.js";
+import { node } from "./views/node.js";
 import { overview } from "./views/overview.js";
 import { queues } from "./views/queues.js";
 
@@ -32,6 +33,7 @@ const TABS = {
   channels: ["Channels", "management", channels],
   exchanges: ["Exchanges", "management", exchanges],
   queues: ["Queues", "management", queues],
+  nodes: ["Overview", "monitoring", (context) => (context.names.length === 1 ? node : overview)(context)],
   ...Object.fromEntries(Object.entries(ADMIN).map(([name, [, tag]]) => [name, ["Admin", tag, admin(name)]])),
 };
 
@@ -111,7 +113,7 @@ function route() {
   if (!(tab in TABS) || !may(TABS[tab][1])) tab = "";
   const context = { names, vhost: () => vhost, reload: () => live.restart() };
   const view = TABS[tab][2](context);
-  const tabs = Object.keys(TABS).filter((name) => !(name in ADMIN) && may(TABS[name][1]));
+  const tabs = Object.keys(TABS).filter((name) => !(name in ADMIN) && name !== "nodes" && may(TABS[name][1]));
   put(parts.nav, [...tabs, firstOfAdmin()].map((name) =>
     el("a", { href: `#/${name}`, "aria-current": TABS[name][0] === TABS[tab][0] ? "page" : null }, TABS[name][0])));
   document.title = `${view.title} – warren`;

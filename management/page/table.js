@@ -85,6 +85,12 @@ export class Table {
   }
 }
 
+/** A measure with its limit as a bar and in words. */
+export function meter(value, limit, isBad, words) {
+  if (value === undefined) return el("span", {}, "–");
+  return el("span", { class: isBad ? "meter alarm" : "meter" }, el("meter", { min: 0, max: limit || 1, value, "aria-hidden": "true" }), words);
+}
+
 /** What a user has set of each list since the page was loaded. */
 const settings = new Map();
 

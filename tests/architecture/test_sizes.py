@@ -33,7 +33,6 @@ LONGER_FILES = frozenset(
     cluster/membership/process.py
     cluster/metadata/replication.py
     gm_ring/ring.py
-    management/answers/objects.py
     management/answers/prometheus.py
     mirror/backing.py
     mirror/replication.py

@@ -30,9 +30,18 @@ def apis(cluster):
 
 
 @pytest.fixture
-def clients(cluster):
+def name_of(request):
+    """The name that the client of a node gives its connection: no other test's client has it."""
+    return lambda number: f"{request.node.name} {number}"
+
+
+@pytest.fixture
+def clients(cluster, name_of):
     """A connection to each node with a channel, and a queue that it has declared and that has a message."""
-    connections = [pika.BlockingConnection(pika.URLParameters(url)) for url in cluster.urls]
+    parameters = [pika.URLParameters(url) for url in cluster.urls]
+    for number, each in enumerate(parameters):
+        each.client_properties = {"connection_name": name_of(number)}
+    connections = [pika.BlockingConnection(each) for each in parameters]
     channels = [connection.channel() for connection in connections]
     for number, channel in enumerate(channels):
         channel.confirm_delivery()
@@ -77,11 +86,12 @@ def test_each_node_shows_the_objects_of_all(cluster, apis, clients):
             assert consumer["channel_details"]["node"] == names[number]
 
 
-def test_a_connection_of_another_node_is_closed(apis, clients):
+def test_a_connection_of_another_node_is_closed(apis, clients, name_of):
     first, *_ = apis
-    rows = until(lambda: first.get("/api/connections"), lambda rows: len(rows) == NODES)
-    remote = next(row["name"] for row in rows if row["node"] == "warren3@localhost")
-    status, value = first("DELETE", f"/api/connections/{remote.replace(' ', '%20')}")
+    # The copy of another node may still have the connections of an earlier test.
+    remote = until(lambda: [row for row in first.get("/api/connections") if row["user_provided_name"] == name_of(2)])[0]
+    assert remote["node"] == "warren3@localhost"
+    status, value = first("DELETE", f"/api/connections/{remote['name'].replace(' ', '%20')}")
     assert status == 204, value
     with pytest.raises(pika.exceptions.AMQPError):
         deadline = time.monotonic() + PATIENCE
@@ -116,3 +126,32 @@ def test_what_a_lost_node_has_counted_stays_in_the_sums(cluster, apis, clients):
     cluster.wait_healthy()
     until(lambda: [row.get("mem_used", 0) > 0 for row in first.get("/api/nodes")], all)
     assert first.get("/api/overview")["message_stats"]["publish"] >= published
+
+
+def test_each_node_shows_what_another_one_uses(cluster, apis):
+    """Memory, settings and links of a node are its own, whichever node is asked (CM-272)."""
+    names = [cluster.broker(index).settings.node_name for index in range(NODES)]
+    other = f"/api/nodes/{names[1]}"
+    until(lambda: apis[0].get("/api/nodes"), lambda rows: all("mem_used" in row for row in rows))
+    assert apis[0].get(f"{other}/memory")["memory"]["total"]["rss"] > 0
+    assert apis[0].get(f"{other}?memory=true")["memory"]["code"] > 0
+    settings = {row["key"]: row["value"] for row in apis[0].get(f"{other}/environment")}
+    assert settings["node_name"] == names[1]
+    links = apis[0].get(other)["cluster_links"]
+    assert sorted(link["name"] for link in links) == [names[0], names[2]]
+    for link in links:
+        assert link["state"] == "up" and link["peer_port"] > 0
+        assert link["recv_bytes"] == link["stats"]["recv_bytes"] > 0
+        assert link["send_bytes"] > 0
+
+
+def test_the_traffic_of_a_link_has_a_rate(cluster, apis):
+    """Statistics of the others come over the links in each interval, so there is always some."""
+    name = cluster.broker(0).settings.node_name
+
+    def rates():
+        return [
+            link["stats"]["recv_bytes_details"]["rate"] for link in apis[0].get(f"/api/nodes/{name}")["cluster_links"]
+        ]
+
+    until(rates, lambda found: len(found) == NODES - 1 and all(rate > 0 for rate in found))

@@ -3,14 +3,14 @@
  * @module
  */
 
-import { withQuery } from "../api.js";
+import { enc, withQuery } from "../api.js";
 import { state } from "../badges.js";
 import { Chart, lengthPoints, rangeChoice, ratePoints, samples } from "../chart.js";
 import { el, put, setText } from "../dom.js";
 import { flow } from "../flow.js";
 import { bytes, count, rate, span } from "../format.js";
 import { may } from "../session.js";
-import { Table } from "../table.js";
+import { Table, meter } from "../table.js";
 
 const LENGTHS = [
   { id: "messages", label: "Total" }, { id: "messages_ready", label: "Ready" }, { id: "messages_unacknowledged", label: "Unacked" },
@@ -83,7 +83,7 @@ function show(tiles, value) {
 function nodeTable() {
   const used = (row, name, total) => (row.running && row[name] !== undefined ? `${count(row[name])} of ${count(row[total])}` : "–");
   return new Table([
-    { id: "name", title: "Name", cell: (row) => row.name },
+    { id: "name", title: "Name", mark: (row) => row.name, cell: (row) => el("a", { href: `#/nodes/${enc(row.name)}` }, row.name) },
     { id: "state", title: "State", mark: (row) => `${row.running} ${row.being_drained}`, cell: (row) => state(row.being_drained ? "maintenance" : row.running ? "running" : "down") },
     { id: "memory", title: "Memory", mark: (row) => `${row.mem_used} ${row.mem_limit} ${row.mem_alarm}`, cell: (row) => meter(row.mem_used, row.mem_limit, row.mem_alarm, `${bytes(row.mem_used)} of ${bytes(row.mem_limit)}`) },
     { id: "disk", title: "Disk free", mark: (row) => `${row.disk_free} ${row.disk_free_alarm}`, cell: (row) => el("span", { class: row.disk_free_alarm && "alarm" }, row.disk_free ? `${bytes(row.disk_free)}, low below ${bytes(row.disk_free_limit)}` : "–") },
@@ -92,12 +92,6 @@ function nodeTable() {
     { id: "processes", title: "Processes", number: true, cell: (row) => count(row.proc_used) },
     { id: "uptime", title: "Uptime", number: true, cell: (row) => (row.uptime === undefined ? "–" : span(row.uptime / 1000)) },
   ], (row) => row.name, "Nodes");
-}
-
-/** A measure with its limit as a bar and in words. */
-export function meter(value, limit, isBad, words) {
-  if (value === undefined) return el("span", {}, "–");
-  return el("span", { class: isBad ? "meter alarm" : "meter" }, el("meter", { min: 0, max: limit || 1, value, "aria-hidden": "true" }), words);
 }
 
 function showChurn(list, churn) {

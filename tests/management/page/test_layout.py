@@ -19,6 +19,7 @@ ADDRESSES = [
     "policies",
     "limits",
     "definitions",
+    "nodes/warren@localhost",
 ]
 
 

@@ -7,19 +7,23 @@ in well under a millisecond. What is read grows with what was busy, and goes in 
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from .....amqp.fields import Table, table_from
 from .....routing.exchanges.exchange_types import EXCHANGE_TYPES
 from .....routing.properties_key import properties_key
 from .....routing.rows import ExchangeRow, QueueRow
+from .....runtime.errors import ProcessDown, ProcessTimeout
 from .....version import __version__
 from ....context.node_context import NodeContext
 from ....contracts.info_items import InfoItems
+from ....contracts.membership import to_membership
 from ....contracts.metadata import to_metadata
 from ....contracts.node import to_node
 from ....contracts.queue import to_queue
@@ -34,6 +38,15 @@ from .watching import log_files
 
 #: Rows of the routing table that are compared with the known ones in one turn.
 COMPARED = 2_000
+
+#: What a link has as a whole, and what its lanes have each: the columns of `warren links` of these names.
+LINK_ITEMS: tuple[Literal["node", "state", "address", "round_trip", "last_error"], ...] = (
+    *("node", "state", "address", "round_trip", "last_error"),
+)
+LANE_SUMS: tuple[Literal["sent_bytes", "received_bytes", "unsent"], ...] = ("sent_bytes", "received_bytes", "unsent")
+
+#: Where Linux counts the bytes that the program has read from disks and written to them.
+IO = Path("/proc/self/io")
 
 #: Rows that are made in one turn. That of a queue takes 50 µs, with what it is sent as.
 MADE = 25
@@ -216,6 +229,9 @@ async def _node(operator: Operator) -> dict[str, Any]:
         "fd_total": fd_total,
         "context_switches": switches,
         "sockets": context.sessions.count(),
+        "collections": sum(each["collections"] for each in gc.get_stats()),
+        **_disk_bytes(),
+        "links": await _links(operator),
         "messages": context.counts.values(),
         "routed": context.counts.routed,
         "churn": context.counts.churn(),
@@ -231,6 +247,32 @@ async def _node(operator: Operator) -> dict[str, Any]:
         "python": sys.version.split()[0],
         "longest_turns": [turn._asdict() for turn in process.longest_turns()],
     }
+
+
+async def _links(operator: Operator) -> Rows:
+    """A row for each other node, with what went over all lanes of the link to it; none while links do not answer."""
+    if operator.context.members is None:
+        return []
+    try:
+        lanes = await operator.process.ask(operator.context.members, to_membership.links(), ANSWER_SECONDS)
+    except (ProcessDown, ProcessTimeout):
+        return []
+    found: dict[str, dict[str, Any]] = {}
+    for lane in lanes:
+        link = found.setdefault(lane["node"], {name: lane[name] for name in LINK_ITEMS} | dict.fromkeys(LANE_SUMS, 0))
+        for name in LANE_SUMS:
+            link[name] += lane[name]
+    return list(found.values())
+
+
+def _disk_bytes() -> dict[str, int]:
+    """The bytes that the program has read from disks and written to them; 0 where the system does not count them."""
+    try:
+        text = IO.read_text("ascii")
+    except OSError:
+        text = ""
+    counts = dict(line.split(": ") for line in text.splitlines())
+    return {"read_bytes": int(counts.get("read_bytes", 0)), "written_bytes": int(counts.get("write_bytes", 0))}
 
 
 def _descriptors() -> int:

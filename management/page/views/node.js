@@ -1,0 +1,162 @@
+/**
+ * A single node: what it uses, what its memory is for, its links to the others, and its settings.
+ * @module
+ */
+
+import { enc, get, withQuery } from "../api.js";
+import { state } from "../badges.js";
+import { Chart, lengthPoints, rangeChoice, ratePoints, samples } from "../chart.js";
+import { Facts, heading, missing } from "../details.js";
+import { attempt, section } from "../dialog.js";
+import { el, setText } from "../dom.js";
+import { bytes, count, json, moment, rate, span } from "../format.js";
+import { may } from "../session.js";
+import { Table, meter } from "../table.js";
+
+const flowing = (value) => `${bytes(value)}/s`;
+const ms = (value) => (typeof value === "number" ? `${value.toFixed(1)} ms` : "–");
+
+/** The charts: title, series, how a value is written, and the points of one series. */
+const LENGTH = (row, id) => lengthPoints(row[`${id}_details`], row[id]);
+const RATE = (row, id) => ratePoints(row[`${id}_details`]);
+const CHARTS = [
+  ["Memory", [{ id: "mem_used", label: "Used" }], bytes, LENGTH],
+  ["Free disk space", [{ id: "disk_free", label: "Free" }], bytes, LENGTH],
+  ["Descriptors and processes", [{ id: "fd_used", label: "File descriptors" }, { id: "sockets_used", label: "Sockets" }, { id: "proc_used", label: "Processes" }], count, LENGTH],
+  ["Disk traffic", [{ id: "io_read_bytes", label: "Read" }, { id: "io_write_bytes", label: "Written" }], flowing, RATE],
+  ["Message store", [{ id: "msg_store_read_count", label: "Messages read" }, { id: "msg_store_write_count", label: "Messages written" }], rate, RATE],
+  ["Runtime", [{ id: "context_switches", label: "Context switches" }, { id: "gc_num", label: "Garbage collections" }], rate, RATE],
+];
+
+/** What is done while a resource is short. */
+const ALARMS = { memory: "The memory in use is above its limit", disk: "The free disk space is below its limit" };
+
+/** @param {import("../main.js").Context} context @returns {import("../main.js").View} */
+export function node(context) {
+  const [name] = context.names;
+  const path = `nodes/${enc(name)}`;
+  const charts = CHARTS.map(([title, series, text]) => new Chart(title, series, text));
+  const alarms = el("div", { role: "status" });
+  const facts = new Facts();
+  const counters = new Facts();
+  const links = linkTable();
+  const turns = turnTable();
+  const memory = memoryPart(path);
+  const down = el("p", { class: "problem", role: "alert", hidden: true }, "The node does not answer, so there are no figures of it.");
+  const figures = el("div", { hidden: true }, el("div", { class: "charts" }, charts.map((chart) => chart.element)),
+    el("div", { class: "columns" }, el("section", {}, el("h2", {}, "Details"), facts.element), el("section", {}, el("h2", {}, "Counters"), counters.element)),
+    memory.element, el("h2", {}, "Links to other nodes"), links.element, el("h2", {}, "Longest turns"), turns.element,
+    may("administrator") && section("Settings", settings(path)));
+  const body = el("div", {}, down, alarms, figures);
+  const take = (row) => {
+    if (row.error) return missing(body, row);
+    const isKnown = row.mem_used !== undefined;
+    down.hidden = isKnown;
+    figures.hidden = !isKnown;
+    setText(alarms, isKnown ? alarmText(row) : "");
+    alarms.className = row.alarms?.length ? "cause" : "";
+    if (!isKnown) return;
+    CHARTS.forEach(([, series, , points], at) => charts[at].update(Object.fromEntries(series.map(({ id }) => [id, points(row, id)]))));
+    // A broker that keeps everything in memory has no disk.
+    charts[1].element.hidden = !row.disk_free;
+    facts.update(factsOf(row));
+    counters.update(countersOf(row));
+    links.update(row.cluster_links);
+    turns.update(row.longest_turns);
+    memory.begin();
+  };
+  return {
+    title: name, element: el("div", {}, heading("Overview", "", name, undefined, rangeChoice(context.reload)), body),
+    sources: [{ path: () => withQuery(path, samples("node_stats")), take }],
+  };
+}
+
+function alarmText(row) {
+  return row.alarms.length ? `${row.alarms.map((each) => ALARMS[each] ?? each).join(". ")}. Connections that publish are blocked until this ends.` : "";
+}
+
+function factsOf(row) {
+  const kind = row.being_drained ? "maintenance" : "running";
+  const versions = row.applications.map((each) => `${each.name} ${each.version}`).join(", ");
+  const mark = (...values) => values.join(" ");
+  return [
+    ["State", state(kind), kind], ["Uptime", span(row.uptime / 1000)], ["Versions", versions], ["Process", row.os_pid],
+    ["Memory", meter(row.mem_used, row.mem_limit, row.mem_alarm, `${bytes(row.mem_used)} of ${bytes(row.mem_limit)}`), mark(row.mem_used, row.mem_limit, row.mem_alarm)],
+    ["Disk free", row.disk_free ? `${bytes(row.disk_free)}, low below ${bytes(row.disk_free_limit)}` : ""],
+    ["File descriptors", meter(row.fd_used, row.fd_total, false, `${count(row.fd_used)} of ${count(row.fd_total)}`), mark(row.fd_used, row.fd_total)],
+    ["Sockets", meter(row.sockets_used, row.sockets_total, false, `${count(row.sockets_used)} of ${count(row.sockets_total)}`), mark(row.sockets_used, row.sockets_total)],
+    ["Processes", count(row.proc_used)], ["Data directory", row.db_dir || "none: everything is in memory"],
+    ["Log files", row.log_files.join(", ") || "none: the log goes to the standard error"],
+    ["Authentication", row.auth_mechanisms.map((each) => each.name).join(", ")], ["Net tick time", `${row.net_ticktime} s`],
+  ];
+}
+
+function countersOf(row) {
+  const both = (name) => `${count(row[name])} (${rate(row[`${name}_details`]?.rate)})`;
+  const size = (name) => `${bytes(row[name])} (${flowing(row[`${name}_details`]?.rate)})`;
+  return [
+    ["Read from disks", size("io_read_bytes")], ["Written to disks", size("io_write_bytes")],
+    ["Messages read from the store", both("msg_store_read_count")], ["Messages written to the store", both("msg_store_write_count")],
+    ["Connections opened", both("connection_created")], ["Connections closed", both("connection_closed")],
+    ["Channels opened", both("channel_created")], ["Channels closed", both("channel_closed")],
+    ["Queues declared", both("queue_declared")], ["Queues created", both("queue_created")], ["Queues deleted", both("queue_deleted")],
+    ["Garbage collections", both("gc_num")], ["Context switches", both("context_switches")],
+  ];
+}
+
+export function linkTable() {
+  return new Table([
+    { id: "name", title: "Node", mark: (row) => row.name, cell: (row) => el("a", { href: `#/nodes/${enc(row.name)}` }, row.name) },
+    { id: "state", title: "State", mark: (row) => row.state, cell: (row) => state(row.state) },
+    { id: "address", title: "Address", cell: (row) => (row.peer_port ? `${row.peer_addr}:${row.peer_port}` : "–") },
+    { id: "round_trip", title: "Round trip", number: true, cell: (row) => ms(row.round_trip) },
+    { id: "from", title: "From there", number: true, cell: (row) => flowing(row.stats.recv_bytes_details.rate) },
+    { id: "to", title: "To there", number: true, cell: (row) => flowing(row.stats.send_bytes_details.rate) },
+    { id: "unsent", title: "Unsent", number: true, cell: (row) => bytes(row.unsent) },
+    { id: "error", title: "Last error", cell: (row) => row.last_error },
+  ], (row) => row.name, "Links to other nodes");
+}
+
+function turnTable() {
+  return new Table([
+    { id: "seconds", title: "Processor time", number: true, cell: (row) => ms(row.seconds * 1000) },
+    { id: "process", title: "Process", cell: (row) => row.process },
+    { id: "message", title: "Message", cell: (row) => row.message },
+    { id: "ended", title: "Ended", cell: (row) => moment(row.ended_at * 1000) },
+  ], (row) => `${row.process} ${row.message} ${row.ended_at}`, "Longest turns");
+}
+
+/** What the memory is for. The node walks all its pages for that, so it is measured when somebody looks, and on demand. */
+function memoryPart(path) {
+  const table = new Table([
+    { id: "category", title: "Category", cell: (row) => row.category },
+    { id: "size", title: "Size", number: true, cell: (row) => bytes(row.size) },
+    { id: "share", title: "Share", mark: (row) => `${row.size} ${row.total}`, cell: (row) => meter(row.size, row.total, false, `${Math.round((100 * row.size) / row.total)} %`) },
+  ], (row) => row.category, "Memory by category");
+  const at = el("span", { class: "summary" });
+  let isBegun = false;
+  const measure = () => attempt(async () => {
+    const { memory } = await get(`${path}/memory`);
+    const found = Object.entries(memory).filter(([, size]) => typeof size === "number" && size > 0);
+    const total = found.reduce((sum, [, size]) => sum + size, 0);
+    const rows = found.map(([category, size]) => ({ category: category.replaceAll("_", " "), size, total }));
+    table.update(rows.sort((a, b) => b.size - a.size));
+    setText(at, `measured at ${new Date().toLocaleTimeString([], { hour12: false })}`);
+  });
+  const element = el("section", {}, el("h2", {}, "Memory by category"), el("div", { class: "tools" }, el("button", { onclick: measure }, "Measure again"), at), table.element);
+  return { element, begin() { if (!isBegun) { isBegun = true; measure(); } } };
+}
+
+/** The settings of the node and where each comes from, fetched when they are unfolded. */
+function settings(path) {
+  const table = new Table([
+    { id: "key", title: "Setting", cell: (row) => row.key }, { id: "value", title: "Value", cell: (row) => (row.value === null ? "" : json(row.value)) },
+    { id: "origin", title: "Origin", cell: (row) => row.origin },
+  ], (row) => row.key, "Settings");
+  let rows = [];
+  const box = el("input", { type: "checkbox", onchange: () => show() });
+  const show = () => table.update(rows.filter((row) => !box.checked || row.origin !== "default"));
+  const fetchAll = () => attempt(async () => { rows = await get(`${path}/environment`); show(); });
+  const element = el("div", {}, el("div", { class: "tools" }, el("button", { onclick: fetchAll }, "Show settings"), el("label", { class: "check" }, box, "only those that are set")), table.element);
+  return element;
+}
