@@ -147,6 +147,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "flow/:connection": _get(O, own.flow_chain),
     "rings/:vhost/:queue": _get(O, own.ring),
     "nodes/:node/environment": _get(A, own.environment),
+    "nodes/:node/log": _get(A, own.log),
     "route/:vhost/:exchange": _get(M, own.route),
     "messages/:vhost": _get(A, own.messages),
     "messages/:vhost/by-id/:id": _get(A, own.messages),

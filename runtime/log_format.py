@@ -22,7 +22,11 @@ class LineFormatter(logging.Formatter):
     """`2026-11-22 21:42:07.123 INFO    warren.connection: 127.0.0.1:5 -> 127.0.0.1:5672 opened by 'guest'`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = f"{_stamp(record)} {record.levelname:<7} {record.name}: {one_line(record.getMessage())}"
+        return f"{_stamp(record)} {record.levelname:<7} {record.name}: {self.text_of(record)}"
+
+    def text_of(self, record: logging.LogRecord) -> str:
+        """The line without its time, level and category."""
+        text = one_line(record.getMessage())
         traceback = _traceback(self, record)
         return f"{text} | {traceback}" if traceback else text
 

@@ -14,6 +14,7 @@ from ...store.data_dir.file_limits import REAL_FILES, FileLimits
 from ...store.disk.disk import Disk
 from ...store.disk.progress import NO_PROGRESS, Progress
 from ...store.disk.real_disk import RealDisk
+from ..events.recent_log import RecentLog
 from ..statistics.activity import Activity
 from ..statistics.counts import NodeCounts
 from .events import Events
@@ -61,6 +62,8 @@ class NodeContext:
     login_counts: LoginCounts = field(default_factory=LoginCounts)
     #: How processes report what happens, for consumers of `amq.rabbitmq.event` and for commands that watch.
     events: Events = field(default_factory=Events)
+    #: The newest lines of the log. Management opens it.
+    recent_log: RecentLog = field(default_factory=RecentLog)
     #: Where the message index of each virtual host is. The virtual hosts enter it.
     index_places: IndexPlaces = field(default_factory=IndexPlaces)
     #: The other nodes of the cluster. Metadata alone changes it.

@@ -22,6 +22,7 @@ from ...runtime.contract import Sender
 from ...runtime.process import Process
 from ..context.node_context import NodeContext
 from ..context.starting import ToNewManagement
+from ..events.recent_log import RecentLog
 from .config import Config
 
 log = logging.getLogger("warren.management")
@@ -53,12 +54,16 @@ class Management(Process):
         self.known_ports: dict[str, int] = {}
         self.delay = RESTART
         self.is_ending = False
+        #: The newest lines of the log, which this process has opened.
+        self.recent_log: RecentLog | None = None
 
     async def on_start(self, sender: Sender, context: NodeContext) -> None:
         self.context = context
         if os.name == "nt":
             log.warning("there is no management process on Windows, whose pipes cannot be watched; the broker goes on")
             return
+        self.recent_log = context.recent_log
+        self.recent_log.open()
         await self._begin()
 
     async def _begin(self) -> None:
@@ -149,6 +154,8 @@ class Management(Process):
 
     def on_exit(self) -> None:
         self.is_ending = True
+        if self.recent_log is not None:
+            self.recent_log.shut()
         if self.fd >= 0:
             self.unwatch(self.fd)
             self.fd = -1

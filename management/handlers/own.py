@@ -40,6 +40,14 @@ async def environment(call: Call) -> Any:
     return await listed(call, rows, lambda row: row)
 
 
+async def log(call: Call) -> Any:
+    """The newest lines of a node's log, the oldest first: `?level=warning&text=part&lines=100`."""
+    arguments: dict[str, Any] = {name: value for name in ("level", "text") if (value := call.query(name))}
+    if call.query("lines"):
+        arguments["lines"] = integer(call.query("lines"))
+    return await call.operate_on(answering_node(call).node_name, "recent_log", **arguments) or []
+
+
 async def route(call: Call) -> Any:
     """The queues that a message would reach, without publishing it: `?routing_key=a.b&header.type=x`."""
     vhost, exchange = await exchange_name(call)

@@ -8,7 +8,7 @@ import { el } from "./dom.js";
 /** The kind of mark by state; a state that is missing here has a neutral one. */
 const KINDS = {
   running: "good", idle: "quiet", live: "good", up: "good", maintenance: "warn", connecting: "warn", waiting: "warn", flow: "warn", blocking: "warn", syncing: "warn", starting: "warn",
-  blocked: "bad", down: "bad", crashed: "bad", stopped: "bad", unreachable: "bad", refused: "bad",
+  blocked: "bad", down: "bad", crashed: "bad", stopped: "bad", unreachable: "bad", refused: "bad", warning: "warn", error: "bad", critical: "bad",
 };
 
 /** A state: a coloured dot and the word. @param {string | undefined} name */

@@ -17,6 +17,7 @@ import { remember, remembered } from "./session.js";
  * @property {(row: any) => string} [mark] what a cell that is a node depends on; it is made again when this changes
  * @property {string} [sort] the field by which the server sorts
  * @property {boolean} [number]
+ * @property {boolean} [wrap] a long text goes on in the next line
  * @property {boolean} [hidden] not shown unless chosen
  */
 
@@ -55,7 +56,7 @@ export class Table {
       gone.delete(key);
       let known = this.known.get(key);
       if (!known) {
-        known = { tr: el("tr", {}, this.columns.map((column) => el("td", { class: column.number && "number" }))), marks: [] };
+        known = { tr: el("tr", {}, this.columns.map((column) => el("td", { class: column.number ? "number" : column.wrap && "wrap" }))), marks: [] };
         this.known.set(key, known);
       }
       this.columns.forEach((column, number) => this.cell(known, column, number, row));

@@ -1,12 +1,14 @@
 """What the API shows of a single node (CM-272, CM-273, CM-74)."""
 
 import gc
+import logging
 
 import pytest
 
+from warren import Broker
 from warren.actors.node.operations.observing.statistics import IO
 
-from .conftest import until
+from .conftest import ports, until
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,66 @@ def test_administrators_alone_see_the_settings(user, name, tag, status):
     assert user(tag)("GET", f"/api/nodes/{name}/environment")[0] == status
 
 
-@pytest.mark.parametrize("part", ["", "/memory", "/memory/relative", "/environment"])
+@pytest.mark.parametrize("part", ["", "/memory", "/memory/relative", "/environment", "/log"])
 def test_a_node_that_does_not_exist_is_not_found(api, part):
     assert api("GET", f"/api/nodes/nosuch@host{part}")[0] == 404
+
+
+@pytest.fixture
+def lines(api, name, caplog):
+    """`lines(query)` are the texts of the log of the tests here; each test logs what no other one does."""
+    caplog.set_level(logging.INFO, "warren")
+
+    def get(query):
+        return [row["text"] for row in api.get(f"/api/nodes/{name}/log{query}")]
+
+    return get
+
+
+def test_the_log_of_a_node_is_chosen_by_level_and_text(lines):
+    log = logging.getLogger("warren.test")
+    for number in range(5):
+        log.info("choose <%s>", number)
+    log.warning("choose a warning")
+    assert lines("?text=CHOOSE") == [f"choose <{number}>" for number in range(5)] + ["choose a warning"]
+    assert lines("?text=choose&lines=2") == ["choose <4>", "choose a warning"]
+    assert lines("?text=choose&level=warning") == ["choose a warning"]
+    assert lines("?text=nobody%20wrote%20this") == []
+
+
+def test_changes_over_the_api_are_in_the_log(lines, api):
+    assert api("PUT", "/api/queues/%2F/logged", {})[0] == 201
+    (text,) = until(lambda: lines("?text=/api/queues/%252F/logged"))
+    assert text.startswith("user 'guest' from 127.0.0.1: PUT") and text.endswith("201")
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("?level=loud", "there is no level 'loud'. Try one of debug, info, warning, error"),
+        ("?lines=0", "the number of lines must be from 1 to 1000, not 0"),
+        ("?lines=1001", "the number of lines must be from 1 to 1000, not 1001"),
+        ("?lines=many", "many"),
+    ],
+)
+def test_a_wrong_choice_of_lines_is_refused(api, name, query, reason):
+    status, value = api("GET", f"/api/nodes/{name}/log{query}")
+    assert status == 400 and reason in str(value["reason"])
+
+
+@pytest.mark.parametrize(("tag", "status"), [("monitoring", 401), ("administrator", 200)])
+def test_administrators_alone_see_the_log(user, name, tag, status):
+    assert user(tag)("GET", f"/api/nodes/{name}/log")[0] == status
+
+
+def test_a_node_without_management_keeps_no_log():
+    with Broker() as broker, pytest.raises(Exception, match="because it has no management process"):
+        broker._node.operate("recent_log")
+
+
+def test_a_stopped_broker_leaves_no_handler():
+    before = list(logging.getLogger("warren").handlers)
+    with Broker(management=True, management_port=0, prometheus_port=0) as broker:
+        ports(broker)
+        assert len(logging.getLogger("warren").handlers) == len(before) + 1
+    assert logging.getLogger("warren").handlers == before

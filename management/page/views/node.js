@@ -42,11 +42,12 @@ export function node(context) {
   const links = linkTable();
   const turns = turnTable();
   const memory = memoryPart(path);
+  const log = logPart(path, context.reload);
   const down = el("p", { class: "problem", role: "alert", hidden: true }, "The node does not answer, so there are no figures of it.");
   const figures = el("div", { hidden: true }, el("div", { class: "charts" }, charts.map((chart) => chart.element)),
     el("div", { class: "columns" }, el("section", {}, el("h2", {}, "Details"), facts.element), el("section", {}, el("h2", {}, "Counters"), counters.element)),
     memory.element, el("h2", {}, "Links to other nodes"), links.element, el("h2", {}, "Longest turns"), turns.element,
-    may("administrator") && section("Settings", settings(path)));
+    may("administrator") && [section("Settings", settings(path)), log.element]);
   const body = el("div", {}, down, alarms, figures);
   const take = (row) => {
     if (row.error) return missing(body, row);
@@ -67,7 +68,7 @@ export function node(context) {
   };
   return {
     title: name, element: el("div", {}, heading("Overview", "", name, undefined, rangeChoice(context.reload)), body),
-    sources: [{ path: () => withQuery(path, samples("node_stats")), take }],
+    sources: [{ path: () => withQuery(path, samples("node_stats")), take }, log.source],
   };
 }
 
@@ -145,6 +146,38 @@ function memoryPart(path) {
   });
   const element = el("section", {}, el("h2", {}, "Memory by category"), el("div", { class: "tools" }, el("button", { onclick: measure }, "Measure again"), at), table.element);
   return { element, begin() { if (!isBegun) { isBegun = true; measure(); } } };
+}
+
+/** Level and filter, which stay when one looks at another node. */
+const logged = { level: "info", text: "" };
+const LOG_LINES = 200;
+const LEVELS = ["debug", "info", "warning", "error"];
+
+/** The newest lines of the log, the newest first. It is fetched only while it is unfolded. */
+function logPart(path, reload) {
+  let timer = 0;
+  const table = new Table([
+    { id: "time", title: "Time", cell: (row) => moment(row.time * 1000) },
+    { id: "level", title: "Level", mark: (row) => row.level, cell: (row) => state(row.level) },
+    { id: "category", title: "Category", cell: (row) => row.category },
+    { id: "text", title: "Text", wrap: true, cell: (row) => row.text },
+  ], (row) => String(row.number), "Log");
+  const problem = el("p", { class: "problem", role: "alert", hidden: true });
+  const level = el("select", { "aria-label": "Lowest level", value: logged.level, onchange: () => { logged.level = level.value; reload(); } },
+    LEVELS.map((each) => el("option", { value: each }, each === "debug" ? "all levels" : `from ${each} on`)));
+  const filter = el("input", { type: "search", class: "filter", placeholder: "Filter by text", "aria-label": "Filter the log by text", value: logged.text, oninput: () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => { logged.text = filter.value; reload(); }, 200);
+  } });
+  const element = section("Log", [el("div", { class: "tools" }, level, filter, el("span", { class: "summary" }, `the newest ${LOG_LINES} lines`)), problem, table.element]);
+  element.addEventListener("toggle", reload);
+  const take = (value) => {
+    problem.hidden = Array.isArray(value);
+    if (problem.hidden) table.update(value.reverse());
+    else setText(problem, String(value.reason ?? value.error));
+  };
+  const isShown = () => element.isConnected && element.open;
+  return { element, source: { path: () => (isShown() ? withQuery(`${path}/log`, { level: logged.level, text: logged.text, lines: LOG_LINES }) : null), take } };
 }
 
 /** The settings of the node and where each comes from, fetched when they are unfolded. */

@@ -1,8 +1,12 @@
 """The page of a node: its figures, its memory, its links, and its settings."""
 
+import logging
+
 import pytest
 
 from .conftest import Screen
+
+Select = pytest.importorskip("selenium.webdriver.support.ui", reason="needs selenium, from the extra 'test'").Select
 
 
 @pytest.fixture
@@ -65,6 +69,30 @@ def test_settings_are_shown_with_their_origins(screen, name):
     screen.click("details .check input")
     screen.until(lambda: 0 < len(screen.all(rows)) < everything)
     assert "management_interval 100 set" in screen.texts(rows)
+
+
+def test_the_log_is_live_and_filtered(screen, broker, name, caplog):
+    caplog.set_level(logging.INFO, "warren")
+    log = logging.getLogger("warren.page")
+    log.info("shown <script>alert(1)</script>")
+    screen.go(f"#/nodes/{name}")
+    screen.unfold("Log")
+    rows = '[aria-label="Log"] tbody tr'
+
+    def texts():
+        return [each.text for each in screen.all(f"{rows} td.wrap")]
+
+    screen.until(lambda: "shown <script>alert(1)</script>" in texts())
+    log.warning("a line that comes later")
+    screen.until(lambda: "a line that comes later" in texts())
+    assert texts().index("a line that comes later") < texts().index("shown <script>alert(1)</script>")
+    screen.find('[aria-label="Filter the log by text"]').send_keys("COMES later")
+    screen.until(lambda: texts() == ["a line that comes later"])
+    Select(screen.find('[aria-label="Lowest level"]')).select_by_value("error")
+    screen.until(lambda: texts() == [])
+    Select(screen.find('[aria-label="Lowest level"]')).select_by_value("info")
+    screen.until(lambda: texts() == ["a line that comes later"])
+    screen.find('[aria-label="Filter the log by text"]').clear()
 
 
 def test_a_node_that_does_not_exist(screen):

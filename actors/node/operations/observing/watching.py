@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ....contracts.events import to_event_hub
 from ....contracts.node import to_node
+from ....events.recent_log import LEVELS, LINES_KEPT
 from ..registry import OperationError, Operator, Rows, operation
 
 #: Seconds between two looks at what has come.
@@ -68,6 +69,25 @@ async def log_tail(operator: Operator, *, lines: int = 50) -> Rows:
         return [{"line": line} for line in await operator.process.run_blocking(_tail, files[0], lines)]
     except OSError as error:
         raise OperationError("unavailable", f"the log file {files[0]} cannot be read: {error.strerror}") from None
+
+
+@operation(while_booting=True)
+async def recent_log(operator: Operator, *, level: str = "debug", text: str = "", lines: int = LINES_KEPT) -> Rows:
+    """The newest lines of the log from this level on that contain the text, the oldest first (CM-411).
+
+    A node with a management process keeps lines from its start on, wherever its log goes.
+    """
+    log = operator.context.recent_log
+    if not log.is_open:
+        raise OperationError(
+            "unavailable",
+            "the node keeps no lines of its log, because it has no management process (setting management)",
+        )
+    if level not in LEVELS:
+        raise OperationError("data", f"Bad argument: there is no level '{level}'. Try one of {', '.join(LEVELS)}")
+    if not 1 <= lines <= LINES_KEPT:
+        raise OperationError("data", f"Bad argument: the number of lines must be from 1 to {LINES_KEPT}, not {lines}")
+    return [line._asdict() for line in log.lines(level, text, lines)]
 
 
 def log_files() -> list[str]:
