@@ -10,6 +10,9 @@ import json
 import logging
 import time
 
+#: The logger above all loggers of the broker. Programs that embed several brokers have one log for all of them.
+ROOT = "warren"
+
 
 def one_line(text: str) -> str:
     """The text with escapes for line ends, control characters and bytes that are not UTF-8."""

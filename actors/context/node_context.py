@@ -14,7 +14,6 @@ from ...store.data_dir.file_limits import REAL_FILES, FileLimits
 from ...store.disk.disk import Disk
 from ...store.disk.progress import NO_PROGRESS, Progress
 from ...store.disk.real_disk import RealDisk
-from ..events.recent_log import RecentLog
 from ..statistics.activity import Activity
 from ..statistics.counts import NodeCounts
 from .events import Events
@@ -24,6 +23,7 @@ from .lease import Lease
 from .login_counts import LoginCounts
 from .peers import Peers
 from .received_bytes import ReceivedBytes
+from .recent_log import RecentLog
 from .retained_bytes import RetainedBytes
 from .sessions import Sessions
 

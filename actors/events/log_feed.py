@@ -11,13 +11,10 @@ import logging
 from collections import deque
 from typing import NamedTuple
 
-from ...runtime.log_format import LineFormatter
+from ...runtime.log_format import ROOT, LineFormatter
 
 #: Lines that wait for the hub at most.
 LINES_KEPT = 1_000
-
-#: The logger above all loggers of the broker. Programs that embed several brokers have one log for all of them.
-ROOT = "warren"
 
 
 class LogLine(NamedTuple):

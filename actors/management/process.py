@@ -21,8 +21,8 @@ from typing import Any
 from ...runtime.contract import Sender
 from ...runtime.process import Process
 from ..context.node_context import NodeContext
+from ..context.recent_log import RecentLog
 from ..context.starting import ToNewManagement
-from ..events.recent_log import RecentLog
 from .config import Config
 
 log = logging.getLogger("warren.management")

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from warren.actors.events.recent_log import LINE_MAX, LINES_KEPT, RecentLog
+from warren.actors.context.recent_log import LINE_MAX, LINES_KEPT, RecentLog
 
 logger = logging.getLogger("warren.test_recent")
 

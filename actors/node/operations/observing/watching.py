@@ -7,9 +7,9 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from ....context.recent_log import LEVELS, LINES_KEPT
 from ....contracts.events import to_event_hub
 from ....contracts.node import to_node
-from ....events.recent_log import LEVELS, LINES_KEPT
 from ..registry import OperationError, Operator, Rows, operation
 
 #: Seconds between two looks at what has come.

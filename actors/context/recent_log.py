@@ -11,8 +11,7 @@ import logging
 from collections import deque
 from typing import NamedTuple
 
-from ...runtime.log_format import LineFormatter
-from .log_feed import ROOT
+from ...runtime.log_format import ROOT, LineFormatter
 
 #: Lines that are kept, and the characters of one line. A longer line is cut.
 LINES_KEPT = 1_000
