@@ -164,6 +164,19 @@ def not_deduplicated(what: str) -> SparkSourceError:
     )
 
 
+def archive_busy(target: str) -> SparkSourceError:
+    """Another process merges files of the archive."""
+    return SparkSourceError("E7", f"another process compacts the archive '{target}'. Wait for its end, or stop it")
+
+
+def no_space_to_merge(place: str, size: int) -> SparkSourceError:
+    """The disk of the archive has no room for a merged file beside its parts, which have `size` bytes."""
+    return SparkSourceError(
+        "E14",
+        f"{place}: no space left to merge {size:,} bytes of files; they are as they were. Make room, run it again",
+    )
+
+
 def archive_full(place: str, safe: int) -> SparkSourceError:
     """The disk of the archive is full. `safe`: the first number that is not in the archive."""
     return SparkSourceError(

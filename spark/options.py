@@ -69,7 +69,8 @@ def _limit(text: str) -> int | None:
     return None if text.lower() == "none" else _count(text)
 
 
-def _bytes(text: str) -> int | None:
+def parse_bytes(text: str) -> int | None:
+    """A size such as `4m`; None for `none`. Raises Wrong."""
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
     if text.lower() == "none":
         return None
@@ -78,7 +79,8 @@ def _bytes(text: str) -> int | None:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def _seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
+    """A time such as `10s`. Raises Wrong."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", text.strip().lower())
     if match is None:
         raise Wrong("a time such as 10s, 500ms or 15m")
@@ -197,8 +199,10 @@ class ConnectionOptions(AnyOptions):
     endpoint_map: dict[str, str] = option(
         _endpoints, "", "addresses that are others here, `node1:5672=10.0.0.5:5672`; several with commas"
     )
-    connect_timeout: float = option(_seconds, "10s", "how long one attempt to connect may take")
-    reconnect_timeout: float = option(_seconds, "60s", "how long a task tries to connect again before it fails with E5")
+    connect_timeout: float = option(parse_seconds, "10s", "how long one attempt to connect may take")
+    reconnect_timeout: float = option(
+        parse_seconds, "60s", "how long a task tries to connect again before it fails with E5"
+    )
 
     def place(self) -> Place:
         """Where to connect. Raises SparkSourceError E4."""
@@ -287,7 +291,7 @@ class QueueOptions(ConnectionOptions, RowOptions):
     read_mode: str = option(
         _one_of("auto", "blocks", "plain"), "auto", "`blocks` or `plain` to force one way of reading, for comparisons"
     )
-    block_size: int = option(_bytes, "1m", "bytes in a block, 64k to 16m")
+    block_size: int = option(parse_bytes, "1m", "bytes in a block, 64k to 16m")
 
     def check(self) -> None:
         super().check()
@@ -332,10 +336,10 @@ class StreamOptions(QueueOptions):
 
     max_messages_per_trigger: int | None = option(_limit, "2000000", "messages of a micro-batch; `none`: no limit")
     max_bytes_per_trigger: int | None = option(
-        _bytes, "1g", "bytes of a micro-batch, planned by each queue's average; `none`: no limit"
+        parse_bytes, "1g", "bytes of a micro-batch, planned by each queue's average; `none`: no limit"
     )
     min_messages_per_trigger: int | None = option(_count, None, "fewer wait for the next trigger")
-    max_trigger_delay: float = option(_seconds, "15m", "how long they wait at most")
+    max_trigger_delay: float = option(parse_seconds, "15m", "how long they wait at most")
     delete_on_commit: str = option(
         _one_of("false", "true", "strict"),
         "false",
@@ -407,7 +411,7 @@ class SinkOptions(ConnectionOptions):
     mandatory: bool = option(_flag, "true", "a row that reaches no queue is an error; `false` drops it")
     ignore_columns: bool = option(_flag, "false", "leave out columns that the sink does not know")
     confirm_window: int = option(_count, "10000", "messages that may be unconfirmed, 8 MiB at most")
-    confirm_timeout: float = option(_seconds, "5m", "how long to wait without any confirm")
+    confirm_timeout: float = option(parse_seconds, "5m", "how long to wait without any confirm")
     rate: int | None = option(_count, None, "messages a second, of all tasks together")
     parallel_tasks: int = option(_count, "1", "tasks that run side by side, which share the rate")
     path: str | None = option(_text, None, "has no effect; Spark may set it")

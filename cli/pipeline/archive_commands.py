@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...settings.limits import shown_size
+from ..failure import EX_DATAERR, CommandFailure
 from .command import (
     ELSEWHERE,
     ON_TERMINAL,
     connection,
     failures,
+    output,
     pipeline,
     print_result,
     spark_options,
@@ -132,6 +135,84 @@ def replay(
     print_result(formatter, result, text)
 
 
+def _age(text: str) -> float:
+    from ...spark.options import parse_seconds
+
+    return parse_seconds(text)
+
+
+def _size(text: str) -> int:
+    from ...spark.options import Wrong, parse_bytes
+
+    found = parse_bytes(text)
+    if found is None:
+        raise Wrong("a number of bytes")
+    return found
+
+
+def _parsed(parse: Callable[[str], Any], example: str) -> Callable[..., Any]:
+    """A callback of click that parses a value by one of the parsers of options."""
+
+    def parsed(context: click.Context, parameter: click.Parameter, text: str) -> Any:
+        from ...spark.options import Wrong
+
+        try:
+            return parse(text)
+        except Wrong:
+            raise click.BadParameter(f"'{text}' is not a value such as {example}") from None
+
+    return parsed
+
+
+@pipeline.command()
+@click.option("--at", "target", required=True, type=click.Path(exists=True), help="The folder of the archive.")
+@click.option("--queue", help="Only the files of this queue.")
+@click.option(
+    "--older-than",
+    default="1d",
+    show_default=True,
+    callback=_parsed(_age, "1d or 12h"),
+    help="Only files of days that ended so long ago, in UTC.",
+)
+@click.option(
+    "--target-size",
+    default="256m",
+    show_default=True,
+    callback=_parsed(_size, "256m or 1g"),
+    help="The most bytes of files that become one.",
+)
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@output
+def compact(target: str, formatter: str, quiet: bool, older_than: Any, **given: Any) -> None:
+    """Merge the small files of an archive. It needs no Java, and messages may be archived meanwhile.
+
+    A run that was killed is ended by the next one.
+
+    Exit codes: 0 done, 64 no archive, 65 some files are damaged and were left as they are, 75 another process compacts
+    this archive or the disk is full.
+    """
+    from datetime import timedelta
+
+    with failures():
+        from ...spark.sessions import require_pyspark
+
+        require_pyspark()
+        from ...spark.jobs.compact import compact as job
+
+        shown = None if quiet else _Merged()
+        result = job(target, older_than=timedelta(seconds=older_than), on_progress=shown, **given)
+    text = f"{result.files:,} files merged into {result.into:,}, {shown_size(result.bytes)}"
+    print_result(formatter, result, text)
+    if result.problems:
+        raise CommandFailure("files that were not merged: " + "; ".join(result.problems), EX_DATAERR)
+
+
+def show_progress(line: str) -> None:
+    """Write a line of progress: over the last one on a terminal."""
+    is_terminal = sys.stderr.isatty()
+    click.echo(f"\r\033[K{line}" if is_terminal else line, err=True, nl=not is_terminal)
+
+
 class _Shown:
     """Shows how far an archive is: a line that is written over on a terminal, else a line now and then."""
 
@@ -146,8 +227,7 @@ class _Shown:
         rate = progress.messages / (now - self._began)
         left = sum(goal - place for place, goal in progress.queues.values())
         eta = f", {left / rate:,.0f} s left" if rate and left else ""
-        line = f"{progress.messages:,} messages, {rate:,.0f}/s, {shown_size(progress.bytes)}{eta}"
-        click.echo(f"\r\033[K{line}" if sys.stderr.isatty() else line, err=True, nl=not sys.stderr.isatty())
+        show_progress(f"{progress.messages:,} messages, {rate:,.0f}/s, {shown_size(progress.bytes)}{eta}")
 
 
 class _Sent:
@@ -160,5 +240,17 @@ class _Sent:
         now = time.monotonic()
         if now - self._last >= (ON_TERMINAL if sys.stderr.isatty() else ELSEWHERE):
             self._last = now
-            line = f"{sent:,} messages, {sent / (now - self._began):,.0f}/s"
-            click.echo(f"\r\033[K{line}" if sys.stderr.isatty() else line, err=True, nl=not sys.stderr.isatty())
+            show_progress(f"{sent:,} messages, {sent / (now - self._began):,.0f}/s")
+
+
+class _Merged:
+    """Shows how far a compaction is."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._last >= (ON_TERMINAL if sys.stderr.isatty() else ELSEWHERE):
+            self._last = now
+            show_progress(f"{done:,} of {total:,} files merged")

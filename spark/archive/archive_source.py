@@ -19,7 +19,8 @@ from ..reading.offsets import Piece, QueueState, plan, ranges
 from ..reading.range_reading import RangeReader, task_name
 from ..reading.stream_reader import StreamReader
 from ..rows.columns import COLUMNS, RowPlan
-from .parquet_files import FILE_DDL, ArchivedFile, FileWriter
+from .notes import FILE_DDL, ArchivedFile
+from .parquet_files import FileWriter
 
 _MOMENT = pa.timestamp("us", tz="UTC")
 _TEXTS = pa.list_(pa.string())

@@ -1,65 +1,24 @@
-"""The files of an archive: their names, how a task writes them, and which of them count.
+"""The files of an archive: their names, and how a task writes them.
 
     TARGET/queue=<name>/date=<yyyy-mm-dd>/<id>-<first>-<next>.parquet
-    TARGET/_warren/files/         a row for each file, written by Spark's own sink of files
-    TARGET/_warren/checkpoint/    Spark's checkpoint of the query
 
 The offsets of a micro-batch determine the names and contents of its files. So a micro-batch that runs again, or twice
-at once, replaces its files by equal ones, and every reader of Parquet finds each message once.
+at once, replaces its files by equal ones, and every reader of Parquet finds each message once. `notes` describes which
+files count.
 """
 
 from __future__ import annotations
 
 import errno
-import json
-import os
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, unquote
 
-import pyarrow as pa
-import pyarrow.parquet
-
 from ..errors import archive_full
-
-#: A row group ends with the record batch that brings it to so many rows or bytes.
-GROUP_ROWS, GROUP_BYTES = 128 << 10, 64 << 20
-#: Folders of an archive beside those of its queues.
-OWN = "_warren"
-
-
-class ArchivedFile(NamedTuple):
-    """The archive's entry for a range of a queue. `path` is relative to the target; None if the range has no message.
-
-    first, next    the range; rows + gone + gaps are the count of its numbers
-    gone           numbers whose messages had left the queue before they were read
-    gaps           numbers that no message was ever given
-    bytes          the size of the file
-    at             the trigger's time in milliseconds since the epoch
-    """
-
-    path: str | None
-    queue: str
-    queue_id: str
-    first: int
-    next: int
-    rows: int
-    gone: int
-    gaps: int
-    bytes: int
-    arrived_least: datetime | None
-    arrived_most: datetime | None
-    at: int
-
-
-#: The schema of `ArchivedFile` in Spark's DDL.
-FILE_DDL = (
-    "path string, queue string, queue_id string, first bigint, next bigint, rows bigint, gone bigint, gaps bigint, "
-    "bytes bigint, arrived_least timestamp, arrived_most timestamp, at bigint"
-)
+from .hidden_file import HiddenFile
+from .notes import ArchivedFile
 
 
 def file_path(queue: str, queue_id: str, date: str, first: int, stop: int) -> str:
@@ -92,12 +51,10 @@ class FileWriter:
         self._compression = compression
         self._first = covers.start
         self._date = ""
-        self._waiting: list[Any] = []
-        self._rows = self._bytes = self._written = 0
+        self._rows = 0
         self._least: datetime | None = None
         self._most: datetime | None = None
-        self._file: Any = None
-        self._making = ""
+        self._file: HiddenFile | None = None
 
     def write(self, batches: Iterator[Any]) -> Iterator[ArchivedFile]:
         """Write record batches, in the order of their numbers; yields what was written."""
@@ -119,34 +76,20 @@ class FileWriter:
     def _add(self, part: Any) -> None:
         if self._file is None:
             folder = f"{self._target}/queue={quote(self._queue, safe='')}/date={self._date}"
-            os.makedirs(folder, exist_ok=True)
-            self._making = f"{folder}/.{uuid.uuid4().hex}.making"
-            self._file = pa.parquet.ParquetWriter(
-                self._making, part.schema, compression=self._compression, use_dictionary=True
-            )
-        self._waiting.append(part)
+            hidden = f"{folder}/.{uuid.uuid4().hex}.making"
+            self._file = HiddenFile(hidden, part, self._compression, len(self._covers))
+        self._file.add(part)
         self._rows += part.num_rows
-        self._bytes += part.nbytes
         times = [part.column("arrived")[place].as_py() for place in (0, part.num_rows - 1)]
         self._least = self._least or times[0]
         self._most = times[1] or self._most
-        if sum(each.num_rows for each in self._waiting) >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._waiting:
-            table = pa.Table.from_batches(self._waiting)
-            self._file.write_table(table, row_group_size=table.num_rows)
-        self._waiting, self._bytes = [], 0
 
     def _finish(self, stop: int) -> ArchivedFile:
         """Close the current file, whose range ends before `stop`, and return its entry."""
         path, size = None, 0
         if self._file is not None:
-            self._flush()
-            self._file.close()
             path = file_path(self._queue, self._queue_id, self._date, self._first, stop)
-            size = _publish(self._making, f"{self._target}/{path}")
+            size = self._file.publish(f"{self._target}/{path}")
         gaps, self._gaps = self._gaps, 0
         found = ArchivedFile(
             *(path, self._queue, self._queue_id, self._first, stop),
@@ -158,25 +101,7 @@ class FileWriter:
 
     def _give_up(self) -> None:
         if self._file is not None:
-            try:
-                self._file.close()
-            except OSError:
-                pass
-            Path(self._making).unlink(missing_ok=True)
-
-
-def _publish(making: str, path: str) -> int:
-    """Sync a file and give it its name; returns its size."""
-    with open(making, "rb") as file:
-        os.fsync(file.fileno())
-        size = os.fstat(file.fileno()).st_size
-    os.replace(making, path)
-    folder = os.open(os.path.dirname(path), os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-    return size
+            self._file.give_up()
 
 
 def _by_date(batch: Any, at: int) -> Iterator[tuple[str, Any]]:
@@ -190,41 +115,3 @@ def _by_date(batch: Any, at: int) -> Iterator[tuple[str, Any]]:
         if place == len(dates) or dates[place] != dates[start]:
             yield dates[start], batch.slice(start, place - start)
             start = place
-
-
-def noted_files(target: str) -> list[ArchivedFile]:
-    """The files of committed micro-batches, by queue and number. They need no Spark to be read."""
-    found = []
-    for path in _committed(f"{target}/{OWN}/files"):
-        for row in pa.parquet.read_table(path).to_pylist():
-            # Spark's files of Parquet have times in UTC, and do not state the zone.
-            times = {name: row[name] and row[name].replace(tzinfo=UTC) for name in ("arrived_least", "arrived_most")}
-            found.append(ArchivedFile(**row | times))
-    return sorted(found, key=lambda file: (file.queue, file.queue_id, file.first))
-
-
-def _committed(folder: str) -> list[str]:
-    """The files that Spark's file sink has committed, by its log, which has a file for each micro-batch or for many."""
-    log = Path(folder, "_spark_metadata")
-    if not log.exists():
-        return []
-    batches: dict[int, Path] = {}
-    compacted = -1
-    for entry in log.iterdir():
-        number, _, ending = entry.name.partition(".")
-        if not number.isdigit() or ending not in ("", "compact"):
-            continue
-        if ending == "compact":
-            compacted = max(compacted, int(number))
-            batches[int(number)] = entry
-        else:
-            batches.setdefault(int(number), entry)
-    paths = []
-    for batch, entry in sorted(batches.items()):
-        if batch >= compacted:
-            for line in entry.read_text("utf-8").splitlines()[1:]:
-                status = json.loads(line)
-                if status.get("action", "add") == "add":
-                    # The log has absolute paths; the archive may have been moved since.
-                    paths.append(os.path.join(folder, os.path.basename(unquote(status["path"]))))
-    return paths

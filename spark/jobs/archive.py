@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow.parquet
 
-from ..archive.parquet_files import OWN, ArchivedFile, date_of, noted_files
+from ..archive.notes import OWN, ArchivedFile, committed_files, noted_files
+from ..archive.parquet_files import date_of
 from ..errors import wrong_options
 
 #: Seconds between two looks at a query that runs.
@@ -76,7 +77,7 @@ def archive(
 
     target = os.path.abspath(target)
     os.makedirs(target, exist_ok=True)
-    before = noted_files(target)
+    known = set(committed_files(target))
     spark.dataSource.register(ArchiveSource)
     given = {"deleteOnCommit": "false" if keep else "true", **_spelt(options), "target": target, "compress": compress}
     stream = spark.readStream.format("warren-archive").options(**given).load()
@@ -89,14 +90,13 @@ def archive(
     try:
         while not query.awaitTermination(LOOK):
             if on_progress is not None:
-                on_progress(_progress(target, len(before), query.lastProgress))
+                on_progress(_progress(target, known, query.lastProgress))
     finally:
         if query.isActive:
             query.stop()
     if on_progress is not None:
-        on_progress(_progress(target, len(before), query.lastProgress))
-    known = set(before)
-    added = [file for file in noted_files(target) if file not in known]
+        on_progress(_progress(target, known, query.lastProgress))
+    added = [file for file in committed_files(target) if file not in known]
     return ArchiveResult(
         sum(file.path is not None for file in added),
         sum(file.rows for file in added),
@@ -116,11 +116,12 @@ def _spelt(options: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _progress(target: str, skipped: int, last: Any) -> ArchiveProgress:
+def _progress(target: str, known: set[ArchivedFile], last: Any) -> ArchiveProgress:
     found = ArchiveProgress()
-    for file in noted_files(target)[skipped:]:
-        found.messages += file.rows
-        found.bytes += file.bytes
+    for file in committed_files(target):
+        if file not in known:
+            found.messages += file.rows
+            found.bytes += file.bytes
     for source in (last or {}).get("sources", ()) if last is not None else ():
         end, latest = source["endOffset"], source["latestOffset"]
         places = [json.loads(each) if isinstance(each, str) else each for each in (end, latest)]

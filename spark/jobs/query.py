@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..archive.parquet_files import ArchivedFile, noted_files
+from ..archive.notes import ArchivedFile, noted_files
 from ..errors import wrong_option, wrong_options
 from ..options import BatchOptions
 from ..reading.batch_reader import unreadable_queues

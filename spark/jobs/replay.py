@@ -23,7 +23,7 @@ import pyarrow.parquet
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...amqp.properties import Properties, decode_properties, encode_properties
-from ..archive.parquet_files import OWN, ArchivedFile, noted_files
+from ..archive.notes import OWN, ArchivedFile, noted_files
 from ..errors import wrong_options
 from ..options import SinkOptions
 from ..outgoing import with_id

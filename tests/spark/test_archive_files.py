@@ -45,6 +45,16 @@ def test_a_file_ends_with_its_day_and_all_numbers_are_accounted_for(tmp_path):
     assert (found[0].arrived_least, found[1].arrived_most) == (DAYS[0], DAYS[1])
 
 
+def test_sought_columns_have_bloom_filters(tmp_path):
+    """SP-92: a reader that looks for a message id passes over row groups without it; a column of nulls has none."""
+    schema = pa.schema([*SCHEMA, ("message_id", pa.string()), ("correlation_id", pa.string())])
+    rows = [{"seq": n, "body": b"", "message_id": f"m-{n}"} for n in range(10)]
+    (found,) = write(tmp_path, range(10), 0, [pa.RecordBatch.from_pylist(rows, schema=schema)])
+    group = pyarrow.parquet.read_metadata(tmp_path / found.path).row_group(0)
+    lengths = [group.column(place).to_dict()["bloom_filter_length"] for place in range(5)]
+    assert [bool(length) for length in lengths] == [False, False, False, True, False] and lengths[3] < 100
+
+
 def test_a_task_that_runs_again_replaces_its_files_by_equal_ones(tmp_path):
     batches = [batch(range(10), lambda n: None)]
     first = write(tmp_path, range(10), 0, batches)

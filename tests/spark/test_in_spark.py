@@ -22,6 +22,7 @@ from warren.cli.main import root
 from warren.spark import read_archive, verify_archive
 from warren.spark.jobs.analyse import analyse
 from warren.spark.jobs.archive import archive
+from warren.spark.jobs.compact import compact
 from warren.spark.jobs.replay import replay
 from warren.tests.spark.killing import Killable, kill_driver, kill_workers, run_to_its_end, run_until, wait_for
 
@@ -180,6 +181,18 @@ def test_an_archive_is_equal_to_the_queue_and_a_replay_to_the_archive(spark, tmp
         assert [row.message_id for row in again] == [f"eu/orders-{number}" for number in range(6000)]
         assert again[7].headers == {"n": "2", "x-warren-replay": "replay"}
         check_analysis(spark, target, rows, tmp_path)
+
+        assert compact(target, now=now + timedelta(days=2)).into == 2
+        assert sorted(row.body for row in read_archive(spark, target, queue="eu/orders").collect()) == sorted(
+            bodies["eu/orders"]
+        )
+        publish(broker, "us", 5)
+        assert archive(spark, target, **options).messages == 5
+        assert [(each.next, each.rows, each.problems) for each in verify_archive(target)] == [
+            *((6000, 6000, ()), (515, 515, ())),
+        ]
+        files = sorted(Path(target, "queue=eu%2Forders").rglob("*.parquet"))
+        assert len(files) == 1
         files[0].unlink()
         assert "cannot be read" in verify_archive(target)[0].problems[0]
 

@@ -1,0 +1,85 @@
+"""A file of an archive while it is written: under a hidden name, which no reader of Parquet looks at."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+#: A row group ends with the record batch that brings it to so many rows or bytes.
+GROUP_ROWS, GROUP_BYTES = 128 << 10, 64 << 20
+#: Columns by whose values messages are sought. A Bloom filter in each row group lets a reader pass over the others.
+SOUGHT = ("message_id", "correlation_id")
+#: How often a Bloom filter is wrong.
+WRONG = 0.01
+
+_HAS_BLOOM_FILTERS = "bloom_filter_options" in inspect.signature(pa.parquet.ParquetWriter.__init__).parameters
+
+
+class HiddenFile:
+    """Collects record batches into row groups, and gets its name when it is complete and on the disk.
+
+    like    a batch, whose schema the file has; a sought column that is null in all of it gets no Bloom filter
+    most    the most rows that the file may have
+    """
+
+    def __init__(self, hidden: str, like: Any, compression: str, most: int) -> None:
+        os.makedirs(os.path.dirname(hidden), exist_ok=True)
+        self._hidden = hidden
+        options: dict[str, Any] = {}
+        if _HAS_BLOOM_FILTERS:
+            sought = [name for name in SOUGHT if name in like.schema.names and like.column(name).null_count < len(like)]
+            options["bloom_filter_options"] = {
+                name: {"ndv": max(1, min(GROUP_ROWS, most)), "fpp": WRONG} for name in sought
+            }
+        self._file = pa.parquet.ParquetWriter(
+            hidden, like.schema, compression=compression, use_dictionary=True, **options
+        )
+        self._waiting: list[Any] = []
+        self._rows = self._bytes = 0
+
+    def add(self, batch: Any) -> None:
+        """Append the rows of a batch."""
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._end_group()
+
+    def _end_group(self) -> None:
+        if self._waiting:
+            table = pa.Table.from_batches(self._waiting)
+            self._file.write_table(table, row_group_size=table.num_rows)
+        self._waiting, self._rows, self._bytes = [], 0, 0
+
+    def publish(self, path: str) -> int:
+        """Complete and sync the file, and give it this name in its folder; returns its size."""
+        self._end_group()
+        self._file.close()
+        with open(self._hidden, "rb") as file:
+            os.fsync(file.fileno())
+            size = os.fstat(file.fileno()).st_size
+        os.replace(self._hidden, path)
+        sync_folder(os.path.dirname(path))
+        return size
+
+    def give_up(self) -> None:
+        """Close and remove what was written."""
+        try:
+            self._file.close()
+        except OSError:
+            pass
+        Path(self._hidden).unlink(missing_ok=True)
+
+
+def sync_folder(path: str) -> None:
+    """Make what was created, renamed and removed in a folder safe from a power cut."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
