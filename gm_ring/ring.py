@@ -255,16 +255,21 @@ class RingMember:
     def _may_be_ahead(self, old: View, stream: Stream, state: _StreamState) -> bool:
         """Whether this member may have received more of the stream than a member before it in the new view.
 
-        That cannot be if members have only died or come. If their order has changed, a member with less may have moved
-        before this one.
+        From the speaker on, each member has at most what those before it have. So a member can be ahead only of one
+        that was not before it in the old view, and only if it has instructions that not all members are known to have.
         """
         if self.speaks(stream):
             return False
         if old.speakers.get(stream) == self.me:
             return state.reported[0] < state.retained.last
-        stayed = [name for name in old.members if name in self.view.members]
-        is_reordered = stayed != [name for name in self.view.members if name in old.members]
-        return is_reordered and state.done < state.retained.last
+        return state.done < state.retained.last and not self._before(old, stream) >= self._before(self.view, stream)
+
+    def _before(self, view: View, stream: Stream) -> set[Member]:
+        """The members from the speaker of the stream to this one, which are all of them if it is a learner."""
+        speaker, members = view.speakers.get(stream), view.members
+        at = members.index(speaker) if speaker in members else 0
+        order = members[at:] + members[:at]
+        return set(order[: order.index(self.me)] if self.me in order else order)
 
     def neighbour_is_back(self, member: Member) -> None:
         """Attach again if needed: the connection to this member was lost and is up again."""

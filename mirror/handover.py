@@ -1,9 +1,11 @@
-"""`rest`: the master of a mirrored queue comes to rest, so that another member may become the master (CL-98).
+"""The master of a mirrored queue comes to rest, so that another member may become the master (CL-98).
 
-From the beginning the master adds nothing to its stream: what clients send it waits, and nothing is delivered. When all
-members have received and stored whatever it has told them, and its publishers have their confirms, it answers, and
-whoever asked proposes the transfer. If that is refused the queue goes on. If it is in force, what waited was never
-taken: channels publish it again to the next master.
+From the beginning the master takes no publishes and delivers nothing; what clients send it waits. It still takes
+acknowledgements for a moment (`settled`), because those that wait are lost if another member becomes the master, and
+their messages come again. From then on it adds nothing to its stream. When all members have received and stored
+whatever it has told them, and its publishers have their confirms (`rest`), it answers, and whoever asked proposes the
+transfer. If that is refused the queue goes on. If it is in force, what waited was never taken: channels publish it
+again to the next master.
 """
 
 from __future__ import annotations
@@ -21,9 +23,27 @@ if TYPE_CHECKING:
 #: Seconds in which the queue must come to rest, and seconds between two looks.
 REST_SECONDS, LOOK_SECONDS = 1.0, 0.002
 
+#: Seconds for which the queue still takes acknowledgements, and seconds without one that end that time.
+SETTLE_SECONDS, QUIET_SECONDS = 0.1, 0.02
+
 #: Seconds after which a queue at rest goes on if nobody has said what has become of its transfer. If the transfer is in
 #: force later than that, publishers and consumers see a failover.
 TRANSFER_SECONDS = 3.0
+
+
+async def settled(replica: Replica) -> None:
+    """Return when consumers have acknowledged what they were about to, or a moment later."""
+    began = changed = replica.now()
+    unacked = _unacked(replica)
+    while unacked and replica.now() < min(began + SETTLE_SECONDS, changed + QUIET_SECONDS):
+        await replica.sleep(LOOK_SECONDS)
+        left = _unacked(replica)
+        if left != unacked:
+            unacked, changed = left, replica.now()
+
+
+def _unacked(replica: Replica) -> int:
+    return sum([len(record.pending) for record in replica.state.channels.values()])
 
 
 async def rest(replica: Replica, is_level: Callable[[], bool]) -> None:

@@ -161,6 +161,8 @@ class MirrorReplication:
         #: How often this master has come to rest, and whether it is at rest now or about to be.
         self._rests = 0
         self.is_resting = False
+        #: The master is about to be at rest, and still takes acknowledgements.
+        self.takes_acks = False
         self._stall = StallWatch()
         #: By node: until when its replica is not admitted again, and how often it was evicted.
         self._barred: dict[str, tuple[float, int]] = {}
@@ -442,14 +444,18 @@ class MirrorReplication:
         replica = self._replica
         if not self.serves:
             raise no_queue(replica.row.vhost, replica.row.name)
-        self.is_resting = True
+        self.is_resting = self.takes_acks = True
         self._rests += 1
         replica.rest()
         try:
+            await handover.settled(replica)
+            self.takes_acks = False
             await handover.rest(replica, self._is_level)
         except BaseException:
             self.go_on()
             raise
+        # A member that does not know that all have the stream would leave if one that was behind it became the master.
+        self._ring.tell_done()
         replica.spawn(self._go_on_later(self._rests))
         return self._ring.view.epoch
 
@@ -466,7 +472,7 @@ class MirrorReplication:
 
     def go_on(self) -> None:
         if self.is_resting:
-            self.is_resting = False
+            self.is_resting = self.takes_acks = False
             self._replica.go_on()
 
     async def _evict(self) -> None:

@@ -173,6 +173,10 @@ class Replication(Protocol):
     def is_resting(self) -> bool:
         """Whether the master is at rest or about to be, so that nothing may be added to its stream."""
 
+    @property
+    def takes_acks(self) -> bool:
+        """Whether the master, although it is about to be at rest, still takes acknowledgements."""
+
     def go_on(self) -> None:
         """The master that came to rest stays the master."""
 

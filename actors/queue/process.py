@@ -274,7 +274,7 @@ class Queue(ReplicaProcess):
         record = self.channels.by_id.get(channel_id)
         if record is None or not self.stage.is_open:
             return None
-        if self.membership.is_resting:
+        if self.membership.is_resting and (outcome != "ack" or self.membership.keeps_acks):
             self.membership.keep_early(channel_id, lambda: self.role.settle(record, outcome, pieces))
             return None
         work = self.state.work

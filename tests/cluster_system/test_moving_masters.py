@@ -142,6 +142,25 @@ def test_a_node_in_maintenance_has_no_masters(cluster):
     cluster.delete_queue("ha-drained")
 
 
+def test_a_move_waits_for_the_floor_of_replicas_in_sync(tmp_path):
+    """A master that moves leaves its ring, and the queue would refuse publishes with fewer replicas than its floor."""
+    with Cluster(3, data_dir=tmp_path, net_ticktime=20.0) as cluster:
+        policy = {"ha-mode": "all", "ha-min-in-sync": 2, "ha-sync-mode": "manual"}
+        cluster.set_policy("mirrors", "^ha", policy)
+        cluster.broker(0).declare_queue("ha-floor", durable=True)
+        assert cluster.broker(0).publish(b"older than a new replica", "ha-floor", delivery_mode=2)
+        first, second, third = cluster.queue("ha-floor").in_sync
+        assert operate(cluster, "promote", name="ha-floor", vhost="/", node=second)
+        assert cluster.queue("ha-floor").in_sync in ((second, first, third), (second, third))
+        with pytest.raises(BrokerError, match="would have 1 replicas in sync without its master and needs 2 of them"):
+            operate(cluster, "promote", name="ha-floor", vhost="/", node=third)
+        assert cluster.broker(0).publish(b"not refused", "ha-floor", delivery_mode=2)
+        cluster.set_policy("mirrors", "^ha", policy | {"ha-sync-mode": "automatic"})
+        assert operate(cluster, "promote", name="ha-floor", vhost="/", node=third)
+        assert cluster.queue("ha-floor").node == third
+        assert cluster.broker(0).publish(b"not refused either", "ha-floor", delivery_mode=2)
+
+
 def test_a_node_that_stops_has_no_masters_before_its_clients_are_told(tmp_path):
     """The node waits for its client, which does not answer connection.close, and the other node leads by then."""
     with Cluster(2, data_dir=tmp_path, net_ticktime=20.0, stop_timeout=60_000) as cluster:

@@ -257,7 +257,8 @@ class Group:
         replica.backing.sync()
         self.end_turn(replica)
 
-    def run(self) -> None:
+    def run(self, tells_done: bool = True) -> None:
+        """Everything arrives, and all disks are done. Members send of their own what the others may forget."""
         moves = True
         while moves:
             moves = False
@@ -269,7 +270,8 @@ class Group:
                 if replica.backing.unsynced:
                     self.sync(replica)
                     moves = True
-                replica.replication.timer_fired(DONE_TIMER)
+                if tells_done:
+                    replica.replication.timer_fired(DONE_TIMER)
                 self.end_turn(replica)
             moves = moves or any(self.wires.values())
 
@@ -286,6 +288,13 @@ class Group:
         reign = group.epoch + 1 if ring[0] != group.master else group.reign
         group = replace(group, ring=ring, epoch=group.epoch + 1, reign=reign)
         self.row = replace(self.row, group=group, node=ring[0].node)
+
+    def transfer(self, to: Member) -> None:
+        """The log has a row with this member as the master; nobody has applied it."""
+        group = self.row.group
+        ring = (to, *(member for member in group.ring if member != to))
+        group = replace(group, ring=ring, epoch=group.epoch + 1, reign=group.epoch + 1)
+        self.row = replace(self.row, group=group, node=to.node)
 
     def apply(self, replica: FakeReplica) -> None:
         if replica.is_alive and replica.row is not self.row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,11 +14,11 @@ from .replicas import Group
 
 
 class Resting:
-    """The master of a ring of two, which is asked to come to rest; the clock stands still until `wait`."""
+    """The master of a ring, which is asked to come to rest; the clock stands still until `wait`."""
 
-    def __init__(self) -> None:
-        self.group = Group("ab")
-        self.master, self.mirror = self.group.replicas.values()
+    def __init__(self, names: str = "ab") -> None:
+        self.group = Group(names)
+        self.master, self.mirror, *_ = self.group.replicas.values()
         self.time = 0.0
         self.master.now = lambda: self.time
         self.master.sleep = self.sleep
@@ -67,6 +68,69 @@ def test_at_rest_it_adds_nothing_to_the_stream():
     resting.master.replication.timer_fired(DONE_TIMER)
     resting.group.run()
     assert resting.master.mirrored.position > position and resting.master.proposed is not None
+
+
+def test_it_takes_acknowledgements_that_are_on_their_way():
+    resting = Resting()
+    record = SimpleNamespace(pending=[0, 1, 2])
+    resting.group.publish(3)
+    resting.group.run()
+    resting.group.master.mirrored.fetch(3, True)
+    resting.master.state.channels["c1"] = record
+    took: list[bool] = []
+
+    def ack() -> None:
+        took.append(resting.master.replication.takes_acks)
+        if record.pending and resting.looks % 5 == 0:
+            resting.group.ack_pending(slice(1))
+            del record.pending[0]
+        elif not record.pending:
+            resting.group.run()
+
+    resting.each_look = ack
+    resting.quiesce()
+    assert took == [True] * 15 + [False] * (len(took) - 15)
+    assert resting.mirror.numbers == {} == resting.master.numbers
+    assert not resting.master.replication.takes_acks
+
+
+def test_a_consumer_that_keeps_its_messages_delays_it_for_a_moment():
+    resting = Resting()
+    resting.master.state.channels["c1"] = SimpleNamespace(pending=[0])
+    resting.quiesce()
+    assert 0.02 <= resting.time < 0.03
+
+
+def test_a_consumer_that_goes_on_acknowledging_delays_it_for_a_tenth_of_a_second():
+    resting = Resting()
+    record = SimpleNamespace(pending=list(range(1_000)))
+    resting.master.state.channels["c1"] = record
+    resting.each_look = lambda: record.pending.pop()
+    resting.quiesce()
+    assert 0.1 <= resting.time < 0.11
+
+
+@pytest.mark.parametrize("to", [1, 2], ids=["the next member", "the last member"])
+def test_the_other_mirrors_stay_when_one_becomes_the_master(to):
+    """The last member was behind the one between, which stays if it knows that all had the same."""
+    resting = Resting("abc")
+    group = resting.group
+    _, middle, last = group.replicas.values()
+    group.publish(3)
+    resting.each_look = lambda: group.run(tells_done=False)
+    resting.quiesce()
+    group.run(tells_done=False)
+    group.transfer(list(group.replicas)[to])
+    for replica in list(group.replicas.values()):
+        group.apply(replica)
+    assert [replica.is_alive for replica in (resting.master, middle, last)] == [False, True, True]
+    group.remove(resting.master.member)
+    for replica in group.living():
+        group.apply(replica)
+    group.publish(3)
+    group.run()
+    group.check_rest()
+    assert len(group.master.confirmed) == 3 and group.master is (middle, last)[to - 1]
 
 
 def test_only_the_master_comes_to_rest():

@@ -75,6 +75,11 @@ class Membership:
         """Nothing may leave the queue now, because another replica is about to become its master."""
         return self.replication is not None and self.replication.is_resting
 
+    @property
+    def keeps_acks(self) -> bool:
+        """Acknowledgements are kept until another replica is the master, or this one goes on."""
+        return self.is_resting and not self.ring.takes_acks
+
     # -- what comes while the replica does not serve ---
 
     def keep_early(self, channel_id: str, handle: Callable[[], None]) -> None:

@@ -19,6 +19,7 @@ from ....contracts.membership import to_membership
 from ....contracts.metadata import to_metadata
 from ....contracts.queue import to_queue
 from ....metadata.state.commands import TransferRing
+from ....metadata.state.replica_rules import min_in_sync
 from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
 from .rings import mirrored_queue
 
@@ -26,6 +27,12 @@ log = logging.getLogger("warren.mirror")
 
 #: Seconds that the members may take to agree on a change.
 CHANGE_SECONDS = 15.0
+
+#: How often a move is begun, if the ring changes while the master comes to rest.
+ATTEMPTS = 3
+
+#: Seconds for which a move waits until another replica has copied the queue, and seconds between two looks at that.
+COPY_SECONDS, COPY_LOOK_SECONDS = 5.0, 0.05
 
 #: How many masters leave a node at once, and seconds that all of them may take. A node that stops waits no longer.
 MOVED_AT_ONCE = 32
@@ -54,22 +61,67 @@ async def promote(operator: Operator, *, name: str, vhost: str, node: str) -> bo
 
 async def _move(operator: Operator, row: QueueRow, to: Member) -> None:
     """Have the master come to rest, and make this member the master. Raises OperationError."""
+    phrase = queue_phrase(row.vhost, row.name)
+    for _ in range(ATTEMPTS):
+        await _enough_stay(operator, row)
+        current = _current(operator, row)
+        if current is None or current.group is None or to not in current.group.ring:
+            break
+        try:
+            changed = await _move_once(operator, current, to)
+        except AmqpError as error:
+            raise OperationError("unavailable", error.text) from None
+        except (DefinitionError, ProcessDown, ProcessTimeout, ProcessError) as error:
+            # The master stays at rest for a while: the change may still be made.
+            raise OperationError("unavailable", f"the master of {phrase} has not moved: {error}") from None
+        if changed:
+            return
+        # A replica has come or gone meanwhile, such as the one that was the master before this one.
+    raise OperationError("unavailable", f"the replicas of {phrase} have changed meanwhile; try again")
+
+
+def _current(operator: Operator, row: QueueRow) -> QueueRow | None:
+    current = operator.context.routing.queue(row.vhost, row.name)
+    return current if current is not None and current.queue_id == row.queue_id else None
+
+
+async def _enough_stay(operator: Operator, row: QueueRow) -> None:
+    """Wait while the queue would have too few replicas in sync without its master, and another one copies it (CL-123).
+
+    The master leaves the ring when it moves, and the queue would refuse publishes. Raises OperationError.
+    """
+    process, definitions = operator.process, operator.context.definitions
+    end = process.now() + COPY_SECONDS
+    while (current := _current(operator, row)) is not None and (group := current.group) is not None:
+        needed = min_in_sync(definitions, current)
+        if needed <= 1:
+            return
+        # The ring may still have a master that has moved just now.
+        others = [operator.context.peers.replica(row.queue_id, member) for member in group.ring[1:]]
+        answers = await process.ask_each([(other, to_queue.standing()) for other in others], ANSWER_SECONDS)
+        running = {member.node for member, answer in zip(group.ring[1:], answers) if not isinstance(answer, Exception)}
+        nodes = [definitions.node(name) for name in group.wanted if name not in (group.master.node, *running)]
+        if len(running) >= needed or not any(node is not None and node.incarnation for node in nodes):
+            return
+        if process.now() >= end:
+            raise OperationError(
+                "unavailable",
+                f"{queue_phrase(row.vhost, row.name)} would have {len(running)} replicas in sync without its master and"
+                f" needs {needed} of them, or it refuses publishes; try again when another replica has copied it",
+            )
+        await process.sleep(COPY_LOOK_SECONDS)
+
+
+async def _move_once(operator: Operator, row: QueueRow, to: Member) -> bool:
     process, context = operator.process, operator.context
     assert row.group is not None
-    phrase = queue_phrase(row.vhost, row.name)
     master = context.peers.replica(row.queue_id, row.group.master)
-    try:
-        epoch = await process.ask(master, to_queue.quiesce(), timeout=ANSWER_SECONDS)
-        command = TransferRing(row.vhost, row.name, row.queue_id, epoch, to)
-        changed = await process.ask(context.metadata, to_metadata.change_definitions(command), CHANGE_SECONDS)
-    except AmqpError as error:
-        raise OperationError("unavailable", error.text) from None
-    except (DefinitionError, ProcessDown, ProcessTimeout, ProcessError) as error:
-        # The master stays at rest for a while: the change may still be made.
-        raise OperationError("unavailable", f"the master of {phrase} has not moved: {error}") from None
+    epoch = await process.ask(master, to_queue.quiesce(), timeout=ANSWER_SECONDS)
+    command = TransferRing(row.vhost, row.name, row.queue_id, epoch, to)
+    changed = await process.ask(context.metadata, to_metadata.change_definitions(command), CHANGE_SECONDS)
     if not changed:
         process.send(master, to_queue.go_on())
-        raise OperationError("unavailable", f"the replicas of {phrase} have changed meanwhile; try again")
+    return bool(changed)
 
 
 async def move_masters_away(operator: Operator) -> None:
