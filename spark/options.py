@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -19,6 +20,9 @@ from .errors import unknown_option, wrong_option, wrong_options
 
 #: Ports of the schemes of a URL.
 PORTS = {"amqp": 5672, "amqps": 5671}
+
+#: The names of queues of subscriptions begin so.
+SUBSCRIPTION = "spark."
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -53,6 +57,12 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
+def _subscription(text: str) -> str:
+    if not 1 <= len(text.encode()) <= 200:
+        raise Wrong("a name of at most 200 bytes")
+    return text
+
+
 def _flag(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise Wrong("true or false")
@@ -85,6 +95,18 @@ def parse_seconds(text: str) -> float:
     if match is None:
         raise Wrong("a time such as 10s, 500ms or 15m")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def _moment(text: str) -> int:
+    """A time in microseconds since the epoch."""
+    if text.strip().isdigit():
+        return int(text) * 1000
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise Wrong("milliseconds since 1970, or ISO 8601 in UTC such as 2026-11-23T08:00:00") from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _one_of(*values: str) -> Callable[[str], str]:
@@ -283,8 +305,20 @@ class QueueOptions(ConnectionOptions, RowOptions):
     queue: str | None = option(_text, None, "the queue; a sharded one means its shards")
     queues: tuple[str, ...] | None = option(_names, None, "several queues with commas")
     pattern: str | None = option(_text, None, "all queues whose name fits: `*` and `?`")
+    exchange: str | None = option(
+        _text, None, "instead of a queue: what is published there from now on, by way of a queue of its own"
+    )
+    binding_keys: tuple[str, ...] = option(
+        _names, "#", "with `exchange`: the keys with which that queue is bound, several with commas"
+    )
+    subscription: str | None = option(
+        _subscription, None, "with `exchange`: the queue is `spark.` and this name; each query needs a name of its own"
+    )
     starting_offsets: Any = option(
         _offsets, "earliest", 'where to begin: `earliest`, `latest`, `{"orders": 120, "audit": "latest"}`'
+    )
+    starting_timestamp: int | None = option(
+        _moment, None, "instead: begin at the first message that arrived then, milliseconds or ISO 8601, or later"
     )
     max_messages_per_partition: int = option(_count, "250000", "the most numbers that one task reads")
     min_partitions: int = option(_count, "2", "longer ranges are divided until there are so many tasks")
@@ -295,19 +329,30 @@ class QueueOptions(ConnectionOptions, RowOptions):
 
     def check(self) -> None:
         super().check()
-        given = [name for name in ("queue", "queues", "pattern") if getattr(self, name) is not None]
+        given = [name for name in ("queue", "queues", "pattern", "exchange") if getattr(self, name) is not None]
         if len(given) != 1:
             raise wrong_options(
-                "format 'warren' needs one of the options 'queue', 'queues' and 'pattern'"
+                "format 'warren' needs one of the options 'queue', 'queues', 'pattern' and 'exchange'"
                 + (f", not {' and '.join(given)}" if given else ", or 'path' for a data directory")
             )
+        if (self.exchange is None) != (self.subscription is None):
+            raise wrong_options(
+                "options 'exchange' and 'subscription' of format 'warren' belong together: the queue that collects "
+                "what is published to the exchange is named by the subscription"
+            )
+        if self.exchange is None and self.binding_keys != ("#",):
+            raise wrong_options("option 'bindingKeys' of format 'warren' is for 'exchange', and has no effect here")
+        if self.starting_timestamp is not None and self.starting_offsets != "earliest":
+            raise wrong_options("format 'warren' takes either 'startingOffsets' or 'startingTimestamp'")
         if not 65_536 <= self.block_size <= 16_777_216:
             raise wrong_option("blockSize", str(self.block_size), "64k to 16m")
         self.place()
 
     @property
     def given_names(self) -> tuple[str, ...]:
-        """The queues that the options name; empty for a pattern."""
+        """The queues that the options name, that of a subscription included; empty for a pattern."""
+        if self.subscription is not None:
+            return (f"{SUBSCRIPTION}{self.subscription}",)
         return self.queues or ((self.queue,) if self.queue is not None else ())
 
 
@@ -352,7 +397,7 @@ class StreamOptions(QueueOptions):
 
     def check(self) -> None:
         super().check()
-        begins_later = self.starting_offsets != "earliest"
+        begins_later = self.starting_offsets != "earliest" or self.starting_timestamp is not None
         if self.delete_on_commit != "false" and begins_later and not self.delete_skipped:
             raise wrong_options(
                 "option 'deleteOnCommit' of format 'warren': an acknowledgement takes all messages below a number, so "

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 @connection
 @click.option("--queue", "queues", multiple=True, help="The queue; may be given several times.")
 @click.option("--pattern", help="All queues whose name fits: * and ?")
+@click.option("--exchange", help="What is published to this exchange from now on, beside its other queues.")
+@click.option("--binding-key", "binding_keys", multiple=True, help="Only with this key; may be given several times.")
+@click.option("--subscription", help="With --exchange: the messages are collected in the queue spark.SUBSCRIPTION.")
 @click.option("--to", "target", required=True, type=click.Path(), help="The folder of the archive.")
 @click.option("--follow", is_flag=True, help="Go on with what comes, every 10 s, until Ctrl-C.")
 @click.option("--keep", is_flag=True, help="Acknowledge nothing: the messages stay in their queues.")
@@ -44,6 +47,9 @@ def archive(
     quiet: bool,
     queues: tuple[str, ...],
     pattern: str | None,
+    exchange: str | None,
+    binding_keys: tuple[str, ...],
+    subscription: str | None,
     target: str,
     follow: bool,
     keep: bool,
@@ -74,6 +80,9 @@ def archive(
             password_file=password_file,
             queues=",".join(queues) or None,
             pattern=pattern,
+            exchange=exchange,
+            binding_keys=",".join(binding_keys) or None,
+            subscription=subscription,
         )
     gone = f"; {result.gone:,} were gone" if result.gone else ""
     text = f"{result.messages:,} messages in {result.files:,} files, {shown_size(result.bytes)}{gone}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -22,7 +23,8 @@ from ..errors import broker_away, no_such_queue, refused
 from ..options import BatchOptions
 from ..rows.columns import RowPlan
 from ..wire import Away, Connection, Refused
-from .catalogue import covers, states
+from .arrivals import number_at
+from .catalogue import covers, states, subscribe
 from .offsets import Piece, QueueState, cut_pieces, first_number, without_gaps
 from .range_reading import RangeReader, task_name
 
@@ -57,11 +59,12 @@ class BatchReader(DataSourceReader):
         found = ask_states(options, left_out)
         for name, reason in (left_out or {}).items():
             log.warning("queue '%s' is left out, because it cannot be read by number: %s", name, reason)
+        begins = self._begins(found)
         pieces = []
         for state in found.values():
             if self._queues is not None and state.name not in self._queues:
                 continue
-            first = max(first_number(state, options.starting_offsets), state.first, self._low)
+            first = max(begins[state.name], state.first, self._low)
             stop = min(self._end(state), self._high)
             for span in without_gaps(first, stop, state.gaps, state.life):
                 pieces.append(Piece(state.name, span.start, span.stop, state.id, state.life))
@@ -69,6 +72,14 @@ class BatchReader(DataSourceReader):
             RangePartition(piece, (found[piece.queue].endpoints or ("",))[0])
             for piece in cut_pieces(pieces, options.max_messages_per_partition, options.min_partitions)
         ]
+
+    def _begins(self, found: Mapping[str, QueueState]) -> dict[str, int]:
+        """The number at which each queue begins."""
+        moment = self._options.starting_timestamp
+        if moment is None:
+            return {name: first_number(state, self._options.starting_offsets) for name, state in found.items()}
+        with _connected(self._options) as connection:
+            return {name: number_at(connection, state, moment) for name, state in found.items()}
 
     def _end(self, state: QueueState) -> int:
         wanted = self._options.ending_offsets
@@ -119,26 +130,30 @@ def ask_states(options: Any, unreadable: dict[str, str] | None = None) -> dict[s
     """The queues that the options name, as they are now; for `unreadable` see `states`. Raises SparkSourceError E3, E4
     and E5.
     """
-    shown = ", ".join(options.given_names) or options.pattern
-    try:
-        connection = Connection(options, PLANNER)
-    except Away as away:
-        raise broker_away(shown, str(away), options.connect_timeout, None) from away
-    except Refused as refusal:
-        raise refused(shown, str(refusal)) from refusal
-    try:
-        connection.require_warren()
+    with _connected(options) as connection:
+        subscribe(connection, options)
         found = states(connection, options.given_names, options.pattern, unreadable)
-    except Away as away:
-        raise broker_away(shown, str(away), options.connect_timeout, None) from away
-    except Refused as refusal:
-        raise refused(shown, str(refusal)) from refusal
-    finally:
-        connection.close()
     for name in options.given_names:
         if not covers(found, name):
             raise no_such_queue(name)
     return found
+
+
+@contextmanager
+def _connected(options: Any) -> Iterator[Connection]:
+    """A connection to the broker, whose failures become errors of the source. Raises SparkSourceError E3 and E5."""
+    shown = ", ".join(options.given_names) or options.pattern
+    try:
+        connection = Connection(options, PLANNER)
+        try:
+            connection.require_warren()
+            yield connection
+        finally:
+            connection.close()
+    except Away as away:
+        raise broker_away(shown, str(away), options.connect_timeout, None) from away
+    except Refused as refusal:
+        raise refused(shown, str(refusal)) from refusal
 
 
 def _with_default(wanted: Any, name: str) -> Any:

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...amqp import methods
+from ...amqp.fields import table_from
 from ...amqp.frames import content_body, content_properties
 from ...amqp.properties import decode_properties
 from ..errors import refused, wrong_options
+from ..options import QueueOptions
 from ..wire import Away, Connection, Refused
 from .offsets import Gap, QueueState
 
@@ -59,6 +61,22 @@ def _from_catalogue(
     found = {row["name"]: _state(row) for row in readable}
     require_running(connection, found, names)
     return found
+
+
+def subscribe(connection: Connection, options: QueueOptions) -> None:
+    """Declare the queue of the options' subscription, and bind it. A queue of that name is used as it is. Does nothing
+    for options without a subscription. Raises Refused and Away.
+    """
+    if options.exchange is None:
+        return
+    (name,) = options.given_names
+    if not connection.declare_passively(name):
+        # What waits for the query stays on the disk until the query reads it.
+        arguments = table_from({"x-queue-mode": "lazy"})
+        connection.call(methods.QueueDeclare(queue=name, durable=True, arguments=arguments), methods.QueueDeclareOk)
+    for key in options.binding_keys:
+        bind = methods.QueueBind(queue=name, exchange=options.exchange, routing_key=key)
+        connection.call(bind, methods.QueueBindOk)
 
 
 def require_running(connection: Connection, found: Mapping[str, QueueState], names: Iterable[str]) -> None:

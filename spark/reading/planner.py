@@ -16,7 +16,8 @@ from ...amqp import methods
 from ..errors import already_deleting, broker_away, refused
 from ..options import StreamOptions
 from ..wire import Away, Connection, Refused
-from .catalogue import require_running, states
+from .arrivals import number_at
+from .catalogue import require_running, states, subscribe
 from .offsets import QueueState
 from .range_reading import PAUSES
 
@@ -45,6 +46,8 @@ class Planner:
         self._beating: threading.Thread | None = None
         #: The queues whose lease this connection holds, by the name of the exclusive queue.
         self._leases: set[str] = set()
+        #: Whether the queue of the subscription was declared and bound: a query does it when it begins or goes on.
+        self._is_subscribed = False
 
     @property
     def _shown(self) -> str:
@@ -58,6 +61,9 @@ class Planner:
         options = self._options
 
         def ask(connection: Connection) -> dict[str, QueueState]:
+            if not self._is_subscribed:
+                subscribe(connection, options)
+                self._is_subscribed = True
             found = states(connection, options.given_names, options.pattern)
             require_running(connection, found, known)
             return found
@@ -66,6 +72,12 @@ class Planner:
         if options.delete_on_commit != "false":
             self._trying(lambda connection: self._hold(connection, found.values()))
         return found
+
+    def numbers_at(self, found: Mapping[str, QueueState], moment: int) -> dict[str, int]:
+        """For each queue the number of the first message that arrived at this time (microseconds) or later."""
+        return self._trying(
+            lambda connection: {name: number_at(connection, state, moment) for name, state in found.items()}
+        )
 
     def acknowledge(self, places: Mapping[str, Mapping[str, Any]]) -> bool:
         """Acknowledge each queue to before the place's number. False if the broker does not answer: it is done later.

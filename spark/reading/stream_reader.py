@@ -80,10 +80,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             missing = [name for name in self._options.given_names if not covers(states, name)]
             if missing:
                 raise no_such_queue(missing[0])
+            moment = self._options.starting_timestamp
+            begins = {} if moment is None else self._broker().numbers_at(states, moment)
             places = {}
-            for state in states.values():
-                begin = first_number(state, self._options.starting_offsets)
-                places[state.name] = place_of(state, begin, begin)
+            for name, state in states.items():
+                begin = begins.get(name, first_number(state, self._options.starting_offsets))
+                places[name] = place_of(state, begin, begin)
             # Spark logs only ends, so the first end says where the query began.
             self._initial = self._offset(places) | {"initial": True}
         return self._initial

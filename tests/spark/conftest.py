@@ -16,7 +16,7 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 HAS_SPARK = all(find_spec(name) for name in ("pyspark", "pyarrow", "numpy"))
 if not HAS_SPARK and "CI" in os.environ:
     raise pytest.UsageError("the packages of the extra `spark` are not installed: pip install -e '.[test]'")
-collect_ignore_glob = [] if HAS_SPARK else ["test_*.py"]
+collect_ignore_glob = [] if HAS_SPARK else ["test_*.py", "*/test_*.py"]
 
 if HAS_SPARK:
     import pyarrow as pa

@@ -239,6 +239,13 @@ def test_the_command_archives(own_session, broker, queue, tmp_path):
     broker.delete_queue(queue)
     failed = CliRunner().invoke(root, [*base, "--queue", queue], standalone_mode=False).exception
     assert isinstance(failed, CommandFailure) and failed.code == 65 and "it was deleted" in failed.message
+    base[base.index("--to") + 1] = str(tmp_path / "exchange")
+    exchange = ["--exchange", "amq.topic", "--subscription", queue, "--binding-key", "a.*", "--binding-key", "b"]
+    assert CliRunner().invoke(root, [*base, *exchange]).exit_code == 0
+    for key in ("a.1", "b", "c", "a.2"):
+        broker.publish(b"x", key, exchange="amq.topic", delivery_mode=2)
+    assert json.loads(CliRunner().invoke(root, [*base, *exchange]).stdout)["messages"] == 3
+    assert broker.queue(f"spark.{queue}").messages == 0
 
 
 #: Without the catalogue nobody can tell a queue that was declared again, nor a gap after a crash from a loss.

@@ -46,6 +46,7 @@ def test_an_unknown_name_names_the_nearest():
         ("startingOffsets", "yesterday"),
         ("startingOffsets", '{"orders": "soon"}'),
         ("failOnDataLoss", "maybe"),
+        ("startingTimestamp", "yesterday"),
         ("connectTimeout", "soon"),
         ("readMode", "fast"),
         ("bodyFormat", "xml"),
@@ -68,6 +69,13 @@ def test_options_that_do_not_belong_together():
     assert "one of the options" in refusal(lambda **given: BatchOptions.parse(given))
     assert "not queue and pattern" in refusal(batch, pattern="*")
     assert "bodySchema" in refusal(batch, bodyFormat="json")
+    assert "'pattern'" in refusal(batch, skipUnreadable="true")
+    assert "not queue and exchange" in refusal(batch, exchange="x", subscription="s")
+    assert "belong together" in refusal(lambda **given: BatchOptions.parse(given), exchange="x")
+    assert "belong together" in refusal(batch, subscription="s")
+    assert "either" in refusal(batch, startingOffsets="latest", startingTimestamp="0")
+    assert "deleteSkipped" in refusal(stream, deleteOnCommit="true", startingTimestamp="0")
+    assert "'bindingKeys'" in refusal(batch, bindingKeys="a,b")
     assert "deleteSkipped" in refusal(stream, deleteOnCommit="true", startingOffsets="latest")
     assert stream(deleteOnCommit="true", startingOffsets="latest", deleteSkipped="true").delete_skipped
 
@@ -103,3 +111,8 @@ def test_no_representation_shows_a_password():
 def test_errors_keep_their_code_across_processes():
     error = pickle.loads(pickle.dumps(SparkSourceError("E9", "text")))
     assert (error.code, str(error)) == ("E9", "text")
+
+
+def test_times_are_milliseconds_or_iso_8601_in_utc_or_with_a_zone():
+    texts = ("1795305600000", "2026-11-22", "2026-11-22T01:00:00+01:00", "2026-11-22T00:00:00Z")
+    assert {batch(startingTimestamp=text).starting_timestamp for text in texts} == {1_795_305_600_000_000}

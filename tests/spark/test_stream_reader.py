@@ -240,3 +240,45 @@ def test_an_offset_of_another_version_is_refused(broker, queue, reader):
 
 def test_a_queue_that_does_not_exist_ends_the_query_at_its_start(reader):
     assert "there is no such queue" in refusal("E5", reader("nowhere").initialOffset)
+
+
+def test_subscriptions_read_what_is_published_to_an_exchange_beside_consumers(broker, queue, reader):
+    """SP-50: each subscription has a durable lazy queue of its own, which keeps what comes while no query runs."""
+    exchange = f"{queue}.x"
+    broker.declare_exchange(exchange, "topic", durable=True)
+    broker.declare_queue(queue)
+    broker.bind(queue, exchange, "#")
+    options = {"exchange": exchange, "deleteOnCommit": "true"}
+    every, some = reader(**options, subscription="all"), reader(**options, subscription="eu", bindingKeys="eu.*, de")
+    begins = [every.initialOffset(), some.initialOffset()]
+    for key in ("eu.a", "us.a", "de", "eu.b"):
+        broker.publish(key.encode(), key, exchange=exchange)
+    broker.wait_idle()
+    ends = [each.latestOffset(begin, ReadAllAvailable()) for each, begin in zip((every, some), begins)]
+    assert rows(every, begins[0], ends[0]) == [("spark.all", number) for number in range(4)]
+    assert rows(some, begins[1], ends[1]) == [("spark.eu", number) for number in range(3)]
+    every.commit(ends[0])
+    assert [broker.queue(name).messages for name in ("spark.all", "spark.eu", queue)] == [0, 3, 4]
+    assert broker.queue("spark.all").durable and broker.queue("spark.all").arguments == {"x-queue-mode": "lazy"}
+    some.stop()
+    broker.publish(b"fr", "fr", exchange=exchange)
+    # A query that goes on may have other keys: they are added.
+    again = reader(**options, subscription="eu", bindingKeys="fr")
+    assert again.latestOffset(ends[1], ReadAllAvailable()) == ends[1]
+    for key in ("fr", "eu.c"):
+        broker.publish(key.encode(), key, exchange=exchange)
+    broker.wait_idle()
+    assert numbers(again, ends[1], again.latestOffset(ends[1], ReadAllAvailable())) == [3, 4]
+
+
+def test_a_subscription_to_a_missing_exchange_is_refused_with_its_name(reader):
+    stream = reader(exchange="nowhere", subscription="s", reconnectTimeout="1s")
+    assert "no exchange 'nowhere'" in refusal("E5", stream.initialOffset)
+
+
+def test_a_queue_of_the_name_of_a_subscription_is_used_as_it_is(broker, queue, reader):
+    broker.declare_queue(f"spark.{queue}", arguments={"x-max-length": 5})
+    assert reader(exchange="amq.fanout", subscription=queue).initialOffset()["queues"].keys() == {f"spark.{queue}"}
+    broker.publish(b"x", "", exchange="amq.fanout")
+    broker.wait_idle()
+    assert broker.queue(f"spark.{queue}").messages == 1
