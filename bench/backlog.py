@@ -17,7 +17,9 @@ The limits (MB are 1,000,000 bytes):
     filling     100,000 messages/s over the whole and over the last tenth
                 lazy: resident memory grows by less than 64 MB
                 default: no stall above 250 ms; anonymous memory, which the watermark limits, never above the watermark
-    draining    100,000 messages/s, within 100 MB: lazy resident in all, default above the start of the drain
+    draining    100,000 messages/s
+                lazy: at most 100 MB resident
+                default: at most 100 MB resident more than at the start of the drain
     afterwards  the data directory is at most 64 MiB larger than when it was empty
 
 Exit code 0 if all limits hold, 1 if one does not, 2 if nothing could be measured. The plot needs matplotlib: pip

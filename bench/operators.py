@@ -223,7 +223,7 @@ class Bench:
         return Row("memory", "growth in the last quarter, a consumer that reads nothing", growth(sizes), "MB", 20.0)
 
     def _slow_disk(self) -> Row:
-        # The queue is lazy, so that what grows would be what waits for the disk, and not a backlog that is kept.
+        # The queue is lazy: its backlog is on the disk, so memory could only grow with what waits for the disk.
         load = ["--consumers", "0", "--confirm", "100000", "--size", "1024", "--persistent", "--durable", "--lazy"]
         with slow_syncs(self.directory), self.warren() as warren:
             sizes = self._sampled(warren, [*load, "--queue", "bench.slow"])

@@ -1,4 +1,4 @@
-"""`LongTurn`: what is remembered of a turn in which everybody else waited for long."""
+"""`LongTurn`: the record of a turn that took long, while all other processes of the node waited."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class LongTurn(NamedTuple):
 
     #: Seconds of processor time.
     seconds: float
-    #: What had the turn, for example `queue 'orders' in vhost '/'`.
+    #: Which process had the turn, for example `queue 'orders' in vhost '/'`.
     process: str
     #: The last message that it handled, or what it did instead of handling one.
     message: str

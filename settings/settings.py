@@ -138,7 +138,7 @@ class Settings:
     default_pass: str = setting("guest", "that user's password; later `change_password` changes it", secret=True)
     default_pass_file: str | None = setting(
         None,
-        "file with that password, which takes the place of `default_pass`; a line end behind it is left out",
+        "file with that password, which takes the place of `default_pass`; a line end after it does not count",
         path=True,
         optional=True,
     )
@@ -211,13 +211,13 @@ class Settings:
 
     queue_master_locator: str = setting(
         "client-local",
-        "where a new queue is at home in a cluster, unless its arguments or a policy say it",
+        "where a new queue is at home in a cluster, unless its arguments or a policy set it",
         choices=("client-local", "min-masters", "random"),
     )
     # D-1
     queue_mode_precedence: str = setting(
         "argument",
-        "which counts if a queue's arguments and a policy both set its mode, `default` or `lazy`",
+        "which one wins if a queue's arguments and a policy both set its mode, `default` or `lazy`",
         choices=("argument", "policy"),
     )
 
@@ -228,7 +228,7 @@ class Settings:
     )
     msg_store_credit_disc_bound: tuple[int, int] = setting(
         (4_000, 800),
-        "the same between a queue and its journal and message stores, and so the messages that wait for the disk",
+        "the same between a queue and its journal and message stores: it bounds the messages that wait for the disk",
     )
     # FC-35
     output_buffer_limit: int = setting(
@@ -352,7 +352,7 @@ class Settings:
     )
     link_control_window: int = setting(
         4_194_304,
-        "bytes that a node which is behind with the cluster's metadata keeps of a link's lane `control`",
+        "bytes received on a link's lane `control` that a node keeps while it is behind with the cluster's metadata",
         low=1_048_576,
         high=1_073_741_824,
     )
@@ -424,7 +424,7 @@ class Settings:
         optional=True,
     )
     log_rotation_period: str = setting(
-        "never", "when else it begins anew: `daily` at midnight, `hourly`", choices=("never", "hourly", "daily")
+        "never", "when else `log_file` begins anew: `daily` at midnight, `hourly`", choices=("never", "hourly", "daily")
     )
     log_rotation_count: int = setting(5, "older log files that are kept", low=0, high=10_000)
 
@@ -485,7 +485,7 @@ class Settings:
         (), "sites whose pages may use the HTTP API, such as `https://example.com`"
     )
     management_cors_max_age: int = setting(
-        1_800, "seconds that a browser remembers whether a site's pages may", low=0, high=86_400
+        1_800, "seconds that a browser remembers whether the pages of a site may use it", low=0, high=86_400
     )
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ class SimNode:
 
     with_store   whether it has a data directory; if not it keeps everything in memory, and `disks` is None
     limits       the sizes at which its files are full
-    clustering   by which processes the node is part of a cluster, None for a node that is alone
+    clustering   the processes that make the node part of a cluster; None for a node that is alone
     settings     fields of `Settings`; `node_name` is `warren@<name>` by default
     """
 
@@ -121,7 +121,7 @@ class SimNode:
         self._stopping = self.port.begin(self.address, to_node.stop("shutdown"))
 
     def begin_operation(self, operation: str, **arguments: object) -> None:
-        """Begin what an operator asks for. Nobody waits for the end, and a node that ends meanwhile does not do it."""
+        """Begin an operation without waiting for its end. If the node ends in the meantime, the operation is lost."""
         if self.is_up:
             self.port.begin(self.address, to_node.operate(operation, arguments))
 
@@ -147,7 +147,7 @@ class SimNode:
 
     @property
     def supervisor(self) -> NodeSupervisor | None:
-        """The node's first process, while it runs. Conditions read it before each step, so nothing is searched for."""
+        """The node's first process, while it runs. It is found by address, because conditions read it at each step."""
         cell = None if self.base is None else self.base.cells.get(self.address.addressDetails)
         return None if cell is None else cell.actor
 

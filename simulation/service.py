@@ -197,7 +197,7 @@ class Publisher(Program):
             self.sim.world.at(self.sim.world.time + RESTART_SECONDS, self._publish, connection)
 
     def _publish(self, connection: _Connection) -> None:
-        """Publish what is left, unless the connection is a past one, after which the next one publishes it."""
+        """Publish the bodies that are left. An outdated connection publishes nothing, because its successor does."""
         if connection is not self.connection:
             return
         bodies, self._left = self._left, []
@@ -295,7 +295,7 @@ class Sim:
             raise ValueError("the nodes of a simulated cluster have disks: leave out with_store=False, or nodes")
         self.seed = seed
         self.world = SimWorld(seed, chooser, conditions=CONDITIONS)
-        #: The queues that keep once what is published twice, and how many messages each remembers.
+        #: The queues that deduplicate, and how many messages each of them remembers.
         self.windows: dict[str, int] = {}
         #: The lines of the story: time, who, text.
         self.told: list[tuple[float, str, str]] = []
@@ -315,7 +315,7 @@ class Sim:
     # -- programs ---
 
     def deduplicate(self, queue: str, window: int) -> None:
-        """Have all programs declare this queue as one that keeps a message once though it is published twice.
+        """Have all programs declare this queue as one that deduplicates: it keeps a message once if it comes twice.
 
         It remembers the last `window` messages. Call this before the programs start.
         """
@@ -386,7 +386,7 @@ class Sim:
         if node is not None:
             end(node)
         elif len(self.brokers.nodes) > 1:
-            raise ValueError(f"which of the {len(self.brokers.nodes)} nodes? Give its index, from 0")
+            raise ValueError(f"the broker has {len(self.brokers.nodes)} nodes: give the index of one of them, from 0")
         else:
             end(0)
             self.brokers.start(0)

@@ -60,7 +60,7 @@ class ChannelView:
 
     @property
     def credit(self) -> CreditFlow:
-        """By queue id, and `CONNECTION_PEER`."""
+        """The channel's credit with its peers: queues by id, and the connection as `CONNECTION_PEER`."""
         return self.channel.credit
 
     @property
@@ -70,7 +70,7 @@ class ChannelView:
 
     @property
     def waiting_publishes(self) -> int:
-        """Publishes that the channel has received and not published."""
+        """Publishes that the channel has received and not yet routed."""
         return self.channel.taken + publishes_in(self.channel.backlog)
 
     @property

@@ -99,7 +99,7 @@ class Interception:
         new, new_content = interceptor.intercept(self._place, method, content)
         if type(new) is not type(method) or (new_content is None) is not (content is None):
             raise TypeError(
-                f"{interceptor!r} may not make {new!r} of a {method.NAME}, "
-                "and must return a content exactly if it was given one"
+                f"{interceptor!r} returned {new!r} for a {method.NAME}: it must return a method of the same type, and "
+                "a content if and only if it was given one"
             )
         return new, new_content

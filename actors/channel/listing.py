@@ -1,4 +1,4 @@
-"""What listings show of a channel, as far as it follows from its parts."""
+"""`channel_items`: the info items of a channel that its parts supply."""
 
 from __future__ import annotations
 

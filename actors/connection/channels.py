@@ -43,7 +43,7 @@ class ChannelEntry:
     is_closing: bool = False
     #: Whether the channel has reported its end, or was asked to end.
     is_ended: bool = False
-    #: Whether those who watch events were told that the channel is closed.
+    #: Whether its end was counted, and reported as an event if somebody watches events.
     is_over: bool = False
 
 
@@ -95,7 +95,8 @@ class ChannelTable:
         #: dict, because an empty set takes 152 bytes more of each connection.
         self._stray_close_ok: dict[int, None] = {}
         self._serial = 0
-        #: What the user may do, for all channels. There is none before the first, because the handshake comes before.
+        #: What the user may do, shared by all channels. Made with the first channel, because this table is made before
+        #: the user has logged in.
         self._access: Access | None = None
 
     # -- input ---
@@ -203,7 +204,8 @@ class ChannelTable:
         for entry in entries:
             entry.is_ended = True
         await self._process.ask_each(((entry.address, to_channel.shut_down()) for entry in entries), limit)
-        # In steps, which also free the entries, because these are the last references to them.
+        # In steps, a turn each, because there may be thousands. `entries` has the last references to the entries, so
+        # each step frees them as well.
         entries.reverse()
         while entries:
             for _ in range(min(STEP, len(entries))):
@@ -229,7 +231,7 @@ class ChannelTable:
         self._credit.peer_down(entry.channel_id)
 
     def count_ends(self) -> None:
-        """The connection ends, perhaps because it was killed: its channels end with it."""
+        """Count all channels as closed, because the connection ends, perhaps killed, and its channels with it."""
         for entry in self.by_id.values():
             if not entry.is_over:
                 entry.is_over = True

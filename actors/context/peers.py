@@ -38,7 +38,7 @@ REPLICAS = "gm"
 
 
 def short_name(system: str) -> str:
-    """A name of a system of actors that has no dot and reveals no host, for the reply-to of requests."""
+    """A short name of a system of actors, for the reply-to of requests: it has no dot and reveals no host."""
     return blake2b(system.encode(), digest_size=8).hexdigest()
 
 
@@ -58,7 +58,7 @@ class Peers:
         return bool(self._systems)
 
     def met(self, node: str, system: str) -> bool:
-        """This node is connected to `node`, whose processes are in that system. Return whether it has a new one."""
+        """Note that this node is connected to `node`, whose processes live in `system`. Return whether it is new."""
         is_new = self._systems.get(node) != system
         self._systems[node] = system
         if is_new:

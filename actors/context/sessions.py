@@ -1,8 +1,8 @@
-"""`Sessions`: the open connections of a node with their users, for limits, and for whoever closes those of a user.
+"""`Sessions`: the open connections of a node with their users, for limits and for closing all connections of a user.
 
 A connection enters when its client opens a virtual host, and leaves when its process ends, whatever ended it. The check
-of a limit and the entry are one step of one process, so two clients never share the last place. Nobody counts channels
-until a limit asks for them.
+of a limit and the entry are one step of one process, so two clients never share the last place. Channels are counted
+only when a limit on them is checked.
 """
 
 from __future__ import annotations

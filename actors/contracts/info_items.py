@@ -1,4 +1,4 @@
-"""`InfoItems`: what processes answer that are asked for listings."""
+"""`InfoItems`: what a process returns for a listing."""
 
 from __future__ import annotations
 

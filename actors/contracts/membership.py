@@ -1,17 +1,14 @@
-"""What the process that makes a node part of a cluster receives from its own node (`clustering`), and what processes
+"""What `Members`, the process that makes a node part of a cluster, receives from its own node, and what the processes
 receive that send contents to other nodes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from ...amqp.errors import AmqpError
 from ...runtime.contract import Contract, message
 from ...runtime.errors import ProcessError
-
-if TYPE_CHECKING:
-    pass
 
 #: What a node does in its cluster: look for one, vote while its app is stopped, wait for a majority, serve clients,
 #: wait for its lease, serve nobody, or end its app because the cluster has declared it down.
@@ -27,11 +24,11 @@ class StoppedWaiting(MembershipError):
 
 
 class AppStopped(StoppedWaiting):
-    """The run has ended before its app had started, and another one is to begin whose app is stopped."""
+    """This run of the node ended before its app had started. The next run begins with its app stopped."""
 
 
 class CountsAsDown(AmqpError):
-    """A command of a run of a node that its cluster has declared down: only another run of it may change anything."""
+    """The cluster has declared the run of the node that sent the command down: only a later run may change anything."""
 
 
 class MemberItems(TypedDict):
@@ -92,7 +89,7 @@ class LaneRow(TypedDict):
     round_trip: float | None
     address: str
     incarnation: str
-    #: How many questions to either side wait for an answer, plus how many processes are watched across the link.
+    #: How many asks to either side wait for an answer, plus how many processes are monitored across the link.
     open: int
     #: How often the link has been made since the node started.
     sessions: int
@@ -102,7 +99,7 @@ class LaneRow(TypedDict):
     received_frames: int
     sent_messages: int
     received_messages: int
-    #: Bytes that have arrived, and wait until this node has applied what they refer to.
+    #: Bytes that have arrived, and wait until this node has applied the metadata to which they refer.
     held: int
 
 
@@ -183,7 +180,7 @@ class ToLinkSender(Contract):
 
     @message
     def link_full(self, node: str) -> None:
-        """From the link to another node: too much waits to be written to it. Count as blocked until `link_free`."""
+        """From the link to another node: too many bytes wait to be written. Count as blocked until `link_free`."""
 
     @message
     def link_free(self, node: str) -> None:

@@ -42,7 +42,7 @@ class FoundMessages(NamedTuple):
 
     #: The newest first.
     hits: list[Hit]
-    #: There are more, or the search was given up.
+    #: Whether there are more messages than these, or the search was given up.
     is_truncated: bool
     #: The name of each queue among the hits, and the sources of its keys.
     queues: dict[int, tuple[str, tuple[str, ...]]]

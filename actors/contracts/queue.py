@@ -92,8 +92,8 @@ class QueueRecovery:
     is_alone: bool = False
     #: The numbers of its priority levels that have a directory; None: the queue has to find out.
     on_disk: frozenset[int] | None = None
-    #: None, or the queue has nothing to recover but the numbering of each of its priorities, by priority. It is open
-    #: at once then, and is sent no `open`.
+    #: Set if the queue has no message to recover: the numbering of each of its priorities, by priority. Such a queue is
+    #: open at once, and receives no `open`.
     numberings: dict[int, Numbering] | None = None
 
 
@@ -119,16 +119,16 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
 
     @message
     def group_changed(self, row: QueueRow) -> None:
-        """From Metadata of the same node, in the turn in which the row changes: this is the queue's row now, which says
-        who has its messages. It has no address.
+        """From Metadata of the same node, in the turn in which the row changes: the queue's new row, whose `group` says
+        which members have its messages. The row has no address.
         """
 
     @message
     def reclaim(self, channel_id: str, ranges: list[ConfirmRange]) -> list[ConfirmRange]:
         """From channels that have lost the master of a mirrored queue: which of these publishes are in the queue?
 
-        The new master answers when every replica has them. Nobody has the others. Raises AmqpError if it does not know,
-        because it has brought the queue back from its disk.
+        The new master answers with them when every replica has them. No replica has those that the answer leaves out.
+        Raises AmqpError if the master cannot tell, because it has brought the queue back from its disk.
         """
 
     @message
@@ -160,9 +160,10 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
 
     @message
     def sync_chunk(self, first: int) -> tuple[int, int, list[bytes]]:
-        """From a learner of this mirrored queue: answered with messages from the number `first` on, as runs.
+        """From a learner of this mirrored queue: answered with messages from the number `first` on.
 
-        Before them the answer has the position of the stream at which the queue has them, and the number to go on with.
+        The answer is the position of the stream at which the queue has these messages, the `first` of the next request,
+        and the messages as runs.
 
         Raises AmqpError if this replica does not have all messages itself.
         """
@@ -177,9 +178,9 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
 
     @message
     def synchronise(self, is_wanted: bool) -> bool:
-        """From operations on any node, to a learner: copy the queue now, or stop that.
+        """From operations on any node, to a learner: copy the queue now, or stop copying if `is_wanted` is False.
 
-        Answered with whether it had to be done: a learner may have everything, and may not be copying.
+        Answered False if there was nothing to do: the learner has everything already, or was not copying.
         """
 
     @message
@@ -232,9 +233,9 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
         self, channel_id: str, entries: list[PublishEntry], user: str = "", floor: int = 0, repeated: int = 0
     ) -> None:
         """From channels: runs of messages, in the order in which the client published them. `user` is the client's
-        user, whose messages alone are taken for duplicates of one another (SP-30). To a mirrored queue: the channel
-        awaits no answer for publishes below the number `floor` (CL-65), and may have sent those below `repeated` to
-        another master, which may have delivered them.
+        user: only messages of the same user can be duplicates of one another (SP-30). `floor` and `repeated` are for
+        mirrored queues: the channel awaits no answer for publishes with numbers below `floor` (CL-65), and may have
+        sent those below `repeated` to another master, which may have delivered them.
         """
 
     @message
@@ -331,15 +332,15 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
 
     @message
     def reading_info(self) -> InfoItems:
-        """From channels, for the catalogue: what whoever reads by number needs to know of the queue. It is no use of
-        the queue, and reads nothing from the disk.
+        """From channels, for the catalogue: what a range reader needs to know of the queue. It does not count as a use
+        of the queue, and reads nothing from the disk.
         """
 
     @message
     def storage_info(self) -> InfoItems:
         """From the node, for listings: how many messages are in memory, and how many are persistent.
 
-        It takes time in proportion to the queue's runs, so nobody asks unless an operator wants it.
+        It takes time in proportion to the queue's runs, so it is sent only if an operator asks for these items.
         """
 
     @message

@@ -28,11 +28,11 @@ class JournalView:
 
     @property
     def credit(self) -> CreditFlow:
-        """By the number of the queue."""
+        """The journal's credit with the queues, by their numbers."""
         return self.journal._credit
 
     def queues(self) -> Collection[Address[ToDiskUser]]:
-        """The queues that append."""
+        """The queues that append records."""
         return self.journal._addresses.values()
 
     def knows(self, number: int, address: Address[ToDiskUser]) -> bool:
@@ -59,7 +59,7 @@ class MessageStoreView:
 
     @property
     def credit(self) -> CreditFlow:
-        """By the client id of the queue."""
+        """The store's credit with the queues, by their client ids."""
         return self.store._credit
 
     def queues(self) -> Collection[Address[ToDiskUser]]:

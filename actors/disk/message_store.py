@@ -44,21 +44,23 @@ if TYPE_CHECKING:
 #: Bodies of a purged or deleted queue that one turn removes; more would hold up the other queues.
 REMOVED_AT_A_TIME = 4096
 
-#: A sync waits while consumers keep up: while more than this share of the bodies written before was acknowledged before
-#: its sync. It waits in steps, as long as each step brings acknowledgements, for at most so many steps and so many
-#: bytes. 10 steps take 20 ms, which leaves 5 of the 25 ms of QS-19 to the disk.
+#: A sync waits while consumers keep up: while more than `DWELL_SHARE` of the earlier bodies were acknowledged before
+#: their sync. It waits in steps of `DWELL_SECONDS`, as long as each step brings acknowledgements, for at most
+#: `DWELL_STEPS` steps, and while fewer than `DWELL_BYTES` bytes wait. 10 steps take 20 ms, which leaves 5 of the 25 ms
+#: of QS-19 to the disk.
 DWELL_SHARE = 0.5
 DWELL_SECONDS = 0.002
 DWELL_STEPS = 10
 DWELL_BYTES = 16 << 20
 
-#: Bodies of this mean size in bytes are large, and so many bytes of them take a disk about one step to write.
+#: Bodies are large if their mean size in bytes is at least `DWELL_BODY_SIZE`. A disk takes about one step to write
+#: `BYTES_IN_STEP` bytes of them.
 DWELL_BODY_SIZE = 512 * 1024
 BYTES_IN_STEP = 512 * 1024
 
-#: A sync that does not wait is so short that consumers who keep up may not have acknowledged most of the bodies. So
-#: where they have acknowledged at least this share, one sync in so many waits all the same, to see whether it is worth
-#: waiting.
+#: A sync that does not wait is so short that even consumers that keep up may not acknowledge most of the bodies before
+#: it. So where they have acknowledged more than `TRIAL_SHARE`, one sync in `TRIAL_EVERY` waits all the same, to find
+#: out whether waiting pays.
 TRIAL_SHARE = 0.1
 TRIAL_EVERY = 8
 
@@ -69,7 +71,7 @@ class MessageStore(Process):
     """See the module."""
 
     contract = ToNewMessageStore
-    #: Confirms wait for the sync that is put off.
+    #: While this timer runs, confirms wait for a sync that is put off, so the loop counts as busy.
     work_timers = ("dwelt",)
 
     def __init__(self) -> None:
@@ -78,7 +80,7 @@ class MessageStore(Process):
         self._addresses: dict[str, Address[ToDiskUser]] = {}
         self._is_open = False
         self._is_syncing = self._is_collecting = False
-        #: The next sync does not wait for acknowledgements.
+        #: Whether the next sync does not wait for acknowledgements.
         self._is_urgent = False
         #: Steps that the next sync has waited for; 0 if it is not waiting.
         self._dwell_steps = 0
@@ -322,7 +324,7 @@ class MessageStore(Process):
         try:
             await self.run_blocking(engine.close)
         except OSError:
-            # Lets go of the index, which the next start may open in this very operating-system process.
+            # Close the index without writing: the next start may open it in this same operating-system process.
             engine.abandon()
             raise
         self._report(engine)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PROTOCOL = "{0,9,1}"
 
-#: What a connection's listing and `connection.created` have under one name.
+#: The info items of a connection that `connection.created` has under the same names.
 _CONNECTION_FIELDS = (
     *("name", "user_provided_name", "port", "peer_port", "host", "peer_host", "ssl", "peer_cert_subject"),
     *("peer_cert_issuer", "peer_cert_validity", "auth_mechanism", "ssl_protocol", "ssl_key_exchange", "ssl_cipher"),
@@ -47,7 +47,10 @@ def connection_closed(node_name: str, items: Mapping[str, object]) -> Fields:
 
 
 def login(user: str, refusal: str | None, items: Mapping[str, object]) -> Fields:
-    """A login of `user`, and why it was refused; `items` are the info items of the connection's listing."""
+    """An attempt to log in as `user`; `refusal` is why it was refused, None if it succeeded.
+
+    `items` are the info items of the connection's listing.
+    """
     fields = {
         "name": user,
         "connection_type": "network",

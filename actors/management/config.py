@@ -1,4 +1,4 @@
-"""`Config`: what the node tells its management process when it starts it, as one line of JSON."""
+"""`Config`: the configuration that a node passes to its management process at the start, as one line of JSON."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ log = logging.getLogger("warren.management")
 #: Seconds until the process is started again: the first time, and at most. Each failure doubles them.
 RESTART, RESTART_MAX = 1.0, 30.0
 
-#: Seconds after which the process counts as one that runs, so that its next end is a first one again.
+#: A process that has run for this many seconds counts as healthy: when it ends, the wait begins with `RESTART` again.
 RUNS_AFTER = 60.0
 
 #: Seconds that the process has to end when the node stops.
@@ -111,7 +111,7 @@ class Management(Process):
             where = ", ".join(f"{port} ({protocol})" for protocol, port in self.known_ports.items())
             log.info("management listens on port %s", where)
         elif "failed" in message:
-            log.warning("%s. The broker goes on without it; it is tried again", message["failed"])
+            log.warning("%s. The broker goes on without the HTTP API, and tries again", message["failed"])
         elif "log" in message:
             level, text = message["log"]
             log.log(logging.getLevelNamesMapping().get(str(level).upper(), logging.WARNING), "%s", text)
@@ -161,7 +161,7 @@ class Management(Process):
             self.fd = -1
         child, self.child = self.child, None
         if child is not None:
-            # At once, because a process that ends can no longer wait for another thread.
+            # Killed rather than ended in order, because an actor that ends can no longer wait for another thread.
             child.kill()
             _end(child)
 

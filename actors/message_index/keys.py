@@ -1,8 +1,8 @@
 """The keys under which the message index finds a message, and its **warren id**.
 
 The sources of keys are what a policy names: `message-id` and the other text properties, or `header:NAME`. The header
-`x-keys` has several keys, divided by blanks or as an array of texts; any other header is one key, a number or a boolean
-as its text.
+`x-keys` has several keys, separated by blanks or as an array of texts. Any other header is one key; a number or a
+boolean becomes a text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WarrenId(NamedTuple):
 
     @classmethod
     def decoded(cls, text: str) -> WarrenId | None:
-        """The id that `text` is, in upper or lower case; None if it has not the form of one."""
+        """The id that `text` shows, in upper or lower case; None if it does not have the form of an id."""
         if re.fullmatch("(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})", text) is None:
             return None
         packed = bytes.fromhex(text)

@@ -1,9 +1,9 @@
 """`Indexer`: the process of a virtual host's message index.
 
-It is created when the first queue reports to it, or when somebody asks. Queues report what comes and goes, and each
-waits for the answer before its next report, so the mailbox has at most one report of each queue. Nobody else waits for
-the index: a message is delivered and confirmed whether or not it is indexed, and a queue whose reports pile up drops
-them and reads its messages again later (`actors/queue/message_index/indexing.py`).
+It is created when the first queue reports to it, or at the first search. Queues report which messages came and left,
+and each waits for the answer before its next report, so the mailbox has at most one report of each queue. Nobody else
+waits for the index: a message is delivered and confirmed whether or not it is indexed, and a queue whose reports pile
+up drops them and reads its messages again later (`actors/queue/message_index/indexing.py`).
 
 Reports gather for up to `COMMIT_SECONDS` and are written by another thread, at most `COMMIT_MESSAGES` in one
 transaction. An index that is damaged, or whose process crashes, is opened or made anew, and the queues repeat what it
@@ -104,7 +104,7 @@ class Indexer(Process):
 
     async def on_register(self, sender: Sender, queue: int, name: str, sources: tuple[str, ...], retention: int) -> int:
         index = await self._opened_index()
-        # A queue that is indexed once more begins when everything about its former reports is removed.
+        # A queue that is indexed again after `forget` waits here until everything from its earlier reports is removed.
         while (known := index.queues.get(queue)) is not None and known.is_forgotten:
             self._work_on()
             await self._has_worked.wait()
@@ -267,7 +267,7 @@ def _opened(path: str, max_bytes: int, created_at: int, secret: bytes, engine: E
 
 
 def _refusing(job: Callable[..., Result], args: tuple[object, ...]) -> Result:
-    """Run a job, and raise what LMDB raises at a disk that refuses a write as an OSError."""
+    """Run a job. An error of LMDB, such as that of a full disk, becomes an OSError, which `DiskRetry` handles."""
     try:
         return job(*args)
     except lmdb.Error as error:

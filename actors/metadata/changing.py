@@ -1,9 +1,9 @@
-"""`Changing`: how the handlers of Metadata change the state. They propose a command, wait for what becomes of it, and
-perform its effects.
+"""`Changing`: how the handlers of Metadata change the state. They propose a command, wait for its outcome, and perform
+its effects.
 
 The effects of a command are performed after the log has answered. So a queue's process starts after its row is on the
-disk, and its files are removed after the row is gone from the disk. What a command that another node proposed asks of
-this node is the matter of `Elsewhere`.
+disk, and its files are removed after the row is gone from the disk. `Elsewhere` performs on this node the effects of
+commands that other nodes have proposed.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ class Changing:
         self._state = state
         self._log = log
         self._policies = policies
-        #: Is told of each queue at home here whose process runs, with the address in the row.
+        #: Called with the row of each queue at home here when its process runs; the row has its address.
         self.on_own: Callable[[QueueRow], None] = lambda row: None
-        #: Is told of each virtual host that another node has created when it runs here.
+        #: Called with the name of each virtual host that another node has created, when it runs here.
         self.on_vhost: Callable[[str], None] = lambda vhost: None
         #: The queue supervisor of each virtual host that runs. A virtual host that is down has none.
         self.supervisors: dict[str, Address[ToQueueSupervisor]] = {}
         self._node_name = context.node_name
-        # Two parts that referred to each other would stay when the process is gone, with the log and its open files.
+        # A cycle of references would keep both objects, the log and its open files alive after the process has ended.
         me = proxy(self)
         self.elsewhere = Elsewhere(
             process,
@@ -127,11 +127,11 @@ class Changing:
         return applied
 
     async def note(self, command: Command) -> None:
-        """Change the state as a process reports that things are. Nobody could use an error."""
+        """Change the state to what a process has reported. Errors are dropped: nobody waits for the outcome."""
         with suppress(AmqpError, ProcessError):
             await self.change(command, until_durable=False)
 
-    # -- what has many bindings ---
+    # -- exchanges, queues and virtual hosts with very many rows ---
 
     def is_source(self, vhost: str, exchange: str) -> bool:
         """Whether the exchange is the source of any binding."""
@@ -155,7 +155,7 @@ class Changing:
         await self.change(command)
 
     async def _trim_queue(self, command: DeleteQueue) -> bool:
-        """Remove the bindings of a queue that has very many, so that few are left for the command; whether it had."""
+        """If a queue has very many bindings, remove them in steps until few are left for the command; return True."""
         vhost, name = command.vhost, command.name
         row = self._state.queue(vhost, name)
         if row is None or row.queue_id != command.queue_id or not self.is_wide(vhost, ("queue", name)):

@@ -1,9 +1,9 @@
 """`LivePolicies`: has queues and exchanges follow the policies of their virtual host (AB-159).
 
-A queue reads the policies when it starts. When they change, the queues for which they mean something else now get
+A queue reads the policies when it starts. When they change, each queue for which they define something else receives
 `apply_settings`; a virtual host may have many thousands of queues, so that is done in slices. Changes that come
-meanwhile wait for the end, and are then applied together. Exchanges have a single thing to follow, the alternate
-exchange, which the routing table shows.
+meanwhile wait for the end, and are then applied together. For an exchange, policies define only the alternate exchange,
+which is written to the routing table.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LivePolicies:
                 self._show_alternate(row, policies)
 
     def exchanges_added(self, changes: Iterable[ExchangePut]) -> None:
-        """These exchanges are in the routing table since a moment ago, and nobody has read it yet."""
+        """Set the alternate exchanges of exchanges that the present turn has added to the routing table."""
         for change in changes:
             policies = self._definitions.policies_of(change.row.vhost)
             if policies is not None and policies.defines("exchanges", "alternate-exchange"):

@@ -1,9 +1,9 @@
-"""`Turns`: holds the conversations of `Metadata` with one queue, or with one virtual host, one after the other, in the
-order in which they were asked for.
+"""`Turns`: runs the operations of `Metadata` that concern one queue, or one virtual host, one after the other, in the
+order of the requests.
 
 The log decides the order of commands, but a queue that is asked to end may refuse, and takes its time to answer. A
-declare of that name that came later must find it gone or still there, so it waits. Operations on different names do not
-wait for each other, so a slow queue delays only requests for its own name.
+later declare of that name must find the queue either deleted or still there, so it waits. Operations on different names
+do not wait for each other, so a slow queue delays only requests for its own name.
 """
 
 from __future__ import annotations

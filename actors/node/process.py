@@ -277,7 +277,7 @@ class NodeSupervisor(Process):
         }
 
     async def _listen_for_commands(self) -> None:
-        """Before anything that takes long, so that commands can ask how the start goes on."""
+        """Open the control sockets, before anything that takes long, so that commands can ask how the start goes on."""
         settings = self.settings
         for wanted, is_local in ((settings.control_dir, True), (settings.control_port, False)):
             if wanted is None:
@@ -537,7 +537,7 @@ class NodeSupervisor(Process):
         return started
 
     def on_timer(self, payload: str | None) -> Any:
-        """It is time to start the virtual host of this name, which could not be started before; None: to listen."""
+        """Try again to start the virtual host named `payload`, or, if it is None, to open the listeners."""
         if payload is None:
             return self.gate.open()
         self.send(self.metadata, to_metadata.revive_vhost(payload))
@@ -549,8 +549,8 @@ class NodeSupervisor(Process):
         address = self.vhosts.pop(name, None)
         if address is not None:
             self.demonitor(("vhost", name))
-            # Otherwise a turn of its supervisors would grow with the number of queues, and one of a queue with that of
-            # its messages.
+            # The queues end first, in many turns. If the exit ended them all at once, one turn of the supervisors would
+            # grow with the number of queues, and one of a queue with the number of its messages.
             with suppress(ProcessDown):
                 await self.ask(address, to_vhost.end_queues())
             self.request_exit(address)
@@ -604,7 +604,7 @@ class NodeSupervisor(Process):
 
     async def on_set_disk_free_limit(self, sender: Sender, value: object) -> DiskStatus:
         if self.disk_monitor is None:
-            raise NodeError("a node without a data_dir keeps nothing on disk, so it watches none")
+            raise NodeError("a node without a data_dir keeps nothing on a disk, so it has no disk_free_limit")
         return await self.ask(self.disk_monitor, to_disk_monitor.set_limit(value))
 
     # --- listings ---

@@ -77,7 +77,7 @@ INDEX_CLOSE_SECONDS = 10.0
 #: Ids that a message store counts in one step.
 IDS_AT_A_TIME = 4096
 
-#: Seconds; a recovery that takes no longer is not logged.
+#: Seconds. Only a recovery that takes longer is logged.
 LOGGED_FROM = 1.0
 
 
@@ -113,7 +113,7 @@ class VhostSupervisor(Process):
             ) from error
 
     async def _recover(self, data_dir: DataDir, rows: list[QueueRow], kept: frozenset[int]) -> list[QueueRow]:
-        """Start everything on what the disk has, and return the queues' rows as they are then."""
+        """Start all processes from what is on the disk, and return the queues' rows as they are then."""
         context, progress = self.context, self.context.progress
         began = self.now()
         progress.enter(self.name)
@@ -163,8 +163,8 @@ class VhostSupervisor(Process):
             await self._count_references(journal, persistent, disk, found, lost, needed)
         recovered, messages = await self.ask(self.queues, to_queue_supervisor.open(needed))
         if kept or any(row.state != "running" for row in recovered):
-            # A queue that was not recovered is no client of the store, which is not notified when the queue is
-            # deleted. If it is recovered later it refers to its bodies once more.
+            # A queue that was not recovered is not a client of the store. So the store does not hear of its deletion,
+            # and does not count its references a second time if it is recovered later: the next start must count anew.
             self.send(persistent, to_message_store.doubt())
         progress.leave()
         seconds = self.now() - began
@@ -254,7 +254,7 @@ class VhostSupervisor(Process):
         await self.run_blocking(leave_vhost, self.path, terms)
 
     def _make_indexer(self, settings: IndexerSettings) -> None:
-        """Make the address of an indexer, which exists from the first message to it on."""
+        """Make the address of an indexer, whose process is created by the first message to it."""
         self._indexer_settings = settings
         self._indexer: Address[ToNewIndexer] = self.create_dormant(Indexer, to_new_indexer.start(settings), INDEXER)
         self.context.index_places.enter(self.name, self._indexer)

@@ -2,7 +2,7 @@
 
 Runs wait until the end of the queue's turn, so that runs of one fate are joined, whichever channel sent them: many
 publishers that each send a few similar messages would otherwise cost the queue a pass over its consumers for each of
-them. What becomes of the runs then is the matter of the queue's role.
+them. Then the queue's role takes the runs and decides what happens to them.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ class Arrival:
     handed: Handed | None = None
     #: Whether the limiters of channels were asked for grants for these messages.
     has_asked: bool = False
-    #: By what a second publish of each message is recognized (`master/deduplication.py`). None if the queue does not
-    #: deduplicate, or if no message has a key.
+    #: The digest of each message's key, by which a second publish is recognized (`master/deduplication.py`). None if
+    #: the queue does not deduplicate, or if no message has a key.
     digests: list[bytes] | None = None
-    #: Another master of the queue may have delivered the messages (CL-95).
+    #: Whether another master of the queue may have delivered the messages (CL-95).
     is_redelivered: bool = False
-    #: The list that `contents` is after the first join. Before that it belongs to the message that brought the run.
+    #: The same list as `contents` after the first join. None before: then `contents` belongs to the actor's message
+    #: that brought the run, and must not be changed.
     _joined: list[bytes] | None = None
 
     def join(
@@ -162,7 +163,7 @@ class Arrivals:
         """`persistence`: whether messages are stored as persistent ones; None: as they were published."""
         self._persistence = persistence
         self._transit = transit
-        #: None if the queue keeps messages that are published twice.
+        #: None if the queue does not deduplicate.
         self.deduplication = deduplication
         self.arrivals: list[Arrival] = []
         #: By origin: the same origin with the queue's persistence.
@@ -185,13 +186,13 @@ class Arrivals:
                 arrivals.append(arrival)
 
     def add_at_most_once(self, entries: Iterable[AtMostOnceEntry]) -> None:
-        """Dead letters and traced messages, for which nobody awaits a confirm."""
+        """Keep dead letters and traced messages, for which nobody awaits a confirm, until the end of the turn."""
         for origin, contents, body_bytes, shared in entries:
             parts = [part_of_nobody(len(contents))]
             self.arrivals.append(Arrival(origin, origin, contents, body_bytes, parts, False, shared))
 
     def add_handed_over(self, entries: Iterable[HandedEntry]) -> None:
-        """Dead letters that the journal has on the disk, the persistent ones until they are taken."""
+        """Keep dead letters in transit until the end of the turn. The journal has the persistent ones until then."""
         for origin, contents, body_bytes, first_id, is_recorded, is_redelivered in entries:
             parts = [part_of_nobody(len(contents))]
             handed = Handed(is_redelivered) if is_recorded else None
@@ -203,7 +204,7 @@ class Arrivals:
         return arrivals
 
     def take_over(self, arrival: Arrival, is_kept: bool = True) -> None:
-        """Record that the queue takes dead letters which the journal has until then."""
+        """Record that the queue takes dead letters in transit; the journal keeps them until this is on the disk."""
         assert self._transit is not None
         self._transit.take_over(arrival.shared, len(arrival.contents))
         if not is_kept:

@@ -76,7 +76,7 @@ class QueueView:
 
     @property
     def credit(self) -> CreditFlow:
-        """By channel id, and by the names of journal and message stores."""
+        """The queue's credit with its peers: channels by id, the journal and the message stores by name."""
         return self.queue.channels.credit
 
     def told(self) -> tuple[int, Lives] | None:
@@ -127,7 +127,7 @@ class QueueView:
         return self.queue.backing.depth() - len(self.queue.backing)
 
     def counts(self) -> Iterator[tuple[Counts, Counts]]:
-        """For each part of the backing queue what it counts, and what it has."""
+        """For each part of the backing queue: its counters, and the same counted anew from its messages."""
         return map(counts_of, parts_in_memory(self.queue.backing))
 
     def check_backing(self) -> None:

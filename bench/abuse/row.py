@@ -14,7 +14,7 @@ class Row(NamedTuple):
     #: What stands in the table.
     name: str
     abuse: Abuse
-    #: Why the broker that was given cannot be asked for this; empty if it can.
+    #: Why this row cannot be measured with the given broker; empty if it can.
     left_out: str = ""
     #: Whether the witness publishes. Under a memory alarm a client that publishes is blocked, so it asks instead.
     publishes: bool = True

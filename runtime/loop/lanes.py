@@ -1,12 +1,12 @@
 """`Lanes`: the run queue of a loop, divided so that every client gets the same number of turns.
 
 With one run queue for all, a client that makes 20,000 queues busy would have 20,000 turns before another client has its
-next one. Here each client has a *lane*, a run queue of its own, and in each round of the loop a lane has one turn. So
-who causes more work waits longer for it, and nobody else does.
+next one. Here each client has a *lane*, a run queue of its own, and in each round of the loop a lane has one turn. So a
+client that causes more work waits longer for it, and no other client does.
 
-A lane of a few processes has the turns of all of them in one round, and then none in as many rounds as these were turns
-beyond the first (`BURST`). In the long run this is one turn a round as well. But what one process sends to
-several others is handled in one go, and their batches stay together.
+The processes of a small lane all have their turns in one round. Then the lane skips as many rounds as it had turns
+beyond the first (`BURST`), so that in the long run it has one turn a round as well. In this way, what one process sends
+to several others is handled in one go, and their batches stay together.
 
 A process belongs to no lane for good. A process that gets a message while it is idle joins the lane of the turn that
 sent the message: whatever follows from the input of a connection, in its channels, in queues and in Metadata, happens
@@ -75,7 +75,7 @@ class Lanes:
         elif lane is None:
             lane = cell.lane = Lane(cell)
             self.active.append(lane)
-        # As `join`, which would be a call more for a client that is alone.
+        # The body of `join`: with one busy client, calling it would be one more call for each turn.
         lane += self._ready
         self._ready.clear()
         if len(lane) > BURST or lane.waiting is not None:

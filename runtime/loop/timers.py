@@ -2,9 +2,9 @@
 
 A cancelled entry stays in the heap, without owner and payload, until it comes to the top or until most entries are
 cancelled. Then a sweep begins: the heap is set aside, and each later `cancel` moves `SWEPT` of its entries back, except
-the cancelled ones. A rebuild in one go would keep the loop for as long as there are timers: 40 ms for 200,000. So there
-are never more than three times as many entries as live timers, plus a few times `SLACK`, when a timer is cancelled,
-however often timers are started and cancelled again, as heartbeats do.
+the cancelled ones. Rebuilding the heap in one go would block the loop, for 40 ms with 200,000 timers. So when a timer
+is cancelled there are never more than three times as many entries as live timers, plus a few times `SLACK`, however
+often timers are started and cancelled again, as heartbeats do.
 
     entry = [deadline, number, owner, payload]        the owner is None once the timer was cancelled or has fired
 """
@@ -98,7 +98,7 @@ class Timers:
                 heappush(heap, entry)
 
     def _keep_earliest_first(self) -> None:
-        """Whoever waits for timers looks at the first entry of `heap` only."""
+        """Make the earliest entry of both heaps the first of `heap`, which is all that the loop reads."""
         heap, aside = self.heap, self._aside
         if not heap or aside[0] < heap[0]:
             heappush(heap, heappop(aside))

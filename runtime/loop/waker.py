@@ -45,7 +45,7 @@ class EventWaker:
             os.eventfd_read(self.fd)
 
     def close(self) -> None:
-        # Not before its number is out of reach of `wake`: another thread may open a descriptor with the same number.
+        # Hide the number from `wake` before closing: another thread may open a descriptor that gets the same number.
         self._writing = -1
         os.close(self.fd)
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from ...portable import IS_PORTABLE
 
-#: (address family, address to bind)
+#: An endpoint to listen on: the address family, and the address that `bind` takes.
 Endpoint = tuple[int, tuple[Any, ...]]
 
 #: The family of Unix sockets; None on a system without them.

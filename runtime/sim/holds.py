@@ -65,7 +65,7 @@ class Holds:
         self.calls: list[HeldCalls] = []
 
     def bring_forward(self, receiver: str, queue: deque[tuple[ActorAddress, Any]]) -> int:
-        """Put the messages of a mailbox that are not held before those that are; returns how many these are."""
+        """Move the held messages of a mailbox behind the others. Returns how many others there are."""
         if not self.messages:
             return len(queue)
         free: list[tuple[ActorAddress, Any]] = []

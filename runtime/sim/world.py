@@ -4,7 +4,7 @@
     base = world.machine("a").boot()
     node = base.newPrimaryActor(NodeSupervisor)
     port = SimPort(base)
-    port.request(node, ("start", Settings(port=5672)))
+    port.request(node, to_new_node.start(Settings(port=5672)))
     stream = world.connect("a", 5672, client)
     world.run(seconds=2.0)
 
@@ -58,7 +58,7 @@ FIRST_CLIENT_PORT = 40_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """How rough the world is."""
+    """How long the world delays things, and how often it divides what arrives together or joins what arrives apart."""
 
     #: Longest delay from host to host, in seconds; `Link.max_delay` changes it for one link.
     link_delay: float = 1e-3

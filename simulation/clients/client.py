@@ -168,8 +168,8 @@ class Client:
             (stream.reset if how == "reset" else stream.close)()
 
     def connection_leaving(self, is_certain: bool = True) -> None:
-        """The connection is about to end, from either side; perhaps, if not `is_certain`. Its exclusive queues end
-        with it.
+        """The client or the broker ends the connection, or may end it if not `is_certain`, and its exclusive queues
+        end with it.
         """
         for queue in self._exclusive_queues():
             queue.on_owner_leaving(is_certain)

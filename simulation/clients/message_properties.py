@@ -13,7 +13,7 @@ from ...amqp.fields import Table, table_from
 from ...amqp.properties import Properties, decode_properties
 from ..model.copies import PromiseBroken, PublishedMessage
 
-#: The header with which a quorum queue says how often a message was returned to it.
+#: The header in which a quorum queue counts how often a message was returned to it.
 DELIVERY_COUNT = "x-delivery-count"
 #: Headers that the broker adds to a dead letter. It also removes the expiration, and sorts the headers by name.
 _DEATH_HEADERS = ("x-death", "x-first-death-reason", "x-first-death-queue", "x-first-death-exchange")
@@ -64,8 +64,9 @@ def check_properties(
         found.headers = Table(kept) if kept else None
     elif (method.exchange, method.routing_key) != (message.exchange, message.routing_key):
         raise PromiseBroken(
-            f"message {message.number} was published to exchange '{message.exchange}' under '{message.routing_key}', "
-            f"and came from exchange '{method.exchange}' under '{method.routing_key}'"
+            f"message {message.number} was published to exchange '{message.exchange}' with routing key "
+            f"'{message.routing_key}', and came from exchange '{method.exchange}' with routing key "
+            f"'{method.routing_key}'"
         )
     if found != expected:
         raise PromiseBroken(f"the properties of message {message.number} are {found} instead of {expected}")

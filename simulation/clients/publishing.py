@@ -23,7 +23,7 @@ class TxPublish(NamedTuple):
     """A publish in a transaction that is not committed yet.
 
     bound   for each copy `delete_count` and `unbind_count` of its queue at the publish, None if the message may not be
-            routed to that queue at all: the bindings count that there are when the broker handles the publish
+            routed to that queue at all. The bindings at the time of the publish decide, not those at the commit
     """
 
     message: PublishedMessage

@@ -194,7 +194,7 @@ class ClusterClient:
         elif number in self.channels:
             self.channels[number].on_method(method, content)
         elif number:
-            raise PromiseBroken(f"{self.name} received {type(method).__name__} on channel {number}, which it has not")
+            raise PromiseBroken(f"{self.name} received {type(method).__name__} on channel {number}, which is not open")
 
     def on_lost(self, reason: str) -> None:
         """The connection was refused, closed or reset by the node."""
@@ -205,7 +205,7 @@ class ClusterClient:
         self._go_on()
 
     def on_power_cut(self) -> None:
-        """The machine of its node has lost power, which a client notices at once here, and much later elsewhere."""
+        """The machine of its node has lost power. A real client would notice much later; here it does so at once."""
         if self.connection is not None:
             self.connection.stream.reset()
             self.on_lost("reset")
@@ -229,7 +229,7 @@ class _Channel:
         #: Messages and consumers of the queue that it has looked for last; None if it was not answered.
         self.found: tuple[int, int] | None = None
         self._todo: deque[Action] = deque()
-        #: The answer that is awaited, and what to do with it.
+        #: The method that is awaited as an answer, and the function to call with it.
         self._expected: tuple[type[Method], OnAnswer] | None = None
         self.request(methods.ChannelOpen(), methods.ChannelOpenOk, lambda method: self.opened())
 
@@ -362,9 +362,9 @@ class _Consuming(_Channel):
         #: The queue of each consumer tag.
         self._queues: dict[str, str] = {}
         self._tags = 0
-        #: By delivery tag, what is not acknowledged.
+        #: The unacknowledged deliveries by delivery tag, each as its queue and its copy.
         self._held: dict[int, tuple[str, Copy]] = {}
-        #: What was read of streams since it was asked for.
+        #: The messages that were read from streams since the last call of `settle_all`.
         self._read: list[Copy] = []
         self._reads_streams = client.schedule.plan.queue_type == STREAM
         super().__init__(client, number)
@@ -403,7 +403,7 @@ class _Consuming(_Channel):
         self.send(methods.BasicAck(tag, multiple) if is_ack else methods.BasicNack(tag, multiple, True))
 
     def settle_all(self) -> list[Copy]:
-        """Acknowledge everything that is held, and return it, and what was read of streams."""
+        """Acknowledge what is held, and return it; of streams, return what was read since the last call."""
         copies = [copy for _, copy in self._held.values()]
         if self._read:
             copies, self._read = self._read, []

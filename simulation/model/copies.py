@@ -100,8 +100,8 @@ class Copy:
     #: What it becomes when it dies in a queue that dead-letters.
     dead_letter: Copy | None = None
     is_rejected: bool = False
-    #: How often it was returned to its queue, at least and at most. A crash may undo returns that were not on the disk
-    #: then; `returns_kept` were.
+    #: How often it was returned to its queue, at least and at most. A crash may undo returns that are not on the disk
+    #: yet; `returns_kept` are the returns that are.
     returns_least: int = 0
     returns_kept: int = 0
     returns_most: int = 0

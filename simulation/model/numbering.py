@@ -10,20 +10,20 @@ from .copies import PromiseBroken
 
 
 class Told(NamedTuple):
-    """What a reader of a queue could have been told: numbers below `next` were given, but for the gaps of `lives`."""
+    """What a reader may know of a queue: numbers below `next` were given to messages, except the gaps in `lives`."""
 
     next: int
     lives: Lives
 
 
 class Numbering:
-    """What was told of each durable queue at the last rest of the node, by the queue's id."""
+    """What readers could know of each durable queue when the node was last at rest, by the queue's id."""
 
     def __init__(self) -> None:
         self._told: dict[str, Told] = {}
 
     def check(self, queues: list[QueueView]) -> None:
-        """Compare the queues with what was told of them before. Raises PromiseBroken."""
+        """Compare the queues with what readers could know of them before. Raises PromiseBroken."""
         for queue in queues:
             now = queue.told()
             if now is None:
@@ -40,6 +40,6 @@ class Numbering:
         if now.next < before.next:
             raise PromiseBroken(f"{name} gives numbers from {now.next} on again, though {before.next} was its next one")
         kept = [gap for gap in now.lives.gaps if gap.life <= before.lives.life]
-        # A schedule has fewer crashes than gaps are kept.
+        # A queue keeps more gaps than a schedule has crashes, so none of them has been dropped.
         if now.lives.life < before.lives.life or tuple(kept) != before.lives.gaps:
             raise PromiseBroken(f"{name} has other gaps in its numbers than before: {before.lives}, then {now.lives}")

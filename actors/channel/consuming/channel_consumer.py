@@ -16,7 +16,8 @@ from ...contracts.queue import ToQueue
 class DeliveryHead(NamedTuple):
     """The bytes of a basic.deliver frame before and after the delivery tag, and the origin that they were made for.
 
-    Holding the origin keeps its identity from being given to another one.
+    `ChannelConsumer.heads` finds a head by the `id()` of its origin. The reference to the origin keeps Python from
+    giving that id to another object.
     """
 
     start: bytes
@@ -35,19 +36,21 @@ class ChannelConsumer:
     exclusive: bool
     prefetch: int
     arguments: Table
-    #: Its queue learns of so many deliveries at once that they are written to the socket.
+    #: The connection reports deliveries that it has written to the socket to the queue in steps of this many.
     notice_step: int
     #: `starting` until consume-ok, `ending` from basic.cancel on.
     stage: Literal["starting", "running", "ending"] = "starting"
-    #: Counts the restarts of its queue, so that an attempt to register it again notices a later one.
+    #: How often its queue was restarted. An attempt to register the consumer again ends when this has changed, because
+    #: a later attempt has begun.
     life: int = 0
-    #: The heads of its deliveries, by the identity of their origin: comparing exchange and routing key takes longer.
+    #: The heads of its deliveries, by the `id()` of their origin: comparing exchange and routing key takes longer.
     heads: dict[int, DeliveryHead] = field(default_factory=dict)
     #: The same for redeliveries.
     redelivered_heads: dict[int, DeliveryHead] = field(default_factory=dict)
     #: The consumer of a sharded queue has a part for each shard, by the shard's queue id. The parts have its tag.
     parts: dict[str, ChannelConsumer] | None = None
-    #: What shards delivered before consume-ok, which must come first: the arguments of `deliver`.
+    #: Deliveries of shards that arrived before consume-ok, as the arguments of `deliver`: the client must receive
+    #: consume-ok first.
     early: list[tuple[Address[ToQueue], str, str, list[DeliveryRun]]] = field(default_factory=list)
 
     @property

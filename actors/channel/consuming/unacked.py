@@ -16,7 +16,7 @@ from ...contracts.channel import Outcome
 #: Replaces the queue id of deliveries whose queue has ended.
 NO_QUEUE = ""
 
-#: More runs than there are.
+#: A limit on runs that no channel reaches.
 EVERY_RUN = 1 << 62
 
 
@@ -65,7 +65,7 @@ class Unacked:
         self.count = 0
         #: Settlements that a transaction holds back until its commit (AB-115); None without a transaction.
         self.held_back: list[tuple[Outcome, list[UnackedRun]]] | None = None
-        #: How many deliveries these are.
+        #: How many deliveries `held_back` has.
         self.held_back_count = 0
 
     def __len__(self) -> int:
@@ -107,7 +107,7 @@ class Unacked:
     def take(self, delivery_tag: int, multiple: bool, limit: int = EVERY_RUN) -> list[UnackedRun] | None:
         """Remove and return the deliveries that `delivery_tag` settles, in order; None if it is unknown (AB-132).
 
-        With `multiple` only the first `limit` runs. `take_up_to` takes the others.
+        With `multiple`, only the first `limit` runs are taken, and calls of `take_up_to` take the rest.
         """
         if not multiple:
             return self._take_one(delivery_tag)

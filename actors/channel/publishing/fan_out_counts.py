@@ -11,7 +11,7 @@ from bisect import bisect_right, insort
 
 from .range_set import Range
 
-#: Starts of stretches that are gone, at the front of the list, until they are removed from it.
+#: Outdated entries at the front of `_starts` that are kept before they are removed together.
 GONE_KEPT = 1_000
 
 
@@ -23,24 +23,24 @@ class FanOutCounts:
     def __init__(self) -> None:
         #: By first number. Empty if no number waits for several queues.
         self.stretches: dict[int, list[int]] = {}
-        #: The first numbers, sorted. Those of stretches that are gone stay until they are at the front: a list from
-        #: which each of a million numbers is removed by itself would move the others each time.
+        #: The first numbers, sorted. The entry of a stretch that is gone stays until it is at the front: to remove each
+        #: of a million entries by itself would move all later ones each time.
         self._starts: list[int] = []
-        #: Where in `_starts` the first stretch is that may not be gone.
+        #: The index in `_starts` before which all entries are outdated.
         self._front = 0
 
     def __bool__(self) -> bool:
         return bool(self.stretches)
 
     def add(self, first: int, last: int, queues: int) -> None:
-        """So many queues are to confirm these numbers, which are higher than all before."""
+        """`queues` queues owe the confirm of each of these numbers, which are higher than all before."""
         self.stretches[first] = [last, queues]
         self._starts.append(first)
 
     def count_down(self, first: int, last: int) -> list[Range]:
         """A queue no longer owes these numbers. Return those of them that no queue owes any more.
 
-        They include numbers that were never added, because those went to one queue.
+        The result includes numbers that were never added: their messages went to this one queue.
         """
         stretches, done = self.stretches, []
         while first <= last:
@@ -63,7 +63,10 @@ class FanOutCounts:
         return done
 
     def _begin_stretch(self, first: int, last: int) -> int | None:
-        """Have a stretch begin at `first`; or return the last number up to `last` that, as `first`, is in none."""
+        """Cut the stretch that contains `first`, so that one begins there, and return None.
+
+        If no stretch contains `first`, return the last number before the next stretch, at most `last`.
+        """
         starts, stretches = self._starts, self.stretches
         at = bisect_right(starts, first, self._front)
         if at > self._front:

@@ -2,9 +2,9 @@
 
 A publisher repeats itself, so everything that follows from the method frame and the fate of a message (see
 `amqp/parser/skimmer.py`) is decided once, as a `Publication`, and kept until the routing table changes. What does not
-follow from the routing table is kept longer: a `Fate`, and the `Origin`. Where others declare and delete queues all the
-time, each message would otherwise get an origin of its own, and what knows messages by their origins, such as the heads
-of deliveries, would fill with origins that never come again.
+follow from the routing table is kept longer: a `Fate`, and the `Origin`. While other clients declare and delete queues
+all the time, each message would otherwise get an origin of its own, and tables by origin, such as the heads of
+deliveries, would fill with origins that never recur.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ from ...contracts.channel import ChannelConfig
 from ..direct_reply import REPLY_TO, REPLY_TO_PREFIX, ReplyConsumer
 from .spreading import Spread, Spreading
 
-#: Publications that are kept at a time, and origins; properties that never repeat would otherwise pile up.
+#: Most publications that a channel keeps, and most origins: those of properties that never repeat would pile up.
 PUBLICATIONS_KEPT = 512
 
-#: Fates that are kept at a time; a client that gives each message an expiration of its own would otherwise pile them
-#: up.
+#: Most fates that a channel keeps: those of a client that gives each message an expiration of its own would pile up.
 FATES_KEPT = 512
 
 
@@ -70,8 +69,9 @@ class Publication:
     reply_keys: tuple[str, ...]
     #: A headers exchange may route these messages, so each must be routed by its own headers.
     is_by_headers: bool = False
-    #: Publications of one group have the same queues, and may share a run. 0: the message needs a run of its own; so it
-    #: is in a transaction, whose commit may find the queues gone and have to return each message with its own key.
+    #: Publications of one group have the same queues, and may share a run. 0: each message needs a run of its own. It
+    #: is 0 in a transaction, because the queues may be gone at the commit, which then returns each message with its own
+    #: routing key.
     group: int = 0
     #: The version of the routing table for which `rows` were found.
     version: int = 0
@@ -115,8 +115,8 @@ class Publications:
         self.version = -1
         #: By the queue ids of remembered publications: the number of their group.
         self._groups: dict[tuple[str, ...], int] = {}
-        #: What the last publication with a group goes to, and its group's number, because the names of 20,000 queues
-        #: take long to compare.
+        #: The queues of the last publication with a group, and the number of the group. They are compared by identity
+        #: first, because comparing the ids of 20,000 queues takes long.
         self._last_found: tuple[QueueRow, ...] | WideRoute = ()
         self._last_group = 0
         #: Numbers for groups. No number is used twice, because one run may have publications from before and after
@@ -137,7 +137,7 @@ class Publications:
     def decide(self, method_payload: bytes, key: bytes, content: bytes, is_held_back: bool) -> Publication:
         """Make the checks of AB-105 in their order, route, and remember the result for messages like `content`.
 
-        `is_held_back` if a transaction holds the message back.
+        `is_held_back`: a transaction holds the message back until its commit.
         """
         exchange_name, routing_key, is_mandatory, is_immediate = publish_fields(method_payload)
         if is_immediate:
@@ -180,7 +180,8 @@ class Publications:
             self.known.clear()
             self._groups.clear()
         self._find_queues(publication, found)
-        # A run is returned with one key for all its messages, so it has no mandatory ones that may yet be unroutable.
+        # A run is returned with one routing key for all its messages. So mandatory messages that may turn out to be
+        # unroutable, because their queues are still being looked up, get runs of their own.
         has_queues = publication.rows or publication.wide is not None and not is_mandatory
         if has_queues and not reply_keys and fate.props is None and not is_held_back:
             publication.group = self._group_of(found)
@@ -202,7 +203,7 @@ class Publications:
         return looked_up
 
     def _find_queues(self, publication: Publication, found: tuple[QueueRow, ...] | WideRoute) -> None:
-        """The publication goes to what the routing table has found."""
+        """Give the publication the queues that the routing table has found."""
         if isinstance(found, WideRoute):
             if found.rows is None:
                 publication.wide = found
@@ -212,10 +213,10 @@ class Publications:
         publication.spread = self._spreading.spread(self._config.vhost, publication.rows)
 
     def with_queues_of_now(self, publication: Publication) -> Publication:
-        """The publication with the queues that have the names of its queues now.
+        """A copy of the publication, with its queues looked up again by their names for the commit of a transaction.
 
-        The bindings count that there were at the publish (AB-115). But a queue may be gone since, or another one may
-        have its name. The default exchange has no bindings: it routes to whatever has the name of the routing key.
+        The bindings at the time of the publish decide (AB-115), but a queue may have been deleted since, or another one
+        may have its name. The default exchange has no bindings: it routes to the queue whose name is the routing key.
         """
         if publication.wide is not None:
             return publication  # its queues are those of the moment in which each is looked up
@@ -230,7 +231,7 @@ class Publications:
 
     @seam("which publications go to the same queues")
     def _group_of(self, found: tuple[QueueRow, ...] | WideRoute) -> int:
-        """The number that publications have in common whose messages go to exactly these queues."""
+        """The number of the group of all publications whose messages go to exactly these queues."""
         if found is self._last_found:
             return self._last_group
         if isinstance(found, WideRoute):
@@ -287,9 +288,10 @@ class Publications:
 def _reachable(rows: tuple[QueueRow, ...]) -> tuple[tuple[QueueRow, ...], tuple[QueueRow, ...]]:
     """The queues that a message goes to, and those that make it unroutable because their homes are all down.
 
-    If one of the homes is up, the queues of the others are watched like all, and refuse the message by that.
+    If at least one home is up, the message is sent to all the queues. The channel monitors them, and the monitor of a
+    queue whose home is down reports its end, which refuses the message.
     """
-    is_down = bool(rows) and all(row.state == "down" for row in rows)  # 20,000 rows end with the first one, if it runs
+    is_down = bool(rows) and all(row.state == "down" for row in rows)  # cheap: `all` stops at the first one that runs
     return ((), rows) if is_down else (rows, ())
 
 

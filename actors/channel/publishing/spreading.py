@@ -12,8 +12,8 @@ from ....runtime.credit import CreditFlow
 from ....runtime.process import Process
 from ...context.node_context import NodeContext
 
-#: How many messages of one run go to the same shard by the policy `random`. A run may have hundreds of messages, so
-#: with a shard for each run a client that publishes seldom, and much at a time, would fill its shards unevenly.
+#: How many messages of one run go to the same shard by the policy `random`. A run may have hundreds of messages: with
+#: one shard for each run, a client that publishes rarely but in large batches would fill its shards unevenly.
 RANDOM_STRETCH = 16
 
 #: Sharded queues whose next shard a channel remembers.
@@ -31,7 +31,7 @@ class ShardedRow(NamedTuple):
 class Spread(NamedTuple):
     """The destinations of messages that go to at least one sharded queue."""
 
-    #: The queues that have their messages themselves.
+    #: The queues that are not sharded.
     plain: tuple[QueueRow, ...]
     sharded: tuple[ShardedRow, ...]
 

@@ -1,4 +1,4 @@
-"""When a certificate ends: Python's ssl reads that of certificates that a peer has shown only, not of files.
+"""When the certificates in a PEM file expire. Python's ssl reads that only from a certificate that a peer has shown.
 
 A certificate in DER (RFC 5280) is nested values of a tag, a length and contents:
 
@@ -21,7 +21,7 @@ _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x17, 0x18
 
 
 def ends_of(pem: str) -> list[datetime]:
-    """The end of each certificate in the text of a PEM file. Raises ValueError if one is malformed."""
+    """When each certificate in the text of a PEM file expires. Raises ValueError if one is malformed."""
     return [_end(ssl.PEM_cert_to_DER_cert(text)) for text in _PEM.findall(pem)]
 
 
@@ -33,12 +33,12 @@ def _end(der: bytes) -> datetime:
         fields = [contents for tag, contents in _values(signed) if tag != _VERSION]
         _, (tag, text) = _values(fields[3])
     except (IndexError, StopIteration):
-        raise ValueError("a certificate ends too early") from None
+        raise ValueError("a certificate in the file is cut short") from None
     digits = text.decode("ascii")
     if tag == _UTC_TIME:
         digits = ("19" if digits[:2] >= "50" else "20") + digits
     elif tag != _GENERALIZED_TIME:
-        raise ValueError(f"a certificate's end has the tag {tag}, which is no time")
+        raise ValueError(f"the expiry of a certificate has the ASN.1 tag {tag}, which is not that of a time")
     return datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 

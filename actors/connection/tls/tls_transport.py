@@ -1,4 +1,4 @@
-"""`TlsTransport`: a non-blocking socket with TLS, for a connection that uses it as it uses a plain socket.
+"""`TlsTransport`: a non-blocking socket with TLS, with the methods of a plain socket that a connection uses.
 
 TLS runs in memory (`ssl.MemoryBIO`); the socket carries ciphertext. Four rules keep the two in step:
 
@@ -6,8 +6,9 @@ TLS runs in memory (`ssl.MemoryBIO`); the socket carries ciphertext. Four rules 
 - `send` encrypts up to CHUNK bytes, and returns them as written only when the kernel has their ciphertext. Until then
   it raises BlockingIOError, and the caller keeps the bytes at the head of its output. So bytes count as written at the
   same moment as with a plain socket.
-- Records of TLS itself (alerts, answers to key updates) are sent by the next `flush`, see `has_unsent`.
-- Memory is bounded: one read, one incomplete record, the ciphertext of one CHUNK, and UNASKED_MAX bytes of TLS itself.
+- Records without application data (alerts, answers to key updates) are sent by the next `flush`, see `has_unsent`.
+- Memory is bounded: one read, one incomplete record, the ciphertext of one CHUNK, and UNASKED_MAX bytes of records
+  without application data.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ RECORD = 16 * 1024
 #: Bytes of plaintext that are encrypted at a time.
 CHUNK = 4 * RECORD
 
-#: The most bytes of TLS itself that wait. A client that requests key updates and does not read the answers is dropped.
+#: Most bytes of records without application data that may be unsent. A client that requests key updates and does not
+#: read the answers exceeds this, and its connection is dropped.
 UNASKED_MAX = 256 * 1024
 
 
@@ -62,9 +64,9 @@ class TlsTransport:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=not is_client)
         #: Ciphertext taken out of `_outgoing`.
         self._unsent: Buffer = b""
-        #: Bytes of the caller that are encrypted and not returned as written yet.
+        #: Bytes of the caller's data that are encrypted, and that `send` has not returned as written yet.
         self._encrypted = 0
-        #: For ciphertext.
+        #: How many bytes of ciphertext to read at a time.
         self._read_size = ReadSize()
 
     # -- the handshake ---
@@ -78,7 +80,7 @@ class TlsTransport:
     def handshake(self) -> bool:
         """Continue the handshake as far as the socket's input allows; True when it is done.
 
-        OSError if it fails, after an alert that gives the client the reason.
+        Raises OSError if it fails, after an alert that gives the client the reason.
         """
         try:
             self._read_socket()
@@ -155,7 +157,10 @@ class TlsTransport:
     # -- output ---
 
     def send(self, data: Buffer) -> int:
-        """The bytes of `data` that the kernel has. After BlockingIOError the next call must begin with the same."""
+        """Send `data`; returns how many of its bytes the kernel has taken.
+
+        After a BlockingIOError, the data of the next call must begin with the same bytes.
+        """
         if not self._encrypted:
             self._encrypted = self._tls.write(data if len(data) <= CHUNK else memoryview(data)[:CHUNK])
         if not self.flush():

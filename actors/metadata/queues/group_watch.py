@@ -1,4 +1,4 @@
-"""`GroupWatch`: tells the groups that are at home on this node of each queue that comes or goes (QP-75)."""
+"""`GroupWatch`: notifies the groups at home on this node when a queue is added, changed or removed (QP-75)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class GroupWatch:
         self._routing = routing
 
     def queue_changed(self, vhost: str, name: str) -> None:
-        """The routing table has another row of this queue than before, or none any more.
+        """Notify the groups after the routing table's row of this queue was put or removed.
 
-        While a virtual host recovers, no group has looked for its members yet.
+        While a virtual host recovers, no group has looked for its members yet, so none is notified.
         """
         routing = self._routing
         if vhost in routing.recovering:

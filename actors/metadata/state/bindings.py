@@ -1,4 +1,4 @@
-"""Bindings: the checks of queue.bind, exchange.bind and their opposites in their order (AB-73)."""
+"""Bindings: the checks of queue.bind, exchange.bind and the two unbind methods, in RabbitMQ's order (AB-73)."""
 
 from __future__ import annotations
 

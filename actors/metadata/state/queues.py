@@ -60,7 +60,7 @@ def new_queues(
 
 
 def _check_group_pattern(wanted: QueueRow) -> None:
-    """Raise AmqpError 406 if the members of a group are to match what is no regular expression (QP-75)."""
+    """Raise AmqpError 406 if the pattern for the members of a group is not a regular expression (QP-75)."""
     found = wanted.arguments.get(PATTERN) if wanted.type == GROUP.name else None
     fault = "" if found is None else patterns.fault(value_text(found[1]))
     if fault:

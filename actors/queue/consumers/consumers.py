@@ -6,8 +6,8 @@ while it cannot take a message: its prefetch is used up, its channel has as many
 the socket as it may have (`UNSENT_LIMIT`), or the limiter of its channel (the channel-wide prefetch) grants no more
 deliveries. It enters the end of its line again as soon as it can take one.
 
-A message costs the same however many consumers there are: what is looked at is the front of a line, or a whole line
-once for at least as many messages.
+The cost of a message does not grow with the number of consumers: sharing out reads only the front of a line, or a whole
+line once for at least as many messages as it has consumers.
 
 Pure: this module decides and counts. `Dispatch` fetches the messages and sends them.
 """
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 UNSENT_LIMIT = 200
 
 #: The same as long as the contents are small (`SMALL_CONTENT`): as many as a channel may publish at once by its credit
-#: (FC-1). A batch goes to the consumer whole then. What exceeds the limit is stored, fetched and sent apart, which made
-#: a message of 100 bytes twice as dear.
+#: (FC-1), so that a batch goes to the consumer whole. With the lower limit, the rest of a batch was stored, fetched and
+#: sent separately, which doubled the cost of a message of 100 bytes.
 UNSENT_LIMIT_SMALL = 400
 
 #: The same for a channel of another node, as long as the contents are small. See `ACROSS_LINKS`.
@@ -71,7 +71,7 @@ class ChannelRecord:
     unsent: int = 0
     #: How many deliveries may be unsent. 0 while the link to a channel of another node is full.
     unsent_limit: int = UNSENT_LIMIT_SMALL
-    #: The channel is one of another node.
+    #: Whether the channel is on another node.
     is_elsewhere: bool = False
     #: The channel has a channel-wide prefetch: its limiter must grant each delivery.
     is_limited: bool = False
@@ -81,9 +81,9 @@ class ChannelRecord:
     is_grant_requested: bool = False
     #: Ack tag of each unacknowledged message, with its consumer; None: basic.get took the message.
     pending: PendingTags[Consumer | None] = field(default_factory=PendingTags)
-    #: The queue's consumers that are this channel's.
+    #: The channel's consumers of this queue.
     consumers: dict[Consumer, None] = field(default_factory=dict)
-    #: Those of them that are set aside, in the order in which that happened.
+    #: The consumers among them that are set aside, in the order in which that happened.
     set_aside: dict[Consumer, None] = field(default_factory=dict)
     #: The channel has ended, so it is no longer among the queue's channels.
     has_ended: bool = False
@@ -342,14 +342,14 @@ class Consumers:
         self._priorities: list[int] = []
         #: How many consumers each priority has, set aside or not.
         self._counts: dict[int, int] = {}
-        #: How many of all do not acknowledge, how many are exclusive, and how many have a prefetch of their own.
+        #: How many consumers do not acknowledge, how many are exclusive, and how many have a prefetch of their own.
         self._no_ack = self._exclusive = self._bounded = 0
         #: Whether all acknowledge or none does, so that one fetch may serve several of them.
         self.is_uniform = True
-        #: Some consumers have gates, which they may share.
+        #: Whether some consumers have gates, which they may share, or limits.
         self._has_gates = False
-        #: Whether a consumer can take a message depends on that message. So one is shared out at a time, and all
-        #: consumers are asked again for the next one.
+        #: Whether the room of a consumer depends on the message at the head, as with a limit on bytes. Then one message
+        #: is shared out at a time, and the room of all consumers is read again for the next one.
         self.looks_at_head = False
         #: All consumers count as set aside, though they are in their lines: see `_wait_for_one_channel`.
         self._waits_in_line = False
@@ -380,7 +380,7 @@ class Consumers:
         )
 
     def awaits_write(self) -> bool:
-        """After `share` found nobody: whether a consumer waits for its socket."""
+        """Whether a consumer waits for its socket. Asked after `share` has found no consumer with room."""
         if self.single_active:
             return self.active is not None and self.active.channel.is_full
         full = self._full
@@ -429,7 +429,7 @@ class Consumers:
             self._enter_line(consumer)
 
     def _leave_lines(self) -> None:
-        """Set those aside that wait in their lines."""
+        """Set the consumers aside that wait in their lines (`_wait_for_one_channel`)."""
         if self._waits_in_line:
             self._waits_in_line = False
             for line in self._lines.values():
@@ -575,8 +575,8 @@ class Consumers:
                         consumer.took(rounds)
                     at += rounds * size
                     continue
-            # There are fewer messages than for two rounds, a consumer has room for one only, or two consumers share the
-            # room of one channel.
+            # There are fewer messages than for two rounds, a consumer has room for one only, two consumers share the
+            # room of one channel, or some have gates or limits.
             at = self._share_a_round(line, shares, at, count)
         return shares, at
 
@@ -615,10 +615,10 @@ class Consumers:
         return None
 
     def _wait_for_one_channel(self, channel: ChannelRecord) -> bool:
-        """Whether all consumers wait for one thing, the room of this channel, which has none.
+        """Whether all consumers are of this channel, which has no room, and nothing else keeps one from a message.
 
-        Then they stay in their lines. They would all be set aside now, and enter their lines again at the same time in
-        the order that they have. A consumer that comes before that has to be in front of them: `add` sets them aside.
+        Then they stay in their lines: set aside, they would all enter their lines again at the same time and in the
+        same order. A consumer that is added before that must come first, so `add` sets them aside.
         """
         if self._bounded or channel.set_aside or len(channel.consumers) < len(self._all):
             return False

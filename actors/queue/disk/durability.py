@@ -135,7 +135,7 @@ class Durability:
                 storage.disk, queue_directory(level), level, self._levels.journal, settings.deduplicate
             )
             self.window = Window(settings.deduplicate)
-        #: The records of it that the journal has, until the queue opens.
+        #: The records for `digest_log` that the journal has returned, until the queue opens.
         self._digests: list[bytes] = []
         self.flusher = Flusher(process, row, context.alarms, self.levels, stage, self.digest_log)
         #: Dead letters in transit to other queues, and from them. None if the queue ends with the node.
@@ -148,7 +148,8 @@ class Durability:
         )
         #: While the queue is recovered: the terms with which each variable queue begins, by number.
         self._recover: dict[int, Terms | None] = {}
-        #: Those that were recovered together with their scan, because they need nothing from the persistent store.
+        #: The numbers of the variable queues that were recovered right after their scan, because they need no body from
+        #: the persistent store.
         self._recovered: set[int] = set()
         self._is_alone = False
         self._has_synced = Signal(process)

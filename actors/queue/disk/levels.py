@@ -23,8 +23,8 @@ def levelled_queue(
     make_level: Callable[[int], BackingQueue],
     levels: Mapping[int, BackingQueue] | None = None,
 ) -> BackingQueue:
-    """The backing queue of a queue with priorities or lanes, or with lanes that it is about to lose; `levels` are those
-    that there are already.
+    """The backing queue of a queue with priorities or with lanes. Lanes that a policy no longer asks for stay until
+    they are empty. `levels` are the levels that exist already.
     """
     if settings.max_priority is not None:
         return PriorityQueue(settings.max_priority, make_level, levels)
@@ -46,7 +46,7 @@ def relaid(
     settings: QueueSettings,
     make_level: Callable[[int], BackingQueue],
 ) -> BackingQueue:
-    """What `backing` has to be now that `settings` apply: with lanes, or without them. `before` applied until now."""
+    """The backing queue that takes the place of `backing`, with or without lanes, when `settings` replace `before`."""
     if isinstance(backing, FairQueue):
         if (settings.fair_by, settings.fair_lanes) != (before.fair_by, before.fair_lanes):
             backing.divide_by(_value_of(settings), settings.fair_lanes)
@@ -60,7 +60,7 @@ def relaid(
 
 
 def apply_level_settings(backing: BackingQueue, settings: QueueSettings) -> None:
-    """Use what a policy may change about levels."""
+    """Apply the settings of levels that a policy may change."""
     if isinstance(backing, FairQueue):
         backing.rules = FairRules(
             settings.fair_batch, settings.fair_weight or {}, settings.fair_cost == "bytes", settings.fair_lane_limit
@@ -74,7 +74,7 @@ def _value_of(settings: QueueSettings) -> ValueOf | None:
 
 
 def value_of(source: str) -> ValueOf:
-    """The function that finds out which value decides about the lane of a message (QP-66)."""
+    """The function that returns the value of a message by which its lane is chosen (QP-66)."""
     if source == "routing-key":
         return _routing_key
     if source == "exchange":

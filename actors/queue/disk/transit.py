@@ -10,7 +10,7 @@ the journal receives it, and it enters its target in the same frame in which the
 not be on the disk before the body is. So large bodies are written first, under the ids that the dead letters have in
 transit, and only then does the queue take the dead letters. Those that arrive meanwhile wait behind them.
 
-Limits: who the targets are is the matter of `DeadLetterer`, and what becomes of what arrives that of `Intake`.
+Limits: `DeadLetterer` chooses the targets, and `Intake` stores or delivers the dead letters that arrive.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Transit:
         self._bodies = bodies
         self._embed_below = embed_below
         self._ids = SharedIds(random_bytes)
-        #: Dead letters that wait until the store has their bodies, and those behind them: the position at which the
-        #: bodies are on the disk, and the entries.
+        #: Dead letters that wait until the store has their bodies, and those behind them: the position of the store at
+        #: which the bodies are on the disk, and the entries.
         self._waiting: deque[tuple[int, list[HandedEntry]]] = deque()
 
     # -- out
@@ -64,7 +64,7 @@ class Transit:
         self._log.hand_over(self._number, handed)
 
     def close(self) -> None:
-        """Everything that belongs together is recorded."""
+        """End the frame: everything that belongs together is recorded."""
         self._log.cut()
 
     # -- in
@@ -84,7 +84,7 @@ class Transit:
             take(entries)
 
     def stored(self, take: Callable[[list[HandedEntry]], None]) -> None:
-        """More bodies are on the disk: `take` is given what waited for them."""
+        """More bodies are on the disk: pass the dead letters that waited for them to `take`."""
         while self._waiting and self._waiting[0][0] <= self._bodies.durable:
             take(self._waiting.popleft()[1])
 
@@ -99,7 +99,7 @@ class Transit:
         self._bodies.remove([as_bytes(first_id + at) for at, content in enumerate(contents) if self._is_large(content)])
 
     def give_up(self) -> None:
-        """The queue ends or stops. What it has not taken stays in the journal, if the queue does."""
+        """Drop the dead letters that wait, because the queue ends. The journal keeps them if the queue is kept."""
         for _, entries in self._waiting:
             for _, contents, _, first_id, is_recorded, _ in entries:
                 if is_recorded:

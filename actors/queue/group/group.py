@@ -87,14 +87,15 @@ class Group(Role):
         self.take_id = f"{state.row.queue_id} {state.random_bytes(8).hex()}"
         self.consumers = Consumers(settings.single_active_consumer)
         self.holdings = Holdings()
-        #: In their order. Only the process adds and removes members.
+        #: In the order of the group's definition. Only the process adds and removes members.
         self.members: list[Member] = []
-        #: What the process does when the first consumer comes and when the last one leaves, and whether a user may read
-        #: a member.
+        #: Set by the process: called when the first consumer comes, called when the last one leaves, and whether a user
+        #: may read a member.
         self.join: Callable[[], None] = _nothing
         self.leave_members: Callable[[], None] = _nothing
         self.may_read: Callable[[str, str], bool] = lambda user, queue: True
-        #: The process is to ask these members behind the messages of this turn, so that their offers come.
+        #: Members that the process has to ask a question after it has sent them the messages of this turn. A member's
+        #: offer arrives before its answer, so once it has answered, the group knows whether it has messages.
         self.to_ask: list[Member] = []
         self._schedule = schedule_of(self.arguments)
         self._grants = Grants(state.row.queue_id, state.effects)
@@ -102,7 +103,7 @@ class Group(Role):
         self._had_consumer = False
         #: How many consumers each user has.
         self._users: Counter[str] = Counter()
-        #: A message may have become deliverable.
+        #: Whether a message may have become deliverable.
         self._is_due = False
 
     # -- life ---------------------------------------------------------------------------------------
@@ -144,7 +145,7 @@ class Group(Role):
         self._is_due = True
 
     def remove_member(self, member: Member) -> None:
-        """The member has ended, or is none any more. It has back what the consumers hold of it."""
+        """Remove a member that has ended or no longer belongs to the group. Its queue requeues what consumers hold."""
         member.is_gone = True
         self.members.remove(member)
         for consumer, count in member.give_up_places(member.granted):
@@ -153,18 +154,18 @@ class Group(Role):
         self._is_due = True
 
     def offer(self, member: Member, count: int) -> None:
-        """The member has so many messages ready."""
+        """The member has `count` ready messages."""
         member.offered, member.offered_since = count, self._state.now()
         self._is_due = True
 
     def offer_now(self, member: Member, count: int) -> None:
-        """As `offer`, but the member waits for no later grant."""
+        """As `offer`, but answered with a grant at once, perhaps of 0, because the member does not wait for one."""
         taken, _ = self._reserve(member, count)
         member.granted += taken
         self._state.effects.send(member.address, to_queue.limiter_grant(self.take_id, taken))
 
     def returned(self, member: Member, count: int) -> None:
-        """The member does not use so many grants."""
+        """The member returns `count` grants that it does not use."""
         member.granted -= count
         for consumer, room in member.give_up_places(count):
             self._give_back_place(consumer, room)
@@ -191,7 +192,7 @@ class Group(Role):
                 self._request_grants(member.offered)
                 break
         for member, count in granted.items():
-            # The rest of the offer is made anew when the member has used the grant.
+            # The member offers its other messages again when it has used the grant.
             member.offered = 0
             member.granted += count
             effects.send(member.address, to_queue.limiter_grant(self.take_id, count))
@@ -229,7 +230,7 @@ class Group(Role):
         return taken, bool(held_back)
 
     def _give_back_place(self, consumer: Consumer, count: int) -> None:
-        """The messages for which the consumer had places do not come."""
+        """Free `count` places of the consumer, because the messages for which they were reserved do not come."""
         record = consumer.channel
         record.unsent -= count
         if not consumer.no_ack:
@@ -259,7 +260,7 @@ class Group(Role):
 
     @seam("which deliveries a group returns to their member")
     def _without_taker(self, tags: Sequence[int]) -> Sequence[int]:
-        """The messages that nobody can take, because the consumers that had places for them have left meanwhile."""
+        """The messages that no consumer can take, because the consumers that had places for them have left."""
         return tags
 
     def _takers(self, member: Member, count: int) -> list[tuple[Consumer, int]]:
@@ -313,7 +314,8 @@ class Group(Role):
 
     def settle_at(self, member: Member, outcome: Outcome, tags: Sequence[int]) -> None:
         if outcome == "requeue" and self.arguments.schedule == "strict" and member not in self.to_ask:
-            # It has a message again, which comes before those of later members. It will offer it in its next turn.
+            # The member has a message again, which must be delivered before those of later members. The member offers
+            # it in its next turn; the question makes the group wait for that offer.
             member.questions += 1
             self.to_ask.append(member)
         self._state.effects.send(member.address, to_queue.settle(self.take_id, outcome, [tags]))
@@ -469,7 +471,7 @@ class Group(Role):
 
 
 def _nothing() -> None:
-    """Stands for what the process has not given the role yet."""
+    """The value of `join` and `leave_members` until the process has set them."""
 
 
 @lru_cache(64)

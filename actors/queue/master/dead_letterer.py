@@ -40,14 +40,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.queue")
 
-#: Pairs of queues whose cycle is logged; further ones are dropped silently, so that the log stays bounded.
+#: Dead letters may go round in a cycle of queues, in which case they are dropped. The first drop between each pair of
+#: queues is logged, for this many pairs; later pairs are not, so that the log stays bounded.
 CYCLES_REMEMBERED = 100
 
 #: Bytes of dead messages that are handed over in one frame of the journal, unless a single message has more. Recovery
 #: reads a frame as a whole.
 FRAME_BYTES = 1 << 20
 
-#: Of a queue of which no message has died yet: the logged cycles, and the counters. Nearly all queues share them.
+#: The logged cycles and the counters of a queue of which no message has died yet. Nearly all queues share them.
 _NO_CYCLES: frozenset[tuple[str, str]] = frozenset()
 _NONE_DEAD = {EXPIRED: 0, REJECTED: 0, MAXLEN: 0, DELIVERY_LIMIT: 0, PACED: 0}
 

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 #: A number above that of every message.
 NO_NUMBER = 1 << 63
 
-#: How many messages a turn may purge instead of settling one.
+#: Purging this many messages counts as much work as settling one.
 PURGED_AS_ONE = 8
 
 
@@ -109,7 +109,7 @@ class Master(Role):
         self.queue_expiry = QueueExpiry(effects, state.now)
         #: None for a queue that delivers as fast as it can.
         self.pacing: Pacing | None = None
-        #: Whether basic.get takes slots of the pace, and finds the queue empty before its next one.
+        #: Whether basic.get takes slots of the pace too. Before the next slot it is answered with get-empty.
         self.paces_get = False
         #: None for any other than a quorum queue.
         self.delivery_counts: DeliveryCounts | None = None
@@ -406,7 +406,7 @@ class Master(Role):
         self.queue_expiry.use()
         while True:
             if record is not None and record.has_ended:
-                return None, 0  # while the head was read; nobody would ever settle the message
+                return None, 0  # the channel ended while the head was read: nobody would ever settle the message
             backing = self.backing  # it may have got lanes meanwhile
             if self.length_limit.is_behind or work.left <= 0:
                 yield Wait.NEXT_TURN
@@ -492,7 +492,7 @@ class Master(Role):
             self.dispatch.is_due = True
 
     def _take_back(self, tags: Sequence[int]) -> None:
-        """Requeue messages, but not those that a quorum queue gives up."""
+        """Requeue messages. Those that have reached the delivery limit of a quorum queue are rejected instead."""
         if self.delivery_counts is not None:
             tags, exceeding = self.delivery_counts.returned(tags)
             if exceeding:

@@ -65,7 +65,7 @@ class Pacing:
         self._max_wait = settings.pace_max_wait * MILLISECOND
         self.overflow = settings.pace_overflow
         if not self._has_settings:
-            # Those that wait already come first.
+            # Messages that are in the queue already will be delivered before those that arrive.
             self._admission.take_whole(len(self.backing))
             self._has_settings = True
         self.timer_fired()
@@ -73,7 +73,7 @@ class Pacing:
     # -- arriving
 
     def admit(self, count: int) -> int:
-        """How many of `count` messages that arrive now, from the first on, are accepted. The others leave no trace."""
+        """How many of `count` messages that arrive now, from the first on, are accepted. The others take no slots."""
         if self.overflow == "hold":
             return count
         now = self.now()
@@ -108,7 +108,7 @@ class Pacing:
         self._is_timing = False
 
     def info(self) -> InfoItems:
-        """What listings show of it (QP-108)."""
+        """What listings show of the pace (QP-108)."""
         now = self.now()
         next_slot = max(now, self._delivery.next_slot(now))
         waiting = len(self.backing)
@@ -122,7 +122,7 @@ class Pacing:
         }
 
 
-#: Gates of groups without a consumer that are kept beside twice as many as there are consumers.
+#: A queue may have this many gates more than twice its consumers before those of groups without a consumer are dropped.
 GATES_KEPT = 16
 
 
@@ -133,7 +133,7 @@ class PaceGate(Gate):
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
-        #: A group that comes begins with the present, so nobody gets a burst by leaving and coming back.
+        #: The clock of a new group begins now, so consumers cannot get a burst by leaving and coming back.
         self.clock = PaceClock(now())
 
     def room(self) -> int:
@@ -176,9 +176,10 @@ class GroupPacing:
         consumers.set_gates(lambda consumer: self._gate_of(consumer, known))
 
     def admit(self, consumer: Consumer, consumers: Consumers) -> None:
-        """Give a consumer its gate before it joins the others, without a look at each of them.
+        """Give a consumer its gate before it joins the others, without a pass over all consumers.
 
-        Groups without a consumer are forgotten once they are the most, so one that comes back meets its old clock.
+        Gates of groups without a consumer are dropped only when there are many (`GATES_KEPT`). So a group that comes
+        back soon finds its old clock.
         """
         if len(self._gates) > 2 * len(consumers) + GATES_KEPT:
             self._gates = {self._key_of(other): other.gate for other in consumers if isinstance(other.gate, PaceGate)}
@@ -201,7 +202,8 @@ class GroupPacing:
     def await_slot(self, consumers: Consumers) -> None:
         """Set the timer to the next slot of a consumer that only its gate holds back, unless it runs.
 
-        A gate may have opened since its consumer was asked for the last time. The timer resumes that one too, at once.
+        A gate may have opened since the capacity of its consumer was last read. The timer then fires at once, and
+        resumes that consumer as well.
         """
         if self._is_timing:
             return
@@ -222,5 +224,5 @@ class GroupPacing:
 def _seconds_to_slot(clocks: Sequence[PaceClock], now: int) -> float:
     """Seconds to the next slot of any of these clocks."""
     wait = min(clock.next_slot(now) for clock in clocks) - now
-    # A µs late rather than early: a slot that is not due yet would need another timer.
+    # One µs late rather than early: a timer that fires before its slot would have to be set again.
     return max(wait, TICK if clocks[0].unit < TICK else 0) / SECOND + 1e-6

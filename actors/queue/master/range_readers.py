@@ -8,7 +8,7 @@ read everything reads new messages at the end of the turn in which they came. `r
 readers, those of messages and those of blocks.
 
 To acknowledge a range and to find its first message may take several turns or a read from the disk. So `begin` is a
-generator: it yields what it waits for (`Wait`), and the replica goes on with it when that has come.
+generator: it yields what it waits for (`Wait`), and the replica resumes it when that has happened.
 
 Deliveries to a reader that acknowledges carry minus the reader's number as their ack tag. Settling them, with whatever
 outcome, makes room in the reader's prefetch and does nothing else.
@@ -147,7 +147,7 @@ class RangeReaders:
         if backing.kept_numbers() != backing.numbers():
             yield Wait.SYNCED
         if self.backing is None:
-            raise self._not_by_number()  # it has got lanes meanwhile
+            raise self._not_by_number()  # a policy has given the queue lanes in the meantime
         numbers = backing.kept_numbers()
         wanted_range = resolve_range(skip_gap(wanted, numbers, backing.gap), numbers, self._phrase)
         if not consumer.channel.has_ended:
@@ -195,7 +195,7 @@ class RangeReaders:
             self._serve(reader)
 
     def use_grant(self, record: ChannelRecord) -> None:
-        """The limiter of the channel granted deliveries: its readers use them first, its consumers get the rest."""
+        """The limiter of the channel has granted deliveries. Its readers use them first; its consumers get the rest."""
         for reader in list(self.readers.values()):
             if reader.consumer.channel is record:
                 self._serve(reader)

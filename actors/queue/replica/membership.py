@@ -1,9 +1,9 @@
 """`Membership`: one replica as a member of the group of a mirrored queue.
 
 A queue that is not mirrored has no group, and its one replica is no member and serves its clients. A member shares the
-messages of the queue by its `Replication` with the others, and serves clients only while it is the master. Channels may
-know of a promotion earlier than the replica that it is about, and a master may be at rest before it hands over; what
-comes then is kept.
+messages of the queue by its `Replication` with the others, and serves clients only while it is the master. Messages of
+channels that arrive while it does not serve are kept: a channel may hear of a promotion before the promoted replica
+does, and a master rests before it hands over.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Membership:
         return None if row.group is None else row.group.member_on(self._replica.context.node_name)
 
     def has_left(self, row: QueueRow) -> bool:
-        """Whether the replica is in the group no more, and is not what remains of the queue."""
+        """Whether the replica was removed from the group, and is not the one process of a queue without a group."""
         if self.member is None or self.member_of(row) == self.member:
             return False
         return row.group is not None or row.node != self._replica.context.node_name
@@ -72,29 +72,29 @@ class Membership:
 
     @property
     def is_resting(self) -> bool:
-        """Nothing may leave the queue now, because another replica is about to become its master."""
+        """Whether no message may leave the queue now, because another replica is about to become its master."""
         return self.replication is not None and self.replication.is_resting
 
     @property
     def keeps_acks(self) -> bool:
-        """Acknowledgements are kept until another replica is the master, or this one goes on."""
+        """Whether acknowledgements are kept until another replica is the master, or this one goes on."""
         return self.is_resting and not self.ring.takes_acks
 
-    # -- what comes while the replica does not serve ---
+    # -- messages that arrive while the replica does not serve ---
 
     def keep_early(self, channel_id: str, handle: Callable[[], None]) -> None:
-        """Keep what has come from the channel and what will handle it; the channel is empty for other senders."""
+        """Keep a function that will handle a message of this channel later. `channel_id` is empty for other senders."""
         if self._early is None:
             self._early = []
         self._early.append((channel_id, handle))
 
     def take_early(self) -> list[Callable[[], None]]:
-        """What handles everything that was kept, in order."""
+        """Remove and return the functions that handle all messages that were kept, in the order of their arrival."""
         early, self._early = self._early, None
         return [handle for _, handle in early or ()]
 
     def take_early_of(self, channel_id: str) -> list[Callable[[], None]]:
-        """What handles that which was kept of this channel, in order."""
+        """As `take_early`, for the messages of this channel only."""
         if self._early is None:
             return []
         found = [handle for each, handle in self._early if each == channel_id]

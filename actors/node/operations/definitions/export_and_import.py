@@ -1,7 +1,7 @@
 """Export and import of definitions: everything that a node has but messages, as RabbitMQ's JSON (CM-215 to CM-219).
 
-An import is read as a whole before the first change (`definitions_document`): a document with an error changes nothing.
-What a refusal of the disk interrupts stays as far as it came, and the same document can be imported again.
+An import is read as a whole before the first change (`document.py`): a document with an error changes nothing. If the
+disk refuses a write in the middle of an import, the changes before it stay, and the document can be imported again.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ async def import_definitions(
 
     With `vhost` everything in the document that is in a virtual host belongs to this one. Returns how many things of
     each kind the document has, and as `left_out` a line for each binding of which an end does not exist, and for each
-    section that nobody knows.
+    unknown section.
     """
     if vhost is not None:
         check_vhost(operator, vhost)
@@ -186,7 +186,7 @@ async def import_definitions(
 
 async def load_definitions(operator: Operator, path: str) -> None:
     """Import the definitions in this file, or in each file of this directory whose name ends in `.json`, by name
-    (CM-220). Raises OperationError, and then nothing of the file that is wrong is in force.
+    (CM-220). Raises OperationError at the first file that is wrong, of which nothing is in force then.
     """
     for name, text in await operator.process.run_blocking(_read_files, path):
         try:

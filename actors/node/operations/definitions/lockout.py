@@ -14,10 +14,10 @@ log = logging.getLogger("warren.node")
 
 
 class Lockout:
-    """Looks at the administrators before a change; `warning` looks again after it."""
+    """Finds the administrators before a change; `warning` compares them with those after it."""
 
     def __init__(self, operator: Operator, vhost: str | None = None) -> None:
-        """`vhost`: the administrators who have permissions there, instead of all."""
+        """With `vhost`, only administrators who have permissions in that virtual host count."""
         self._operator = operator
         self._vhost = vhost
         self._before = self._administrators()

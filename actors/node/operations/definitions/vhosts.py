@@ -29,7 +29,7 @@ async def add_vhost(
 ) -> None:
     """Create a virtual host; an existing one is success, and gets the description and the tags that are given (CM-105).
 
-    granted_to   the user who gets all permissions in it; on the command line nobody does
+    granted_to   the user who gets all permissions in it; the command `add_vhost` gives them to nobody
     """
     if not 0 < len(name.encode("utf-8", "surrogateescape")) <= SHORTSTR_MAX:
         raise OperationError(
@@ -96,8 +96,8 @@ async def restart_vhost(operator: Operator, *, name: str) -> bool:
     if name in routing.down:
         raise OperationError(
             "software",
-            f"Failed to start vhost '{name}'. The log says why; the node tries again by itself, after longer and "
-            "longer waits",
+            f"Failed to start vhost '{name}'. The log has the reason. The node tries again by itself, with growing "
+            "pauses",
         )
     return True
 

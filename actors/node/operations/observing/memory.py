@@ -28,9 +28,10 @@ CATEGORIES = (
 async def memory_breakdown(operator: Operator) -> dict[str, int]:
     """The bytes of the node's resident memory by category (CM-72, CM-73).
 
-    Measured are the bodies of messages in memory (`binary`), the output that waits for sockets (`connection_writers`),
-    the metadata store (`mnesia`), the indexes of message stores and of messages (`msg_index`), and the program's own
-    files (`code`). `other_system` is the rest: Python does not count by process what else it allocates.
+    These are measured: the bodies of messages in memory (`binary`), the output that waits for sockets
+    (`connection_writers`), the metadata store (`mnesia`), the indexes of message stores and of messages (`msg_index`),
+    and the program's own files (`code`). `other_system` is the rest: Python does not count its other allocations by
+    process.
     """
     memory = await operator.process.ask(operator.context.memory_monitor, to_memory_monitor.status())
     if memory["used"] is None:

@@ -1,7 +1,7 @@
 """Operations that do what an AMQP client of a user might do: declare, bind, delete, purge, publish and get.
 
 Each opens a channel with the permissions of the user and sends it one method, so that everything is checked as it is
-for a client, and a refusal has AMQP's reply code. Management performs the requests of its users by these.
+for a client, and a refusal has AMQP's reply code. The HTTP API performs the requests of its users by these operations.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ NO_PORT = (
     " and start it again"
 )
 
-#: Seconds in which the cluster notices that a member has ended whose links are down.
+#: Seconds in which the cluster declares a member down whose links have ended.
 DOWN_SECONDS = 10.0
 
 
@@ -74,7 +74,7 @@ async def _count_short_queues(operator: Operator) -> int:
 
 
 def _of_member(nodes: Mapping[str, InfoItems], name: str) -> dict[str, object]:
-    """What a member says of itself: how far it has applied the log, and for how long it may act.
+    """The status that a member has returned: how far it has applied the log, and for how long it may act.
 
     All values are None if it has not answered. `lag` is how many committed entries it has not applied.
     """
@@ -128,7 +128,7 @@ async def change_cluster_node_type(operator: Operator, *, role: str) -> bool:
 async def reset(operator: Operator, *, force: bool = False) -> bool:
     """Take this node, whose app is stopped, out of its cluster, and delete everything that it has (CM-50, CM-51).
 
-    With `force` the other members are not told. Another run of the node begins, and this session ends.
+    With `force` the other members are not asked to remove it. Another run of the node begins, and this session ends.
     """
     await _check_stopped(operator)
     process, context = operator.process, operator.context
@@ -154,7 +154,7 @@ async def _check_stopped(operator: Operator) -> None:
 
 @operation()
 async def await_online_nodes(operator: Operator, *, count: int, timeout: float = 300.0) -> bool:
-    """Return when so many members of the cluster run (CM-46)."""
+    """Wait until `count` members of the cluster run (CM-46)."""
     process, context = operator.process, operator.context
     deadline = process.now() + timeout
     while _running(operator) < count:
@@ -188,7 +188,7 @@ async def forget_cluster_node(operator: Operator, *, node: str, accept_loss: boo
     if lost and not accept_loss:
         raise OperationError(
             "unavailable",
-            f"{len(lost)} durable queues are at home on {node}, and nobody else has their messages. They would be"
+            f"{len(lost)} durable queues are at home on {node}, and no other node has their messages. They would be"
             " deleted: repeat the command with --accept-loss if that is wanted",
             tuple(lost),
         )

@@ -18,7 +18,7 @@ log = logging.getLogger("warren.mirror")
 #: Seconds that the members may take to agree on a change.
 CHANGE_SECONDS = 15.0
 
-#: What clients of a node that is drained are told, as by RabbitMQ.
+#: The reason in the connection.close to clients of a node that is drained, as in RabbitMQ.
 DRAINED = "Node was put into maintenance mode"
 
 
@@ -71,7 +71,7 @@ async def _mark(operator: Operator, is_on: bool) -> None:
     try:
         await operator.process.ask(context.metadata, to_metadata.change_definitions(command), CHANGE_SECONDS)
     except (DefinitionError, ProcessDown, ProcessTimeout, ProcessError) as error:
-        raise OperationError("unavailable", f"the members have not agreed to it: {error}") from None
+        raise OperationError("unavailable", f"the members have not agreed to the change: {error}") from None
 
 
 @operation()
