@@ -9,7 +9,7 @@ from .latencies import Latencies
 
 @dataclass(slots=True)
 class Counts:
-    """What was done in a stretch of time."""
+    """The messages sent, confirmed, nacked, returned and received in a period of time, and their latencies."""
 
     sent: int = 0
     confirmed: int = 0

@@ -20,7 +20,7 @@ MOST_NODES = len(LETTERS)
 
 
 class Brokers:
-    """The nodes of one broker. Every change is told as a line of the story.
+    """The nodes of one broker. Every change adds a line to the story.
 
     nodes   the nodes, by index
     down    those that were ended and not started again

@@ -16,7 +16,7 @@ class Shrinkable(Protocol):
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """What is done, in this order. Any action may be left out."""
+        """The actions of the plan, in order. A plan without some of them is valid too, so shrinking may drop any."""
 
     def with_actions(self: P, actions: Sequence[Action]) -> P:
         """The plan with these actions."""

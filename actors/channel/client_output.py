@@ -30,7 +30,7 @@ class ClientOutput:
         self.frame_max = frame_max
         self.frames: list[bytes] = []
         self.notices: list[DeliveryNotice] = []
-        #: What comes before `frames`.
+        #: The part of the output that goes to the socket before `frames`.
         self.pieces: list[bytes] = []
 
     def put_method(self, method: Method) -> None:

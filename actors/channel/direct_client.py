@@ -291,7 +291,7 @@ class _Session:
 
 @dataclass(slots=True)
 class _Fetching:
-    """What is left of a `fetch`: the messages so far, and how all of them are settled."""
+    """A `fetch` in progress: the messages so far, and how all of them will be settled."""
 
     count: int
     outcome: Outcome
@@ -299,7 +299,7 @@ class _Fetching:
     last_tag: int = 0
 
 
-#: Who asked, the event for the channel, and for a `fetch` its messages.
+#: A request for the channel: its sender, the event to send to the channel, and the state of a `fetch`.
 _Request = tuple[Sender, Event, _Fetching | None]
 
 

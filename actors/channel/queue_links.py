@@ -101,13 +101,13 @@ class QueueLinks:
         self.last_declared = ""
         #: Publishes gathered by queue id. A queue is watched before it gets an entry.
         self.publishes: dict[str, tuple[QueueRow, list[PublishEntry]]] = {}
-        #: What was settled, by queue id.
+        #: Settlements gathered by queue id.
         self.settlements: dict[str, Settlement] = {}
         #: Mirrored queues that have lost their master, by queue id. What is gathered for them waits (`Failover`). This
         #: dict and the next are the same empty one in all channels, until a channel has lost a master.
         self.held: dict[str, Signal] = _NO_SIGNALS
-        #: Below which number publishes to a mirrored queue may have been sent to an earlier master, until the present
-        #: one is told.
+        #: By queue id of a mirrored queue: publishes below this number may have been sent to an earlier master. The
+        #: entry is removed when the number has been sent to the present master.
         self.repeated: dict[str, int] = _NO_NUMBERS
 
     # -- finding a queue ---

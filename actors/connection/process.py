@@ -84,13 +84,14 @@ OUTPUT_PAUSE = "output"
 EVENTS_PER_TURN = 1024
 METHOD_COUNTS = 16
 
-#: Of a message whose properties the channel must decode, the reader has gone through each value: so many bytes count 1.
+#: If the channel must decode the properties of a message, the reader has read each of their values. This many bytes of
+#: such properties count as one event.
 KEY_COUNTS = 64
 
 #: The pause of a connection that has handled as many events as it may in one turn.
 TURN_PAUSE = "turn"
 
-#: The pause of a connection whose node has no lease, and the seconds between two looks at whether it has one again.
+#: The pause of a connection whose node has no lease, and the seconds between two checks whether it has one again.
 LEASE_PAUSE = "lease"
 LEASE_SECONDS = 0.05
 

@@ -56,9 +56,9 @@ from .errors import StorageError
 if TYPE_CHECKING:
     from ..contracts.disk import HandedEntry, ToDiskUser
 
-#: Seconds for which records wait at most while nobody waits for them, and the bytes from which on they do not. A broker
-#: that is killed forgets the acknowledgements of its last milliseconds: clients get these messages once more. It holds
-#: back no confirm for longer than the message store does anyway.
+#: Records that nobody awaits are written after at most this many seconds, or as soon as they have this many bytes. So a
+#: broker that is killed loses the acknowledgements of its last milliseconds, and clients get these messages again. No
+#: confirm is held back for longer than the message store holds it back anyway.
 UNAWAITED_SECONDS = 0.005
 UNAWAITED_BYTES = 1 << 20
 
@@ -139,7 +139,7 @@ class Journal(Process):
 
     async def on_start(self, sender: Sender, settings: JournalSettings) -> FoundJournal:
         self._settings = settings
-        #: Of each queue: so many messages may be in flight to the disk, and so many are granted at a time.
+        #: The credit of the queues: how many messages of each may be in flight to the disk.
         self._credit = CreditFlow(settings.credit, self._grant, key="msg_store_credit_disc_bound")
         self._disk_retry = DiskRetry(self, f"the journal of vhost '{settings.vhost}'", settings.alarms)
         files = JournalEngine(settings.disk, JOURNAL, settings.file_limit)
@@ -208,7 +208,7 @@ class Journal(Process):
             found = {level: replayed for level, replayed in (await self._replay()).items() if queue_of(level) == queue}
         self._add(queue, opener.address)
         self.reply(opener.sender, found)
-        # What is not durable yet is sent with everybody else's when it is.
+        # Records that are not durable yet are reported with those of the other queues after their commit.
         self._dropping.discard(queue)
         again = [
             (item.origin, item.contents, item.body_bytes, item.first_id, True, True)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 #: Events that a subscription keeps for a command that does not fetch them; older ones are dropped.
 EVENTS_KEPT = 10_000
 
-#: Seconds between two looks at the log while somebody gets its lines, and while nobody does.
+#: Seconds between two checks for new lines of the log: while somebody receives them, and while nobody does.
 LOG_CHECK, IDLE_LOG_CHECK = 0.1, 1.0
 
 #: Events of one turn.

@@ -178,7 +178,7 @@ class Elsewhere:
         for change in changes:
             if isinstance(change, QueuePut):
                 if change.row.node != self._here and self._routing.has_vhost(change.row.vhost):
-                    # What is meant for a master that was here must not reach the mirror that it may be now.
+                    # Messages for the master that was here must not reach this replica, which may be a mirror now.
                     self._own.pop(change.row.queue_id, None)
                     self.show_queue(change.row)
                 elif change.row.queue_id in self._own:

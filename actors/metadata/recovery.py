@@ -113,7 +113,7 @@ class Recovery:
             await self._started(name, supervisor, shown, rows)
 
     def _own_rows(self, vhost: str) -> list[QueueRow]:
-        """The rows of the queues at home here. Those of other nodes are shown at once, with the addresses there."""
+        """The rows of the queues at home here. Puts the rows of other nodes' queues into the routing table at once."""
         rows = list(self._state.vhosts[vhost].queues.values())
         for row in rows:
             if row.node != self._node_name:
@@ -164,7 +164,7 @@ class Recovery:
                 self._changing.forget_queue(vhost, queue_id)
             elif routing.queue(vhost, name) is shown.get(queue_id):
                 news.append(row)
-                # What was reported before may still be on its way to the log, and this comes behind it.
+                # States that were reported before may not have reached the log yet. This one follows them.
                 if is_revived or current.state != row.state:
                     states.append((name, queue_id, row.state))
             elif current.state == "stopped":

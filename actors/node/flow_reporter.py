@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.flow")
 
-#: Connections that the reporter looks at each time. With more of them the others have the same bottleneck, or soon do.
+#: Most connections that one report examines: if more are blocked, the others have the same bottleneck, or soon will.
 MOST_CONNECTIONS = 200
 
 

@@ -40,7 +40,7 @@ class Gate:
         self.holds: set[Hold] = set()
 
     async def connections(self) -> list[Address[ToConnection]]:
-        """Those of all clients."""
+        """The connections of all clients."""
         ask = self._process.ask
         return [one for listener in self.listeners for one in await ask(listener, to_listener.connections())]
 

@@ -418,7 +418,7 @@ class QueueSupervisor(Process):
 
     async def on_end_queues(self, sender: Sender) -> bool:
         self.is_ending = True
-        # What is known of a queue is freed one by one. Ten thousand of them at once take 10 ms.
+        # The entries of the queues are freed one by one, because freeing ten thousand of them at once takes 10 ms.
         running: deque[Address[ToQueue]] = deque()
         while self.queues:
             for _ in range(min(STEP, len(self.queues))):

@@ -56,12 +56,12 @@ class Queue(ReplicaProcess):
 
     @property
     def is_open(self) -> bool:
-        """For whoever inspects the process: whether the queue is recovered and not being deleted."""
+        """Whether the queue is recovered and not being deleted, for inspection from outside."""
         return self.stage.is_open
 
     @property
     def queue_id(self) -> str:
-        """For whoever inspects the process."""
+        """The id of the queue, for inspection from outside."""
         return self.row.queue_id
 
     # -- other replicas --------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class Queue(ReplicaProcess):
             self._count_in_sync()
 
     def on_dismiss(self, sender: Sender) -> None:
-        # A fault, as when its node stops: at an orderly end channels would confirm what nobody has taken.
+        # Not an orderly end: at that, channels would confirm publishes that no queue has accepted.
         self.stop(ExitReason(ExitKind.EXIT, "its replica has left the group of the queue"))
 
     @property
@@ -187,7 +187,7 @@ class Queue(ReplicaProcess):
         return self.forget_channel(name)
 
     def forget_channel(self, channel_id: str) -> Slices[None]:
-        """A channel has ended, or ends. What it published before is accepted first."""
+        """Forget a channel that has ended or ends, after accepting its earlier publishes."""
         self._take_delayed()
         for handle in self.membership.take_early_of(channel_id):
             handle()  # it was settled before the channel ended

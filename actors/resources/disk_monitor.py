@@ -32,7 +32,7 @@ MAX_INTERVAL = 10_000
 #: Bytes a millisecond by which the free space is assumed to shrink at most.
 FILL_RATE = 250_000
 
-#: After so many failed measurements in a row, so many seconds apart, the monitor stops measuring.
+#: The monitor stops measuring after `RETRIES` failed measurements in a row, `RETRY_INTERVAL` seconds apart.
 RETRIES = 10
 RETRY_INTERVAL = 120.0
 

@@ -14,8 +14,8 @@ from ..contracts.resources import ToMemoryUser
 
 INFINITE = float("inf")
 
-#: Below this share of the watermark, so many seconds are added to the sum of all reports, so that queues that keep
-#: nothing in memory may keep a little again.
+#: While memory use is below `SUM_THRESHOLD` of the watermark, `SUM_INCREMENT` seconds are added to the sum of all
+#: reports, so that queues that keep nothing in memory may keep a little again.
 SUM_THRESHOLD = 0.95
 SUM_INCREMENT = 1.0
 

@@ -93,7 +93,7 @@ class NodeCounts(MessageCounts):
         self.queue_deleted = 0
 
     def published(self, vhost: str, exchange: str, count: int, queues: int) -> None:
-        """So many messages were published to the exchange, and each was routed to so many queues."""
+        """Count `count` messages that were published to the exchange, each of them routed to `queues` queues."""
         self.publish += count
         if queues:
             self.routed += count

@@ -30,7 +30,7 @@ FRAME_MIN = 4000
 
 
 def _unwritten() -> Callable[[int], bytes]:
-    """A function that makes `bytes` of a length whose values are left to whoever writes into them.
+    """A function that makes `bytes` of a length with undefined values, which the caller has to write before use.
 
     `bytes(length)` writes zeros first, which costs 40 to 120 µs for a body of 1 MB, a tenth of what the broker spends
     on such a message. CPython makes `bytes` without that only for its own C code, so its function is called by ctypes.

@@ -165,7 +165,7 @@ class LoopBase(ActorBase):
         #: The ident of the thread that runs the loop, if one does.
         self._runner: int | None = None
         self.lanes = Lanes(self.ready)
-        #: What the last poll has reported and nobody has served yet.
+        #: Events that the last poll has reported and no process has handled yet, as (descriptor, mask).
         self._unserved: list[tuple[int, int]] = []
         #: Cells whose processes have called `call_at_round_end` in this round.
         self._round_end: list[Cell] = []

@@ -31,7 +31,7 @@ MAX_EVENTS = 32
 class Watches(Protocol):
     """The part of a poller that `actor_base` uses; a simulation finds out about readiness in its own way."""
 
-    #: By descriptor: who watches it (a cell, which keeps a set `fds` of what it watches) and for which mask.
+    #: By descriptor: the cell that watches it, which keeps its descriptors in its set `fds`, and the mask.
     owners: dict[int, tuple[Any, int]]
 
     def watch(self, owner: Any, fd: int, mask: int) -> None: ...

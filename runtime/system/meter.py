@@ -1,4 +1,4 @@
-"""`Meter`: how much each process of a system does, counted only while somebody looks (CM-207).
+"""`Meter`: how much each process of a system does, counted only while a meter is open (CM-207).
 
 A turn is so short that to measure each one would cost the broker some per cent. So the first meter that is opened puts
 measured twins in front of the system's two kinds of turns, and the last one that is closed takes them away.

@@ -44,14 +44,14 @@ _NOTED = _OPENING | _WITHDRAWING | _CLOSING
 
 
 class _Open(NamedTuple):
-    """An ask without an answer, or a monitor: who asks or monitors whom."""
+    """An ask without an answer, or a monitor, from the process `opener` to the process `target`."""
 
     opener: ActorAddress
     target: ActorAddress
     is_monitor: bool
 
 
-#: What is open, by the opener's address and the number that the opener has given it.
+#: The open asks and monitors, by the opener's address and the number that the opener has given them.
 _OpenByRef = dict[tuple[str, Any], _Open]
 
 

@@ -199,7 +199,7 @@ class Ledger:
     # -- faults ---
 
     def alone(self, nodes: Iterable[str], seconds: float | None = None) -> None:
-        """These nodes have just lost the majority; their leases have certainly ended after so many `seconds`."""
+        """These nodes have just lost the majority; after `seconds` their leases have certainly ended."""
         with self.lock:
             ends = self._clock() + (LEASE_SECONDS if seconds is None else seconds)
             self._alone_since.update(dict.fromkeys(nodes, ends))

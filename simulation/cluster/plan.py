@@ -51,7 +51,7 @@ from .nodes import LETTERS
 CLIENTS = ("alice", "bob", "carol")
 #: What a client does on its channels.
 PUBLISHING, CONSUMING, DECLARING = 1, 2, 3
-#: Who does what is no client's: all machines, and the network.
+#: The actors of actions that are not a client's: all machines together, and the network.
 ALL, NET = "all", "net"
 #: Bytes of a body.
 SIZES = (20, 400, 4_200, 20, 700)
@@ -193,7 +193,7 @@ def parse_cluster_plan(text: str) -> ClusterPlan:
 
 
 def _check(plan: ClusterPlan, action: Action) -> None:
-    """Raises ValueError if there is nobody who does that, or nothing to which it could be done."""
+    """Raise ValueError if the plan lacks the client or machine that acts, or the node or queue that it acts on."""
     actions = {
         NET: _NETWORK_CHOICES,
         ALL: _MACHINE_CHOICES,

@@ -25,7 +25,7 @@ from .ack_timeouts import AckTimeouts
 from .limiter import Limiter
 from .unacked import NO_QUEUE, DeliverySource, Unacked, UnackedRun
 
-#: What is left to await of an operation that takes several turns; None if it is done.
+#: The rest of an operation that takes several turns, to be awaited; None if the operation is done.
 Waiting = Coroutine[object, None, None] | None
 
 
@@ -385,7 +385,7 @@ class Deliveries:
             await self._after_work(len(unacked.held_back.pop()[1]))
 
     async def _after_work(self, count: int) -> None:
-        """Count the work on so many runs, and wait for another turn if this one has done enough."""
+        """Count the work on `count` runs, and wait for another turn if this one has done enough."""
         self.work.left -= count
         if self.work.left <= 0:
             await self._process.next_turn()

@@ -196,7 +196,7 @@ class Publications:
         return origin
 
     def look_up(self, publication: Publication, most: int) -> int:
-        """Look up at most so many more of its queues; return how many. `wide` is None once the last one is found."""
+        """Look up at most `most` more of its queues; return how many. `wide` is None once the last one is found."""
         assert publication.wide is not None
         looked_up = publication.wide.look_up(most)
         self._find_queues(publication, publication.wide)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ...contracts.queue import PublishEntry
 
 
-#: A run that goes to very many queues takes as long for each of them as to settle so many messages: 14 µs, since
+#: Sending a run to one of very many queues takes as long as settling this many messages, 14 µs, since
 #: neither the queue's row nor its mailbox, its credit and its monitor are in the processor's cache.
 COLD_QUEUE = 4
 

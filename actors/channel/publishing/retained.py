@@ -70,7 +70,7 @@ class Retained:
         self._by_queue.pop(queue_id, None)
 
     def of(self, queue_id: str, wanted: RangeSet) -> Iterator[PublishEntry]:
-        """What is retained of these numbers for the queue, in order. It stays until it is answered."""
+        """The retained publishes to the queue with these numbers, in order. They are kept until they are answered."""
         for number in self._by_queue.get(queue_id, ()):
             entry = self._entries[queue_id, number]
             for first, last in wanted.within(number, number + len(entry[1]) - 1):
@@ -90,7 +90,7 @@ class Retained:
 
 
 def _part(entry: PublishEntry, first: int, last: int) -> PublishEntry:
-    """The publishes of an entry from `first` to `last`. Their bodies are stored by whoever takes them now."""
+    """The publishes of an entry from `first` to `last`. The queue that receives them now stores their bodies anew."""
     origins, contents, _, number, is_awaited, _ = entry
     piece = slice(first - number, last + 1 - number)
     part = contents[piece]

@@ -1,4 +1,4 @@
-"""`OwnerWaiters`: answers whoever waits for the exclusive queues of a connection that is ending (AB-84).
+"""`OwnerWaiters`: delays declares of the exclusive queues of a connection that is ending (AB-84).
 
 A connection that has lost its client first ends its channels, and then has its exclusive queues deleted. Until then the
 routing table has them, and another client that declares one of their names would be refused as if the owner lived.
@@ -17,7 +17,7 @@ class OwnerWaiters:
     def __init__(self, process: Process, routing: RoutingTable) -> None:
         self._process = process
         self._routing = routing
-        #: By id of each connection that is ending: who waits for its queues.
+        #: By id of each connection that is ending: the senders that wait for the end of its queues.
         self._waiting: dict[str, list[Sender]] = {}
 
     def owner_ending(self, connection_id: str) -> None:

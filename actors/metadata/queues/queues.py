@@ -222,7 +222,7 @@ class Queues:
         await self._changing.note(SetQueueStates(vhost, ((name, queue_id, "crashed"),)))
 
     def was_killed(self, vhost: str, name: str, queue_id: str) -> Coroutine[object, None, None] | None:
-        """The queue's process ended though nobody asked it to, or because the queue was deleted, and it is gone.
+        """The process of the queue has ended, either unasked or because the queue was deleted, and is not restarted.
 
         The messages that a durable queue has on the disk stay there.
         """

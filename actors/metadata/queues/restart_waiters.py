@@ -1,4 +1,4 @@
-"""`RestartWaiters`: answers whoever waits for a queue that has crashed and is about to be restarted (AB-63, AB-126).
+"""`RestartWaiters`: answers channels that wait for the restart of a queue that has crashed (AB-63, AB-126).
 
 From the crash to the restart the routing table still has the address of the dead process. A channel that finds it dead
 asks `Metadata` for the next one. The queue's supervisor reports to `Metadata` what becomes of the queue: it is
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 class RestartWaiters:
     """Belongs to `process`, which calls `row_changed` after every change of a queue's row.
 
-    A queue that is restarted twice before it is asked for is not noticed: the asker found the first process dead and
-    gets the third one.
+    If the queue was restarted twice before a channel asks, the channel does not notice: it found the first process dead
+    and gets the address of the third.
     """
 
     def __init__(self, process: Process, routing: RoutingTable) -> None:
         self._process = process
         self._routing = routing
-        #: By virtual host and queue: who asked, and the address it found dead.
+        #: By virtual host and queue: each sender, and the address that it found dead.
         self._waiting: dict[tuple[str, str], list[tuple[Sender, Address[ToQueue]]]] = {}
 
     @property

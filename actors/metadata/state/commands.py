@@ -199,10 +199,11 @@ class ChangeNodes(NamedTuple):
     down: tuple[tuple[str, str], ...] = ()
     #: The nodes that run, with incarnation, address, build and features. An earlier run of theirs has ended.
     up: tuple[Node, ...] = ()
-    #: The term of the leader that has decided this; 0 if nobody did. The log refuses it in another term, because a
-    #: leader that was replaced knows nobody who runs: its command may arrive long afterwards, when all links are back.
+    #: The term of the leader that has decided this; 0 if no leader did. The log refuses the command in another term: a
+    #: leader that was replaced does not know which nodes run, and its command may arrive long afterwards, when all
+    #: links are back.
     term: int = 0
-    #: Those of `down` that were stopped in order. Set if the cluster has the feature `promote_on_shutdown`.
+    #: The nodes in `down` that were stopped in order. Set if the cluster has the feature `promote_on_shutdown`.
     stopped: tuple[str, ...] = ()
 
 

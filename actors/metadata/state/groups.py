@@ -1,4 +1,4 @@
-"""Groups: who has the messages of each mirrored queue, and what commands do to that (CL-28, CL-29, CL-42 to CL-44).
+"""Groups: which members have the messages of a mirrored queue, and how commands change that (CL-28, CL-29, CL-42 ff.).
 
 A queue has a group if its type or a policy asks for replicas (`replica_rules`), and the nodes of the cluster have the
 feature for it.

@@ -38,7 +38,8 @@ class Columns:
         return tuple(dict.fromkeys(wanted)) or self.default
 
 
-#: How often and for how long peers without credit have blocked a process, which share of the last seconds, and who.
+#: How often and for how long peers without credit have blocked a process, for which share of the last seconds, and
+#: which peers.
 FLOW = ("blocks", "blocked_seconds", "blocked_share", "blocked_by")
 
 QUEUES = Columns(

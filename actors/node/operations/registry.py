@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ...context.node_context import NodeContext
     from ...contracts.node import AppState, ToNode
 
-#: What is wrong, for the exit code of a command: wrong use, malformed data, an unknown user, a refusal by the node or a
-#: part of the node that does not answer, a wrong state inside the node, and a wait that took too long.
+#: The kind of error, for the exit code of a command: wrong use, malformed data, an unknown user, a refusal by the node
+#: or a part of the node that does not answer, a wrong state inside the node, and a wait that took too long.
 ErrorKind = Literal["usage", "data", "no_user", "unavailable", "software", "timeout"]
 
 #: Seconds that an operation waits for a process. One that does not answer has no row, or a row with its name alone.
@@ -77,8 +77,8 @@ class Operator:
     process: Process
     context: NodeContext
     node: Address[ToNode]
-    #: What operations keep for the next request of the same session, such as a reading of statistics. Whoever performs
-    #: operations closes it in the end.
+    #: What operations keep for the next request of the same session, such as a reading of statistics. `close` closes
+    #: it at the end of the session.
     kept: dict[str, Kept] = field(default_factory=dict)
 
     def close(self) -> None:

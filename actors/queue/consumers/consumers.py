@@ -63,7 +63,7 @@ class ChannelRecord:
 
     channel_id: str
     address: Address[ToChannel]
-    #: The user of the channel's connection, as far as the queue knows: a publish says who its user is.
+    #: The user of the channel's connection; empty until the first publish, which carries the name.
     user: str = ""
     #: The channel may have sent publishes below this number to an earlier master, which may have delivered them.
     repeated_below: int = 0

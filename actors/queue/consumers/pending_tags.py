@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 #: move to pages behind the addition that exceeds this.
 RECENT_TAGS = 16_384
 
-#: A tag without its last so many bits is the number of its page: 16,384 successive tags belong to one.
+#: The number of a tag's page is the tag without its last `PAGE_BITS` bits, so a page has 16,384 successive tags.
 PAGE_BITS = 14
 
 Owner = TypeVar("Owner")

@@ -55,7 +55,7 @@ log = logging.getLogger("warren.queue")
 #: Seconds between two reports to the memory monitor (queue-and-store section 8.3).
 REPORT_SECONDS = 1.0
 
-#: A purge is answered after so many seconds even if a full disk has not taken it: it may free space all the same.
+#: Seconds after which a purge is answered even if a full disk has not recorded it: the purge may be what frees space.
 SYNC_SECONDS = 5.0
 
 #: Ids that a message store looks up in one turn.
@@ -448,8 +448,9 @@ class Durability:
 
 
 def remembered(messages: int | None, durability: Durability | None) -> Deduplication | None:
-    """What a queue that has to remember so many messages knows of publishes: a durable one what its last process did,
-    from `durability`. None if it keeps messages that are published twice.
+    """The deduplication of a queue that remembers the last `messages` messages; None if it does not deduplicate.
+
+    That of a durable queue begins with what the queue's last process remembered, from `durability`.
     """
     if messages is None:
         return None

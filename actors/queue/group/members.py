@@ -103,7 +103,7 @@ class Holdings:
 
     @seam("where the settlement of a group's delivery goes")
     def take(self, tags: Sequence[int]) -> dict[Member, list[int]]:
-        """Forget messages, and return their tags by member. Those of a member that has ended are left out."""
+        """Forget messages, and return their tags by member, without those of members that have ended."""
         found: dict[Member, list[int]] = {}
         for held in map(self._held.pop, tags, repeat(None)):
             if held is None or held[0].is_gone:

@@ -67,7 +67,7 @@ class GroupQueue(Queue):
         self._changed: set[str] = set()
         #: The members that refuse the group, of which the log has a line each.
         self._refusing: set[str] = set()
-        #: What each user who has consumed may do.
+        #: The permissions of each user who has consumed.
         self._access: dict[str, Access] = {}
 
     def new_role(self) -> Role:

@@ -43,7 +43,7 @@ class Deduplication:
         #: The digests of accepted messages that are not safe yet, by number, and their numbers.
         self._unsafe: dict[int, bytes] = {}
         self._numbers: dict[bytes, int] = {}
-        #: By the number of the first message: who published its duplicates and awaits confirms.
+        #: By the number of the first message: the publishes of its duplicates whose channels await confirms.
         self._waiting: dict[int, list[Part]] = {}
         #: How many duplicates were dropped.
         self.dropped = 0

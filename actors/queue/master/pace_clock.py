@@ -66,7 +66,7 @@ class WarmUp:
         return count * self._unit + math.ceil(self._slope * (longer * above - longer * (longer - 1) / 2))
 
     def spent(self, tokens: float, count: int) -> float:
-        """What is left of `tokens` after so many slots."""
+        """How many of `tokens` are left after `count` slots."""
         return max(0.0, tokens - count)
 
 

@@ -87,7 +87,7 @@ class IndexFeed:
         return steps
 
     def repeat_from(self, number: int) -> None:
-        """The index knows every message below `number`. What is neither there nor in the feed has to be read."""
+        """The index has every message below `number`. Messages that are neither there nor in the feed must be read."""
         if self.next_number is not None:
             waiting = next((step.first for step in self._steps if isinstance(step, Came)), self.next_number())
             self.behind = range(number, waiting)

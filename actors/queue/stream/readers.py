@@ -99,7 +99,7 @@ class StreamReaders:
         self._last_number = 0
         #: Readers that may be able to take messages, in the order in which they became so.
         self._due: dict[StreamReader, None] = {}
-        #: What was published while there were readers, and is not on the disk yet.
+        #: Messages that were published while there were readers, and are not on the disk yet.
         self._fresh: deque[Piece] = deque()
         #: The spans that are being read.
         self._loads: list[range] = []

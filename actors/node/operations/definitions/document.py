@@ -69,7 +69,7 @@ class Document:
         self.errors: list[str] = []
         #: Bindings whose source or destination neither the document nor the node has, with the reason. RabbitMQ exports
         #: the bindings of exclusive queues and internal exchanges, but not these themselves, and imports such a file.
-        #: Sections that nobody knows as well, in which case a name may be misspelt.
+        #: Unknown sections too: their names may be misspelt.
         self.left_out: list[str] = []
         self.vhosts: list[str] = []
         self.records: list[Record] = []

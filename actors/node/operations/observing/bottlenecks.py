@@ -140,7 +140,7 @@ def chain(
 
 
 def _holding_back(share: float, stage: Sequence[Items]) -> list[Items]:
-    """Those of the next stage that were blocked for a considerable part of the blocked share of the stage before."""
+    """The processes of `stage` that were blocked for a considerable part of `share`, that of the stage before."""
     return [items for items in stage if items["blocked_by"] and items["blocked_share"] >= PASSED_ON * share]
 
 

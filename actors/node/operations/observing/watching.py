@@ -12,7 +12,7 @@ from ....contracts.events import to_event_hub
 from ....contracts.node import to_node
 from ..registry import OperationError, Operator, Rows, operation
 
-#: Seconds between two looks at what has come.
+#: Seconds between two checks for new events.
 WATCH_CHECK = 0.1
 
 #: The most bytes that are read from the end of a log file.

@@ -31,7 +31,7 @@ CHANGE_SECONDS = 15.0
 #: How often a move is begun, if the ring changes while the master comes to rest.
 ATTEMPTS = 3
 
-#: Seconds for which a move waits until another replica has copied the queue, and seconds between two looks at that.
+#: Seconds for which a move waits until another replica has copied the queue, and seconds between two checks of that.
 COPY_SECONDS, COPY_LOOK_SECONDS = 5.0, 0.05
 
 #: How many masters leave a node at once, and seconds that all of them may take. A node that stops waits no longer.
