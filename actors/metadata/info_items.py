@@ -11,7 +11,7 @@ from ..contracts.info_items import InfoItems
 from .state.groups import is_live
 from .state.replica_rules import members_of
 
-#: The items of a logical queue that are the sums of those of its shards.
+#: The info items of a logical queue whose values are the sums over its shards.
 _MESSAGES = (
     *("messages_ready", "messages_unacknowledged", "messages"),
     *("message_bytes_ready", "message_bytes_unacknowledged", "message_bytes"),

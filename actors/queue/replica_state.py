@@ -44,7 +44,7 @@ class ReplicaState:
     #: Seconds since the epoch.
     wall_clock: Callable[[], float]
     random_bytes: Callable[[int], bytes]
-    #: What the queue has received and given away.
+    #: How many messages the queue has received, delivered, returned and so on, for statistics.
     counts: MessageCounts
     #: The dead letters that go by way of the journal; None if the queue is not durable or the node has no disk.
     transit: Transit | None = None

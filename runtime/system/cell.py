@@ -271,8 +271,8 @@ class Cell:
             self.base.schedule(self)
 
     def monitor(self, address: ActorAddress, ref: int) -> None:
-        # Registered at once if the target is in this system, so that it cannot end before the request arrives. That is
-        # why a dormant target is woken here: a demonitor might otherwise overtake a request in its mailbox.
+        # A monitor of a process in this system is registered at once, so that the process cannot end before a request
+        # arrives. A dormant target is woken for that: a request in its mailbox could be overtaken by a demonitor.
         cell = getattr(address, "_cell", None) or self.base.woken(address)
         if isinstance(cell, Cell) and cell.base is self.base:
             cell.add_monitor(self.address, ref)

@@ -66,7 +66,7 @@ class DurableNode:
         return self.client.ask(self.address, message, WAIT)
 
     def durable(self) -> dict[str, list[Any]]:
-        """The part of the routing table that a restart has to bring back."""
+        """The part of the routing table that must be the same after a restart."""
         names = self.routing.vhosts()
         exchanges = [row for name in names for row in self.state.vhosts[name].exchanges.values() if row.durable]
         queues = [row for name in names for row in self.routing.queues(name) if row.durable]

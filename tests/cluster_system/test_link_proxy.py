@@ -116,7 +116,7 @@ def test_a_cut_holds_both_directions_until_it_is_healed(nodes, proxies):
 
 
 def test_a_connection_opened_in_a_cut_reaches_the_node_afterwards(nodes, proxies):
-    """The dialer waits, as it would for an answer to its SYN."""
+    """The node that connects waits, as it would for the answer to its SYN, and is connected after the cut."""
     a, b, _ = nodes
     proxies.cut("b", "a")
     here = a.dial(b)

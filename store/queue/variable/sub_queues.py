@@ -172,7 +172,7 @@ class SubQueues:
             self.load_from_delta()
         if not self.q3.count:
             assert not self.q2.count and not self.q4.count
-            self.q4, self.q1 = self.q1, self.q4  # messages skip q2, delta and q3 again
+            self.q4, self.q1 = self.q1, self.q4  # q2, delta and q3 are empty, so the messages of q1 are the head now
 
     def available(self, limit: int) -> int:
         """How many messages at the head, up to `limit`, can be taken without the disk.

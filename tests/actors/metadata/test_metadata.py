@@ -340,7 +340,7 @@ class TestVhosts:
         assert routing.queue(V, "q") is not None
 
     def test_one_that_is_down(self, meta, routing):
-        """In a virtual host that is down queues are stopped, declares are refused, and deletions work."""
+        """In a virtual host that is down, queues count as stopped, declares are refused, and deletions work."""
         meta.queue("q")
         meta.client.tell(meta.address, ("vhost_down", V))
         refused(404, "queue 'q' in vhost '/' process is stopped by supervisor", meta.queue, "q")

@@ -98,7 +98,7 @@ def test_the_last_block_covers_the_end_of_the_range_even_if_it_is_empty(stage, q
 
 
 def test_a_block_never_waits_to_fill(stage, queue, channel):
-    """A range beyond the highest number gets what is there, and more when it comes."""
+    """A reader of a range beyond the highest number gets the messages that are there, and later ones as they come."""
     publisher = stage.create(Stub)
     read(stage, queue, channel, blocks=True, read_from=8, read_to=12)
     assert stage.actor(channel).take_got() == [(8, 10, numbered(8, 10))]

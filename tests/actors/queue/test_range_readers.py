@@ -168,7 +168,7 @@ def test_a_range_without_end_goes_on_until_it_is_cancelled(stage, queue, channel
 
 
 def test_a_reader_gets_messages_that_go_straight_to_a_consumer(stage, channel):
-    """They are pending at the end of the turn in which they came."""
+    """At the end of the turn in which they came they are pending, so the reader finds them in the queue."""
     queue, consumer = stage.queue(), stage.create(Stub)
     queue.consume(consumer)
     read(stage, queue, channel, read_from="next")

@@ -103,7 +103,7 @@ def test_a_role_that_is_replaced_has_no_timers_any_more(stage):
 
 
 def test_what_waits_for_the_disk_is_given_up_with_the_role(stage):
-    """Whoever asked is refused, as when the queue is deleted."""
+    """The senders of such requests get an error, as when the queue is deleted."""
     queue, answers = stage.queue(), []
     queue.actor.spawn(answer_of(queue.actor.runner.go_through(waiting()), answers))
     take_role(queue, Keeper)

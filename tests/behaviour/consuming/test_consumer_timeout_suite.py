@@ -20,7 +20,7 @@ def impatient(own_broker):
 
 
 def times_out(channel, name):
-    """The channel is closed with no method ids, the message is back in the queue, and the connection lives."""
+    """The channel is closed without method ids, the message is back in the queue, and the connection stays open."""
     channel.refuses(406, TEXT.format(channel.number))
     again = channel.client.channel()
     event = again.get(name)

@@ -35,7 +35,7 @@ def closes(channel, timeout=TIMEOUT):
 
 
 def stays_open(channel, clock, milliseconds=4 * TIMEOUT):
-    """So much time passes without an error. The expiry of a message serves as the clock."""
+    """Assert that no error comes in this time. The expiry of a message serves as the clock."""
     bell = clock.queue()
     arguments = {"x-message-ttl": milliseconds, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": bell}
     clock.publish("ring", clock.queue("", arguments))

@@ -166,7 +166,7 @@ def test_later_gets_do_not_count_towards_the_limit_of_the_channel(channel, full)
 
 
 def test_settlements_of_a_transaction_make_room_at_its_commit(channel, full):
-    """AB-129: for the limit of the channel and for that of a consumer."""
+    """AB-129: both in the limit of the channel and in that of a consumer."""
     channel.call(m.TxSelect())
     channel.qos(2)
     channel.consume(full, "own")

@@ -11,7 +11,7 @@ def link(channel, name, target, **arguments):
 
 
 def deaths(event):
-    """Queue, reason and count of each entry, most recent first."""
+    """Queue, reason and count of each entry of x-death, most recent first."""
     return [
         (entry.get("queue")[1].decode(), entry.get("reason")[1].decode(), entry.get("count")[1])
         for _, entry in event.headers.get("x-death")[1]

@@ -99,7 +99,7 @@ def test_consumed_queue_does_not_expire(channel, name):
 
 @pytest.mark.parametrize("use", ["declare", "passive", "get"])
 def test_use_prolongs_the_life_of_a_queue(channel, name, use):
-    """AB-93: an active or passive declare, and basic.get."""
+    """AB-93: an active declare, a passive one and basic.get count as uses of the queue."""
     arguments = {"x-expires": 150}
     begun = monotonic()
     channel.queue(name, arguments)

@@ -131,7 +131,7 @@ class World:
         self.settle(node)
 
     def crash(self, name: str, is_written: bool = False) -> None:
-        """The node is down. What it was writing is on the disk or not."""
+        """The node crashes. The write in progress is on the disk or not, as chosen."""
         node = self.nodes[name]
         if is_written and node.writing is not None:
             self._write(node)
@@ -173,7 +173,7 @@ class World:
             self.broken(message.sender, message.to)
 
     def finish_write(self, name: str) -> None:
-        """The disk has what the node was writing."""
+        """The write of the node has reached its disk."""
         node = self.nodes[name]
         ready = node.writing
         if ready is None:

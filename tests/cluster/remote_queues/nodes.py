@@ -312,7 +312,7 @@ class Nodes:
         assert self.world.run_until(lambda: link.session(one) is None and link.session(other) is None, 5.0)
 
     def kill(self, name: str) -> None:
-        """End a node's process, and wait until the others have noticed it."""
+        """Kill a node's process, and wait until the others have noticed it."""
         log = self.metadata(name).log
         self.nodes[name].kill()
         log.close()

@@ -182,7 +182,7 @@ def test_a_fan_out_over_two_nodes_is_confirmed_by_both(nodes, near, far):
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_dead_letters_cross(make, durable):
-    """A dead letter goes to a queue on another node with its history, past the journal, which is one node's."""
+    """A dead letter goes to a queue on another node with its x-death, and not by the journal, which is local."""
     nodes = make(with_store=durable)
     near, far = nodes.channel("a"), nodes.channel("b")
     nodes.home("b")

@@ -151,7 +151,7 @@ class Publisher(Worker):
                 waiting.remove(key)
 
     def last_answers(self, client: Client, channel: Channel, node: str, waiting: deque[Key], number: int) -> None:
-        """The cluster has healed: whatever this connection published must be answered now (P7)."""
+        """The cluster has healed: every publish of this connection must be answered now (P7)."""
         deadline = time.monotonic() + ANSWER_SECONDS
         while waiting and not self.is_abandoned:
             if time.monotonic() > deadline:

@@ -63,7 +63,7 @@ def any_log_wins(is_behind: Any, self: Any, index: int, term: int) -> bool:
 
 @cluster_bug("lease: from when it counts")
 def lease_from_the_answer(granted: Any, self: Any, asked_at: float, seconds: float) -> None:
-    """A lease is counted from a moment after the question."""
+    """A lease is counted from the arrival of the answer instead of from the question."""
     granted(self, asked_at + 0.5, seconds)
 
 
@@ -75,7 +75,7 @@ def declared_down_at_once(has_ended: Any, self: Any, node: str, now: float) -> b
 
 @cluster_bug("pause: what a node does without a lease")
 def never_begins_anew(step: Any, self: Any, now: float, has_lease: bool, is_declared_down: bool) -> Any:
-    """A node that was declared down goes on as it was."""
+    """A node that was declared down goes on instead of beginning another run."""
     action = step(self, now, has_lease, False)
     return None if action is Action.RESTART else action
 

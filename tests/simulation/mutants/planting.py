@@ -63,7 +63,7 @@ def _calling(wrong: Callable[..., Any], function: Callable[..., Any]) -> Callabl
 
 
 def _patches(function: Callable[..., Any], replacement: Callable[..., Any]) -> Iterator[Any]:
-    """What has to be patched so that `replacement` is called instead of `function`, wherever it is known by name."""
+    """The patches that make every caller call `replacement` instead of `function`, wherever it is known by name."""
     module = sys.modules[function.__module__]
     if "." not in function.__qualname__:
         for other in list(sys.modules.values()):

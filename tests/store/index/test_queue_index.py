@@ -650,7 +650,7 @@ def test_an_empty_segment_is_removed(disk):
 
 
 def test_foreign_names_are_left_alone(disk, caplog):
-    """They are logged in one line."""
+    """Files with foreign names stay, and one line of the log names them."""
     disk.make_dir("q")
     for name in ("x.idx", "01.idx", "notes.txt", "\u0663.idx"):
         disk.open(f"q/{name}", create=True)

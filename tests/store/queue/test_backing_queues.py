@@ -325,7 +325,7 @@ class VariableMachine(QueueMachine):
 
     @rule(seed=st.integers(0, 1 << 16), kill=st.booleans())
     def crash_after_sync(self, seed, kill):
-        """No durable message is lost, whichever sub-queue it was in."""
+        """Crash after a sync, and check that no durable message is lost, whichever sub-queue it was in."""
         self.sync()
         self.end_life(seed, kill)
         self.restarted(None, True)

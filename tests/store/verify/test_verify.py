@@ -779,7 +779,7 @@ class TestVhost:
         clean.only("NOTE", "recovery", "recovery terms of queue 9, which is not in the metadata")
 
     def test_a_queue_that_the_metadata_do_not_know(self, killed):
-        """C-17: the finding announces that the queue's messages will be deleted."""
+        """C-17: the finding warns that the next start deletes the queue's messages."""
         killed.write("queues/700/0.idx", killed.segment([stored(0x700, 0, 5)]))
         outcome = killed.only("WARNING", "queues/700", "queue 7 is not in the metadata, and has 5 messages here")
         assert outcome == "they are deleted"

@@ -69,7 +69,7 @@ def test_publishers_wait_while_consumers_drain():
 
 @needs_proc
 def test_a_purged_backlog_is_given_back_to_the_system():
-    """QS-16: without an explicit request the C library would keep all of it."""
+    """QS-16: the broker asks the C library to return the memory, which would otherwise keep all of it."""
     with ChildBroker() as child, Wire.open(child.address) as wire:
         queue = declared(wire)
         frames = publish_frames(1, b"x" * 1024, queue) * 1000

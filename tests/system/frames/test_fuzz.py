@@ -95,7 +95,7 @@ def sound(own, witness, caplog):
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.timeout(60 + CONVERSATIONS // 100)
 def test_any_conversation_ends_well(sound, address, part):
-    """Half of the conversations are well formed and only absurd, half have bytes changed."""
+    """Half of the conversations are well-formed methods in a senseless order; in the other half bytes are changed."""
     rng = Random(f"{SEED} {part}")
     ends = Counter()
     for _ in range(CONVERSATIONS // PARTS):

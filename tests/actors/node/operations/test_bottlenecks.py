@@ -74,7 +74,7 @@ def queue(name, *peers, share=0.0):
     ],
 )
 def test_the_stage_that_is_too_slow(held, channels, queues, bottleneck, subject, evidence):
-    """FC-66, FC-68: it is named, with what shows it."""
+    """FC-66, FC-68: the slow stage is named, with the figures that show it."""
     found = verdict(held, channels, queues.get, "warren@a")
     assert found == (bottleneck, subject, evidence)
     assert found.row(held)["advice"] == ADVICE[bottleneck]
@@ -82,7 +82,7 @@ def test_the_stage_that_is_too_slow(held, channels, queues, bottleneck, subject,
 
 @pytest.mark.parametrize("state", ["running", "closing", "blocking"])
 def test_a_connection_that_is_not_held_back(state):
-    """An alarm that is off does not count; `blocking` without one is over in a moment."""
+    """An alarm that is off does not count, nor does `blocking` without an alarm, which is over in a moment."""
     assert verdict(connection(state=state), [channel(1, "orders")], {}.get, "warren@a") is None
 
 

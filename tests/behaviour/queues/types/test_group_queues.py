@@ -43,7 +43,7 @@ def group(channel, name, **arguments):
 
 
 def fill(channel, members, letters):
-    """A message for each letter, whose body is the letter and a number."""
+    """Publish a message for each letter, whose body is the letter and a number."""
     counts = {}
     for number, letter in enumerate(letters):
         queue = next(member for member in members if member.endswith(letter))
