@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,10 +14,12 @@ from .command import (
     ELSEWHERE,
     ON_TERMINAL,
     connection,
+    duration,
     failures,
     output,
     pipeline,
     print_result,
+    size,
     spark_options,
     spark_session,
 )
@@ -144,35 +145,6 @@ def replay(
     print_result(formatter, result, text)
 
 
-def _age(text: str) -> float:
-    from ...spark.options import parse_seconds
-
-    return parse_seconds(text)
-
-
-def _size(text: str) -> int:
-    from ...spark.options import Wrong, parse_bytes
-
-    found = parse_bytes(text)
-    if found is None:
-        raise Wrong("a number of bytes")
-    return found
-
-
-def _parsed(parse: Callable[[str], Any], example: str) -> Callable[..., Any]:
-    """A callback of click that parses a value by one of the parsers of options."""
-
-    def parsed(context: click.Context, parameter: click.Parameter, text: str) -> Any:
-        from ...spark.options import Wrong
-
-        try:
-            return parse(text)
-        except Wrong:
-            raise click.BadParameter(f"'{text}' is not a value such as {example}") from None
-
-    return parsed
-
-
 @pipeline.command()
 @click.option("--at", "target", required=True, type=click.Path(exists=True), help="The folder of the archive.")
 @click.option("--queue", help="Only the files of this queue.")
@@ -180,14 +152,14 @@ def _parsed(parse: Callable[[str], Any], example: str) -> Callable[..., Any]:
     "--older-than",
     default="1d",
     show_default=True,
-    callback=_parsed(_age, "1d or 12h"),
+    callback=duration("1d or 12h"),
     help="Only files of days that ended so long ago, in UTC.",
 )
 @click.option(
     "--target-size",
     default="256m",
     show_default=True,
-    callback=_parsed(_size, "256m or 1g"),
+    callback=size("256m or 1g"),
     help="The most bytes of files that become one.",
 )
 @click.option("--quiet", is_flag=True, help="Show no progress.")

@@ -131,3 +131,34 @@ def spark_session(job: str, master: str, conf: tuple[str, ...], memory: str | No
             yield spark
         finally:
             spark.stop()
+
+
+def duration(example: str) -> Callable[..., float]:
+    """A callback of click for a time such as 12h; gives seconds."""
+
+    def parsed(context: click.Context, parameter: click.Parameter, text: str) -> float:
+        from ...spark.options import Wrong, parse_seconds
+
+        try:
+            return parse_seconds(text)
+        except Wrong:
+            raise click.BadParameter(f"'{text}' is not a time such as {example}") from None
+
+    return parsed
+
+
+def size(example: str) -> Callable[..., int | None]:
+    """A callback of click for a size such as 256m; gives bytes."""
+
+    def parsed(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+        from ...spark.options import Wrong, parse_bytes
+
+        try:
+            found = None if text is None else parse_bytes(text)
+        except Wrong:
+            found = None
+        if found is None and text is not None:
+            raise click.BadParameter(f"'{text}' is not a size such as {example}")
+        return found
+
+    return parsed

@@ -1,4 +1,6 @@
-"""`warren pipeline query` and `analyse`: what became of a message, and what went through queues."""
+"""`warren pipeline query`, `analyse` and `capacity`: what became of a message, what went through queues, and what that
+needs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 import click
 
 from ..formatters import dumped, listing
-from .command import failures, login, output, pipeline, spark_options, spark_session
+from .command import duration, failures, login, output, pipeline, print_result, size, spark_options, spark_session
 
 #: Columns of `query` for people; `body` is behind them if it is asked for.
 SHOWN = ("came", "place", "queue", "seq", "exchange", "routing_key", "message_id", "size")
@@ -125,3 +127,54 @@ def analyse(
 
         result = job(spark, queues=",".join(queues) or None, report=report, passwordFile=password_file, **given)
     click.echo(f"{result.messages:,} messages; the report is {report}")
+
+
+@pipeline.command()
+@click.option("--archive", required=True, type=click.Path(exists=True), help="The folder of an archive.")
+@click.option(
+    "--node-rate",
+    type=click.IntRange(min=1),
+    default=300_000,
+    show_default=True,
+    help="Messages that a node passes on in a second.",
+)
+@click.option(
+    "--growth",
+    type=click.FloatRange(min=0, min_open=True),
+    default=2.0,
+    show_default=True,
+    help="How many times today's traffic there will be.",
+)
+@click.option(
+    "--keep-for",
+    default="3d",
+    show_default=True,
+    callback=duration("3d or 12h"),
+    help="How long messages, and files of the archive, are kept.",
+)
+@click.option("--machine", callback=size("16g"), help="Memory of the broker's machine.  [default: this machine's]")
+@output
+@spark_options
+def capacity(
+    archive: str,
+    node_rate: int,
+    growth: float,
+    keep_for: float,
+    machine: int | None,
+    formatter: str,
+    master: str,
+    conf: tuple[str, ...],
+    memory: str | None,
+) -> None:
+    """Advise on shards, limits, memory and disk for the queues of an archive, with each formula and its numbers."""
+    with spark_session("capacity", master, conf, memory) as spark:
+        from ...spark.jobs.capacity import capacity as job
+
+        result = job(spark, archive, node_rate=node_rate, growth=growth, keep_for=keep_for, memory=machine)
+    if formatter == "json":
+        print_result(formatter, result, "")
+        return
+    rows = [vars(each) for each in result.advice]
+    for line in listing("table", ("queue", "setting", "value", "because"), rows, True, sys.stdout.isatty()):
+        click.echo(line)
+    click.echo(f"Computed from {result.messages:,} messages of {result.days:.1f} days.", err=True)

@@ -4,15 +4,20 @@ import json
 import time
 from datetime import UTC, datetime, timedelta
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 
 from warren import Broker
 from warren.cli.failure import CommandFailure
 from warren.cli.main import root
+from warren.spark.archive.archive_source import MESSAGE_SCHEMA
+from warren.spark.archive.notes import ArchivedFile
 from warren.spark.errors import SparkSourceError
 from warren.spark.jobs.analyse import analyse
 from warren.spark.jobs.archive import archive
+from warren.spark.jobs.capacity import capacity
 from warren.spark.jobs.query import find_messages, query
 
 # The first query of a session starts workers of Python, which takes long on a machine that does much else.
@@ -119,6 +124,76 @@ def test_times_are_those_of_utc_wherever_the_driver_is(spark, places, monkeypatc
         time.tzset()
     assert abs(datetime.now(UTC) - row["came"]) < timedelta(hours=1) and row["came"].utcoffset() == timedelta(0)
     assert tables["rates"][0]["bucket"] == row["came"].replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def seeded_archive(folder):
+    """Two queues whose figures are easily computed by hand; the archive took each message 10 to 30 s after it came."""
+    began = datetime(2026, 11, 20, tzinfo=UTC)
+    rows = {"busy": [], "quiet": []}
+    for second in range(10):
+        for _ in range(100 + second):
+            moment = began + timedelta(seconds=second)
+            rows["busy"].append((moment, moment + timedelta(seconds=10)))
+    for day in range(5):
+        moment = began + timedelta(hours=12 * day)
+        rows["quiet"].append((moment, moment + timedelta(seconds=30)))
+    schema = pyarrow.schema([*MESSAGE_SCHEMA, ("archived_at", pyarrow.timestamp("us", tz="UTC"))])
+    entries = []
+    for queue, times in rows.items():
+        path = f"queue={queue}/date=2026-11-20/00000000-{0:020}-{len(times):020}.parquet"
+        messages = [
+            {"queue": queue, "seq": n, "size": 1000, "properties": bytes(80), "arrived": came, "archived_at": taken}
+            for n, (came, taken) in enumerate(times)
+        ]
+        (folder / path).parent.mkdir(parents=True)
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(messages, schema=schema), folder / path)
+        numbers = (0, len(times), len(times), 0, 0, (folder / path).stat().st_size)
+        entries.append(ArchivedFile(path, queue, "", *numbers, times[0][0], times[-1][0], 0)._asdict())
+    notes = folder / "_warren" / "files"
+    (notes / "_spark_metadata").mkdir(parents=True)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(entries), notes / "part-0.parquet")
+    (notes / "_spark_metadata" / "0").write_text('v1\n{"path": "file:///part-0.parquet", "action": "add"}')
+    return str(folder), sum(entry["bytes"] for entry in entries)
+
+
+def test_capacity_is_what_the_formulas_give_by_hand(own_session, spark, tmp_path):
+    """SP-100."""
+    archive, file_bytes = seeded_archive(tmp_path)
+    result = capacity(spark, archive, node_rate=150, growth=2, keep_for=86_400, memory=6_000_000)
+    assert (result.messages, result.days) == (1050, 2.0)
+    found = {(each.queue, each.setting): each for each in result.advice}
+    values = {key: each.value for key, each in found.items()}
+    # The busiest second of `busy` has 109 messages, and all of its 1,045 wait when the first are archived.
+    assert values == {
+        ("busy", "x-warren-shards"): "2",
+        ("busy", "x-message-ttl"): "20000",
+        ("busy", "x-max-length"): "2090",
+        ("quiet", "x-warren-shards"): "1",
+        ("quiet", "x-message-ttl"): "60000",
+        ("quiet", "x-max-length"): "2",
+        ("", "x-queue-mode"): "lazy",
+        ("", "disk"): "1,260,000 B",
+        ("", "archive"): f"{file_bytes:,} B",
+        ("", "files"): "warren pipeline compact",
+    }
+    assert "growth 2 × 109 messages/s" in found["busy", "x-warren-shards"].because
+    assert "= 2,510,400 B, which is 41.8% of 6,000,000 B" in found["", "x-queue-mode"].because
+    calm = capacity(spark, archive, node_rate=218, growth=1, memory=8_000_000)
+    assert [each.value for each in calm.advice if each.setting == "x-queue-mode"] == ["default"]
+    assert "close to" not in calm.advice[0].because
+    near = capacity(spark, archive, node_rate=120, growth=1, memory=8_000_000)
+    assert (near.advice[0].value, near.advice[0].because[-38:]) == ("1", "which is close to what one node can do")
+    base = ["pipeline", "capacity", "--archive", archive, "--machine", "16g", "--keep-for", "2d"]
+    shown = CliRunner().invoke(root, base)
+    assert shown.exit_code == 0 and shown.stdout.splitlines()[1].startswith("busy\tx-warren-shards\t1\tgrowth 2 × 109")
+    assert shown.stderr.endswith("Computed from 1,050 messages of 2.0 days.\n")
+    answer = json.loads(CliRunner().invoke(root, [*base, "--formatter", "json"]).stdout)
+    assert answer["advice"][1] == {"queue": "busy", "setting": "x-message-ttl", "value": "20000"} | {
+        "because": found["busy", "x-message-ttl"].because
+    }
+    nothing = ["pipeline", "capacity", "--archive", str(tmp_path / "queue=busy")]
+    failed = CliRunner().invoke(root, nothing, standalone_mode=False).exception
+    assert isinstance(failed, CommandFailure) and failed.code == 64 and "has no message" in failed.message
 
 
 def test_the_command_finds_messages(own_session, places):

@@ -1,0 +1,176 @@
+"""The job `capacity`: advice for settings, computed from an archive, each with its formula and the numbers put in.
+
+The archive shows when each message arrived and when it was archived; until then it was in its queue. All percentiles
+are the smallest value that at least so many values do not exceed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from ..archive.notes import noted_files
+from ..errors import wrong_option, wrong_options
+from .archive import read_archive
+
+#: Bytes of memory that a broker needs for a message beside its body and properties.
+OVERHEAD = 120
+#: Above this part of a node's rate a queue is close to what one node can do.
+CLOSE = 0.7
+#: A backlog that needs more than this part of the machine's memory belongs on the disk.
+LAZY_ABOVE = 1 / 3
+#: Files of an archive below this average are worth merging.
+SMALL_FILES = 16 << 20
+#: Less time than this says nothing about a day.
+LEAST_SECONDS = 3600.0
+
+_DAY = 86_400
+
+#: One row for each queue.
+QUEUES = """
+    with timed as (select * from archived where arrived is not null),
+         seconds as (
+             select queue, date_trunc('second', arrived) as second, count(*) as messages from timed group by all
+         ),
+         busy as (
+             select queue, bigint(percentile_disc(0.999) within group (order by messages)) as peak
+             from seconds group by queue
+         ),
+         moments as (
+             select queue, moment, sum(delta) as delta from (
+                 select queue, arrived as moment, 1 as delta from timed
+                 union all select queue, archived_at as moment, -1 as delta from timed
+             ) group by queue, moment
+         ),
+         filled as (
+             select queue, sum(delta) over (partition by queue order by moment rows unbounded preceding) as waiting
+             from moments
+         ),
+         backlogs as (select queue, max(waiting) as backlog from filled group by queue)
+    select queue, count(*) as messages, sum(size + length(properties)) as bytes,
+           bigint(percentile_disc(0.5) within group (order by size)) as body,
+           bigint(percentile_disc(0.5) within group (order by length(properties))) as properties,
+           bigint(percentile_disc(0.999) within group (order by unix_micros(archived_at) - unix_micros(arrived)))
+               as waited,
+           unix_micros(max(arrived)) - unix_micros(min(arrived)) as span,
+           max(busy.peak) as peak, max(backlogs.backlog) as backlog
+    from timed join busy using (queue) join backlogs using (queue) group by queue order by queue
+"""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One setting.
+
+    queue      the queue that it is for; empty for a setting of the node or of the archive
+    setting    the argument or the setting, or `disk` and `archive` for the space that they need
+    value      what it should be
+    because    the formula with the numbers put in
+    """
+
+    queue: str
+    setting: str
+    value: str
+    because: str
+
+
+@dataclass(frozen=True)
+class CapacityResult:
+    """The advice, the messages that it was computed from, and the days between the first and the last of them."""
+
+    advice: list[Advice]
+    messages: int
+    days: float
+
+
+def capacity(
+    spark: Any,
+    archive: str,
+    *,
+    node_rate: int = 300_000,
+    growth: float = 2.0,
+    keep_for: float = 3 * _DAY,
+    memory: int | None = None,
+) -> CapacityResult:
+    """Advise on shards, memory, limits and disk for the queues of an archive.
+
+    node_rate    messages that a node passes on in a second
+    growth       how many times today's traffic there will be
+    keep_for     seconds for which messages, and files of the archive, are kept
+    memory       bytes of memory of the broker's machine; this machine's if it is not given
+
+    Raises SparkSourceError E4: there is no message, or none whose time of arrival is known.
+    """
+    for name, value in (("node_rate", node_rate), ("growth", growth), ("keep_for", keep_for)):
+        if value <= 0:
+            raise wrong_option(name, str(value), "a number above 0")
+    columns = ["queue", "size", "properties", "arrived", "archived_at"]
+    read_archive(spark, archive, columns).createOrReplaceTempView("archived")
+    rows = spark.sql(QUEUES).collect()
+    if not rows:
+        raise wrong_options(
+            f"the archive '{archive}' has no message whose time of arrival is known, so nothing can be advised"
+        )
+    memory = memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    advice = [each for row in rows for each in _of_queue(row, node_rate, growth)]
+    needed = sum(_memory(row) for row in rows)
+    share = needed / memory
+    advice.append(
+        Advice(
+            *("", "x-queue-mode", "lazy" if share > LAZY_ABOVE else "default"),
+            f"peak backlogs × (median body + properties + {OVERHEAD} B) × 2 = {needed:,} B, which is {share:.1%} of "
+            f"{memory:,} B of memory; lazy above a third",
+        )
+    )
+    days = max(max(row.span for row in rows) / 1e6, LEAST_SECONDS) / _DAY
+    kept = keep_for / _DAY
+    daily = sum(row.bytes + OVERHEAD * row.messages for row in rows) / days
+    files = [file for file in noted_files(archive) if file.path is not None]
+    archived = sum(file.bytes for file in files) / days
+    for setting, size, what in (
+        ("disk", daily, f"bodies, properties and {OVERHEAD} B a message"),
+        ("archive", archived, "files of the archive"),
+    ):
+        advice.append(
+            Advice(
+                *("", setting, f"{math.ceil(growth * size * kept):,} B"),
+                f"growth {growth:g} × {size:,.0f} B a day ({what}) × {kept:g} days",
+            )
+        )
+    average = sum(file.bytes for file in files) // len(files)
+    if average < SMALL_FILES:
+        advice.append(
+            Advice(
+                *("", "files", "warren pipeline compact"),
+                f"{len(files):,} files have {average:,} B each on average; below {SMALL_FILES:,} B merging them pays",
+            )
+        )
+    return CapacityResult(advice, sum(row.messages for row in rows), days)
+
+
+def _memory(row: Any) -> int:
+    return int(row.backlog * (row.body + row.properties + OVERHEAD) * 2)
+
+
+def _of_queue(row: Any, node_rate: int, growth: float) -> list[Advice]:
+    ratio = growth * row.peak / node_rate
+    close = ", which is close to what one node can do" if CLOSE < ratio <= 1 else ""
+    waited = max(0, row.waited) / 1000
+    return [
+        Advice(
+            *(row.queue, "x-warren-shards", str(max(1, math.ceil(ratio)))),
+            f"growth {growth:g} × {row.peak:,} messages/s (99.9% of the seconds with messages have no more) ÷ "
+            f"{node_rate:,} messages/s of a node = {ratio:.3g}{close}",
+        ),
+        Advice(
+            *(row.queue, "x-message-ttl", str(math.ceil(growth * waited))),
+            f"growth {growth:g} × {waited:,.0f} ms (99.9% of the messages waited no longer), so that only messages "
+            "expire that nobody comes for",
+        ),
+        Advice(
+            *(row.queue, "x-max-length", str(math.ceil(growth * row.backlog))),
+            f"growth {growth:g} × {row.backlog:,} messages, the longest backlog",
+        ),
+    ]
