@@ -1,8 +1,8 @@
 """How threads that are not actors send to actors and ask them.
 
 A `Port` is a mailbox outside the system: it has an address, so actors can send to it, and threads wait for its
-messages. An `OutsideClient` is a port that asks processes, for any number of threads and asyncio loops at once. A
-`PrivateBase` is what Thespian's `ActorSystem.private()` needs.
+messages. An `OutsideClient` is a port that asks processes, for any number of threads at once. A `PrivateBase` is what
+Thespian's `ActorSystem.private()` needs.
 """
 
 from __future__ import annotations
@@ -153,33 +153,6 @@ class OutsideClient(Port):
                 raise ProcessTimeout(f"{address} did not answer within {timeout} s")
             arrived.acquire()  # the answer came after the timeout and before `_give_up`
         answer: Answer = _result(*outcome.pop())
-        return answer
-
-    async def aask(self, address: Address[C], message: Message[C, Answer], timeout: float | None = None) -> Answer:
-        """`ask` for asyncio, in which no thread waits. Cancelling it gives the ask up."""
-        import asyncio  # here, because a server never calls this, and asyncio takes 2 MB
-
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[bool, Any]] = loop.create_future()
-
-        def settle(ok: bool, value: Any) -> None:
-            if not future.done():
-                future.set_result((ok, value))
-
-        def finish(ok: bool, value: Any) -> None:
-            try:
-                loop.call_soon_threadsafe(settle, ok, value)
-            except RuntimeError:
-                pass  # the asyncio loop was closed, so nothing waits there any more
-
-        ref = self._send(address, message, finish)
-        try:
-            ok, value = await asyncio.wait_for(future, timeout)
-        except TimeoutError:
-            raise ProcessTimeout(f"{address} did not answer within {timeout} s") from None
-        finally:
-            self._give_up(ref, address)
-        answer: Answer = _result(ok, value)
         return answer
 
     def _send(self, address: Address[C], message: Message[C, Any], finish: Finish) -> int:

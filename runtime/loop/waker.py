@@ -16,6 +16,8 @@ from ...portable import IS_PORTABLE
 
 
 class Waker(Protocol):
+    """What `EventWaker` and `SocketWaker` have in common."""
+
     #: The descriptor to watch for reading.
     fd: int
 
@@ -76,4 +78,4 @@ class SocketWaker:
         self._reading.close()
 
 
-SystemWaker: type[EventWaker] | type[SocketWaker] = SocketWaker if IS_PORTABLE else EventWaker
+SystemWaker: type[Waker] = SocketWaker if IS_PORTABLE else EventWaker

@@ -1,12 +1,11 @@
-"""Asking processes from threads and from asyncio."""
+"""Asking processes from threads."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 
 import pytest
-from thespian.actors import ActorExitRequest, ActorSystem
+from thespian.actors import ActorSystem
 
 from warren.runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from warren.runtime.loop.loop_base import LoopBase
@@ -166,42 +165,3 @@ class TestAnswers:
         assert client.address.actorAddressString in base.cells
         client.close()
         assert base.call(lambda: client.address.actorAddressString in base.cells) is False
-
-
-class TestAsyncio:
-    async def test_answers_and_errors(self, system, client):
-        """aask returns answers and raises errors at the await."""
-        server = system.createActor(Server)
-        assert await client.aask(server, ("add", 5), WAIT) == 5
-        with pytest.raises(Refused):
-            await client.aask(server, ("refuse",), WAIT)
-        with pytest.raises(ProcessTimeout):
-            await client.aask(server, ("silence",), 0.01)
-
-    async def test_many_at_once_on_one_loop(self, system, client):
-        """Asks that wait on an asyncio loop occupy no threads."""
-        server = system.createActor(Server)
-        threads = threading.active_count()
-        values = await asyncio.gather(*(client.aask(server, ("slow", number), WAIT) for number in range(200)))
-        assert values == list(range(200))
-        assert threading.active_count() <= threads + 4  # the system's own, for blocking work
-
-    async def test_cancelling_forgets_the_ask(self, system, client):
-        """Neither the client nor the process keeps it."""
-        server = system.createActor(Server)
-        task = asyncio.create_task(client.aask(server, ("silence",)))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await client.aask(server, ("open_asks",), WAIT) == 0
-        assert not client._waiting
-
-    async def test_a_process_that_ends_is_an_error(self, system, client):
-        """The await raises ProcessDown."""
-        server = system.createActor(Server)
-        task = asyncio.create_task(client.aask(server, ("silence",), WAIT))
-        await asyncio.sleep(0)
-        system.tell(server, ActorExitRequest())
-        with pytest.raises(ProcessDown):
-            await task
