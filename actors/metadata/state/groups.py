@@ -237,9 +237,13 @@ def nodes_up(definitions: Definitions, rows: VhostRows, started: Collection[str]
 
 
 def _resurrected(definitions: Definitions, row: QueueRow, group: MirrorGroup) -> QueueRow:
-    """The row with the first member of its ring whose node runs again as the only one, if nobody in the ring lives."""
-    if has_live_ring(definitions, group):
-        return row
+    """The row with the first member of its ring whose node runs again as the only one, if nobody in the ring lives.
+
+    A run that was declared down before it has known that it was up is declared up again, and goes on with its members.
+    """
+    live = [member for member in group.ring if is_live(definitions, member)]
+    if live:
+        return row if row.state != "down" else _with(row, _with_ring(group, live), "running")
     nodes = dict.fromkeys(member.node for member in group.ring)
     node = next((node for node in nodes if _incarnation(definitions, node)), None)
     if node is None:
