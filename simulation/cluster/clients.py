@@ -429,7 +429,8 @@ class _Consuming(_Channel):
         elif isinstance(method, methods.BasicCancel):
             queue = self._queues.pop(method.consumer_tag)
             self.tell(f"receives the cancel of its consumer of {queue}")
-            self.client.schedule.must_be_disturbed(f"the consumer of {queue} was cancelled")
+            if not (self._reads_streams and self.client.schedule.faults.has_promoted):
+                self.client.schedule.must_be_disturbed(f"the consumer of {queue} was cancelled")
             # The queue's process has gone, or cannot be reached, and takes back what this channel holds.
             for tag in [tag for tag, (name, _) in self._held.items() if name == queue]:
                 self._reader.requeueing(self._held.pop(tag)[1])

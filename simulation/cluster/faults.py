@@ -33,6 +33,7 @@ class ClusterFaults:
     """See the module.
 
     is_disturbed    something has happened because of which connections may end, and publishes may be refused
+    has_promoted    an operator has moved masters, which ends the consumers of a stream, and nothing else
     alone           since when each node without a majority has had none: it has reached neither a majority, all at
                     once or one after the other, nor a node that does and may lead
     """
@@ -41,7 +42,7 @@ class ClusterFaults:
         self.schedule = schedule
         self.world = schedule.world
         self.nodes = schedule.nodes
-        self.is_disturbed = False
+        self.is_disturbed = self.has_promoted = False
         self.alone: dict[str, float] = {}
         #: The pairs of nodes that reach each other, and until when those did that do not.
         self._reaches: set[tuple[str, str]] = set()
@@ -161,6 +162,14 @@ class ClusterFaults:
         self._full.add(node.letter)
         node.disks.fill(True)
         self._later(node, "disk", action.number("for"), self._free)
+
+    def do_promote(self, node: ClusterNode, action: Action) -> None:
+        queue = action.text("queue")
+        self.schedule.tell("cluster", f"an operator has {node.name} lead {queue}")
+        self.has_promoted = True
+        # Those in flight when the master has come to rest.
+        self.schedule.ledger.acks_may_be_lost()
+        node.begin_operation("promote", name=queue, vhost=VHOST, node=node.name)
 
     def _later(self, node: ClusterNode, what: str, milliseconds: int, end: object) -> None:
         key = node.letter, what

@@ -27,6 +27,7 @@ Machines are `a`, `b` and `c`; `all` stands for all of them. After `for` ms they
     stop                  the node is stopped in order and started again
     pause                 it does nothing
     disk                  the disk is full
+    promote               an operator has the replica on this node lead `queue`; refused unless it is in sync
 
 The network is `net`:
 
@@ -79,6 +80,7 @@ _MACHINE_ACTIONS = (("kill", 5), ("pause", 4), ("power-cut", 4), ("stop", 2), ("
 _NETWORK_ACTIONS = (("isolate", 5), ("cut", 4), ("mute", 3), ("slow", 2), ("heal", 3), ("wait", 6))
 _CLIENT_CHOICES = [what for what, weight in _CLIENT_ACTIONS for _ in range(weight)]
 _MACHINE_CHOICES = [what for what, weight in _MACHINE_ACTIONS for _ in range(weight)]
+_OPERATOR_CHOICES = ["promote"]
 _NETWORK_CHOICES = [what for what, weight in _NETWORK_ACTIONS for _ in range(weight)]
 #: One in so many actions is a machine's or the network's.
 FAULT_ONE_IN = 4
@@ -86,6 +88,8 @@ FAULT_ONE_IN = 4
 LONELY_ONE_IN, ELECTION_ONE_IN = 4, 8
 #: Of so many plans with mirrored queues, one has quorum queues, one has streams, and one a floor of replicas in sync.
 MIRRORED_KINDS = 8
+#: In one of so many plans with mirrored queues operators move masters, at most so many times.
+PROMOTED_ONE_IN, PROMOTED_MOST = 2, 4
 #: One in so many plans has no faults at all.
 CALM_ONE_IN = 8
 
@@ -197,7 +201,7 @@ def _check(plan: ClusterPlan, action: Action) -> None:
     actions = {
         NET: _NETWORK_CHOICES,
         ALL: _MACHINE_CHOICES,
-        **dict.fromkeys(plan.letters, _MACHINE_CHOICES),
+        **dict.fromkeys(plan.letters, [*_MACHINE_CHOICES, *_OPERATOR_CHOICES]),
         **dict.fromkeys(CLIENTS, _CLIENT_CHOICES),
     }
     if action.what not in actions.get(action.who, ()):
@@ -231,6 +235,9 @@ def draw_cluster_plan(below: Below, nodes: int = 3, longest: int = 24, is_mirror
     kind = below(MIRRORED_KINDS) if is_mirrored else 0
     queue_type = {MIRRORED_KINDS - 1: QUORUM, MIRRORED_KINDS - 2: STREAM}.get(kind, CLASSIC)
     floor = 2 if kind == MIRRORED_KINDS - 3 and nodes > 1 else 1
+    if is_mirrored and below(PROMOTED_ONE_IN) == PROMOTED_ONE_IN - 1:
+        for _ in range(1 + below(PROMOTED_MOST)):
+            actions.insert(below(len(actions) + 1), _draw_promotion(below, letters))
     return ClusterPlan(letters, tuple(actions), has_small_files, credit, turn, is_mirrored, queue_type, floor)
 
 
@@ -275,6 +282,11 @@ def _draw_client_action(below: Below, letters: str) -> Action:
     elif what in ("declare", "delete", "look"):
         channel = DECLARING
     return Action(who, channel, what, values, then)
+
+
+def _draw_promotion(below: Below, letters: str) -> Action:
+    letter, queue = letters[below(len(letters))], queue_of(letters[below(len(letters))])
+    return Action(letter, 0, "promote", {"queue": queue}, STEPS[below(len(STEPS))])
 
 
 def _draw_fault(below: Below, letters: str) -> Action:

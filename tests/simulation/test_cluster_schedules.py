@@ -12,7 +12,7 @@ import pytest
 
 from warren.runtime.sim.choosing import SeedChooser
 from warren.simulation.cluster.plan import draw_cluster_plan, parse_cluster_plan
-from warren.simulation.cluster.schedule import run
+from warren.simulation.cluster.schedule import ClusterSchedule, run
 from warren.simulation.shrinking import plainest, shrink
 
 from .processes import check_same_traces
@@ -48,6 +48,36 @@ def test_clusters_with_mirrored_queues_keep_their_promises(batch, first_seed):
             )
 
 
+MOVES = """cluster nodes=3 credit=8,4 turn=2 mirrored=1
+alice/1 publish queue=a.orders count=8 size=400 then=8
+carol/2 consume queue=a.orders prefetch=2 then=20
+b promote queue=a.orders then=20
+alice/1 publish queue=a.orders count=8 size=400 then=60
+bob/1 publish queue=a.orders count=3 size=4200 then=400
+c promote queue=a.orders then=3
+alice/1 publish queue=a.orders count=8 size=20 then=150
+"""
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_operators_move_masters_and_no_client_is_refused(seed):
+    """A move is no fault: a refusal, a lost connection or a consumer that is cancelled would break a promise."""
+    schedule = ClusterSchedule(parse_cluster_plan(MOVES), seed)
+    reigns = []
+    check_drained = schedule.ledger.check_drained
+
+    def checked(drained):
+        row = schedule.nodes["a"].routing.queue("/", "a.orders")
+        reigns.append((row.generation, row.node))
+        check_drained(drained)
+
+    schedule.ledger.check_drained = checked
+    schedule.run()
+    assert reigns == [(2, "warren@c")]
+    assert not schedule.faults.is_disturbed
+    assert schedule.ledger.counts["confirmed"] == 27
+
+
 def test_the_plainest_plan_in_the_plainest_order_breaks_no_promise():
     plan = draw_cluster_plan(lambda count: 0)
     outcome = run(0, plan, plainest())
@@ -61,8 +91,9 @@ def test_a_seed_is_the_same_schedule_in_every_process():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_text_of_a_plan_describes_it_completely(seed):
-    plan = draw_cluster_plan(SeedChooser(seed).below)
+@pytest.mark.parametrize("is_mirrored", [False, True])
+def test_the_text_of_a_plan_describes_it_completely(seed, is_mirrored):
+    plan = draw_cluster_plan(SeedChooser(seed).below, is_mirrored=is_mirrored)
     assert str(parse_cluster_plan(str(plan))) == str(plan)
 
 

@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ....seams import seam
 from ....store.messages.message import body_size, slice_of
 from ...context.retained_bytes import RetainedBytes
 from .range_set import Range, RangeSet
@@ -69,6 +70,7 @@ class Retained:
             self._count(entry, -1)
         self._by_queue.pop(queue_id, None)
 
+    @seam("cluster: what is published again")
     def of(self, queue_id: str, wanted: RangeSet) -> Iterator[PublishEntry]:
         """The retained publishes to the queue with these numbers, in order. They are kept until they are answered."""
         for number in self._by_queue.get(queue_id, ()):

@@ -28,3 +28,9 @@ def all_that_is_asked_for_was_taken(of: Any, self: Any, channel_id: str, asked: 
 def nothing_was_taken(of: Any, self: Any, channel_id: str, asked: Any) -> Any:
     """A new master says of every publish that it does not have it, so channels publish again what is in the queue."""
     return []
+
+
+@mirror_bug("cluster: what is published again")
+def nothing_is_published_again(of: Any, self: Any, queue_id: str, wanted: Any) -> Any:
+    """A channel retains nothing, so what a master that moves has not taken is refused."""
+    return iter(())

@@ -21,6 +21,7 @@ FIRST = {
     "half_is_a_majority": 13,
     "lease_from_the_answer": 12,
     "never_begins_anew": 14,
+    "nothing_is_published_again": 30,
     "nothing_was_taken": 7,
     "one_commits": 4,
     "redelivered_flag_lost": 4,
