@@ -47,7 +47,7 @@ class ChannelRefused(ConnectionFailed):
 def split_uri(uri: str) -> tuple[bool, str, int, str, str, str]:
     """Whether TLS is asked for, host, port, user, password and virtual host.
 
-    Raises ValueError, whose text has nothing of the URI, because a password may be in any part of a wrong one.
+    Raises ValueError. Its text quotes no part of the URI, because any part of a malformed one may be the password.
     """
     parts = urlsplit(uri)
     if parts.scheme not in PORTS:
@@ -76,7 +76,7 @@ class Connection:
         is_tls, host, port, user, password, vhost = split_uri(uri)
         self._where = f"{host}:{port}"
         self.is_blocked = False
-        #: What the socket has not taken yet.
+        #: Bytes that the socket has not taken yet.
         self.unsent: memoryview | None = None
         self._rest = b""
         try:

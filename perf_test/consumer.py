@@ -41,7 +41,7 @@ class Consumer:
         #: It reads nothing before this time, because it is still at work or would exceed its rate; 0: it reads.
         self.resumes_at = 0
         self._reader = DeliveryReader(self._deliver, self._frame)
-        #: Messages that it has received since it last went on.
+        #: Messages that it has received since it last resumed reading.
         self._fresh = 0
         self._acks: list[bytes] = []
         self._ack_heads: list[tuple[bytes, bytes]] = []
@@ -62,7 +62,7 @@ class Consumer:
         ]
 
     def start(self) -> None:
-        """Consume. The answers arrive among the deliveries, so nobody waits for them."""
+        """Send basic.consume on each channel. The answers arrive among the deliveries, so they are not awaited."""
         self._started = self._clock()
         self.connection.start()
         frames = [

@@ -1,9 +1,9 @@
 """`DeliveryReader`: finds deliveries in what a consumer's connection receives.
 
 A delivery is a method frame, a header frame and body frames. Deliveries of one consumer whose keys, properties and
-body size are equal have equal lengths, so they stand in the input at equal distances. `DeliveryReader` takes the first
-one apart, and checks with strided slices that those which follow have the same framing. It counts them all at once:
-a million of them cost what a thousand single ones do.
+body size are equal have equal lengths, so they stand in the input at equal distances. `DeliveryReader` decodes the
+first one, and checks with strided slices that the next ones have the same framing. It counts them all at once: a
+million of them cost as much as a thousand single ones.
 
 The input is received into one buffer and read there. Copies of it, and new memory for each read from the socket, cost
 more than everything else that a consumer does.

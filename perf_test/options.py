@@ -56,5 +56,5 @@ class Options:
     consumer_messages: int = 0
     #: Seconds between two lines of the report.
     interval: float = 1.0
-    #: Times are those of the wall clock, which the clocks of several machines share, and not of one machine's own.
+    #: Whether bodies carry wall-clock times, which machines have in common, instead of the monotonic clock of one.
     use_wall_clock: bool = False

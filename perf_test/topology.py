@@ -54,7 +54,7 @@ class Topology:
                 self.queues = [answer.queue]
 
     def end(self) -> None:
-        """Delete the queue whose name the broker has drawn: nobody else could find it."""
+        """Delete the queue whose name the broker has generated, because no later test could find it."""
         if self._has_drawn_queue and self._connection.unsent is None:
             self._connection.send(method_frame(1, methods.QueueDelete(queue=self.queues[0], nowait=True)))
 

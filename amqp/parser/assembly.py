@@ -1,4 +1,4 @@
-"""`Assembly`: what a `FrameReader` has of a content while its frames arrive on a channel."""
+"""`Assembly`: the part of a content that has arrived, while its frames come in on a channel."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class FrameMeanings:
         self.assemblies: dict[int, Assembly] = {}
 
     def handle(self, kind: int, channel: int, payload: bytes, phase: str, max_body_size: int) -> Event | None:
-        """The event of a frame, if it has one; any frame but the body frame of a content whose header has come.
+        """The event of a frame, or None. Takes any frame except a body frame of a content whose header has arrived.
 
         Raises AmqpError if the frame may not come here.
         """

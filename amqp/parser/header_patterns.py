@@ -1,8 +1,8 @@
 """Header patterns: content headers of one shape, recognised by one compiled regular expression.
 
 Messages of one publisher usually have the same properties with other values of the same length: a message-id is always
-36 characters, a timestamp always 8 bytes. A pattern is made from one message. What decides the message's fate, all
-lengths, names and types stand in it literally; a value that is only carried may be any bytes of that length. So bytes
+36 characters, a timestamp always 8 bytes. A pattern is made from one message. The values that decide the message's
+fate, and all lengths, names and types, stand in it literally; any other value may be any bytes of that length. So bytes
 that match need no further check: the header is sound, and its fate is that of the message the pattern was made from.
 
 A pattern covers the header frame and the head of the body frame, which must hold the whole body:
@@ -11,8 +11,8 @@ A pattern covers the header frame and the head of the body frame, which must hol
 
 Matching takes 0.3 to 0.5 µs a message, independent of the number of headers.
 
-If messages of one publisher have bodies of one size as well, each is as long as the one before, and they differ nowhere
-but in values that are only carried. So `count_alike` compares what is left of many messages with that of the first one.
+If messages of one publisher have bodies of one size as well, each is as long as the one before, and they differ only in
+values that do not decide the fate. So `count_alike` compares all other bytes of many messages with those of the first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .skimmer import DIRECT_REPLY_TO, fate, is_special
 _HEADER_START = 7 + 12
 _BODY_START = 7
 
-#: Properties whose values decide; the others are only carried.
+#: Properties whose values decide the fate of a message; the others are only passed on.
 _DECIDING = {"delivery_mode", "priority", "expiration", "user_id"}
 
 
@@ -60,7 +60,8 @@ class HeaderPattern:
         self.key = fate(props)
         assert not is_special(self.key), "messages with a special key share nothing"
         self._stretches = _stretches(props)
-        #: Takes from one publish what those that are alike have in common, and for which sizes it does.
+        #: Takes out of a publish the bytes in which equal publishes agree, and the sizes of the method frame and of
+        #: the body for which it does so.
         self._alike = struct.Struct("")
         self._alike_for = (0, 0)
         number = channel.to_bytes(2, "big")
@@ -70,7 +71,7 @@ class HeaderPattern:
         self.match = re.compile(re.escape(head) + b"(....)" + values + tail + rb"\1", re.DOTALL).match
 
     def count_alike(self, buffer: bytes, position: int, method_size: int, body_size: int, most: int) -> int:
-        """How many publishes in a row, `most` at most, have everything in common that is not only carried.
+        """How many publishes in a row, `most` at most, equal the first one except in values that are only passed on.
 
         The first one is at `position`, is sound and matches: its method frame has `method_size` bytes and its body
         `body_size`. All of them are in the buffer if they are as long as the first. So only the first one needs a match
@@ -88,7 +89,7 @@ class HeaderPattern:
 
 
 def _alike(method_size: int, stretches: list[_Stretch], body_size: int) -> struct.Struct:
-    """Takes from a publish all bytes but the body and the values that are only carried."""
+    """Takes out of a publish all bytes except the body and the values that are only passed on."""
     layout = ""
     fixed = method_size + _HEADER_START
     for stretch in stretches:

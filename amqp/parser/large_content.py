@@ -20,10 +20,11 @@ from typing import NamedTuple
 from ..constants import FRAME_BODY, FRAME_END, FRAME_METHOD, FRAME_OVERHEAD
 from ..frames import HEAD, frame, framing
 
-#: Bytes of a body that must still arrive to be received in place: below, copying costs less than a read of its own.
+#: A body is received in place if at least this many of its bytes must still arrive: for fewer, copying costs less than
+#: a separate read.
 REST_MIN = 16 * 1024
-#: The largest such rest. The buffer is taken when the client has only announced these bytes: one of this size for each
-#: connection at most, so that clients that announce large bodies and send nothing cannot fill the memory.
+#: And if at most this many bytes must arrive. The buffer is allocated when the client has only announced them. With one
+#: such buffer for each connection, clients that announce large bodies and send nothing cannot fill the memory.
 REST_MAX = 2 << 20
 #: The smallest payload of the frames, unless one frame brings the rest: each frame costs a check.
 FRAME_MIN = 4000
@@ -48,7 +49,7 @@ _make_unwritten = _unwritten()
 
 
 class LargeStart(NamedTuple):
-    """What a publish with a large body begins with, and what these bytes mean."""
+    """The bytes with which a publish with a large body begins, and their decoded meaning."""
 
     #: The method frame, the header frame, and the head of the first body frame.
     prefix: bytes
@@ -85,7 +86,7 @@ class LargeContent:
         self.remaining = remaining
         self.size = len(start) + remaining + FRAME_OVERHEAD * -(-remaining // step)
         # BytesIO lets its buffer be written to, and returns it as `bytes` without a copy when the view is released.
-        # What has not been written is never read: `filled` bounds each use of the view, and `take` requires all of it.
+        # Bytes that were not written are never read: `filled` bounds each use of the view, and `take` needs all of it.
         self._bytes = BytesIO(_make_unwritten(self.size))
         self._view = self._bytes.getbuffer()
         self._view[: len(start)] = start
