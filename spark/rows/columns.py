@@ -14,16 +14,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ...amqp.fields import Table
 from ..errors import wrong_option, wrong_options
 from ..options import RowOptions
 from . import properties
 from .bodies import body_column, sizes_column
 from .messages import Messages, joined_messages
+from .own_properties import OwnProperties
 from .properties import Decoded, decoded
 
 #: A record batch has at most so many rows, and ends when its contents have so many bytes.
 BATCH_ROWS = 8192
 BATCH_BYTES = 4 << 20
+#: So many distinct properties are decoded one by one.
+FEW_PROPERTIES = 64
+
+_UNKNOWN: Any = object()
 
 
 class Column(NamedTuple):
@@ -184,7 +190,9 @@ class _Builder:
         self._options = plan.options
         self._body_type = plan.schema.field("body").type if "body" in plan.schema.names else pa.binary()
         self._body: tuple[Any, Any] | None = None
+        self._dictionary: Any = None
         self._distinct: tuple[list[Decoded], Any] | None = None
+        self._own: Any = _UNKNOWN
 
     def column(self, field: Any) -> Any:
         """The array of one column."""
@@ -205,7 +213,34 @@ class _Builder:
             return messages.of_runs([_OF_RUN[name](run) for run in messages.runs], field.type)
         if name == "routing_keys":
             return self._routing_keys(field.type)
+        own = self._own_properties()
+        if own is not None:
+            return self._of_own(own, name, field.type)
         return self._of_properties(_OF_PROPERTIES[name], field.type)
+
+    def _own_properties(self) -> OwnProperties | None:
+        """The fields of the properties if most messages have their own, and all can be decoded."""
+        if self._own is _UNKNOWN:
+            distinct = len(self._encoded().dictionary)
+            is_worth_it = distinct > FEW_PROPERTIES and 2 * distinct > len(self._messages)
+            self._own = OwnProperties.of(self._messages) if is_worth_it else None
+        return self._own
+
+    def _of_own(self, own: OwnProperties, name: str, type: Any) -> Any:
+        found = None
+        if name in _TEXTS:
+            found = own.text(name)
+        elif name == "timestamp":
+            found = own.timestamps(type)
+        elif name in ("priority", "persistent"):
+            numbers = own.number("priority" if name == "priority" else "delivery_mode")
+            if name == "persistent":
+                is_two = np.zeros(len(self._messages), bool) if numbers is None else numbers[0] & (numbers[1] == 2)
+                return pa.array(is_two)
+            found = None if numbers is None else pa.array(numbers[1], type, mask=~numbers[0])
+        elif not (name == "headers" and self._options.headers_format == "none"):
+            found = own.of_headers(partial(_of_table, name, self._options), type)
+        return pa.nulls(len(self._messages), type) if found is None else found
 
     def _bodies(self) -> tuple[Any, Any]:
         if self._body is None:
@@ -213,9 +248,15 @@ class _Builder:
             self._body = body_column(self._queue, messages.numbers, messages.bodies(), self._body_type, self._options)
         return self._body
 
+    def _encoded(self) -> Any:
+        """The encoded properties as a dictionary array."""
+        if self._dictionary is None:
+            self._dictionary = self._messages.properties().dictionary_encode()
+        return self._dictionary
+
     def _decoded(self) -> tuple[list[Decoded], Any]:
         if self._distinct is None:
-            encoded = self._messages.properties().dictionary_encode()
+            encoded = self._encoded()
             self._distinct = [decoded(props) for props in encoded.dictionary.to_pylist()], encoded.indices
         return self._distinct
 
@@ -228,11 +269,9 @@ class _Builder:
 
     def _routing_keys(self, type: Any) -> Any:
         """The keys of a run, and those that the messages themselves name in CC, which a delivery shows nowhere else."""
-        distinct, indices = self._decoded()
-        if all(len(run.routing_keys) != 1 for run in self._messages.runs) or all(
-            each.table is None or each.table.get("CC") is None for each in distinct
-        ):
+        if all(len(run.routing_keys) != 1 for run in self._messages.runs) or not self._name_keys():
             return self._messages.of_runs([list(run.routing_keys) for run in self._messages.runs], type)
+        distinct, indices = self._decoded()
         keys = [run.routing_keys for run in self._messages.runs for _ in range(run.size)]
         return pa.array(
             [
@@ -241,6 +280,12 @@ class _Builder:
             ],
             type,
         )
+
+    def _name_keys(self) -> bool:
+        """Whether a message has keys in CC."""
+        own = self._own_properties()
+        tables = [each.table for each in self._decoded()[0]] if own is None else own.tables
+        return any(table is not None and table.get("CC") is not None for table in tables)
 
 
 def _time(value: int) -> int | None:
@@ -255,6 +300,13 @@ _OF_RUN: dict[str, Callable[[Any], Any]] = {
     "arrived": lambda run: _time(run.arrived),
     "expires": lambda run: _time(run.expires),
 }
+
+
+def _of_table(name: str, options: RowOptions, table: Table) -> Any:
+    """The columns `headers` and `x_death` of a message with these headers."""
+    if name == "x_death":
+        return properties.x_death(table)
+    return properties.headers_as_json(table) if options.headers_format == "json" else properties.headers_as_map(table)
 
 
 def _text_of(name: str, each: Decoded, options: RowOptions) -> str | None:

@@ -1,7 +1,7 @@
 """The properties of messages as columns: each distinct value of the encoded properties is decoded once.
 
 Messages of one publisher often have the same properties, and Arrow finds the distinct ones in C. Where each message has
-its own, as a message id each, decoding costs a few microseconds a message.
+its own, as a message id each, decoding costs microseconds a message, and `own_properties` does it instead.
 """
 
 from __future__ import annotations
