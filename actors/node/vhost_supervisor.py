@@ -163,8 +163,9 @@ class VhostSupervisor(Process):
             await self._count_references(journal, persistent, disk, found, lost, needed)
         recovered, messages = await self.ask(self.queues, to_queue_supervisor.open(needed))
         if kept or any(row.state != "running" for row in recovered):
-            # A queue that was not recovered is not a client of the store. So the store does not hear of its deletion,
-            # and does not count its references a second time if it is recovered later: the next start must count anew.
+            # A queue that was not recovered is not a client of the store. If it is deleted, the store is not notified
+            # and keeps its bodies. If it is recovered later, it adds its references a second time. In both cases the
+            # store counts too many references, so the next start must count them anew.
             self.send(persistent, to_message_store.doubt())
         progress.leave()
         seconds = self.now() - began
