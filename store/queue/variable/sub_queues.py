@@ -26,8 +26,8 @@ from ...messages.run import ABSENT, IN_STORE, INDEXED, TO_STORE, Run
 from ...messages.run_queue import RunQueue
 from .placement import Placement, recovered
 
-#: Paging counts a run that it moves as at least this many messages, because moving a run of one message costs as much as
-#: moving a run of many.
+#: Paging counts a run that it moves as at least this many messages, because moving a run of one message costs as much
+#: as moving a run of many.
 RUN_COUNTS_AS = 16
 
 #: How many numbers of delta one load covers, at most.
