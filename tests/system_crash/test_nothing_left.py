@@ -111,7 +111,8 @@ def uncollected(broker):
             before = ours()
             churn(broker, range(1000, 1000 + count))
             settle()
-            left = ours() - before
+            # A queue that stays, "churned", may report to the memory monitor for the first time meanwhile.
+            left = ours() - before - Counter({"warren.actors.resources.ram_durations._Report": 1})
             assert not left, f"left behind by {count}: {dict(left)}"
             assert len(os.listdir("/proc/self/fd")) <= descriptors
         finally:

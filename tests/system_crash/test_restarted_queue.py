@@ -285,7 +285,7 @@ def test_settling_deliveries_of_the_crashed_queue_has_no_effect(anatomy, connect
     wire.send_method(1, BasicAck(1, False))
     wire.send_method(1, BasicNack(2, False, True))
     wire.call(1, BasicQos(0, 0, False), BasicQosOk)
-    anatomy.eventually(lambda: sum(len(record.pending) for record in anatomy.queue(queue).channels.values()) == 2)
+    anatomy.eventually(lambda: sum(len(record.pending) for record in anatomy.queue(queue).channels.by_id.values()) == 2)
     wire.send_method(1, BasicNack(0, True, True))
     assert sorted(_redelivered(wire) for _ in range(2)) == [(5, True), (6, True)]
 
@@ -338,4 +338,4 @@ def test_gets_after_the_restart_are_settled_with_the_new_queue(anatomy, connect,
     wire.call(1, BasicGet(queue=queue), BasicGetOk)
     wire.content(1)
     wire.send_method(1, BasicAck(0, True))
-    anatomy.eventually(lambda: not any(record.pending for record in anatomy.queue(queue).channels.values()))
+    anatomy.eventually(lambda: not any(record.pending for record in anatomy.queue(queue).channels.by_id.values()))

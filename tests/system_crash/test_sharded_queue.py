@@ -83,7 +83,7 @@ def test_the_prefetch_of_a_crashed_shard_is_free_again(anatomy, connect, queue):
         lambda: next(
             name
             for name in [f"{queue}_{at}" for at in range(SHARDS)]
-            if any(record.pending for record in anatomy.queue(name).channels.values())
+            if any(record.pending for record in anatomy.queue(name).channels.by_id.values())
         )
     )
     crash(anatomy, held)
