@@ -176,6 +176,10 @@ class ToMetadata(Contract):
         """From queue supervisors: the process of the member with this generation has ended by itself."""
 
     @message
+    def node_stops(self) -> None:
+        """From the node, which stops in order: it gets no more replicas, since they would copy queues for nothing."""
+
+    @message
     def await_replica(self, queue_id: str) -> bool:
         """From the Metadata of another node, which has declared a mirrored queue: answered True when this node has
         started its replica of it, or could not.

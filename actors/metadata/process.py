@@ -372,6 +372,9 @@ class Metadata(Process):
     async def on_replica_ended(self, sender: Sender, vhost: str, name: str, queue_id: str, generation: int) -> None:
         await self.replicas.ended(vhost, name, queue_id, generation)
 
+    def on_node_stops(self, sender: Sender) -> None:
+        self.replicas.is_stopping = True
+
     def on_await_replica(self, sender: Sender, queue_id: str) -> None:
         self.replicas.await_started(sender, queue_id)
 

@@ -98,6 +98,8 @@ class Replicas:
         self._restarts: dict[str, RestartIntensity] = {}
         #: The queues that wait for a node that has gone to come back.
         self._replacing: set[str] = set()
+        #: The node stops, and its masters move away: it does not come back to their rings.
+        self.is_stopping = False
         #: The queues whose master is being moved, and the epoch from which.
         self._moving: dict[str, int] = {}
 
@@ -213,7 +215,7 @@ class Replicas:
         if group is None or self._here not in group.wanted or group.member_on(self._here) is not None:
             return False
         node = self._definitions.node(self._here)
-        is_up = node is not None and node.incarnation == self._incarnation
+        is_up = node is not None and node.incarnation == self._incarnation and not self.is_stopping
         return is_up and has_live_ring(self._definitions, group)
 
     # -- bringing about what the rows say ---

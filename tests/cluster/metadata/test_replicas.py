@@ -17,6 +17,7 @@ from warren.actors.metadata.state.commands import (
     EvictFromRings,
     PutRecords,
     RemoveRecords,
+    TransferRing,
 )
 from warren.definitions.features import FEATURES, MIRRORED_QUEUES
 from warren.definitions.records import Policy
@@ -264,6 +265,21 @@ def test_the_death_of_the_masters_node_makes_the_next_one_the_master_in_its_proc
     declared.settle()
     assert declared.ring()[-1] == first.name and declared.row(first).group.reign == 2
     declared.group.check_equal()
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_node_that_stops_does_not_come_back_to_the_rings_that_its_masters_leave(declared, stops):
+    first, *_ = declared.group.members
+    row = declared.row(first)
+    if stops:
+        first.begin(to_metadata.node_stops())
+    transfer = TransferRing(V, "q", row.queue_id, row.group.epoch, row.group.ring[1])
+    first.ask(to_metadata.change_definitions(transfer))
+    lost = first.ask(to_metadata.replica_ended(V, "q", row.queue_id, row.group.master.generation))
+    assert lost is None
+    declared.group.world.run(5.0)
+    assert len(declared.ring()) == 2 and first.name not in declared.ring()
+    assert declared.learners() == ([] if stops else [first.name])
 
 
 def test_channels_that_wait_for_another_master_get_its_row(declared):

@@ -46,6 +46,7 @@ async def prepare_to_stop(operator: Operator) -> None:
     at the same time, a master would go round between them.
     """
     if await has_majority(operator):
+        operator.process.send(operator.context.metadata, to_metadata.node_stops())
         try:
             await _mark(operator, True)
         except OperationError as error:
