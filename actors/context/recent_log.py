@@ -45,6 +45,10 @@ class RecentLog(logging.Handler):
         self._numbers = itertools.count(1)
         self.is_open = False
 
+    def __reduce__(self) -> tuple[type[RecentLog], tuple[()]]:
+        """In another process of the operating system, which logs its own lines, the log is empty and not open."""
+        return RecentLog, ()
+
     def open(self) -> None:
         """Keep lines from now on."""
         if not self.is_open:

@@ -1,6 +1,7 @@
 """The newest lines of the log, which a node keeps for its page (CM-411)."""
 
 import logging
+import pickle
 
 import pytest
 
@@ -73,3 +74,11 @@ def test_a_log_that_is_shut_keeps_nothing(recent):
     logger.info("after")
     assert recent.lines("debug", "", 10) == []
     assert recent not in logging.getLogger("warren").handlers
+
+
+def test_another_process_gets_an_empty_log(recent):
+    """Thespian's multiprocess base sends the node's context to its processes."""
+    logger.info("here")
+    copy = pickle.loads(pickle.dumps(recent))
+    assert copy.lines("debug", "", 10) == [] and not copy.is_open
+    assert texts(recent) == ["here"]
