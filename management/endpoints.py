@@ -150,6 +150,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "nodes/:node/log": _get(A, own.log),
     "route/:vhost/:exchange": _get(M, own.route),
     "messages/:vhost": _get(A, own.messages),
+    "messages/:vhost/by-number/:queue": _get(M, acting.browse_messages),
     "messages/:vhost/by-id/:id": _get(A, own.messages),
     "feature-flags": _get(A, reading.feature_flags),
     "feature-flags/:name/enable": Endpoint({"PUT": (A, setting.enable_feature)}),

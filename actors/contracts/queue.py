@@ -77,6 +77,17 @@ class LookedUp(NamedTuple):
     message: QueuedMessage | None
 
 
+class Browsed(NamedTuple):
+    """Messages that were read by number."""
+
+    #: The lowest number that a message of the queue may have, and the number that the next message gets.
+    first: int
+    next: int
+    messages: list[LookedUp]
+    #: The number to go on with; None if the queue has no further message.
+    more_from: int | None
+
+
 #: A ready message as `peek` shows it: its exchange, its routing keys, its properties as they are on the wire, the first
 #: bytes of its body, and how often it was returned to the queue. A plain tuple, which can cross to another node.
 Peeked = tuple[str, list[str], bytes, bytes, int]
@@ -346,6 +357,12 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
     @message
     def look_up(self, numbers: list[int]) -> list[LookedUp]:
         """From operations: the messages with these numbers that are in the queue. They stay as they are."""
+
+    @message
+    def browse(self, first: int | None, most: int) -> Browsed | None:
+        """From operations: up to `most` messages from this number on, or from the lowest one; None if the queue cannot
+        be read by number. They stay as they are.
+        """
 
     @message
     def peek(self, position: int) -> Peeked | None:

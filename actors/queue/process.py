@@ -25,14 +25,13 @@ from ...routing.rows import QueueRow
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...store.messages.message import Delivery
 from ...store.queue.inspection import residence
-from ...store.queue.range_read import SupportsRangeRead
 from ...store.queue.streams.stream_segments import StreamBacking
 from ..context.starting import ToNewQueue
-from ..contracts.queue import LookedUp, Peeked
+from ..contracts.queue import Browsed, LookedUp, Peeked
 from .batches import fits
 from .consumers.consumers import Consumer
 from .listing import NO_DISK, reading_items, storage_items
-from .message_index.look_up import look_up, peek
+from .message_index.look_up import browse, look_up, peek
 from .mirroring import Replication
 from .policed_settings import check_changes
 from .replica.process import ReplicaProcess
@@ -364,11 +363,15 @@ class Queue(ReplicaProcess):
         self._check_not_ending()
         return look_up(numbers, self.backing, self._disk.loader, self.channels.by_id, lambda: self.stage.is_open)
 
-    def on_peek(self, sender: Sender, position: int) -> Coroutine[object, None, Peeked | None] | None:
+    def on_browse(self, sender: Sender, first: int | None, most: int) -> Coroutine[object, None, Browsed | None]:
         self._check_not_ending()
-        if not isinstance(self.backing, SupportsRangeRead):
-            return None
-        return peek(position, self.backing, self._disk.loader, self.channels.by_id, lambda: self.stage.is_open)
+        loader = None if self.durability is None else self.durability.loader
+        return browse(first, most, self.backing, loader, self.channels.by_id, lambda: self.stage.is_open)
+
+    def on_peek(self, sender: Sender, position: int) -> Coroutine[object, None, Peeked | None]:
+        self._check_not_ending()
+        loader = None if self.durability is None else self.durability.loader
+        return peek(position, self.backing, loader, self.channels.by_id, lambda: self.stage.is_open)
 
     def on_consumers_info(self, sender: Sender) -> list[InfoItems]:
         return self.channels.name_nodes(self.role.consumers_info(), self.context.node_name)

@@ -27,6 +27,9 @@ REFUSED = 406
 #: How a fetched message can be settled (CM-301).
 ACK_MODES = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")
 
+#: Messages that browsing shows unless the request says otherwise, and bytes of each body.
+BROWSED, BROWSED_BODY = 20, 50_000
+
 #: The properties of a message by the type of their values.
 TEXT_PROPERTIES = (
     *("content_type", "content_encoding", "correlation_id", "reply_to", "expiration", "message_id", "type"),
@@ -91,8 +94,7 @@ async def get_messages(call: Call) -> Any:
     if mode not in ACK_MODES:
         raise bad_request(["unknown_ackmode", mode])
     count = integer(count)
-    if encoding not in ("auto", "base64"):
-        raise bad_request("Unsupported encoding. Please use auto or base64.")
+    encoding = _checked_encoding(encoding)
     truncate = None if fields.get("truncate") is None else integer(fields["truncate"])
     rows: list[Row] = []
     if count > 0:
@@ -103,14 +105,29 @@ async def get_messages(call: Call) -> Any:
     return [_message(row, encoding, truncate) for row in rows]
 
 
+async def browse_messages(call: Call) -> Any:
+    """Messages of a queue by number, which all stay where they are: `?first=1000&count=20&truncate=50000`."""
+    vhost, name = await queue_name(call)
+    call.own_vhost()
+    encoding = _checked_encoding(call.query("encoding") or "auto")
+    first, count, truncate = (
+        default if call.query(key) in (None, "") else integer(call.query(key))
+        for key, default in (("first", None), ("count", BROWSED), ("truncate", BROWSED_BODY))
+    )
+    names = {"user": call.user.name, "vhost": vhost, "queue": name}
+    home = call.state.queues[vhost, name]["node"]
+    rows = await call.operate_on(home, "browse_messages_as", **names, first=first, count=count, truncate=truncate)
+    return {**rows[0], "messages": [_browsed(row, encoding) for row in rows[1:]]}
+
+
+def _browsed(row: Row, encoding: str) -> Row:
+    body, size = row.pop("body"), row.pop("bytes")
+    return {**row, "payload_bytes": size, **_payload(body, len(body) < size, encoding)}
+
+
 def _message(row: Row, encoding: str, truncate: int | None) -> Row:
     body: bytes = row["body"]
     shown = body if truncate is None else body[: max(0, truncate)]
-    payload, payload_encoding = base64.b64encode(shown).decode("ascii"), "base64"
-    if encoding == "auto":
-        text = _text(shown, is_cut=len(shown) < len(body))
-        if text is not None:
-            payload, payload_encoding = text, "string"
     return {
         "payload_bytes": len(body),
         "redelivered": row["redelivered"],
@@ -118,9 +135,23 @@ def _message(row: Row, encoding: str, truncate: int | None) -> Row:
         "routing_key": row["routing_key"],
         "message_count": row["message_count"],
         "properties": row["properties"],
-        "payload": payload,
-        "payload_encoding": payload_encoding,
+        **_payload(shown, len(shown) < len(body), encoding),
     }
+
+
+def _checked_encoding(encoding: Any) -> str:
+    if encoding not in ("auto", "base64"):
+        raise bad_request("Unsupported encoding. Please use auto or base64.")
+    return str(encoding)
+
+
+def _payload(shown: bytes, is_cut: bool, encoding: str) -> Row:
+    """What is shown of a body: text if it is UTF-8 and the encoding allows it, else Base64."""
+    if encoding == "auto":
+        text = _text(shown, is_cut)
+        if text is not None:
+            return {"payload": text, "payload_encoding": "string"}
+    return {"payload": base64.b64encode(shown).decode("ascii"), "payload_encoding": "base64"}
 
 
 def _text(body: bytes, is_cut: bool) -> str | None:

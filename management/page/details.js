@@ -7,7 +7,7 @@ import { enc, encExchange, request } from "./api.js";
 import { Chart, ratePoints } from "./chart.js";
 import { attempt, confirmed, form, say } from "./dialog.js";
 import { el, put, setText } from "./dom.js";
-import { json, rate } from "./format.js";
+import { count, json, plural, rate } from "./format.js";
 import { Table } from "./table.js";
 
 /** Facts as pairs of a label and a value. */
@@ -94,6 +94,20 @@ export function publishing(vhost, exchange, routingKey, reload) {
     say(routed ? "The message is published." : "The message reached no queue and is dropped.", !routed);
     reload();
   }, { keep: true });
+}
+
+/** Bytes of a message's body that are shown. */
+export const BODY_MAX = 50_000;
+
+/** A message with its properties and its body. @param {([string, string] | false)[]} [more] further facts */
+export function messageShown(title, each, more = []) {
+  const cut = each.payload_bytes > BODY_MAX ? `, the first ${count(BODY_MAX)} shown` : "";
+  const facts = new Facts();
+  facts.update([
+    ...more, ["Exchange", each.exchange || "(AMQP default)"], ["Routing key", each.routing_key], ["Redelivered", each.redelivered ? "yes" : "no"],
+    ["Properties", Object.keys(each.properties).length ? lines(each.properties) : ""], ["Payload", `${plural(each.payload_bytes, "byte")}, ${each.payload_encoding === "base64" ? "Base64" : "text"}${cut}`],
+  ]);
+  return el("article", { class: "got" }, el("h3", {}, title), facts.element, el("pre", { class: "payload", tabindex: "0" }, each.payload));
 }
 
 /** The heading of a single object, with what one can do to it as a whole. */

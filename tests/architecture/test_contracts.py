@@ -62,6 +62,8 @@ WITHIN_A_NODE = {
     ("ToQueue", "dismiss"),
     ("ToQueue", "node_met"),
     ("ToQueue", "look_up"),
+    # From an operation that runs at the home of the queue only.
+    ("ToQueue", "browse"),
 }
 
 #: What queues, channels and connections receive from others than those that have created them.

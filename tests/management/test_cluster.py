@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import time
@@ -10,6 +11,7 @@ import pika
 import pytest
 
 from warren import Cluster
+from warren.management.copy.node_link import NodeLink, Refusal
 
 from .conftest import PATIENCE, Api, ports, until
 
@@ -155,3 +157,15 @@ def test_the_traffic_of_a_link_has_a_rate(cluster, apis):
         ]
 
     until(rates, lambda found: len(found) == NODES - 1 and all(rate > 0 for rate in found))
+
+
+def test_a_queue_is_browsed_from_any_node(cluster, apis, clients):
+    for api in apis[:2]:
+        path = "/api/messages/%2F/by-number/at%201"
+        found = until(lambda api=api, path=path: api("GET", path), lambda answer: answer[0] == 200)[1]
+        assert [each["payload"] for each in found["messages"]] == ["hello"]
+    settings = {row["key"]: row["value"] for row in cluster.broker(0)._node.operate("environment")}
+    link = NodeLink(settings["control_dir"])
+    arguments = {"user": "guest", "vhost": "/", "queue": "at 1", "first": None, "count": 1, "truncate": 1}
+    with pytest.raises(Refusal, match="is at node 'warren2@localhost', which alone can browse it"):
+        asyncio.run(link.call("browse_messages_as", **arguments))

@@ -4,13 +4,14 @@ A process that performs operations imports `perform` from here. A new module of 
 """
 
 from .definitions import export_and_import, pacing, permissions, policies, users, vhosts
-from .observing import listings, memory, messages, peeking, processes, schema, statistics, status, watching
+from .observing import browsing, listings, memory, messages, peeking, processes, schema, statistics, status, watching
 from .operating import acting, as_user, cluster, features, maintenance, masters, program, remote, rings, tuning
 from .registry import perform
 
 __all__ = [
     "acting",
     "as_user",
+    "browsing",
     "cluster",
     "export_and_import",
     "features",

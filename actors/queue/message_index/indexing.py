@@ -180,15 +180,20 @@ class Indexing:
 
 
 async def read_range(
-    backing: SupportsRangeRead, loader: DiskLoader, first: int, last: int
+    backing: SupportsRangeRead, loader: DiskLoader | None, first: int, last: int
 ) -> tuple[list[QueuedMessage], int]:
-    """The next messages with numbers from `first` to `last`, and the number to go on with. They stay in the queue."""
+    """The next messages with numbers from `first` to `last`, and the number to go on with. They stay in the queue.
+
+    A queue without a disk has no loader and needs none.
+    """
     job = backing.prepare_range(first, last)
     while job is not None:
+        assert loader is not None, "segments are on a disk"
         await loader.segments(job)
         job = backing.range_prepared(job, first, last)
     batch = backing.take_range(first, last)
     if not batch.is_complete:
+        assert loader is not None, "bodies that are not in memory are on a disk"
         batch.complete(*await loader.bodies(batch.missing))
     return batch.messages, batch.next_number
 

@@ -1,4 +1,7 @@
-"""`look_up` reads messages of a queue by their numbers, and `peek` one by its place, without touching them."""
+"""Reads messages of a queue and leaves them as they are.
+
+`look_up` reads those with some numbers, `browse` those from a number on, and `peek` the one at a place.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,16 @@ from ....amqp.frames import content_body, content_properties
 from ....store.messages.message import QueuedMessage
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.range_read import SupportsRangeRead
-from ...contracts.queue import LookedUp, Peeked
+from ...contracts.queue import Browsed, LookedUp, Peeked
 from ..consumers.consumers import ChannelRecord
 from ..disk.disk_loader import DiskLoader
 from .indexing import read_range
 
 #: Bytes of messages that one look-up returns; further ones are returned without their content.
 LOOK_UP_BYTES = 16 << 20
+
+#: Batches that `browse` reads at most.
+BATCHES_MAX = 200
 
 #: Bytes of the body that `peek` returns.
 PEEKED_BYTES = 64
@@ -46,10 +52,45 @@ async def look_up(
     return found
 
 
+async def browse(
+    first: int | None,
+    most: int,
+    backing: BackingQueue,
+    loader: DiskLoader | None,
+    channels: Mapping[str, ChannelRecord],
+    is_open: Callable[[], bool],
+) -> Browsed | None:
+    """Up to `most` messages with numbers from `first` on, or from the lowest one; None if they have no such order.
+
+    Messages are read in batches, and others have their turns between two batches. The answer ends early after
+    `LOOK_UP_BYTES`, or after `BATCHES_MAX` batches, which may all be empty if most messages have left.
+    """
+    if not isinstance(backing, SupportsRangeRead):
+        return None
+    numbers = backing.numbers()
+    at = numbers.start if first is None else max(first, numbers.start)
+    found: list[QueuedMessage] = []
+    size = batches = 0
+    while at < numbers.stop and len(found) < most and size < LOOK_UP_BYTES and batches < BATCHES_MAX and is_open():
+        messages, at = await read_range(backing, loader, at, numbers.stop - 1)
+        if len(found) + len(messages) > most:
+            messages = messages[: most - len(found)]
+            at = messages[-1].tag + 1
+        found += messages
+        size += sum(len(each.content) for each in messages)
+        batches += 1
+    busy = [record for record in channels.values() if record.pending]
+    shown = [
+        LookedUp(each.tag, next((record.channel_id for record in busy if each.tag in record.pending), None), each)
+        for each in found
+    ]
+    return Browsed(numbers.start, numbers.stop, shown, at if at < numbers.stop else None)
+
+
 async def peek(
     position: int,
-    backing: SupportsRangeRead,
-    loader: DiskLoader,
+    backing: BackingQueue,
+    loader: DiskLoader | None,
     channels: Mapping[str, ChannelRecord],
     is_open: Callable[[], bool],
 ) -> Peeked | None:
@@ -57,6 +98,8 @@ async def peek(
 
     Messages are read in batches from the head on, and others have their turns between two batches.
     """
+    if not isinstance(backing, SupportsRangeRead):
+        return None
     first, stop = backing.numbers().start, backing.numbers().stop
     while first < stop and is_open():
         messages, first = await read_range(backing, loader, first, stop - 1)

@@ -440,7 +440,8 @@ class ReplicaProcess(Process):
         self._disk.start_reporting()
 
     def on_page_out(self, sender: Sender) -> None:
-        self._disk.page_out()
+        if self.durability is not None:
+            self.durability.page_out()
 
     def _take_delayed(self) -> None:
         if self.stage.is_open:  # else the queue is being deleted, and nobody would remove what it wrote now

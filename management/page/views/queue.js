@@ -5,8 +5,9 @@
 
 import { enc, request, withQuery } from "../api.js";
 import { badges, features, state, stateOf } from "../badges.js";
+import { browser } from "../browse.js";
 import { Chart, lengthPoints, rangeChoice, ratePoints, samples } from "../chart.js";
-import { Facts, bindingsTable, consumersTable, heading, lines, missing, publishing } from "../details.js";
+import { BODY_MAX, Facts, bindingsTable, consumersTable, heading, lines, messageShown, missing, publishing } from "../details.js";
 import { attempt, confirmed, form, say, section } from "../dialog.js";
 import { el, put } from "../dom.js";
 import { bytes, count, headAge, plural, rate, trend } from "../format.js";
@@ -18,9 +19,6 @@ const RATES = [
   { id: "publish", label: "Publish" }, { id: "deliver", label: "Deliver (manual ack)" }, { id: "deliver_no_ack", label: "Deliver (auto ack)" }, { id: "ack", label: "Consumer ack" },
   { id: "redeliver", label: "Redelivered" }, { id: "get", label: "Get (manual ack)", off: true }, { id: "get_no_ack", label: "Get (auto ack)", off: true }, { id: "get_empty", label: "Get (empty)", off: true },
 ];
-
-/** Bytes of a message that are shown. */
-const BODY_MAX = 50_000;
 
 /** @param {import("../main.js").Context} context @returns {import("../main.js").View} */
 export function queue(context) {
@@ -41,6 +39,7 @@ export function queue(context) {
     el("h2", {}, "Consumers"), consumers.element, el("h2", {}, "Bindings"), bindings.element,
     section("Add a binding", binding(vhost, name, context.reload)),
     section("Publish a message", publishing(vhost, "", name, context.reload)),
+    section("Browse messages", browser(vhost, name, () => known.backing_queue_status?.next_seq_id ?? 0)),
     section("Get messages", [getting(path, got, context.reload), got]));
   const take = (row) => {
     if (row.error) return missing(body, row);
@@ -115,17 +114,7 @@ function getting(path, got, reload) {
     { name: "count", label: "Messages", type: "number", value: "1", required: true },
   ], "Get messages", async (values) => {
     const messages = await request("POST", `${path}/get`, { ...values, count: Number(values.count), truncate: BODY_MAX });
-    put(got, messages.length ? messages.map(message) : el("p", { class: "calm" }, "The queue is empty."));
+    put(got, messages.length ? messages.map((each, at) => messageShown(`Message ${at + 1}, ${count(each.message_count)} left`, each)) : el("p", { class: "calm" }, "The queue is empty."));
     reload();
   }, { keep: true });
-}
-
-function message(each, at) {
-  const cut = each.payload_bytes > BODY_MAX ? `, the first ${count(BODY_MAX)} shown` : "";
-  const facts = new Facts();
-  facts.update([
-    ["Exchange", each.exchange || "(AMQP default)"], ["Routing key", each.routing_key], ["Redelivered", each.redelivered ? "yes" : "no"],
-    ["Properties", Object.keys(each.properties).length ? lines(each.properties) : ""], ["Payload", `${plural(each.payload_bytes, "byte")}, ${each.payload_encoding === "base64" ? "Base64" : "text"}${cut}`],
-  ]);
-  return el("article", { class: "got" }, el("h3", {}, `Message ${at + 1}, ${count(each.message_count)} left`), facts.element, el("pre", { class: "payload", tabindex: "0" }, each.payload));
 }

@@ -117,6 +117,42 @@ def test_a_queue_is_published_to_read_purged_and_deleted(screen, broker, queue, 
     broker.declare_queue(queue, durable=True)
 
 
+def test_messages_are_browsed_by_number_and_stay(screen, broker, queue, client):
+    for number in range(60):
+        broker.publish(f"message <{number}>", queue)
+    channel = client.channel()
+    assert channel.basic_get(queue)[2] == b"message <0>"
+    screen.go(address(queue))
+    screen.unfold("Browse messages")
+    screen.fill("Browse messages", first="5")
+    screen.until(lambda: screen.texts(".payload") == [f"message <{number}>" for number in range(5, 25)])
+    screen.press("Earlier")
+    screen.until(lambda: screen.texts(".payload")[0:1] == ["message <0>"])
+    assert "unacked: a client holds it" in screen.text("article.got")
+    screen.press("Later")
+    screen.until(lambda: screen.texts(".payload")[0:1] == ["message <20>"])
+    screen.press("Newest")
+    screen.until(lambda: screen.texts(".payload") == [f"message <{number}>" for number in range(40, 60)])
+    screen.shows("Messages 40 to 59 are shown. The lowest number is 0; the next message gets 60.", "main")
+    assert broker.queue(queue).messages == 60
+    got = broker.get(queue)
+    assert (got.body, got.redelivered) == (b"message <1>", False)
+    broker.publish("later", queue)
+    screen.press("Newest")
+    screen.until(lambda: screen.texts(".payload")[-1:] == ["later"])
+
+
+def test_a_queue_that_cannot_be_browsed_says_why(screen, broker):
+    broker.declare_queue("by priority", arguments={"x-max-priority": 3})
+    screen.go(address("by priority"))
+    screen.unfold("Browse messages")
+    screen.press("Oldest")
+    screen.shows("orders its messages by priority or lane", "main details[open] .problem")
+    (complaint,) = screen.complaints()
+    assert "by-number/by%20priority" in complaint and "400" in complaint
+    broker.delete_queue("by priority")
+
+
 def test_a_queue_that_does_not_exist(screen):
     screen.go("#/queues/%2F/nosuch")
     screen.shows("It may have been deleted.", "main .problem")

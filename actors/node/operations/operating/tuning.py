@@ -6,6 +6,7 @@ import logging
 from dataclasses import fields
 
 from .....runtime.log_file import reopen_log_files
+from .....runtime.log_format import ROOT
 from .....settings import Settings
 from ....contracts.metadata import to_metadata
 from ....contracts.node import to_node
@@ -28,9 +29,6 @@ LOG_LEVELS = {
     "emergency": logging.CRITICAL,
     "none": logging.CRITICAL + 1,
 }
-
-#: The logger above all loggers of the broker; those below it are the categories of the log.
-ROOT_LOGGER = "warren"
 
 
 @operation()
@@ -91,10 +89,10 @@ async def set_log_level(operator: Operator, *, level: str, category: str | None 
     """Log from this level on until the node ends, in one category or in all without a level of their own (CM-186)."""
     if level not in LOG_LEVELS:
         raise OperationError("data", f"level {level} is not supported. Try one of {', '.join(LOG_LEVELS)}")
-    name = ROOT_LOGGER if category is None else f"{ROOT_LOGGER}.{category}"
-    known = sorted(name for name in logging.root.manager.loggerDict if name.startswith(f"{ROOT_LOGGER}."))
+    name = ROOT if category is None else f"{ROOT}.{category}"
+    known = sorted(name for name in logging.root.manager.loggerDict if name.startswith(f"{ROOT}."))
     if category is not None and name not in known:
-        categories = ", ".join(each.removeprefix(f"{ROOT_LOGGER}.") for each in known)
+        categories = ", ".join(each.removeprefix(f"{ROOT}.") for each in known)
         raise OperationError("data", f"there is no category '{category}'. Try one of {categories}")
     logging.getLogger(name).setLevel(LOG_LEVELS[level])
 
