@@ -15,7 +15,6 @@ only files of days that are over are merged.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet
 
+from ...store.disk.system.file_lock import locks
 from ..archive.hidden_file import HiddenFile
 from ..archive.notes import (
     OWN,
@@ -112,12 +112,10 @@ def _count(group: Sequence[ArchivedFile]) -> int:
 
 @contextmanager
 def _alone(target: str) -> Iterator[None]:
-    """Hold the lock of compactions. The kernel releases it when the process ends."""
+    """Hold the lock of compactions. The operating system releases it when the process ends."""
     with open(f"{target}/{OWN}/compact.lock", "w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise archive_busy(target) from None
+        if not locks.try_lock(file.fileno(), is_shared=False):
+            raise archive_busy(target)
         yield
 
 

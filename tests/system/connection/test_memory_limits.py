@@ -114,6 +114,6 @@ def test_limits_that_cannot_be_set(start_broker):
     target = start_broker()
     with pytest.raises(ValueError, match="'plenty' is not a share of memory from 0.0 to 1.0, or"):
         target.embedded.set_memory_high_watermark("plenty")
-    with pytest.raises(BrokerError, match="530 NOT_ALLOWED - a node without a data_dir keeps nothing on disk"):
+    with pytest.raises(BrokerError, match="530 NOT_ALLOWED - a node without a data_dir keeps nothing on a disk"):
         target.embedded.set_disk_free_limit("1GB")
     assert target.embedded.queues() == []
