@@ -15,7 +15,8 @@ import click
 
 from ..failure import EX_CONFIG, EX_DATAERR, EX_SOFTWARE, EX_TEMPFAIL, EX_UNAVAILABLE, EX_USAGE, CommandFailure
 
-#: Exit codes by the codes of errors; another error is a fault, 70.
+#: The exit code of a command by the code of the error that ended it. An error that is not here is a fault of warren,
+#: and the command ends with 70 (`EX_SOFTWARE`).
 EXITS = {
     **{"E1": EX_CONFIG, "E2": EX_CONFIG, "E4": EX_USAGE, "E3": EX_UNAVAILABLE, "E5": EX_UNAVAILABLE},
     **{"E7": EX_TEMPFAIL, "E8": EX_DATAERR, "E12": EX_UNAVAILABLE, "E13": EX_UNAVAILABLE, "E14": EX_TEMPFAIL},

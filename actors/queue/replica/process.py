@@ -101,7 +101,8 @@ class ReplicaProcess(Process):
         self.indexing: Indexing | None = None
         #: No policy gives the queue fair lanes any more, and some of them have messages.
         self.is_losing_lanes = False
-        #: Dead letters that arrived before messages might leave: they may become dead letters once more.
+        #: Dead letters of other queues that came before messages may leave this queue. They are taken in when messages
+        #: may, because this queue may dead-letter them in turn. None while there are none.
         self._early: list[list[HandedEntry]] | None = None
         #: The reading of statistics for which the queue has noted its activity.
         self.round = 0
