@@ -11,12 +11,11 @@ A wrong setting raises `SettingsError`, whose text names the key, the value, the
 """
 
 import difflib
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from .cluster_settings import (
     DEFAULT_CLUSTER_PORT,
@@ -26,7 +25,10 @@ from .cluster_settings import (
     read_partition_handling,
     read_peer_addresses,
 )
-from .limits import LimitError, read_disk_limit, read_size, read_watermark
+from .fields import SettingsError, check_credit, check_pattern, checked, setting, wrong
+from .keywords import SettingKeywords
+from .limits import read_disk_limit, read_size, read_watermark
+from .toml_file import TomlFile
 
 DEFAULT_PORT = 5672
 
@@ -35,27 +37,6 @@ FRAME_MIN_SIZE = 4096
 
 #: The largest value of `max_message_size` (amqp-broker section 1).
 MAX_MESSAGE_SIZE_HARD_CAP = 536_870_912
-
-
-class SettingsError(ValueError):
-    """A setting that cannot be used. `key` is its name; the text names key, value, reason and way out."""
-
-    def __init__(self, key: str, text: str):
-        super().__init__(text)
-        self.key = key
-
-
-def setting(default: Any, doc: str, **limits: Any) -> Any:
-    """A dataclass field with its one-line meaning, which docs/embedding.md shows, and its limits.
-
-    `low` and `high` are inclusive. `optional` allows None (`false` in TOML), which means off or unlimited. `zero`
-    allows 0 below `low`. `choices` are the allowed strings. `path` marks a file or directory. `read` is a function that
-    returns the value in its final form or raises LimitError. A `secret` value is in no error and in no `repr`.
-    """
-    metadata = {"doc": doc, **limits}
-    if isinstance(default, Mapping):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
-    return field(default=default, metadata=metadata, repr=not limits.get("secret"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -491,26 +472,26 @@ class Settings:
     def __post_init__(self) -> None:
         for item in fields(self):
             object.__setattr__(
-                self, item.name, _checked(item.name, getattr(self, item.name), item.default, item.metadata)
+                self, item.name, checked(item.name, getattr(self, item.name), item.default, item.metadata)
             )
-        _check_credit("credit_flow_default_credit", self.credit_flow_default_credit)
-        _check_credit("msg_store_credit_disc_bound", self.msg_store_credit_disc_bound)
+        check_credit("credit_flow_default_credit", self.credit_flow_default_credit)
+        check_credit("msg_store_credit_disc_bound", self.msg_store_credit_disc_bound)
         _check_tls(self)
         if (self.cluster_tls_cert_file is None) != (self.cluster_tls_ca_file is None):
             missing = "cluster_tls_cert_file" if self.cluster_tls_cert_file is None else "cluster_tls_ca_file"
-            raise _wrong(missing, None, "a path, because TLS between nodes needs a certificate and the authorities")
+            raise wrong(missing, None, "a path, because TLS between nodes needs a certificate and the authorities")
         if self.cluster_port is None and any(self.cluster_formation[source] for source in SOURCES):
             object.__setattr__(self, "cluster_port", DEFAULT_CLUSTER_PORT)
         if self.cluster_role == "witness" and self.cluster_port is None:
-            raise _wrong("cluster_role", "witness", "'data' on a node without a cluster_port, which has no cluster")
-        _check_pattern("credential_validator_regexp", self.credential_validator_regexp)
+            raise wrong("cluster_role", "witness", "'data' on a node without a cluster_port, which has no cluster")
+        check_pattern("credential_validator_regexp", self.credential_validator_regexp)
         if self.control_port is not None and self.control_cookie_file is None:
-            raise _wrong("control_cookie_file", None, "the path of a file with a secret when control_port is set")
+            raise wrong("control_cookie_file", None, "the path of a file with a secret when control_port is set")
         if self.management_tls_port is not None and self.tls_cert_file is None:
-            raise _wrong("tls_cert_file", None, "the path of the broker's certificate when management_tls_port is set")
+            raise wrong("tls_cert_file", None, "the path of the broker's certificate when management_tls_port is set")
 
     @classmethod
-    def of(cls, **values: Unpack["SettingKeywords"]) -> "Settings":
+    def of(cls, **values: Unpack[SettingKeywords]) -> "Settings":
         """Settings from keywords; an unknown keyword is a `SettingsError` that names the nearest known one."""
         for key in values:
             _check_known(key)
@@ -534,139 +515,19 @@ class Settings:
         return password
 
     @classmethod
-    def from_toml(cls, path: str | PathLike[str], **overrides: Unpack["SettingKeywords"]) -> "Settings":
+    def from_toml(cls, path: str | PathLike[str], **overrides: Unpack[SettingKeywords]) -> "Settings":
         """Settings from the top-level keys of a TOML file; keywords win over the file.
 
         Raises `SettingsError`, which names the file, if the file is not TOML or has a wrong key or value, and `OSError`
         if it cannot be read.
         """
-        with open(path, "rb") as file:
-            text = file.read()
-        try:
-            values = tomllib.loads(text.decode("utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingsError("", f"{path}: this is not TOML: {error}") from None
+        file = TomlFile(path)
+        values: Any = file.values
         try:
             cls.of(**values)
         except SettingsError as error:
-            raise SettingsError(error.key, f"{_place(path, text, error.key)}: {error}") from None
+            raise SettingsError(error.key, f"{file.place(error.key)}: {error}") from None
         return cls.of(**{**values, **overrides})
-
-
-class NodeKeywords(TypedDict, total=False):
-    """The fields of `Settings` except `host` and `port`, as keywords for type checkers and editors.
-
-    A test compares them with `Settings`.
-    """
-
-    backlog: int
-    tls_port: int | None
-    tls_cert_file: str | PathLike[str] | None
-    tls_key_file: str | PathLike[str] | None
-    tls_ca_file: str | PathLike[str] | None
-    tls_verify: str
-    ssl_handshake_timeout: int
-    ssl_cert_login_from: str
-    node_name: str
-    cluster_name: str
-    server_properties: Mapping[str, str]
-    frame_max: int
-    channel_max: int
-    heartbeat: int
-    handshake_timeout: int
-    auth_mechanisms: tuple[str, ...]
-    default_user: str
-    default_pass: str
-    default_pass_file: str | PathLike[str] | None
-    credential_validator_min_length: int
-    credential_validator_regexp: str
-    default_vhost: str
-    loopback_users: tuple[str, ...]
-    load_definitions: str | PathLike[str] | None
-    event_exchange_vhost: str | None
-    log_exchange_vhost: str | None
-    log_exchange_level: str
-    connection_max: int | None
-    max_message_size: int
-    consumer_timeout: int | None
-    channel_tick_interval: int
-    channel_operation_timeout: int
-    channel_retain_limit: int
-    default_consumer_prefetch: tuple[bool, int]
-    qos_prefetch_size: bool
-    queue_master_locator: str
-    queue_mode_precedence: str
-    credit_flow_default_credit: tuple[int, int]
-    msg_store_credit_disc_bound: tuple[int, int]
-    output_buffer_limit: int
-    control_backlog_limit: int
-    turn_messages: int
-    flow_hold_channel: int
-    flow_hold_queue: int
-    flow_hold_connection: int
-    flow_report_interval: int
-    credit_flow_tracing: bool
-    vm_memory_high_watermark: float | str
-    vm_memory_high_watermark_paging_ratio: float
-    total_memory_available_override_value: int | str | None
-    memory_monitor_interval: int
-    disk_free_limit: float | str
-    message_index_max_bytes: int
-    message_index_engine: str
-    message_index_slots: int
-    message_index_entries: int
-    stop_timeout: int
-    data_dir: str | PathLike[str] | None
-    cluster_port: int | None
-    cluster_host: str | None
-    cluster_address: str | None
-    cluster_peer_addresses: Mapping[str, str]
-    cluster_cookie_file: str | PathLike[str] | None
-    cluster_cookie: str | None
-    cluster_tls_cert_file: str | PathLike[str] | None
-    cluster_tls_key_file: str | PathLike[str] | None
-    cluster_tls_ca_file: str | PathLike[str] | None
-    link_control_window: int
-    link_data_window: int
-    link_bulk_window: int
-    cluster_role: str
-    cluster_formation: Mapping[str, Any]
-    cluster_partition_handling: str
-    cluster_pause_grace: int
-    net_ticktime: float
-    cluster_apply_lag: int
-    mnesia_table_loading_retry_timeout: int
-    mnesia_table_loading_retry_limit: int
-    log_file: str | PathLike[str] | None
-    log_level: str
-    log_format: str
-    log_rotation_size: int | str | None
-    log_rotation_period: str
-    log_rotation_count: int
-    control_dir: str | PathLike[str] | None
-    control_port: int | None
-    control_host: str
-    control_cookie_file: str | PathLike[str] | None
-    management: bool
-    management_host: str | None
-    management_port: int | None
-    management_tls_port: int | None
-    prometheus_port: int | None
-    prometheus_per_object_metrics: bool
-    management_path_prefix: str
-    management_interval: int
-    management_body_limit: int
-    management_idle_timeout: int
-    management_session_minutes: int
-    management_cors_allow_origins: tuple[str, ...]
-    management_cors_max_age: int
-
-
-class SettingKeywords(NodeKeywords, total=False):
-    """The keywords of `Settings.of` and `Settings.from_toml`."""
-
-    host: str
-    port: int
 
 
 def _check_known(key: str) -> None:
@@ -678,117 +539,15 @@ def _check_known(key: str) -> None:
     raise SettingsError(key, f"unknown setting '{key}'; {hint}")
 
 
-def _checked(key: str, value: Any, default: Any, limits: Mapping[str, Any]) -> Any:
-    """The value in its final form, in which lists from TOML are tuples. Raises `SettingsError`."""
-    # TOML has no None, so a file has `false` instead.
-    if value is None or (value is False and limits.get("optional")):
-        if limits.get("optional"):
-            return None
-        raise SettingsError(key, f"setting '{key}' cannot be None; leave it out to get {default!r}")
-    if "read" in limits:
-        try:
-            return limits["read"](value)
-        except LimitError as error:
-            raise _wrong(key, value, error.wanted) from None
-    if limits.get("path"):
-        if not isinstance(value, (str, PathLike)):
-            raise _wrong(key, value, "a path")
-        return str(value)
-    if limits.get("text"):
-        if not isinstance(value, str) or not value:
-            raise _wrong(key, value, "a text that is not empty")
-        return value
-    if key == "server_properties":
-        if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
-            raise _wrong(key, value, "a table of texts, such as {owner = 'team-a'}")
-        return dict(value)
-    if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise _wrong(key, value, "true or false")
-        return value
-    if isinstance(default, str):
-        if not isinstance(value, str) and limits.get("secret"):
-            raise SettingsError(key, f"setting '{key}' must be a text in quotes, and this is a {type(value).__name__}")
-        if not isinstance(value, str):
-            raise _wrong(key, value, f"a text, such as {default!r}")
-        if value not in limits.get("choices", (value,)):
-            raise _wrong(key, value, f"one of: {', '.join(limits['choices'])}")
-        return value
-    if isinstance(default, tuple):
-        return _checked_tuple(key, value, default)
-    if isinstance(default, float):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > limits["above"]:
-            raise _wrong(key, value, f"a number above {limits['above']}")
-        if "high" in limits and not limits["low"] <= value <= limits["high"]:
-            raise _wrong(key, value, f"a number from {limits['low']} to {limits['high']}")
-        return float(value)
-    low, high = limits.get("low", 0), limits.get("high")
-    wanted = (
-        f"a whole number from {low}"
-        + (f" to {high}" if high is not None else "")
-        + (", or 0" if limits.get("zero") else "")
-    )
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong(key, value, wanted)
-    if (value < low or (high is not None and value > high)) and not (limits.get("zero") and value == 0):
-        raise _wrong(key, value, wanted)
-    return value
-
-
-def _checked_tuple(key: str, value: Any, default: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not isinstance(value, (tuple, list)):
-        raise _wrong(key, value, f"a list, such as {list(default)!r}")
-    if all(isinstance(item, str) for item in default):
-        if not all(isinstance(item, str) for item in value):
-            raise _wrong(key, value, f"a list of texts, such as {list(default)!r}")
-        return tuple(value)
-    if [type(item) for item in value] != [type(item) for item in default] or any(item < 0 for item in value):
-        raise _wrong(key, value, f"a pair such as {list(default)!r}")
-    return tuple(value)
-
-
-def _check_credit(key: str, pair: tuple[int, int]) -> None:
-    # FC-1: with a larger second number, the sender would run out of credit before the receiver returns any, for ever.
-    initial, more_after = pair
-    if pair != (0, 0) and not 0 < more_after <= initial:
-        raise _wrong(
-            key,
-            pair,
-            "a pair (initial, more after) with 0 < more after <= initial, or (0, 0) to switch it off",
-        )
-
-
 def _check_tls(settings: Settings) -> None:
     """Check that the settings of TLS are complete; the files are read when the node starts."""
     if settings.tls_port is None:
         return
     if settings.tls_cert_file is None:
-        raise _wrong("tls_cert_file", None, "the path of the broker's certificate when tls_port is set")
+        raise wrong("tls_cert_file", None, "the path of the broker's certificate when tls_port is set")
     if settings.tls_port == settings.port != 0:
-        raise _wrong("tls_port", settings.tls_port, "another port than that of connections without TLS")
+        raise wrong("tls_port", settings.tls_port, "another port than that of connections without TLS")
     if settings.tls_verify != "none" and settings.tls_ca_file is None:
-        raise _wrong(
+        raise wrong(
             "tls_ca_file", None, f"the path of the authorities' certificates when tls_verify is {settings.tls_verify!r}"
         )
-
-
-def _check_pattern(key: str, pattern: str) -> None:
-    if pattern:
-        from ..definitions.patterns import fault  # here, because few nodes have a pattern and the import takes long
-
-        reason = fault(pattern)
-        if reason:
-            raise _wrong(key, pattern, f"a regular expression, and this is none: {reason}")
-
-
-def _wrong(key: str, value: Any, wanted: str) -> SettingsError:
-    return SettingsError(key, f"setting '{key}' is {value!r}; it must be {wanted}")
-
-
-def _place(path: str | PathLike[str], text: bytes, key: str) -> str:
-    """`path, line n` for the first line that sets the key, which the TOML parser does not report; otherwise `path`."""
-    for number, line in enumerate(text.decode("utf-8").splitlines(), 1):
-        name = line.split("=", 1)[0].split(".", 1)[0].strip().strip("\"'[]")
-        if name == key:
-            return f"{path}, line {number}"
-    return str(path)
