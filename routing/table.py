@@ -171,6 +171,12 @@ class RoutingTable:
         router = None if host is None else host.routers.get(exchange)
         return isinstance(router, TopicRouter) and router.is_bound()
 
+    def has_topic_patterns(self, vhost: str, exchange: str, word: str) -> bool:
+        """Whether any pattern bound to this topic exchange begins with this word itself, not with a wildcard."""
+        host = self._vhosts.get(vhost)
+        router = None if host is None else host.routers.get(exchange)
+        return isinstance(router, TopicRouter) and router.has_patterns(word)
+
     def depends_on_headers(self, vhost: str, exchange: str) -> bool:
         """Whether the headers of a message published to this exchange may decide where it goes."""
         host = self._vhosts.get(vhost)

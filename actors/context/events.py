@@ -67,6 +67,22 @@ class Events:
             self._vhost is not None and self._routing.is_topic_bound(self._vhost, EVENT_EXCHANGE)
         )
 
+    def are_samples_wanted(self) -> bool:
+        """Whether any pattern bound to the exchange begins with the word `flow`.
+
+        A queue that is bound with `#`, such as an audit log, does not cause samples, of which there is one each second.
+        """
+        return (
+            self._routing is not None
+            and self._vhost is not None
+            and self._routing.has_topic_patterns(self._vhost, EVENT_EXCHANGE, "flow")
+        )
+
+    def emit_sample(self, process: Process, body: bytes) -> None:
+        """Publish a sample of flow control from `process`; `body` is JSON."""
+        if self.hub is not None:
+            process.send(self.hub, to_event_hub.flow_sample(body))
+
     def emit(self, process: Process, name: str, fields: Fields) -> None:
         """Report an event from `process`."""
         if self.hub is not None:

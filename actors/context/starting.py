@@ -264,6 +264,14 @@ class ToNewFlowReporter(ToFlowReporter):
         """From the node: begin to report what holds connections back."""
 
 
+class ToNewFlowSampler(Contract):
+    """What `FlowSampler` receives."""
+
+    @message
+    def start(self, context: NodeContext) -> None:
+        """From the node: sample flow control whenever somebody is bound to the samples."""
+
+
 class ToNewQueue(ToQueue):
     """What `Queue` receives when it is created, and later."""
 
@@ -323,6 +331,7 @@ to_new_node = ToNewNode()
 to_new_vhost = ToNewVhost()
 to_new_queue_supervisor = ToNewQueueSupervisor()
 to_new_flow_reporter = ToNewFlowReporter()
+to_new_flow_sampler = ToNewFlowSampler()
 to_new_queue = ToNewQueue()
 to_new_disk_monitor = ToNewDiskMonitor()
 to_new_memory_monitor = ToNewMemoryMonitor()

@@ -29,6 +29,10 @@ class ToEventHub(ToAlarmListener):
         """From Metadata: the command made these changes."""
 
     @message
+    def flow_sample(self, body: bytes) -> None:
+        """From `FlowSampler`: publish this as `flow.sample`. Commands that watch do not get it."""
+
+    @message
     def vhost_down(self, name: str) -> None:
         """From Metadata: a process of this virtual host failed, so that it serves nobody."""
 

@@ -4,9 +4,10 @@ commands that watch.
     Metadata, connections, channels, Alarms ──► EventHub ──► queues that are bound to the exchanges
                                    the log ──►          ──► subscriptions of `warren consume_event_stream` and others
 
-An event is a message without a body: its routing key is the event's name, its headers are the fields. A line of the log
-is a message whose body is the line and whose routing key is the level. Both are published at most once, without credit
-and confirm, as in RabbitMQ: a queue that is down misses them.
+An event is a message without a body: its routing key is the event's name, its headers are the fields. The exception is
+`flow.sample`, which has a body of JSON and which commands do not get. A line of the log is a message whose body is the
+line and whose routing key is the level. All are published at most once, without credit and confirm, as in RabbitMQ: a
+queue that is down misses them.
 
 The process exists only in a node whose settings name a virtual host for one of the two, or after a command has watched.
 """
@@ -110,6 +111,13 @@ class EventHub(Process):
 
     def on_vhost_down(self, sender: Sender, name: str) -> None:
         self._publish("vhost.down", {"name": name, "node": self.node_name, "user_who_performed_action": BROKER})
+
+    def on_flow_sample(self, sender: Sender, body: bytes) -> None:
+        if self.event_vhost is not None:
+            now = self.wall_clock()
+            headers = as_table({"node": self.node_name, "timestamp_in_ms": int(now * 1000)})
+            properties = Properties(content_type="application/json", headers=headers, timestamp=int(now))
+            self._route(self.event_vhost, EVENT_EXCHANGE, "flow.sample", properties, body)
 
     def on_alarms(self, sender: Sender, sources: tuple[str, ...]) -> None:
         before, self.active_alarms = self.active_alarms, frozenset(sources)

@@ -117,4 +117,4 @@ class FlowReporter(Process):
     def _emit(self, fields: dict[str, object]) -> None:
         events = self.context.events
         if events.are_watched():
-            events.emit(self, "connection.flow", {**fields, "node": self.context.node_name})
+            events.emit(self, "flow.verdict", {**fields, "node": self.context.node_name})

@@ -71,6 +71,7 @@ from ..context.starting import (
     to_new_disk_monitor,
     to_new_event_hub,
     to_new_flow_reporter,
+    to_new_flow_sampler,
     to_new_listener,
     to_new_management,
     to_new_membership,
@@ -122,6 +123,7 @@ from ..resources.memory_monitor import MemoryMonitor
 from .app import BEGIN_ANEW, BEGIN_STOPPED, App
 from .first_user import first_user
 from .flow_reporter import FlowReporter
+from .flow_sampler import FlowSampler
 from .gate import Gate
 from .operations.catalogue import perform
 from .operations.definitions.export_and_import import load_definitions
@@ -438,6 +440,8 @@ class NodeSupervisor(Process):
         )
         self.send(hub, start)
         self.context.events.open(hub, self.routing, settings.event_exchange_vhost)
+        if settings.event_exchange_vhost is not None:
+            self.send(self._create(FlowSampler), to_new_flow_sampler.start(self.context))
         return hub
 
     async def on_status(self, sender: Sender) -> NodeStatus:

@@ -98,6 +98,10 @@ class TopicRouter:
         """Whether the exchange has any binding."""
         return bool(self._trie)
 
+    def has_patterns(self, word: str) -> bool:
+        """Whether any binding has a pattern that begins with this word."""
+        return self._trie.has_branch(word)
+
     def add(self, binding: Binding) -> None:
         self._trie.insert(binding.routing_key, binding.target)
 

@@ -44,6 +44,10 @@ class TopicTrie:
         """Whether it has any destination."""
         return bool(self._root.edges) or self._root.bound is not None
 
+    def has_branch(self, word: str) -> bool:
+        """Whether any pattern begins with this word itself."""
+        return word in self._root.edges
+
     def insert(self, pattern: str, destination: Destination) -> None:
         node = self._root
         for word in _words(pattern):

@@ -132,7 +132,7 @@ def test_connections_are_counted_by_what_holds_them_back(scrape, broker):
         name = "warren_bottleneck_connections"
         return {dict(labels)["bottleneck"]: value for (each, labels), value in scrape().items() if each == name}
 
-    nothing = dict.fromkeys(("resource alarm", "client", "channel", "queue", "message store"), 0)
+    nothing = dict.fromkeys(("resource alarm", "client", "channel", "queue", "message store", "link"), 0)
     until(held_back, nothing.__eq__)
     broker.set_alarm("memory", True)
     try:

@@ -58,3 +58,22 @@ def test_a_command_watches_without_an_exchange(routing):
     assert not events.are_watched()
     events.subscribers = 1
     assert events.are_watched()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_wanted"), [("flow.sample", True), ("flow.#", True), ("#", False), ("*.sample", False)]
+)
+def test_samples_are_wanted_by_those_who_name_flow(routing, pattern, is_wanted):
+    """SP-99. Otherwise each audit log that is bound with `#` would get a sample each second."""
+    events, process = Events(), Recorder()
+    assert not events.are_samples_wanted()
+    binding = Binding.of(EVENT_EXCHANGE, "queue", "samples", pattern, NO_ARGUMENTS)
+    routing.publish([BindingAdded("/", binding, False)])
+    events.emit_sample(process, b"{}")
+    assert not events.are_samples_wanted() and process.sent == []
+    events.open("hub", routing, "/")
+    assert events.are_samples_wanted() == is_wanted
+    events.emit_sample(process, b"{}")
+    assert process.sent == [("hub", ("flow_sample", b"{}"))]
+    routing.publish([BindingRemoved("/", binding, False)])
+    assert not events.are_samples_wanted()

@@ -16,10 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .....runtime.credit import SHARE_SECONDS
+from .....runtime.credit import SHARE_SECONDS, link_peer
 
 #: A stage is held back by the next one if that one was blocked for at least this part of its own blocked time.
 PASSED_ON = 0.1
+
+#: How the name of a link among the peers of a process begins.
+LINK = link_peer("")
 
 Items = Mapping[str, Any]
 
@@ -34,7 +37,13 @@ ADVICE = {
     "queue": "The queue is the limit. Spread its messages over several queues, or route each message to fewer queues.",
     "message store": "The disk is the limit. Use a faster disk, publish fewer persistent messages, or keep the queue "
     "short enough to stay in memory.",
+    "link": "The network to that node, or the node itself, is the limit. See 'warren links', and run 'warren diagnose' "
+    "there. A queue on the node of its publishers needs no link, and fewer mirrors need fewer.",
 }
+
+#: The names of the pauses of a connection whose reason is its client. A connection also pauses to let others have
+#: turns, and while its node is cut off from the majority of the cluster.
+CLIENT_PAUSES = ("output", "backlog")
 
 
 class Verdict(NamedTuple):
@@ -74,8 +83,9 @@ def verdict(
     if connection["alarms"] and connection["state"] in ("blocked", "blocking"):
         sources = " and ".join(connection["alarms"])
         return Verdict("resource alarm", f"low {sources} on node {node}", f"the connection is {connection['state']}")
-    if connection["pauses"]:
-        waits = "it does not read" if "output" in connection["pauses"] else "it sends more methods than are answered"
+    pauses = [pause for pause in connection["pauses"] if pause.startswith(CLIENT_PAUSES)]
+    if pauses:
+        waits = "it does not read" if "output" in pauses else "it sends more methods than are answered"
         return Verdict("client", f"the client of connection {connection['name']}", waits)
     if connection["state"] != "flow":
         return None
@@ -89,9 +99,17 @@ def verdict(
         )
     names = sorted({name for channel in blocked for name in channel["blocked_by"]})
     queues = [items for name in names if (items := queue_of(name)) is not None]
+    links = [name for name in names if _stage(name) == "link" and queue_of(name) is None]
+    if links == names:
+        evidence = f"blocked {_named('channel', [channel['number'] for channel in blocked])} for {_share(blocked)}"
+        return Verdict("link", _named_links(links), evidence)
     in_flow = _holding_back(max(channel["blocked_share"] for channel in blocked), queues)
     if in_flow:
-        stages = sorted({_stage(peer) for items in in_flow for peer in items["blocked_by"]})
+        peers = sorted({peer for items in in_flow for peer in items["blocked_by"]})
+        stages = sorted({_stage(peer) for peer in peers})
+        if stages == ["link"]:
+            evidence = f"blocked {_named('queue', [items['name'] for items in in_flow])} for {_share(in_flow)}"
+            return Verdict("link", _named_links(peers), evidence)
         return Verdict(
             "message store",
             f"the disk of vhost '{connection['vhost']}' on node {node}",
@@ -135,7 +153,7 @@ def chain(
         rows.append(row("queue", queue["name"], queue, slow == "queue"))
     for name in sorted({_stage(peer) for queue in queues for peer in queue["blocked_by"]}):
         disk = {"state": "running", "blocked_share": 0.0, "blocked_by": ()}
-        rows.append(row("disk", name, disk, slow == "message store"))
+        rows.append(row("disk", name, disk, slow == ("link" if name == "link" else "message store")))
     return rows
 
 
@@ -150,8 +168,17 @@ def _share(blocked: Sequence[Items]) -> str:
 
 
 def _stage(peer: str) -> str:
-    """What an operator calls the stage behind a queue: a queue is blocked by its journal, its segments or a store."""
+    """What an operator calls the stage behind a queue: a queue is blocked by its journal, its segments, a store or the
+    link to a replica's node.
+    """
+    if peer.startswith(LINK):
+        return "link"
     return {"journal": "journal", "segments": "segment writer"}.get(peer, "message store")
+
+
+def _named_links(peers: Sequence[str]) -> str:
+    """The links of these names of peers."""
+    return f"the link{'s' if len(peers) > 1 else ''} to {_named('node', [peer.removeprefix(LINK) for peer in peers])}"
 
 
 def _named(kind: str, names: Sequence[object], most: int = 3) -> str:
