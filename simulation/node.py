@@ -62,17 +62,24 @@ class SimNode:
 
     # -- starting ---
 
-    def boot(self) -> None:
-        """Begin to start. `is_up` is True when the node has started."""
+    def boot(self, app_stopped: bool = False) -> None:
+        """Begin to start. `is_up` is True when the node has started, which with `app_stopped` waits for `start_app`."""
         self._stopping = None
         self.port = SimPort(self.machine.boot())
         self.address = self.port.base.newPrimaryActor(NodeSupervisor)
         disks = self.disks
         if disks is None:
-            start = to_new_node.start(self.settings, clustering=self.clustering)
+            start = to_new_node.start(self.settings, clustering=self.clustering, app_stopped=app_stopped)
         else:
             start = to_new_node.start(
-                self.settings, NO_EXTENSIONS, disks.open, disks.boot_id, NO_PROGRESS, self.limits, self.clustering
+                self.settings,
+                NO_EXTENSIONS,
+                disks.open,
+                disks.boot_id,
+                NO_PROGRESS,
+                self.limits,
+                self.clustering,
+                app_stopped,
             )
         self.starting = self.port.begin(self.address, start)
 

@@ -56,8 +56,8 @@ class Moving:
         Raises MembershipError.
         """
         process = self._process
-        others = sorted(set(process.nodes) - {process.name})
-        if others and node in others:
+        others = self._others()
+        if node in others:
             return ALREADY_MEMBER
         if others:
             raise MembershipError(
@@ -149,8 +149,8 @@ class Moving:
     async def leave(self) -> None:
         """Have the other members remove this node. Raises MembershipError if they cannot."""
         process = self._process
-        others = sorted(set(process.nodes) - {process.name})
-        if process.name not in process.nodes or not others:
+        others = self._others()
+        if not others or (process.nodes and process.name not in process.nodes):
             return
         if process.leader == process.name:
             await process.hand_over_leadership()
@@ -174,10 +174,15 @@ class Moving:
             f" `warren forget_cluster_node {process.name}` on one of them"
         )
 
+    def _others(self) -> list[str]:
+        """The other members; the one through which this node has joined, until it has received who they are."""
+        process = self._process
+        return sorted((set(process.nodes) or {process.identity.through} - {""}) - {process.name})
+
     async def _peers(self) -> dict[str, Address[ToMembers]]:
         """The other members that are linked. Waits a while if none is, because this node may have just started."""
         process = self._process
-        others = sorted(set(process.nodes) - {process.name})
+        others = self._others()
         ends = process.now() + LINK_SECONDS
         while not (peers := {node: peer for node in others if (peer := process.peer(node)) is not None}):
             if all(node in process.refusals for node in others) or process.now() > ends:

@@ -123,7 +123,7 @@ class Members(Process):
         self.led = Signal(self)
         #: Is woken when a link has come up, and when a node has told of its cluster while this one has none.
         self.met = Signal(self)
-        #: Is woken when this process has links. An operator's command may come before that.
+        #: Is woken when this process has links, and when Metadata has started. An operator's command may come before.
         self.started = Signal(self)
         self.has_started = False
         self.verdicts: Verdicts | None = None
@@ -325,6 +325,7 @@ class Members(Process):
 
     async def on_await_up(self, sender: Sender) -> bool:
         self.has_metadata = True
+        self.started.wake_all()
         self.send(self.metadata, to_cluster_metadata.watch_consensus(self.myAddress))
         await self.seeking.until_member()
         self.founding = None
@@ -411,7 +412,12 @@ class Members(Process):
         return True
 
     async def _until_started(self) -> None:
-        await self.started.wait_for(lambda: self.has_started)
+        """Wait until this process has links, and has read from the disk who the members are.
+
+        The node answers commands before that. A member would count itself as alone, be reset without leaving, and its
+        cluster would wait for its vote for ever.
+        """
+        await self.started.wait_for(lambda: self.has_started and self.has_metadata)
 
     async def _until_no_vote(self, node: str) -> None:
         """Return when no member of this name follows the log: one that was removed just now still may.

@@ -55,8 +55,8 @@ class ClusterNode(SimNode):
         self.letter = letter
         self._anew: SimAnswer[bool] | None = None
 
-    def boot(self) -> None:
-        super().boot()
+    def boot(self, app_stopped: bool = False) -> None:
+        super().boot(app_stopped)
         self._anew = self.port.begin(self.address, to_node.await_anew())
 
     @property
