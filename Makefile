@@ -8,6 +8,8 @@ BIN    := $(VENV)/bin
 JOBS   ?= 4
 #: More arguments for pytest: make test PYTEST_ARGS="-k pika"
 PYTEST_ARGS ?=
+#: The files or folders of tests that run, instead of all that the goal has: make tests TEST_FILES=tests/wire
+TEST_FILES ?=
 #: Tests of single parts, without the files of SLOW_TESTS: 94 s of CPU time, 16 s of them to start the workers. With 10 s
 #: for the type checker, `make check` takes just under a minute on two cores. The rest of tests/store takes minutes.
 QUICK_TESTS := architecture wire routing runtime actors store/disk store/index store/journal store/messages \
@@ -71,11 +73,11 @@ quick-tests: $(VENV)/.test
 	$(PYTEST) $(addprefix tests/,$(QUICK_TESTS)) $(SLOW_TESTS:%=--ignore-glob='*_%.py')
 
 tests: $(VENV)/.test $(NODE_PACKAGES)
-	$(PYTEST) tests
+	$(PYTEST) $(or $(TEST_FILES),tests)
 
 # With the portable twins (portable.py) of epoll, /proc, synchronous writes and other Linux features.
 test-portable: $(VENV)/.test $(NODE_PACKAGES)
-	WARREN_PORTABLE=1 $(PYTEST) $(addprefix tests/,$(PORTABLE_TESTS))
+	WARREN_PORTABLE=1 $(PYTEST) $(or $(TEST_FILES),$(addprefix tests/,$(PORTABLE_TESTS)))
 
 # `make test` draws the same examples each time; this draws new ones, again and again until the time is over. pytest's
 # status 5 says that no test was left to run.
