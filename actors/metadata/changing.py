@@ -25,10 +25,11 @@ from ...runtime.process import STEP, Process
 from ...runtime.signal import Signal
 from ..context.node_context import NodeContext
 from ..contracts.node import ToQueueSupervisor, to_node, to_queue_supervisor
+from .cascades import Cascades
 from .elsewhere import Elsewhere
 from .live_policies import LivePolicies
 from .log.log import Log, Outcome
-from .state.commands import Command, DeleteExchange, DeleteQueue, DeleteVhost, TrimBindings, TrimVhost
+from .state.commands import Command, DeleteExchange, DeleteQueue, DeleteVhost, TrimBindings, TrimVhost, Unbind
 from .state.effects import Applied, Effect, EndQueue, StartQueue, StartVhost
 from .state.state import State
 
@@ -79,6 +80,7 @@ class Changing:
         self._node_name = context.node_name
         # A cycle of references would keep both objects, the log and its open files alive after the process has ended.
         me = proxy(self)
+        self.cascades = Cascades(process, state, lambda command: me.note(command))
         self.elsewhere = Elsewhere(
             process,
             context.node_name,
@@ -97,7 +99,9 @@ class Changing:
 
         Raises AmqpError if it is refused, if an effect fails, or if its removals cannot be written now.
         """
-        if isinstance(command, DeleteQueue) and await self._trim_queue(command):
+        held: list[tuple[str, str]] = []
+        if isinstance(command, DeleteQueue) and self._is_large(command):
+            held = await self._trim_queue(command)
             # A process that has crashed while it ended may have been restarted since.
             command = command._replace(is_ended=False)
         proposal = _Proposal()
@@ -108,6 +112,8 @@ class Changing:
             await proposal.signal.wait()
             outcome = proposal.outcome
             assert outcome is not None
+        if held:
+            self.cascades.free(held)
         applied = outcome.applied
         if applied is not None:
             for effect in applied.effects:
@@ -138,31 +144,51 @@ class Changing:
         rows = self._state.vhosts.get(vhost)
         return rows is not None and rows.is_source(exchange)
 
-    def is_wide(self, vhost: str, end: str | Destination) -> bool:
-        """Whether this exchange or destination has more than `STEP` bindings, which are removed in several turns."""
+    def is_large(self, vhost: str, exchange: str) -> bool:
+        """Whether deleting this exchange removes more than `STEP` bindings, which takes several turns."""
         rows = self._state.vhosts.get(vhost)
-        return rows is not None and rows.count_bindings(end) > STEP
+        if rows is None:
+            return False
+        return rows.count_bindings(exchange) > STEP or self.cascades.is_large(vhost, ("exchange", exchange))
 
-    async def delete_wide_exchange(self, command: DeleteExchange) -> None:
-        """Delete an exchange that has very many bindings. `Exchanges` lets requests for it wait.
+    async def delete_large_exchange(self, command: DeleteExchange) -> None:
+        """Delete an exchange with very many bindings, or with which very many exchanges go.
 
         Raises AmqpError like `change`.
         """
         vhost, name = command.vhost, command.name
         self._routing.hide_exchange(vhost, name)
+        held = await self.cascades.trim(vhost, ("exchange", name))
         for end in (name, ("exchange", name)):
             await self._trim(vhost, end)
-        await self.change(command)
+        try:
+            await self.change(command)
+        finally:
+            self.cascades.free(held)
 
-    async def _trim_queue(self, command: DeleteQueue) -> bool:
-        """If a queue has very many bindings, remove them in steps until few are left for the command; return True."""
-        vhost, name = command.vhost, command.name
-        row = self._state.queue(vhost, name)
-        if row is None or row.queue_id != command.queue_id or not self.is_wide(vhost, ("queue", name)):
+    async def unbind_large(self, command: Unbind) -> None:
+        """Remove a binding with which very many exchanges go. Raises AmqpError like `change`."""
+        held = await self.cascades.trim(command.vhost, command.binding)
+        try:
+            await self.change(command)
+        finally:
+            self.cascades.free(held)
+
+    def _is_large(self, command: DeleteQueue) -> bool:
+        row = self._state.queue(command.vhost, command.name)
+        if row is None or row.queue_id != command.queue_id:
             return False
-        self._routing.hide_queue(vhost, name)
-        await self._trim(vhost, ("queue", name))
-        return True
+        return self.cascades.is_large(command.vhost, ("queue", command.name))
+
+    async def _trim_queue(self, command: DeleteQueue) -> list[tuple[str, str]]:
+        """Remove so much of what goes with a queue that few rows are left for the command. Return the exchanges that
+        are held.
+        """
+        vhost, end = command.vhost, ("queue", command.name)
+        self._routing.hide_queue(vhost, command.name)
+        held = await self.cascades.trim(vhost, end)
+        await self._trim(vhost, end)
+        return held
 
     async def _trim(self, vhost: str, end: str | Destination) -> None:
         while (rows := self._state.vhosts.get(vhost)) is not None and rows.count_bindings(end) > STEP:
@@ -175,7 +201,10 @@ class Changing:
         Its processes go on until then. A crash meanwhile leaves the virtual host with the rest.
         """
         while (rows := self._state.vhosts.get(name)) is not None and rows.count() > STEP:
-            await self.note(TrimVhost(name, *rows.some(STEP)))
+            bindings, queues, exchanges = rows.some(STEP)
+            held = await self.cascades.trim_bindings(name, bindings)
+            await self.note(TrimVhost(name, bindings, queues, exchanges))
+            self.cascades.free(held)
             await self._process.next_turn()
 
     # -- effects ---

@@ -121,12 +121,13 @@ class Metadata(Process):
         self.homes = Homes(name, context.settings.queue_master_locator, state, self.random_bytes)
         self.policies = LivePolicies(self, name, routing, state.definitions, context.settings.queue_mode_precedence)
         self.changing = Changing(self, node, routing, state, self.log, self.policies, context)
-        self.exchanges = Exchanges(self, self.log, self.changing, self._answer_with)
+        self.exchanges = Exchanges(self, state, self.log, self.changing, self._answer_with)
         self.queues = Queues(self, routing, state, self.changing, self.policies, self.homes, name, data_dir is not None)
         self.owner_waiters = OwnerWaiters(self, routing)
         self.replicas = Replicas(self, name, routing, state, self.changing, self.queues.restart_waiters)
         # The parts of a process must not refer to each other in a circle.
-        replicas = proxy(self.replicas)
+        replicas, exchanges = proxy(self.replicas), proxy(self.exchanges)
+        self.changing.cascades.on_free = lambda requests: exchanges.propose_all(requests)
         self.changing.on_own = lambda row: replicas.own_runs(row)
         self.changing.on_vhost = lambda vhost: replicas.vhost_started(vhost)
         self.vhosts = VirtualHosts(

@@ -39,13 +39,18 @@ def new_binding(rows: VhostRows, command: Bind) -> bool | None:
 
 
 def unbind(rows: VhostRows, command: Unbind) -> list[Change]:
+    return rows.remove_binding(command.binding) if can_unbind(rows, command) else []
+
+
+def can_unbind(rows: VhostRows, command: Unbind) -> bool:
+    """Whether there is such a binding. Raises AmqpError."""
     binding = command.binding
     _check_names(binding)
     if rows.binding(binding) is None:
-        return []
+        return False
     if binding.kind == "queue":
         check_owner(rows.queues[binding.destination], command.connection_id)
-    return rows.remove_binding(binding)
+    return True
 
 
 def _check_names(binding: Binding) -> None:

@@ -67,7 +67,8 @@ class Unbind(NamedTuple):
 
 
 class TrimBindings(NamedTuple):
-    """Remove bindings of an exchange or a queue that is about to be deleted, with what goes with them.
+    """Remove bindings of an exchange or a queue that is about to be deleted, or of the auto-delete exchanges that go
+    with it, and what goes with them.
 
     The command names them, because which ones a node finds first depends on when it was started.
     """
