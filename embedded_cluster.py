@@ -28,7 +28,7 @@ from .actors.contracts.membership import MembershipStatus, to_membership
 from .broker import Broker, running_node
 from .cluster.links.contract import to_links
 from .cluster.links.links import NAME as LINKS
-from .cluster.membership.process import NAME as MEMBERS
+from .cluster.membership.peers import NAME as MEMBERS
 from .messaging import Messaging
 from .running_node import BrokerError, RunningNode
 from .settings import NodeKeywords, Settings

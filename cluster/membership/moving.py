@@ -18,15 +18,19 @@ from ...actors.contracts.membership import MembershipError
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...store.data_dir import reset
 from ..links.admission import NO_MEMBER
-from .addresses import address_of, own_address
+from .addresses import address_of
 from .contract import to_members
 from .founding import Report
 from .identity import encoded
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address
+    from ...runtime.process import Process
     from .contract import ToMembers
-    from .process import Members
+    from .majority.leadership import Leadership
+    from .member_table import MemberTable
+    from .own_node import OwnNode
+    from .peers import Peers
 
 #: Seconds within which a link to another node must be up.
 LINK_SECONDS = 10.0
@@ -43,10 +47,14 @@ ALREADY_MEMBER = "The node is already a member of this cluster"
 class Moving:
     """Belongs to `process`."""
 
-    def __init__(self, process: Members) -> None:
+    def __init__(
+        self, process: Process, own: OwnNode, table: MemberTable, peers: Peers, leadership: Leadership
+    ) -> None:
         self._process = process
-        #: Whether the node is asking to join, and sends greetings as one without a cluster.
-        self.is_stranger = False
+        self._own = own
+        self._table = table
+        self._peers = peers
+        self._leadership = leadership
 
     # -- into a cluster ---
 
@@ -55,47 +63,45 @@ class Moving:
 
         Raises MembershipError.
         """
-        process = self._process
+        process, own, peers = self._process, self._own, self._peers
         others = self._others()
         if node in others:
             return ALREADY_MEMBER
         if others:
             raise MembershipError(
-                f"{process.name} is a member of the cluster of {', '.join(others)}. Take it out of that cluster with"
+                f"{own.name} is a member of the cluster of {', '.join(others)}. Take it out of that cluster with"
                 " `warren reset` before it joins another one"
             )
-        path = process.settings.data_dir
+        path = own.settings.data_dir
         if path is None:
             raise MembershipError(
-                f"{process.name} has no data directory, so it would not remember which cluster it has joined. Give it a"
+                f"{own.name} has no data directory, so it would not remember which cluster it has joined. Give it a"
                 " data_dir, or name the members in its setting cluster_formation.nodes"
             )
-        self.is_stranger = True
-        process.show_membership()
+        peers.is_stranger = True
+        peers.show_membership()
         try:
             cluster = await self._admitted(await self._linked(node), node, role)
-            joined = process.identity.changed(
-                cluster=cluster, through=node, is_founder=False, promised="", is_forced=False
-            )
+            joined = own.identity.changed(cluster=cluster, through=node, is_founder=False, promised="", is_forced=False)
             await process.run_blocking(reset.request, path, encoded(joined))
         except OSError as error:
-            raise MembershipError(f"{process.name} cannot write to '{path}': {error.strerror}") from None
+            raise MembershipError(f"{own.name} cannot write to '{path}': {error.strerror}") from None
         finally:
-            self.is_stranger = False
-            process.show_membership()
-            process.follow_members()
+            peers.is_stranger = False
+            peers.show_membership()
+            peers.follow_members()
         return ""
 
     async def _linked(self, node: str) -> Address[ToMembers]:
         """The process `Members` of the node whose cluster this node joins. Raises MembershipError."""
-        process = self._process
-        process.refusals.pop(node, None)
-        host, port = address_of(process.settings, node)
-        process.set_peers({node: (host, port)})
+        process, own, peers = self._process, self._own, self._peers
+        peers.refusals.pop(node, None)
+        host, port = address_of(own.settings, node)
+        peers.link_to({node: (host, port)})
         ends = process.now() + LINK_SECONDS
-        while (peer := process.peer(node)) is None:
-            if node in process.refusals or process.now() > ends:
-                why = process.refusals.get(node, f"it has not answered for {LINK_SECONDS:.0f} s")
+        while (peer := peers.members_on(node)) is None:
+            if node in peers.refusals or process.now() > ends:
+                why = peers.refusals.get(node, f"it has not answered for {LINK_SECONDS:.0f} s")
                 raise MembershipError(
                     f"{node} cannot be reached at {host}:{port}: {why}. Check that it runs with a cluster_port, and set"
                     " cluster_peer_addresses if it has another address"
@@ -105,14 +111,13 @@ class Moving:
 
     async def _admitted(self, peer: Address[ToMembers], node: str, role: str) -> str:
         """Have the cluster add this node, and return the id of the cluster. Raises MembershipError."""
-        process = self._process
-        own = Report(process.name, process.identity.node_id, "", "", "")
+        process, own = self._process, self._own
+        report = Report(own.name, own.identity.node_id, "", "", "")
         try:
-            answer = Report(*await process.ask(peer, to_members.question(tuple(own)), LINK_SECONDS))  # type: ignore[arg-type]
+            answer = Report(*await process.ask(peer, to_members.question(tuple(report)), LINK_SECONDS))  # type: ignore[arg-type]
             if not answer.cluster:
                 raise MembershipError(f"{node} has no cluster that could be joined: start its app first")
-            address = own_address(process.settings, process.name, process.port)
-            request = to_members.admit(process.name, process.identity.node_id, role, address, answer.cluster)
+            request = to_members.admit(own.name, own.identity.node_id, role, own.address, answer.cluster)
             await process.ask(peer, request, CHANGE_SECONDS)
         except (ProcessDown, ProcessTimeout):
             raise MembershipError(
@@ -127,18 +132,18 @@ class Moving:
 
     async def change_role(self, role: str) -> None:
         """Have another member list this node with another role. Raises MembershipError."""
-        process = self._process
-        known = process.nodes.get(process.name)
-        if known is None or len(process.nodes) == 1:
+        process, own = self._process, self._own
+        known = self._table.own_row
+        if known is None or len(self._table.nodes) == 1:
             raise MembershipError("Non-clustered nodes can only be disc nodes.")
         if known.role == role:
             return
-        peers = await self._peers()
-        if not peers:
-            raise MembershipError(f"no other member of the cluster can be reached from {process.name}. Start one")
-        request = to_members.admit(process.name, known.node_id, role, known.address, process.identity.cluster)
+        members = await self._linked_members()
+        if not members:
+            raise MembershipError(f"no other member of the cluster can be reached from {own.name}. Start one")
+        request = to_members.admit(own.name, known.node_id, role, known.address, own.identity.cluster)
         try:
-            await process.ask(next(iter(peers.values())), request, CHANGE_SECONDS)
+            await process.ask(next(iter(members.values())), request, CHANGE_SECONDS)
         except (ProcessDown, ProcessTimeout):
             raise MembershipError("no majority of the members has agreed to it in time. Start more of them") from None
         except ProcessError as error:
@@ -148,17 +153,16 @@ class Moving:
 
     async def leave(self) -> None:
         """Have the other members remove this node. Raises MembershipError if they cannot."""
-        process = self._process
+        process, own, peers = self._process, self._own, self._peers
         others = self._others()
-        if not others or (process.nodes and process.name not in process.nodes):
+        if not others or (self._table.nodes and self._table.own_row is None):
             return
-        if process.leader == process.name:
-            await process.hand_over_leadership()
-        peers = await self._peers()
-        why = [f"{node}: {process.refusals[node]}" for node in others if node in process.refusals]
-        for node, peer in peers.items():
+        await self._leadership.hand_over()
+        members = await self._linked_members()
+        why = [f"{node}: {peers.refusals[node]}" for node in others if node in peers.refusals]
+        for node, peer in members.items():
             try:
-                await process.ask(peer, to_members.remove(process.name, process.identity.node_id), CHANGE_SECONDS)
+                await process.ask(peer, to_members.remove(own.name, own.identity.node_id), CHANGE_SECONDS)
                 return
             except (ProcessDown, ProcessTimeout):
                 if await self._is_removed(node):
@@ -166,36 +170,36 @@ class Moving:
                 why.append(f"{node}: no majority of the members has agreed to it in time")
             except ProcessError as error:
                 why.append(f"{node}: {error}")
-        if all(NO_MEMBER in process.refusals.get(node, "") for node in others):
+        if all(NO_MEMBER in peers.refusals.get(node, "") for node in others):
             return  # they have removed it before
         raise MembershipError(
-            f"{process.name} cannot leave its cluster, because the other members do not remove it"
+            f"{own.name} cannot leave its cluster, because the other members do not remove it"
             f" ({'; '.join(why) or 'none of them can be reached'}). Start them, or use `warren force_reset` here and"
-            f" `warren forget_cluster_node {process.name}` on one of them"
+            f" `warren forget_cluster_node {own.name}` on one of them"
         )
 
     def _others(self) -> list[str]:
         """The other members; the one through which this node has joined, until it has received who they are."""
-        process = self._process
-        return sorted((set(process.nodes) or {process.identity.through} - {""}) - {process.name})
+        own = self._own
+        return sorted((set(self._table.nodes) or {own.identity.through} - {""}) - {own.name})
 
-    async def _peers(self) -> dict[str, Address[ToMembers]]:
+    async def _linked_members(self) -> dict[str, Address[ToMembers]]:
         """The other members that are linked. Waits a while if none is, because this node may have just started."""
-        process = self._process
+        process, peers = self._process, self._peers
         others = self._others()
         ends = process.now() + LINK_SECONDS
-        while not (peers := {node: peer for node in others if (peer := process.peer(node)) is not None}):
-            if all(node in process.refusals for node in others) or process.now() > ends:
+        while not (members := {node: peer for node in others if (peer := peers.members_on(node)) is not None}):
+            if all(node in peers.refusals for node in others) or process.now() > ends:
                 break
             await process.sleep(LOOK_SECONDS)
-        return peers
+        return members
 
     async def _is_removed(self, node: str) -> bool:
         """Whether that member has removed this node: it ends the link and refuses the next one then."""
-        process = self._process
+        process, peers = self._process, self._peers
         ends = process.now() + LINK_SECONDS
-        while NO_MEMBER not in process.refusals.get(node, ""):
-            if process.peer(node) is not None or process.now() > ends:
+        while NO_MEMBER not in peers.refusals.get(node, ""):
+            if peers.members_on(node) is not None or process.now() > ends:
                 return False
             await process.sleep(LOOK_SECONDS)
         return True

@@ -10,14 +10,18 @@ from ...actors.contracts.membership import MembershipError
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ..links.admission import ANOTHER_DIRECTORY
 from ..metadata.contract import to_cluster_metadata
-from .addresses import address_of, own_address
+from .addresses import address_of
 from .contract import to_members
 from .discovery import DiscoveryError, listed_nodes
 from .founding import Found, Founding, Join, Report, Stop, Wait
 from .identity import ID_BYTES
 
 if TYPE_CHECKING:
-    from .process import Members
+    from ...runtime.process import Process
+    from .member_table import MemberTable
+    from .own_node import OwnNode
+    from .peers import Peers
+    from .starting import Starting
 
 log = logging.getLogger("warren.members")
 
@@ -34,18 +38,30 @@ ADMIT_SECONDS = 30.0
 class Seeking:
     """Belongs to `process`. `is_founder`: an operator has decided that the node founds a cluster (`--found`)."""
 
-    def __init__(self, process: Members, is_founder: bool) -> None:
+    def __init__(
+        self,
+        process: Process,
+        own: OwnNode,
+        table: MemberTable,
+        peers: Peers,
+        starting: Starting,
+        is_founder: bool,
+    ) -> None:
         self._process = process
+        self._own = own
+        self._table = table
+        self._peers = peers
+        self._starting = starting
         self._is_founder = is_founder
-        self._formation = process.settings.cluster_formation
+        self._formation = own.settings.cluster_formation
 
     async def until_member(self) -> None:
         """Return when the node belongs to a cluster and its log has begun. Raises MembershipError."""
-        process = self._process
-        identity = process.identity
-        status = await process.ask(process.metadata, to_cluster_metadata.consensus_status())
+        process, own, peers = self._process, self._own, self._peers
+        identity = own.identity
+        status = await process.ask(self._table.metadata, to_cluster_metadata.consensus_status())
         if status["role"] != "alone":
-            process.follow_members()
+            peers.follow_members()
             return
         if identity.cluster and identity.is_founder:
             # The node had decided to found a cluster, and was stopped before its log began.
@@ -53,27 +69,25 @@ class Seeking:
             return
         if identity.cluster and identity.through:
             # The cluster lists the node already: it was stopped after it had joined, or has joined by command.
-            process.set_peers({identity.through: address_of(process.settings, identity.through)})
-            await process.ask(process.metadata, to_cluster_metadata.follow())
+            peers.link_to({identity.through: address_of(own.settings, identity.through)})
+            await process.ask(self._table.metadata, to_cluster_metadata.follow())
             return
-        await process.until_wanted()
-        process.founding = Founding(
-            process.name, identity.node_id, await self._names(), identity.promised, self._is_founder
-        )
-        await self._rounds(process.founding)
+        await self._starting.until_wanted()
+        peers.founding = Founding(own.name, identity.node_id, await self._names(), identity.promised, self._is_founder)
+        await self._rounds(peers.founding)
 
     async def _names(self) -> tuple[str, ...]:
-        return await self._process.run_blocking(listed_nodes, self._formation, self._process.name)
+        return await self._process.run_blocking(listed_nodes, self._formation, self._own.name)
 
     async def _rounds(self, founding: Founding) -> None:
-        process = self._process
+        process, own, peers = self._process, self._own, self._peers
         began = process.now()
         next_line = began + LINE_SECONDS
         while True:
             promised = founding.promised
             decision = founding.decide()
             if founding.promised != promised:
-                await process.write_identity(promised=founding.promised)
+                await own.write_identity(promised=founding.promised)
             match decision:
                 case Found():
                     await self._found(founding)
@@ -86,89 +100,88 @@ class Seeking:
                     await self._round(founding)
                     raise MembershipError(text)
                 case Wait(text):
-                    process.waits_for = text
-            refused = [text for text in process.refusals.values() if ANOTHER_DIRECTORY in text]
+                    self._starting.waits_for = text
+            refused = [text for text in peers.refusals.values() if ANOTHER_DIRECTORY in text]
             if refused:
                 raise MembershipError(refused[0])
-            process.check_wanted()
+            self._starting.check_wanted()
             now = process.now()
             if now - began >= self._formation["timeout"] / 1000:
                 raise MembershipError(
-                    f"{process.name} has found no cluster within cluster_formation.timeout"
+                    f"{own.name} has found no cluster within cluster_formation.timeout"
                     f" ({self._formation['timeout']} ms): {self._reasons()}. Start the other nodes of the list, or let"
-                    f" {process.name} found a cluster alone with --found"
+                    f" {own.name} found a cluster alone with --found"
                 )
             if now >= next_line:
                 next_line += LINE_SECONDS
-                log.info("%s has no cluster yet: %s", process.name, self._reasons())
+                log.info("%s has no cluster yet: %s", own.name, self._reasons())
             await self._round(founding)
 
     def _reasons(self) -> str:
-        refusals = self._process.refusals
-        return "; ".join([self._process.waits_for, *(f"{node}: {why}" for node, why in sorted(refusals.items()))])
+        refusals = self._peers.refusals
+        return "; ".join([self._starting.waits_for, *(f"{node}: {why}" for node, why in sorted(refusals.items()))])
 
     async def _round(self, founding: Founding) -> None:
         """Ask every linked node of the list for its report."""
-        process = self._process
+        process, peers = self._process, self._peers
         ends = process.now() + ROUND_SECONDS
         try:
             founding.listed(await self._names())
         except DiscoveryError as error:
-            process.refusals["cluster_formation"] = str(error)
+            peers.refusals["cluster_formation"] = str(error)
         else:
-            process.refusals.pop("cluster_formation", None)
-        process.set_peers({node: address_of(process.settings, node) for node in founding.others})
+            peers.refusals.pop("cluster_formation", None)
+        peers.link_to({node: address_of(self._own.settings, node) for node in founding.others})
         question = to_members.question(tuple(founding.report()))  # type: ignore[arg-type]
-        peers = [peer for node in founding.others if (peer := process.peer(node)) is not None]
-        for answer in await process.ask_each([(peer, question) for peer in peers], ROUND_SECONDS):
+        linked = [peer for node in founding.others if (peer := peers.members_on(node)) is not None]
+        for answer in await process.ask_each([(peer, question) for peer in linked], ROUND_SECONDS):
             if not isinstance(answer, Exception):
                 founding.heard(Report(*answer))
         wait = ends - process.now()
         if wait > 0 and not isinstance(founding.decide(), (Found, Join)):
             # A node that is linked meanwhile may have a cluster, or complete a majority of the list: ask it at once.
             with suppress(ProcessTimeout):
-                await process.met.wait(wait)
+                await peers.met.wait(wait)
 
     async def _found(self, founding: Founding) -> None:
-        process = self._process
+        process, own = self._process, self._own
         cluster = process.random_bytes(ID_BYTES).hex()
-        await process.write_identity(cluster=cluster, is_founder=True, promised=process.identity.node_id)
+        await own.write_identity(cluster=cluster, is_founder=True, promised=own.identity.node_id)
         await self._begin()
-        log.info("%s has founded the cluster %s", process.name, cluster)
+        log.info("%s has founded the cluster %s", own.name, cluster)
         # Report the cluster to the other nodes now, because they would ask only in their next round.
         question = to_members.question(tuple(founding.report()._replace(cluster=cluster)))  # type: ignore[arg-type]
         for node in founding.others:
-            peer = process.peer(node)
+            peer = self._peers.members_on(node)
             if peer is not None:
                 process.send(peer, question)
 
     async def _begin(self) -> None:
-        process = self._process
-        await process.ask(process.metadata, to_cluster_metadata.found(process.own_record(process.incarnation)))
+        request = to_cluster_metadata.found(self._own.record(self._own.incarnation))
+        await self._process.ask(self._table.metadata, request)
 
     async def _join(self, through: str, cluster: str) -> bool:
         """Try to join; False if the node must ask again. Raises MembershipError if the cluster refuses the node."""
-        process = self._process
-        if process.has_own_data():
+        process, own, peers = self._process, self._own, self._peers
+        if self._table.has_own_data():
             raise MembershipError(
-                f"{process.name} has metadata of its own and cannot join the cluster of {through}, because joining"
+                f"{own.name} has metadata of its own and cannot join the cluster of {through}, because joining"
                 " drops them. Start it with an empty data directory"
             )
-        peer = process.peer(through)
+        peer = peers.members_on(through)
         if peer is None:
             return False
-        identity = process.identity
-        address = own_address(process.settings, process.name, process.port)
-        request = to_members.admit(process.name, identity.node_id, process.settings.cluster_role, address, cluster)
-        process.waits_for = f"{through} to have the cluster admit {process.name}"
+        role = own.settings.cluster_role
+        request = to_members.admit(own.name, own.identity.node_id, role, own.address, cluster)
+        self._starting.waits_for = f"{through} to have the cluster admit {own.name}"
         try:
             await process.ask(peer, request, ADMIT_SECONDS)
         except (ProcessDown, ProcessTimeout):
             return False
         except ProcessError as error:
             raise MembershipError(str(error)) from None
-        await process.write_identity(cluster=cluster, is_founder=False, through=through)
-        process.show_membership()
-        await process.ask(process.metadata, to_cluster_metadata.follow())
-        log.info("%s has joined the cluster %s through %s", process.name, cluster, through)
+        await own.write_identity(cluster=cluster, is_founder=False, through=through)
+        peers.show_membership()
+        await process.ask(self._table.metadata, to_cluster_metadata.follow())
+        log.info("%s has joined the cluster %s through %s", own.name, cluster, through)
         return True

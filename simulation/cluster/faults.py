@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from ...cluster.membership.lease import CONTACT_SHARE, HEARD_SECONDS, LEASE_SHARE
+from ...cluster.membership.majority.lease import CONTACT_SHARE, HEARD_SECONDS, LEASE_SHARE
 from ..disks import ChosenRandom
 from ..model.copies import PromiseBroken
 from ..plan import Action

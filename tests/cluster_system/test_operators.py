@@ -12,7 +12,7 @@ import pytest
 
 from warren import Broker
 from warren.cli.main import main
-from warren.cluster.membership import process
+from warren.cluster.membership import own_node
 from warren.cluster.membership.identity import read_identity
 from warren.definitions.features import FEATURES
 from warren.running_node import BrokerError, StartError
@@ -249,7 +249,7 @@ def test_commands_are_answered_before_the_node_knows_anything_of_itself(brokers,
         assert may_read.wait(60)
         return read_identity(*arguments)
 
-    monkeypatch.setattr(process, "read_identity", waiting)
+    monkeypatch.setattr(own_node, "read_identity", waiting)
     with ThreadPoolExecutor(1) as pool:
         started = pool.submit(brokers.start, first)
         try:

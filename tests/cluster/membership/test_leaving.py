@@ -36,7 +36,7 @@ def reset_at_once(cluster, node):
 
 
 def members(cluster):
-    return [sorted(cluster.nodes[letter].process(Members).nodes) for letter in "ab"]
+    return [sorted(cluster.nodes[letter].process(Members).table.nodes) for letter in "ab"]
 
 
 def test_a_node_that_is_reset_as_soon_as_it_answers_leaves_its_cluster(cluster):
@@ -52,8 +52,8 @@ def test_a_node_that_is_reset_as_soon_as_it_answers_leaves_its_cluster(cluster):
 
 def test_a_node_that_has_joined_and_is_reset_before_it_knows_the_members_leaves(cluster):
     """It has nothing but its identity then, which names the member through which it has joined."""
-    third, of_first = cluster.nodes["c"], cluster.nodes["a"].process(Members).identity
-    node_id = third.process(Members).identity.node_id
+    third, of_first = cluster.nodes["c"], cluster.nodes["a"].process(Members).own.identity
+    node_id = third.process(Members).own.identity.node_id
     third.kill()
     third.wipe()
     write_identity(

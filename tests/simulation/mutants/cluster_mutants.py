@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from warren.cluster.consensus.messages import AppendAnswer
-from warren.cluster.membership.pause import Action
+from warren.cluster.membership.majority.pause import Action
 
 from .message_mutants import MUTANTS
 from .planting import bug

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ...seams import seam
+from ....seams import seam
 
 #: Seconds between two restarts of a node that was declared down.
 RESTART_SECONDS = 10.0

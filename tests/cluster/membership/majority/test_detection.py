@@ -1,8 +1,8 @@
 """Who is taken for lost, who is declared down and up, and what a node without a lease does."""
 
-from warren.cluster.membership.failure_detector import FailureDetector
-from warren.cluster.membership.pause import Action, Pause, Stage
-from warren.cluster.membership.verdicts import Judgement, Verdicts
+from warren.cluster.membership.majority.failure_detector import FailureDetector
+from warren.cluster.membership.majority.pause import Action, Pause, Stage
+from warren.cluster.membership.majority.verdicts import Judgement, Verdicts
 
 # --- the failure detector ---
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ...seams import seam
+from ....seams import seam
 from .failure_detector import FailureDetector
 from .lease import Granter
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...actors.context.lease import Lease
-from ...seams import seam
+from ....actors.context.lease import Lease
+from ....seams import seam
 
 #: The share of the leader's `net_ticktime` for which a lease is valid.
 LEASE_SHARE = 0.75

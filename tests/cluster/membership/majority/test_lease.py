@@ -5,8 +5,8 @@ import random
 import pytest
 
 from warren.actors.context.lease import Lease
-from warren.cluster.membership import lease as module
-from warren.cluster.membership.lease import CONTACT_SHARE, HEARD_SECONDS, LEASE_SHARE, Asker, Granter
+from warren.cluster.membership.majority import lease as module
+from warren.cluster.membership.majority.lease import CONTACT_SHARE, HEARD_SECONDS, LEASE_SHARE, Asker, Granter
 from warren.seams import SEAMS
 
 

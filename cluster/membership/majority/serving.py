@@ -1,0 +1,96 @@
+"""`Serving`: has the node serve clients only as a part of the majority, as `Pause` decides."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ....actors.contracts.node import to_node
+from .pause import Action, Pause, Stage
+
+if TYPE_CHECKING:
+    from ....actors.context.lease import Lease
+    from ....actors.contracts.node import ToNode
+    from ....runtime.contract import Address
+    from ....runtime.process import Process
+    from ..member_table import MemberTable
+    from ..own_node import OwnNode
+    from ..starting import Starting
+
+log = logging.getLogger("warren.members")
+
+
+class Serving:
+    """Belongs to `process`."""
+
+    def __init__(
+        self,
+        process: Process,
+        node: Address[ToNode],
+        lease: Lease,
+        own: OwnNode,
+        table: MemberTable,
+        starting: Starting,
+    ) -> None:
+        self._process = process
+        self._node = node
+        self._lease = lease
+        self._own = own
+        self._table = table
+        self._starting = starting
+        #: None before the node is up, and from when it stops in order.
+        self._pause: Pause | None = None
+        #: Whether the node accepts clients, unless it is paused.
+        self._is_serving = False
+
+    def node_up(self) -> None:
+        """This run of the node is up."""
+        grace = self._own.settings.cluster_pause_grace / 1000
+        self._pause = Pause(grace, restarted_at=self._process.now())
+
+    def node_ends(self) -> None:
+        """The cluster is about to declare this run down, which is no reason to begin another one."""
+        self._pause = None
+
+    def begins(self) -> None:
+        """The node accepts clients from now on."""
+        self._is_serving = True
+        if self._pause is not None and self._pause.stage is Stage.PAUSED:
+            self._suspend()
+
+    def step(self, now: float) -> None:
+        """At a beat: pause the node or have it go on."""
+        pause = self._pause
+        if pause is None:
+            return
+        was = pause.stage
+        action = pause.step(now, self._lease.holds(now), not self._table.is_declared_up())
+        self._starting.stage = pause.stage.value
+        if pause.stage is not was:
+            self._log_stage(pause.stage, was)
+        if action is Action.PAUSE and self._is_serving:
+            self._suspend()
+        elif action is Action.RESUME and self._is_serving:
+            self._process.send(self._node, to_node.resume("majority"))
+        elif action is Action.RESTART:
+            self._process.send(self._node, to_node.begin_anew("the cluster has declared it down"))
+
+    def _suspend(self) -> None:
+        text = f"node '{self._own.name}' cannot reach a majority of its cluster"
+        self._process.send(self._node, to_node.suspend("majority", text))
+
+    def _log_stage(self, stage: Stage, was: Stage) -> None:
+        name, missing = self._own.name, self._starting.missing()
+        match stage:
+            case Stage.STALLED:
+                log.warning("%s has no lease: %s", name, missing)
+            case Stage.PAUSED:
+                log.error(
+                    "%s pauses and serves no clients, because it cannot reach a majority of its cluster: %s",
+                    name,
+                    missing,
+                )
+            case Stage.RUNNING:
+                log.info("%s belongs to the majority again, after it was %s", name, was.value)
+            case Stage.RESTARTING:
+                pass
