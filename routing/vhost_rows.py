@@ -1,4 +1,4 @@
-"""`VhostRows`: the exchanges, queues and bindings of one virtual host, and what goes when one of them goes.
+"""`VhostRows`: the exchanges, queues and bindings of one virtual host, and what is removed with each of them.
 
 These are the rows of Metadata's state. Each method that removes rows returns the changes; nothing here depends on a
 clock, on chance or on a process. A removal takes with it the bindings of what is removed (AB-86), then the auto-delete
@@ -56,7 +56,8 @@ class VhostRows:
         self.homes: Counter[str] = Counter()
         #: By connection id: the names of its exclusive queues. Shards are left out: they go with their logical queue.
         self.by_owner: dict[str, dict[str, None]] = {}
-        # The value of a binding is whether it is durable. Its ends cannot change that without taking the binding along.
+        # The value of a binding is whether it is durable. That never changes: an end that becomes durable is another
+        # exchange or queue, and the binding was removed with the old one.
         self._by_source: dict[str, dict[Binding, bool]] = {}
         self._by_destination: dict[Destination, dict[Binding, bool]] = {}
 

@@ -19,8 +19,8 @@ of a process, and the only way in which other processes make them:
 
 `queue` is an `Address[ToQueue]`. The type checker therefore reports a message that the receiver does not take, a
 missing field, a field of another type, and a wrong use of the answer: the return type of a contract's method is the
-type of the answer, None if there is none. A process that several kinds of process can stand for gets a contract that
-theirs derive from.
+type of the answer, None if there is none. Kinds of process that can take each other's place have contracts that derive
+from a common one.
 
 The methods are never run: `message` replaces each by a function that returns the tuple, which costs 0.05 µs a message.
 `tests/architecture` checks that the handlers of a process (`on_publish`, `on_counts`) fit its contract, and generates

@@ -57,7 +57,7 @@ class Host(Protocol):
 
     @property
     def systems(self) -> Systems:
-        """By which a process that keeps a connection to another system passes on messages."""
+        """What a process that keeps a connection to another system uses to pass on messages."""
 
     @property
     def names(self) -> LocalNames:
@@ -70,7 +70,7 @@ class Host(Protocol):
     ) -> None:
         """Run `function(*args)`, then send the process `("$answer", ref, ok, value or error)`.
 
-        `is_brief`: the call may wait for other brief ones, and its answer too.
+        `is_brief`: the call and its answer may wait for other brief calls.
         """
 
     def resume_later(self, pending: Pending | None) -> None:
@@ -90,4 +90,4 @@ class Host(Protocol):
     def remove_monitor(self, watcher: ActorAddress, ref: Any) -> None: ...
 
     def receive(self, message: Any, sender: ActorAddress) -> Any:
-        """Have the process handle one message, whatever Thespian's base does next."""
+        """Handle one message here and now, for a caller of `Process.receiveMessage`."""

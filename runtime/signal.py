@@ -47,7 +47,9 @@ class Signal:
         self._waiting: list[Pending] | tuple[()] = ()
 
     def wait(self, timeout: float | None = None) -> Awaitable[None]:
-        """Get in line now, and return what `await` waits for: being woken. ProcessTimeout after `timeout` seconds."""
+        """Begin to wait now. `await` of the result returns when the signal wakes it; ProcessTimeout after `timeout`
+        seconds.
+        """
         pending = Pending(None)
         if self._waiting:
             self._waiting.append(pending)

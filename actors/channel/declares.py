@@ -89,7 +89,9 @@ class Declares:
             self._output.put_method(methods.ExchangeDeclareOk())
 
     def _check_declare_exchange(self, method: methods.ExchangeDeclare, name: str) -> None:
-        """Check the rights, in their place among the checks that Metadata makes too (AB-161)."""
+        """Check the user's rights. Checks of Metadata that come before them are repeated here, so that of several
+        errors the client gets the same one as from RabbitMQ (AB-161).
+        """
         vhost, access = self._config.vhost, self._config.access
         check_exchange_type(method.type)
         check_not_default_exchange(name)
@@ -228,11 +230,11 @@ class Declares:
                 # The queue was deleted after Metadata answered. Like RabbitMQ, declare it again, as a new queue.
 
     def _check_declare_queue(self, method: methods.QueueDeclare, name: str) -> None:
-        """Check the rights, in their place among the checks that Metadata makes too (AB-146, AB-161)."""
+        """Check the user's rights; see `_check_declare_exchange` (AB-146, AB-161)."""
         vhost, access = self._config.vhost, self._config.access
         if name:
             check_not_reserved("queue", name)
-        # The broker will generate a name like this one, which is checked as any other.
+        # For an empty name Metadata will generate one of this form, and the user needs rights on it as on any other.
         checked = name or generated_name("amq.gen", bytes(16))
         access.check("configure", "queue", checked)
         dead_letter_exchange = method.arguments.get("x-dead-letter-exchange")

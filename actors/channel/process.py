@@ -411,8 +411,8 @@ class Channel(Process):
         self.publisher.failover.queue_gone(queue_id, row, unsent, is_crashed)
         if self.state == "running":
             self.deliveries.queue_gone(queue_id)
-            # Nobody knows when a queue can be reached again whose home was lost, so its consumers do not wait for that,
-            # unless another node has its messages.
+            # If the link to the queue's node is lost, the queue may stay unreachable for any length of time. So its
+            # consumers are cancelled, unless another node has the messages.
             waits = row is not None and (not reason.is_noconnection or self.queues.is_mirrored(row))
             self.consumers.queue_gone(queue_id, row if is_crashed and waits else None)
             self.limiter.queue_gone(queue_id)
@@ -460,7 +460,9 @@ class Channel(Process):
         self.credit.bump(peer, amount)
 
     def on_link_full(self, sender: Sender, node: str) -> None:
-        """Deferring credit would let the client send hundreds of messages more, whatever their size."""
+        """Stop the client's input at once. Deferring credit alone would let the client send hundreds of messages more,
+        whatever their size.
+        """
         peer = link_peer(node)
         self.credit.relate(peer, kind="link")
         self.credit.block(peer)

@@ -36,7 +36,7 @@ from ..contracts.queue import to_queue
 
 TRACE_EXCHANGE = "amq.rabbitmq.trace"
 
-#: The longest routing key in bytes; the prefix may make that of a copy longer, which is then cut.
+#: The longest routing key in bytes. The routing key of a copy, which has a prefix, is cut to this length.
 KEY_MAX = 255
 
 _PROPERTIES = tuple(field.name for field in fields(Properties))

@@ -19,7 +19,7 @@ from .client_output import ClientOutput
 from .consuming.deliveries import Deliveries
 from .publishing.publisher import Publisher
 
-#: The refusal of a commit that wants more copies of a message than there are.
+#: The error text of a commit that publishes to a queue with too few replicas in sync.
 TOO_FEW_IN_SYNC = (
     "a queue of this transaction has fewer replicas in sync than it needs (ha-min-in-sync, or a majority), so "
     "tx.commit cannot promise that its messages are kept"
@@ -81,7 +81,7 @@ class Transaction:
             self.is_committing = True
             self.check_backlog()
             return
-        self._take_confirms()  # those of publishes that reached no queue, or one that has ended
+        self._take_confirms()  # the confirms of publishes that reached no queue, or a queue that has ended
         self._answer_commit()
 
     async def roll_back(self, method: methods.TxRollback) -> None:
@@ -105,7 +105,9 @@ class Transaction:
                 return
 
     def confirms_arrived(self) -> bool:
-        """Take confirms and refusals that have come for a commit; whether it has been answered therefore."""
+        """Take confirms and refusals that have come for a commit. Return whether that was the last, and the commit is
+        answered.
+        """
         self._take_confirms()
         if not self.is_committing or len(self._publisher.confirms):
             return False

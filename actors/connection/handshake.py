@@ -43,8 +43,8 @@ CAPABILITIES = (
     "direct_reply_to",
 )
 
-#: What this version adds to reading by number, by the names in `warren_features` of connection.start. A client that
-#: knows such a name may use what it stands for, and needs no list of versions.
+#: The names of warren's own features in `warren_features` of connection.start. A client looks for the name of a feature
+#: before it uses the feature, and so needs no list of versions.
 WARREN_FEATURES = ("read-blocks", "catalogue", "queue-id", "lives", "arrival", "deduplicate")
 
 #: The two protocol headers that stand for AMQP 0-9-1 (AB-1).

@@ -48,8 +48,6 @@ class ListenError(ProcessError):
 
 class Listener(Process):
     contract = ToNewListener
-
-    contract = ToNewListener
     reply_errors = (ListenError, TlsError)
 
     def __init__(self) -> None:
@@ -63,7 +61,7 @@ class Listener(Process):
         self.awaiting_end: list[Sender] = []
         self.tls_context: ssl.SSLContext | None = None
         self.sibling: Address[ToListener] | None = None
-        #: Connections of the sibling.
+        #: How many connections the sibling has.
         self.elsewhere = 0
 
     async def on_start(

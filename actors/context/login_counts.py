@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-#: Pairs of address and user that are counted one by one: those that came last.
+#: How many pairs of address and user have counts of their own; of more pairs, those of the latest logins.
 SOURCES_KEPT = 1_000
+#: Characters of a user name that are kept, because any client may send a long one.
+USER_LENGTH = 1_000
 
 
 class LoginCounts:
@@ -21,14 +23,14 @@ class LoginCounts:
     def count(self, address: str, user: str, is_accepted: bool) -> None:
         self.succeeded += is_accepted
         self.failed += not is_accepted
-        source = address, user[:SOURCES_KEPT]
+        source = address, user[:USER_LENGTH]
         succeeded, failed = self._of_sources.pop(source, (0, 0))
         self._of_sources[source] = succeeded + is_accepted, failed + (not is_accepted)
         if len(self._of_sources) > SOURCES_KEPT:
             self._of_sources.popitem(last=False)
 
     def rows(self, by_source: bool) -> list[dict[str, object]]:
-        """A row for listings, or one for each source."""
+        """The row of all logins for listings, or one row for each pair of address and user."""
         if not by_source:
             return [_row(self.succeeded, self.failed)]
         return [

@@ -105,9 +105,9 @@ class ToNewControlListener(Contract):
 
     @message
     def start(self, context: NodeContext, node: Address[ToNode], is_local: bool) -> str:
-        """From the node: listen. Answered with where. Raises ControlError.
-
-        `is_local`: in the place of `control_dir`, for the owner of the node; else on `control_port` with a secret.
+        """From the node: listen, and answer with the path or address. Raises ControlError.
+        If `is_local`, it listens on the control socket in `control_dir`, for the user who runs the node; else on
+        `control_port`, where clients need a secret.
         """
 
 
@@ -223,8 +223,8 @@ class ToNewNode(ToNode):
         """From the program that runs the node: start everything. Raises ListenError, TlsError and StorageError, and
         with a `clustering` MembershipError.
 
-        With `app_stopped` the node answers commands at once, and starts the rest when `start_app` comes. An operator
-        may end it before: then it raises StoppedWaiting, or AppStopped for another such run.
+        With `app_stopped` the node answers commands at once, and starts the rest when `start_app` comes. If an operator
+        ends the run before that, StoppedWaiting is raised, or AppStopped if a run with `app_stopped` is to follow.
 
         With a data directory, that program holds its `claim` until the node has ended.
         """
@@ -238,8 +238,7 @@ class ToNewVhost(ToVhost):
         self, context: NodeContext, name: str, rows: list[QueueRow], kept: frozenset[int]
     ) -> tuple[Address[ToQueueSupervisor], list[QueueRow]]:
         """From the node: start, and recover the queues of `rows`. Raises StorageError, and then the process ends.
-
-        kept    the numbers of queues without a process of which everything stays on the disk
+        kept    the numbers of queues that get no process now, and whose files and journal records are kept
 
         Answered with its queue supervisor and the rows as they are now.
         """

@@ -1,4 +1,4 @@
-"""What the processes of this folder receive."""
+"""What `Listener`, `Connection` and `TlsConnection` receive."""
 
 from __future__ import annotations
 

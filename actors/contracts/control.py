@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...runtime.contract import Contract, message
 
-#: Whether it is the last of an answer, and one message of the control protocol, packed.
+#: A piece of an answer: whether it is the last one, and one packed message of the control protocol.
 Piece = tuple[bool, bytes]
 
 

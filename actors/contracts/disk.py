@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 class FoundJournal(NamedTuple):
     """What a journal has at its start.
 
-    levels       of which it has messages or acks
-    numberings   by queue, of which it has no message: the numbering of each of its priorities (`Replayed.numbering`)
-    occupied     the queues of which it has messages, or the sizes of segments, or for which it has dead letters
+    levels       the levels whose messages or acks it has
+    numberings   for each queue without a message in it, by queue: the numbering of each of its priorities
+                 (`Replayed.numbering`)
+    occupied     the queues for which it has messages, sizes of segments or dead letters
     """
 
     levels: set[int]
@@ -100,7 +101,8 @@ class ToJournal(Contract):
 
     @message
     def append(self, queue: int, gathered: list[QueueRecords], position: int, is_awaited: bool) -> None:
-        """From queues: write these records, at once if `is_awaited`, and those that came before.
+        """From queues: write these records. If `is_awaited`, write them at once, together with earlier ones that the
+        journal has put off.
 
         `position` counts all records that the queue's process has appended by then.
         """
@@ -137,7 +139,7 @@ class ToMessageStore(Contract):
     def write(self, client: str, messages: list[tuple[bytes, bytes]], is_urgent: bool = False) -> None:
         """From queues: pairs of id and body, one credit each.
 
-        Each adds a reference and is answered once by `stored` (QS-30). `is_urgent`: the messages wait for that.
+        Each adds a reference and is answered once by `stored` (QS-30). `is_urgent`: messages wait for this answer.
         """
 
     @message
@@ -150,10 +152,8 @@ class ToMessageStore(Contract):
 
     @message
     def empty(self, first: bytes | None, last: bytes) -> bool:
-        """From the queue supervisor: forget the bodies with ids from `first` to `last`, which are about to be given
-        again.
-
-        Answered True.
+        """From the queue supervisor: forget the bodies with ids from `first` to `last`, because these ids are about to
+        be given to new bodies. Answered True.
         """
 
     @message
@@ -180,7 +180,9 @@ class ToMessageStore(Contract):
 
     @message
     def doubt(self) -> None:
-        """From the virtual host: no queue may remove some of the references, so the next start must count them anew."""
+        """From the virtual host: some references may be left that no queue will remove, so the next start must count
+        all references anew.
+        """
 
     @message
     def detach(self, client: str) -> bool:

@@ -1,4 +1,4 @@
-"""The messages of `EventHub`, which passes events on to those who watch the node."""
+"""The messages of `EventHub`, which passes events on to the commands and consumers that watch the node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..metadata.state.commands import Command
     from ..metadata.state.effects import Change
 
-#: What an event says, by name: texts, numbers, booleans, None, tables of AMQP, lists of texts, and dicts of these.
+#: The fields of an event by name: texts, numbers, booleans, None, tables of AMQP, lists of texts, and dicts of these.
 Fields: TypeAlias = "Mapping[str, object]"
 
 

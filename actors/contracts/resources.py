@@ -113,7 +113,7 @@ class ToMemoryMonitor(ToAlarmListener):
 
     @message
     def look(self) -> None:
-        """From the connection with whose bytes `ReceivedBytes` has reached its bound: look at the memory in use."""
+        """From the connection whose input made `ReceivedBytes` reach its bound: measure the memory in use now."""
 
     @message
     def duration(self, queue: str, seconds: float) -> None:

@@ -1,6 +1,6 @@
 """`ControlSession`: one client of the control protocol (`frames`), usually one run of a command.
 
-Nothing that a client sends ends more than its own session, and nothing that it does not send or read holds up anybody:
+A client that misbehaves ends its own session only, and a client that neither sends nor reads holds up nobody else:
 
     it sends no proof in time, or a wrong one       the session ends
     it sends no frame, or a request too many        the session ends
@@ -58,7 +58,7 @@ class ControlSession(Process):
         self.output_size = 0
         self.is_proved = False
         self.is_busy = False
-        #: The session ends when the output is written.
+        #: Whether the session ends as soon as the output is written.
         self.hangs_up = False
         self.watching = (False, False)
         self.drained = Signal(self)

@@ -1,7 +1,7 @@
 """`VirtualHosts`: creates and deletes virtual hosts whole (AB-169 to AB-171).
 
-A virtual host that is deleted leaves the state first: if it has very many rows in several commands, and at last in one
-that takes the rest. An operation that had begun in it finds it gone.
+Deleting a virtual host first removes its rows from the state: very many rows by several commands, and the last ones
+together with the virtual host. An operation that had begun in the virtual host then finds it gone.
 A virtual host that is down keeps its rows: its queues are stopped, and no new ones can be declared.
 """
 

@@ -44,8 +44,9 @@ def replica_items(state: ReplicaState, channels: Collection[ChannelRecord]) -> I
 
 
 def reading_items(backing: BackingQueue, unacked: int, consumers: int, dedup: int) -> InfoItems:
-    """What whoever reads the queue by number needs to know (SP-21). `next` is a number that no crash gives again, and
-    `dedup` how many messages the queue remembers, so that it keeps none that is published again.
+    """The items for clients that read the queue by number (SP-21). Readers get the numbers from `first` to before
+    `next`, which the queue gives to no other message even after a crash. `dedup` is how many messages the queue
+    remembers, so that it keeps none that is published again.
     """
     ready = len(backing)
     items: InfoItems = {

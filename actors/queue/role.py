@@ -65,8 +65,8 @@ class Role(Protocol):
         """
 
     def use_backing(self, backing: BackingQueue) -> None:
-        """The messages are here from now on: the queue has become a mirrored one, or has got fair lanes, or is none of
-        these any more. Both have the same messages under the same numbers.
+        """Use this backing queue from now on, because the queue has become mirrored or has got fair lanes, or is so no
+        longer. The backing queue before and this one have the same messages under the same numbers.
         """
         raise AssertionError("queues with this role are neither mirrored nor have lanes")
 

@@ -1,5 +1,5 @@
-"""`HeapReturn`: decides when a node gives heap that it no longer needs back to the system (QS-16). It does not do it
-itself.
+"""`HeapReturn`: decides when a node gives heap that it no longer needs back to the system (QS-16). The memory monitor
+then gives it back.
 
 A queue that is drained or purged frees its messages, but the C library keeps their pages: a purge of 300,000 messages
 of 1 KB left 352 MB resident, of which 30 MB were in use. How much of the heap is free cannot be measured cheaply, while

@@ -8,7 +8,7 @@ It samples the memory in use from time to time (queue-and-store sections 8.1 and
     memory in use <= limit, alarm        clear the alarm
 
 Between two samples a fast publisher could fill the memory of a small machine. So connections count what they receive
-(`ReceivedBytes`), and memory is looked at again as soon as they have received `LOOK_SHARE` of the limit. A sample that
+(`ReceivedBytes`), and memory is measured again as soon as they have received `LOOK_SHARE` of the limit. A sample that
 gives free heap back may take long: if as much is received meanwhile, the alarm is raised before the sample is done.
 
 There is no hysteresis, as in RabbitMQ: at the limit publishers are let in for one sample and held back for the next.
@@ -42,7 +42,7 @@ log = logging.getLogger("warren.memory")
 
 ORIGIN = "memory monitor"
 
-#: Share of the limit that connections may receive before memory is looked at again, and the least of it in bytes.
+#: The share of the limit that connections may receive before memory is measured again, and its least value in bytes.
 LOOK_SHARE = 0.02
 LOOK_BYTES = 4 << 20
 

@@ -37,7 +37,7 @@ class BlockingPool:
         self._submitted = self._finished = 0
         self._counting = threading.Lock()
         self._brief: deque[Work] = deque()
-        #: A thread runs brief calls, or will soon. Only with the lock `_counting`.
+        #: Whether a thread runs brief calls, or will soon. Used with the lock `_counting` only.
         self._is_running_brief = False
         self._is_closed = False
 
@@ -81,7 +81,7 @@ class BlockingPool:
                     outcomes.append((done, False, error))
             for done, ok, value in outcomes:
                 done(ok, value)
-            # An error refers to this frame by its traceback, and would stay in a circle with it.
+            # An error refers to this frame by its traceback, and the frame must not refer back: a reference cycle.
             batch = outcomes = value = done = function = args = None  # type: ignore[assignment]
 
     def is_busy(self) -> bool:
@@ -122,4 +122,4 @@ class BlockingPool:
 
 
 def _ignore(ok: bool, value: Any) -> None:
-    """What the thread of brief calls returns: they have been answered one by one."""
+    """Ignore the result of `_run_brief`, which has answered each brief call itself."""

@@ -1,7 +1,7 @@
 """`Link`: the network between two hosts of a simulation, in one direction.
 
-What it carries arrives late, in order, and is never lost; while the link is cut it waits, as in TCP. What is lost is
-lost because an end gave up a connection (`system_link`) or has crashed.
+Data on a link arrives after a delay, in order, and is never lost; while the link is cut the data waits, as in TCP. Data
+is lost only when an end crashes or gives up the connection (`system_link`).
 
 A host is a machine, or any name from which a client connects.
 """
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from .world import SimWorld
 
-#: A delay is 0/7 to 7/7 of the longest one: few enough levels that no delay is common, and that Hypothesis draws
-#: little.
+#: A delay is 0/7 to 7/7 of the longest one. With so few levels, arrivals without a delay are common, and Hypothesis has
+#: few values to draw from.
 DELAY_LEVELS = 8
 
 
 class Lane(Protocol):
-    """What leaves on one lane arrives in the same order. `last_arrival` is the time at which the latest arrives."""
+    """Data sent on one lane arrives in the same order. `last_arrival` is the time at which the latest piece arrives."""
 
     last_arrival: float
 

@@ -1,4 +1,4 @@
-"""`SimPort`: how a scenario sends to processes and asks them. To wait for an answer is to run the world."""
+"""`SimPort`: how a scenario sends to processes and asks them. The world runs while the scenario waits for an answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Virtual seconds that a request may take.
 WAIT = 60.0
 
-#: All processes of the simulated machine ended at once, none by its own doing.
+#: The exit reason of all processes of a simulated machine that crashes.
 MACHINE_CRASHED = ExitReason(ExitKind.KILLED, "the machine crashed")
 
 

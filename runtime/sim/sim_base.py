@@ -99,7 +99,7 @@ class SimBase(ActorBase):
         #: nothing keeps alive what the calls refer to.
         self._calls: dict[int, _Job] = {}
         self._last_call = 0
-        #: Ports that were ever made, for their addresses.
+        #: How many ports were ever made, from which the address of the next one follows.
         self.ports = 0
         self._traps: list[tuple[Match, bool]] = []
         self._holds = Holds()
@@ -220,7 +220,7 @@ class SimBase(ActorBase):
             self._holds.calls.append(hold)
 
     def release(self, hold: Hold | HeldCalls) -> None:
-        """What this hold has held is possible now, unless another one holds it too."""
+        """Make the messages or calls that this hold has held possible steps, unless another hold holds them too."""
         if isinstance(hold, Hold):
             self._holds.messages.remove(hold)
             for cell in list(self.cells.values()):

@@ -326,8 +326,8 @@ class LocationIndex:
     def fill(self, file: int, found: Sequence[tuple[bytes, int, int]]) -> None:
         """Add bodies (id, offset, total size) in the order in which they were written. The last one of an id counts.
 
-        A queue's number, and so the id, is given again after a crash that kept the body and lost what the journal had
-        of it. The body before is garbage then: the message that has the number now is the later one.
+        After a crash that kept a body but lost the journal's record of it, the queue gives the message's number, and so
+        the id, to a later message. The earlier body of the id is then garbage.
         """
         with self._env.begin(write=True) as transaction:
             for message_id, offset, total_size in found:

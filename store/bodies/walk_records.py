@@ -60,10 +60,11 @@ def walk_records(file: File, offset: int = 0) -> Iterator[FoundRecord | DamagedB
 def _damage(file: File, offset: int, size: int) -> DamagedBytes:
     head = file.read(offset, HEAD.size)
     record_size, message_id = HEAD.unpack(head)[:2] if len(head) == HEAD.size else (0, bytes(16))
-    said = offset + record_size + OUTSIDE_SIZE
-    is_cut = size - offset < OVERHEAD or said > size
-    if not is_cut and record_size + OUTSIDE_SIZE >= OVERHEAD and (said == size or _is_record(file, said, size)):
-        end = said
+    stated_end = offset + record_size + OUTSIDE_SIZE
+    is_cut = size - offset < OVERHEAD or stated_end > size
+    is_plausible = record_size + OUTSIDE_SIZE >= OVERHEAD
+    if not is_cut and is_plausible and (stated_end == size or _is_record(file, stated_end, size)):
+        end = stated_end
     else:
         end = _next_record(file, offset + 1, size)
     return DamagedBytes(offset, end, message_id, end == size, is_cut or first_not_zero(file, offset, end) is None)

@@ -41,7 +41,7 @@ MOST_SETS = 4096
 def digester(user: str) -> Digester:
     """What digests the keys of one user: copy it, update the copy with the key, and take its digest.
 
-    Keys of different users never are equal.
+    The same key gives another digest for each user.
     """
     name = user.encode("utf-8", "surrogateescape")
     return blake2b(digest_size=DIGEST_SIZE, key=name if len(name) <= 64 else blake2b(name).digest())

@@ -85,7 +85,7 @@ class SegmentCache:
             self._tables[number].blocks += added
 
     def drop_table(self, number: int) -> None:
-        """Drop the table of a segment, whose entries were all acked without a look at it."""
+        """Drop the table of a segment whose entries were all acked at once, so that the table is out of date."""
         self._tables.pop(number, None)
 
     def drop(self, number: int) -> None:

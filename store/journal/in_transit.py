@@ -148,7 +148,7 @@ class InTransit:
         self._bytes.pop(target, None)
 
     def placed_before(self, position: int) -> list[tuple[int, Waiting]]:
-        """What only records up to this position have, with its target."""
+        """The dead letters that only records up to this position have, each with its target."""
         return [
             (target, item)
             for target, waiting in self._by_target.items()

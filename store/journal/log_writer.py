@@ -158,7 +158,7 @@ class LogWriter:
 
         `is_repeated` if the journal has all of these returns already, in files that it is about to give up.
         """
-        self.is_awaited = True  # a message that brings its consumers down, and the broker with them, is soon back
+        self.is_awaited = True  # the count must survive a crash of the broker that the message itself may cause
         parts = record(Type.RETURNED, queue, [encode_returns(returns)])
         if is_repeated:
             self._repeated[queue] = self._repeated.get(queue, 0) + sum(map(len, parts))

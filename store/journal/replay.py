@@ -35,7 +35,7 @@ class Replayed:
     next_number   where the numbering continues: the highest number published, acked or reserved, plus one
     end           the highest number published or acked, plus one
     sizes         the bytes that the queue's segments have at least
-    returns       how often messages were returned to a quorum queue, by number; messages that are not there never were
+    returns       how often messages were returned to a quorum queue, by number; other messages never were
     lives         of the queue
     arrived       when the last message arrived that was published
     digests       the bodies of the DIGESTS records

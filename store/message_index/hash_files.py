@@ -69,7 +69,7 @@ HASHES: dict[str, Callable[[str], int]] = {"java": java_hash, "crc32": crc_hash}
 
 
 class DamagedIndexFile(ValueError):
-    """A file whose sizes or header cannot be. The text says which."""
+    """A file with an impossible size or header. The text names the file and what is wrong."""
 
 
 class HashFile:
@@ -160,7 +160,7 @@ class HashFile:
         return crc32(os.pread(self._fd, HEADER.size, 0))
 
     def _head(self, slot: int) -> int:
-        """The newest entry of a slot. What cannot be one counts as none (QP-9)."""
+        """The newest entry of a slot; 0 if it has none, or a number that no entry of this file has (QP-9)."""
         found: int = SLOT.unpack(os.pread(self._fd, SLOT.size, HEADER.size + SLOT.size * slot))[0]
         return found if 0 < found < self.next else 0
 
@@ -184,7 +184,7 @@ class HashFiles:
         os.makedirs(path, exist_ok=True)
         names = sorted(name for name in os.listdir(path) if _NAME.fullmatch(name))
         self._files = [self._open(name) for name in names]
-        #: Written to since the last `sync`.
+        #: The files that were written to since the last `sync`.
         self._unsynced: list[HashFile] = []
 
     def _open(self, name: str) -> HashFile:
@@ -229,7 +229,7 @@ class HashFiles:
         path = f"{self._path}/{max(_named(self._clock()), newest + 1):017}"
         file = HashFile(path, *self._sizes, is_new=True)
         self._write_meta(file, None)
-        self._files = [*self._files, file]  # a search may go through the other list
+        self._files = [*self._files, file]  # a new list, because a search in another thread may go through the old one
         return file
 
     def _write_meta(self, file: HashFile, header: int | None) -> None:

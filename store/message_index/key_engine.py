@@ -47,7 +47,9 @@ class KeyRow(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """What a search visits. A message is meant if `second` is that of the key; -1 is no message at all."""
+    """What a search visits. The message has the key if `second` is the key's second hash. `NOTHING` is no message, and
+    only counts as a visit.
+    """
 
     position: int
     second: int
@@ -205,7 +207,7 @@ class KeyFiles:
         self._files.remove_dead(is_dead)
 
     def repair(self, transaction: lmdb.Transaction[bytes]) -> None:
-        """Put what the table of messages has and no file, if all files were lost."""
+        """If all files were lost, write the keys again from the table of messages."""
         if self._files.end:
             return
         rows = self._rows(transaction)

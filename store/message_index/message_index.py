@@ -168,7 +168,7 @@ class MessageIndex:
 
     def write(self, batch: Iterable[tuple[int, Sequence[Step]]]) -> None:
         """Write what queues have reported, in one transaction. A report may be repeated: that changes nothing."""
-        # Not the positions of keys that were put into files for a transaction that failed.
+        # Above the positions of keys that were put into files by a transaction that failed.
         position = max(self._position, self.keys.end)
         added: list[tuple[IndexedQueue, Rest, int]] = []
         with self._env.begin(write=True) as transaction:
@@ -365,13 +365,13 @@ class MessageIndex:
 
 
 class _Writing:
-    """One transaction of `write`. Rows gather here and are written sorted, which costs LMDB a third."""
+    """One transaction of `write`. Rows gather here and are written sorted, in a third of the time for unsorted ones."""
 
     def __init__(self, index: MessageIndex, transaction: lmdb.Transaction[bytes], position: int) -> None:
         self._index = index
         self._transaction = transaction
         self.position = position
-        #: By queue.
+        #: The next number of each queue that has reported.
         self.next_numbers: dict[int, int] = {}
         #: New rows of `places`.
         self._new: dict[bytes, bytes] = {}

@@ -32,7 +32,7 @@ class Lives(NamedTuple):
     gaps: tuple[Gap, ...] = ()
 
     def after(self, gap: range) -> Lives:
-        """A new life, which begins behind this gap. A process that gave no number had none."""
+        """A new life, which begins behind this gap. If the process before gave no number, the life goes on."""
         life = self.life + 1
         first = max(gap.start, self.gaps[-1].next) if self.gaps else gap.start
         if first >= gap.stop:

@@ -16,8 +16,8 @@ from .message import Delivery, Origin, Origins, QueuedMessage, Sizes, body_sizes
 from .spans import consecutive
 from .untracked import UNTRACKED_FROM, untrack
 
-#: What `Run.kind` is a sum of. The bodies belong in a message store, because they are too large for the index: that is
-#: decided once, at publish.
+# `Run.kind` is a sum of these.
+#: The bodies belong in a message store, because they are too large for the index. That is decided once, at publish.
 TO_STORE = 1
 #: The bodies are in the store.
 IN_STORE = 2

@@ -401,7 +401,7 @@ class _Vhost:
 
 
 def _pass_over(message_id: bytes) -> None:
-    """Ignore what a queue refers to that the next start deletes."""
+    """Ignore a reference of a queue that the next start deletes."""
 
 
 def data_bytes(disk: Disk) -> int:

@@ -1,11 +1,11 @@
 """`AckTimeouts`: closes a channel whose client does not acknowledge a delivery in time (AB-139).
 
-The time that a delivery may take is what its consumer's argument `x-consumer-timeout` and its queue say, by the queue's
-argument `x-consumer-timeout` or the policy key `consumer-timeout`: the smaller one, 0 for no limit. Where neither says
-anything it is the node's setting `consumer_timeout`. A cancelled consumer's argument no longer counts.
+The timeout of a delivery is the smaller of two: the argument `x-consumer-timeout` of its consumer, and that of its
+queue (its argument `x-consumer-timeout` or the policy key `consumer-timeout`). 0 is no limit. If neither is given, the
+node's setting `consumer_timeout` applies. A cancelled consumer's argument no longer counts.
 
-Every `channel_tick_interval` the deliveries are looked at, from the oldest on, up to one that is younger than every
-timeout on the channel. If all timeouts are the node's that is the oldest delivery alone.
+Every `channel_tick_interval` the channel checks its unacknowledged deliveries, from the oldest on, up to the first that
+is younger than every timeout on the channel. If only the node's timeout applies, the check usually ends at the oldest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AckTimeouts:
         self._unacked = unacked
         self._work = work
         self._consumers = consumers
-        #: The timer runs.
+        #: Whether the timer runs.
         self.is_timing = False
 
     def start_timer(self) -> None:

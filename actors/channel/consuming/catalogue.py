@@ -28,16 +28,16 @@ from ...contracts.queue import to_queue
 from ..client_output import ClientOutput
 from ..queue_links import QueueLinks
 
-#: Rows of one answer.
+#: The most rows that one answer has.
 MOST_ROWS = 10_000
-#: Queues that are looked at between two turns.
+#: Queues that the channel examines in one turn.
 QUEUES_AT_A_TIME = 1_000
 
 _PROPERTIES = encode_properties(Properties(content_type="application/json"))
 
 
 class Catalogue:
-    """The catalogue that the channel of one client sees. `put_unasked` sends a method that answers nothing."""
+    """The catalogue for one channel. `put_unasked` sends a method that the client did not ask for."""
 
     __slots__ = ("_config", "_context", "_output", "_process", "_put_unasked", "_queues")
 
@@ -68,7 +68,7 @@ class Catalogue:
                 f"queue '{CATALOGUE}' has {len(rows)} rows for these arguments, and answers at most {MOST_ROWS}; "
                 "ask with a narrower pattern",
             )
-        self._queues.flush()  # the rows count what the client has published before
+        self._queues.flush()  # so that the rows count what the client has published before
         answers = await self._process.ask_each((row.address, to_queue.reading_info()) for row in rows)
         found = [self._row(row, answer) for row, answer in zip(rows, answers) if isinstance(answer, dict)]
         body = json.dumps(found, separators=(",", ":"), default=_as_text).encode()

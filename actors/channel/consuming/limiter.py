@@ -3,8 +3,8 @@
 The consumers of a channel may be on several queues, so no queue can count the channel-wide limit alone. While a limit
 is set, a queue sends `limiter_request` before it delivers, and the limiter grants as many deliveries as the limit
 leaves. The queue delivers them or returns them with `limiter_return`. So a message never leaves a queue for a channel
-that may not have it. A queue that would drop the messages before a grant comes sends `limiter_request_now`, which is
-answered at once.
+that may not have it. A queue whose messages expire unless they are delivered at once sends `limiter_request_now`, which
+the limiter answers at once.
 
     limit  >=  unacknowledged deliveries + granted deliveries that have not arrived (`granted`)
 
@@ -68,7 +68,7 @@ class Limiter:
         #: Delivery tags of basic.get, which the limit does not count (AB-128). A dict, because an empty set
         #: takes 216 bytes of each channel, an empty dict 64.
         self.exempt: dict[int, None] = {}
-        #: Deliveries granted to queues that have not arrived yet, by queue id.
+        #: Granted deliveries that have not arrived yet, by queue id.
         self.granted: dict[str, int] = {}
         #: Queues that wait for a grant, in the order of their requests; None if there are none, because an empty deque
         #: takes 760 bytes of each channel.

@@ -35,7 +35,7 @@ class Confirms:
     )
 
     def __init__(self) -> None:
-        #: The publish number of the next message. The publisher adds the messages that await no confirm by itself.
+        #: The publish number of the next message. The publisher itself advances it for messages that await no confirm.
         self.next_number = 1
         #: Publishes before confirm.select, which delivery tags do not count.
         self._uncounted = 0
@@ -62,9 +62,9 @@ class Confirms:
         self._uncounted = self.next_number - 1
 
     def publish(self, count: int, queue_ids: Iterable[str], more: int = 0) -> int:
-        """Numbers `count` publishes that went to `queue_ids` and returns the first number. No queue: acked at once.
-
-        So many `more` queues are still to get them; `owe` names these.
+        """Number `count` publishes that went to `queue_ids`, and return the first number.
+        `more` is how many further queues will get them, which later calls of `owe` name. Publishes without any queue
+        are acked at once.
         """
         first = self.next_number
         last = first + count - 1

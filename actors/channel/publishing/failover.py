@@ -1,8 +1,8 @@
 """`Failover`: what becomes of a channel's publishes to a mirrored queue whose master it has lost (CL-95, CL-96).
 
-The channel asks the next master which of the publishes that were not answered it has. These are in the queue, and
-confirmed. Nobody has the others: what the channel retains of them it publishes again, and refuses the rest. Meanwhile
-newer publishes to the queue wait, so that all of them are in the queue in their order.
+The channel asks the next master which of the unanswered publishes it has, and confirms those. The others are lost: the
+channel publishes again those that it retains, and refuses the rest. Meanwhile newer publishes to the queue wait, so
+that all publishes enter the queue in their order.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Failover:
         self.answered(queue_id)
 
     async def _go_on(self, row: QueueRow, owed: list[Range], unsent: list[PublishEntry]) -> None:
-        """Find out what the next master has, and send it the rest."""
+        """Ask the next master which publishes it has, and send it the others."""
         queues, queue_id = self._queues, row.queue_id
         again: QueueRow | None
         try:
@@ -109,5 +109,5 @@ class Failover:
 
 
 def _peer(queue_id: str) -> tuple[str, str]:
-    """The name of the wait for a master among the peers of a channel's credit."""
+    """The credit peer that blocks the channel while it waits for the next master of this queue."""
     return "failover", queue_id

@@ -102,7 +102,7 @@ class LocalLog:
         self._proposals: list[_Proposal] = []
         #: The changes that the next commit makes besides those of its proposals.
         self._owed: dict[RowKey, Change] = {}
-        #: What the next commit answers: the outcomes if it succeeds.
+        #: The answers that wait for the next commit, each with the outcome that it reports if the commit succeeds.
         self._waiting: list[tuple[Answer, Outcome]] = []
         #: The changes of the commit that is running.
         self._written: dict[RowKey, Change] = {}
@@ -122,7 +122,7 @@ class LocalLog:
         return await self.load()
 
     async def open_store(self, directory: DataDir) -> LogFound | None:
-        """Open the metadata store; return the log of consensus, which a directory has that was in a cluster.
+        """Open the metadata store, and return its log of consensus; None if the node was in no cluster.
 
         Raises StorageError.
         """
@@ -144,7 +144,7 @@ class LocalLog:
         return found
 
     async def catch_up(self) -> None:
-        """The disk has everything that there is."""
+        """Return at once: the rows on the disk are all that was ever committed."""
 
     def close(self) -> None:
         if self.store is not None:

@@ -66,13 +66,15 @@ class Log(Protocol):
         """
 
     async def catch_up(self) -> None:
-        """Wait until the state has every command that was committed before. Its rows were put there by then."""
+        """Wait until the state has every command that was committed before the start. Called after the owner has put
+        the rows that `open` returned into the state.
+        """
 
     def begin(self) -> None:
         """A turn has ended: begin to commit what was proposed in it."""
 
     def close(self) -> None:
-        """The process ends."""
+        """Close what is open, because the process ends."""
 
     def propose(self, command: Command, answer: Answer, until_durable: bool = True) -> None:
         """Have `command` applied, and call `answer` once with its outcome, possibly before this returns.

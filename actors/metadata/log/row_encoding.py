@@ -12,11 +12,11 @@ are all of the record's. A virtual host that was described has the fields of its
 
 Arguments are an encoded field table with its length, so that every value keeps its type letter (AB-47). Fields that
 follow from others are not stored: the alternate exchange is among the arguments, and a binding is durable if both ends
-are. Nor are the exchanges that every virtual host has (AB-64). A row that is not as nearly all rows are has more
-fields: `durable` if it is not, and a queue's `exclusive_owner`, `state`, `extra_queue`, `generation`, `shards`,
-`shard_of` and `group`, which has the fields of `MirrorGroup` by name. A node that is alone has only `shards` and
-`shard_of` on its disk: a durable queue has no exclusive owner (AB-83), it is not running and has no process when it is
-read, and no other node has its messages. A copy of a whole state has the others too.
+are. Nor are the exchanges that every virtual host has (AB-64). Some fields are stored only if their value is not the
+usual one (`_USUAL`): `durable`, and a queue's `exclusive_owner`, `state`, `extra_queue`, `generation`, `shards` and
+`shard_of`; a mirrored queue also has `group`, with the fields of `MirrorGroup` by name. Of these fields a node that is
+alone has only `shards` and `shard_of` on its disk: a durable queue has no exclusive owner (AB-83), it is not running
+and has no process when it is read, and no other node has its messages. A copy of a whole state may have all of them.
 Rows of older versions lack `node` and `replicas`.
 """
 
@@ -65,7 +65,7 @@ from ..state.state import State
 #: A table and the key of a row in it.
 RowKey = tuple[str, tuple[str | bytes, ...]]
 
-#: Fields that a row has only if the value is another one.
+#: The usual values of fields that a row has only with another value.
 _USUAL: dict[str, object] = {"durable": True, "exclusive_owner": None, "state": "running", "extra_queue": None}
 _USUAL |= {"shards": 0, "shard_of": None, "generation": 0}
 
@@ -103,7 +103,7 @@ def row_change(change: effects.Change) -> Change:
 
 
 def stored_change(change: effects.Change) -> Change:
-    """The change of the store that makes of its row what the state has now. Raises AmqpError like `row_change`."""
+    """The change of the store that corresponds to `change` of the state. Raises AmqpError like `row_change`."""
     stored = row_change(change)
     return removal(stored) if isinstance(change, REMOVALS) else stored
 
@@ -131,9 +131,10 @@ def removal(change: Change) -> Change:
 
 
 def durable_row(state: State, key: RowKey) -> Change:
-    """The change that makes this row of the store what a state has, for rows of which it has no durable new one.
+    """The change that brings this row of the store back to what the state has, after a commit that named it.
 
-    That is a deletion, unless the row is a record's: a record may have been replaced.
+    For a queue, an exchange or a binding that is always a deletion, because the state does not have such a row as
+    durable. For a record it is the record that the state has, and for a virtual host the row if the state has it.
     """
     table, row_key = key
     records = state.definitions.tables.get(table, {})

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def put_records(definitions: Definitions, vhosts: Container[str], command: PutRecords) -> list[RecordPut]:
-    """The records to put: those that are not there as they are. Raises DefinitionError."""
+    """The records that the command adds or changes; equal ones are left out. Raises DefinitionError."""
     users = {record.name for record in command.records if isinstance(record, User)}
     for record in command.records:
         _check(record, definitions, vhosts, users)
@@ -47,7 +47,7 @@ def change_user(definitions: Definitions, command: ChangeUser) -> list[RecordPut
 
 
 def remove_records(definitions: Definitions, command: RemoveRecords) -> list[RecordChange]:
-    """Remove those of the records that there are. The permissions of a user go with him."""
+    """Remove the records that exist. A user's permissions are removed with the user."""
     gone: list[Record] = []
     for table, key in command.keys:
         record = definitions.record(table, key)

@@ -55,8 +55,8 @@ def suggested(
 def _listed(
     listed: Sequence[str], master: str, mirrors: Sequence[str], synced: Collection[str], running: Collection[str]
 ) -> tuple[str, ...]:
-    """A master that is not on the list stays until a mirror has all messages, which is then the master. It may have to
-    be one that is not on the list either, until one of the list has all messages.
+    """A master that is not on the list stays until a mirror has all messages, and that mirror becomes the master. If
+    only mirrors that are not on the list have all messages, one of these is the master for the time being.
     """
     names = dict.fromkeys(listed if synced else sorted({*listed, master}))
     available = [node for node in names if node in running]

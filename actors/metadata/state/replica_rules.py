@@ -65,7 +65,7 @@ def mode_of(definitions: Definitions, row: QueueRow) -> Mode | None:
 
 
 def _size_of_type(row: QueueRow) -> int:
-    """How many replicas a queue asks for whose type has replicas without a policy."""
+    """How many replicas a quorum queue or a stream asks for; 1 for other types, whose replicas a policy decides."""
     own = _OF_TYPES.get(row.type)
     found = None if own is None else row.arguments.get(own.argument)
     return int(found[1]) if found is not None else 1 if own is None else own.usual
@@ -81,8 +81,8 @@ def _policy_of(definitions: Definitions, row: QueueRow) -> Mapping[str, Any]:
 def promotes_always(definitions: Definitions, row: QueueRow, is_stopped: bool) -> bool:
     """Whether a learner becomes the master if nobody in the ring is left, though messages may be lost (CL-79).
 
-    `is_stopped`: the last members were stopped in order. What the policy says of failures goes before what it says of
-    that, as in RabbitMQ.
+    `is_stopped`: the last members were stopped in order. Then `ha-promote-on-shutdown` decides, unless
+    `ha-promote-on-failure` is `when-synced`, as in RabbitMQ.
     """
     policy = _policy_of(definitions, row)
     on_failure = policy.get("ha-promote-on-failure")

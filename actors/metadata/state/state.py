@@ -72,7 +72,7 @@ from .groups import (
 from .nodes import add_node, change_nodes, enable_features, remove_node, set_maintenance
 from .queues import delete_queue, new_queues, restart_queue, set_queue_states
 
-#: Why a command is refused: DefinitionError if it is one of operators on definitions.
+#: Why a command is refused: a DefinitionError for a command of operators on definitions, else an AmqpError.
 Refusal = AmqpError | DefinitionError
 
 #: The commands that only put rows and records.
@@ -180,7 +180,7 @@ def _change_group(state: State, command: GroupCommand) -> list[RowChange]:
 
 
 def _regrouped(state: State, changes: Sequence[Change]) -> list[RowChange]:
-    """Have the queues of the virtual hosts whose policies these changes change be mirrored as their policies say."""
+    """Apply changed policies to the mirroring of queues, in each virtual host with a policy among these changes."""
     records = [change.record for change in changes if isinstance(change, (RecordPut, RecordRemoved))]
     vhosts = dict.fromkeys(record.vhost for record in records if isinstance(record, Policy))
     found = [state.vhosts[vhost] for vhost in vhosts if vhost in state.vhosts]

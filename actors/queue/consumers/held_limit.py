@@ -2,7 +2,7 @@
 
 There are three limits: the number of messages, the bytes of their bodies, and the *span*, which is how far the next
 message may be from the lowest one that the consumer holds. The broker checks them before each delivery, and an
-acknowledgement lets the consumer get messages again. A consumer that does not acknowledge holds nothing.
+acknowledgement lets the consumer get messages again. A consumer with no-ack holds nothing, so it has no such limit.
 """
 
 from __future__ import annotations

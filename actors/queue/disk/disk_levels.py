@@ -74,8 +74,8 @@ class DiskLevels:
         self._storage = storage
         self._is_ended = False
         self._is_stream = row.type == STREAM.name
-        #: Readers may read the queue by number, so its index keeps the numbers of messages that are gone. A queue that
-        #: has lanes by a policy may be read when it has lost them, and is its lane 0 then.
+        #: Whether the index keeps the numbers of messages that are gone, because readers may read the queue by number.
+        #: That includes lane 0 of a queue that has fair lanes by a policy: without the policy the queue is its lane 0.
         self._keeps_numbers = row.durable and not has_levels and not self._is_stream
         #: Whether no publish may bypass the journal, because the journal has what belongs to it.
         self._is_journaled_only = is_journaled_only
@@ -93,7 +93,7 @@ class DiskLevels:
         #: What goes to the persistent message store.
         self.persistent = StoreClient()
         self._transient = StoreClient()
-        #: The queue is registered at the transient store.
+        #: Whether the queue is registered at the transient store.
         self.has_transient = False
         #: Messages that were written to the journal or to segments since the queue's process started.
         self.written = 0

@@ -84,7 +84,7 @@ class Job(Protocol):
         """Read."""
 
     def finish(self) -> None:
-        """Tell the core that it was read, in the same turn; not called if the role was replaced meanwhile."""
+        """Pass on to the core what was read, in the same turn; not called if the role was replaced meanwhile."""
 
 
 class PendingRead:

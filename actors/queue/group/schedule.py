@@ -22,7 +22,7 @@ class Schedule(Protocol):
         """The members, the one that is next first."""
 
     def choose(self, members: Sequence[Member], now: float) -> tuple[Member, int] | None:
-        """The member whose offer is granted next, and how many messages of it; None if none is, or may be later."""
+        """The member whose offer is granted next, and how many of its messages; None if no member gets a grant now."""
 
     def served(self, member: Member, count: int) -> None:
         """So many messages of this member were granted or taken."""

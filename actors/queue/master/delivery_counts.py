@@ -18,7 +18,7 @@ from ....store.queue.range_read import SupportsRangeRead
 
 HEADER = "x-delivery-count"
 
-#: Counts after which those of messages that have left are looked for, at least.
+#: How many counts there are at least before those of messages that have left the queue are looked for.
 PRUNED_AFTER = 1024
 
 

@@ -61,12 +61,12 @@ class Dispatch:
         self._counts = counts
         self.outbox = effects.outbox
         self.utilisation = utilisation
-        #: A delivery may have become possible: there is a new message, a new consumer, or a consumer with new room. The
-        #: queue calls `deliver` at the end of its turn.
+        #: Whether a delivery may have become possible: there is a new message, a new consumer, or a consumer with new
+        #: room. The queue then calls `deliver` at the end of its turn.
         self.is_due = False
-        #: Messages are ready, and a consumer waits only for its socket.
+        #: Whether messages are ready and a consumer waits only for its socket.
         self.awaits_write = False
-        #: Arrivals wait for the grants of several limiters, so the first of these must not be returned.
+        #: Whether arrivals wait for the grants of several limiters: then a grant that came first is not returned.
         self.keeps_grants = False
         self.grants = Grants(queue_id, effects)
         #: None: messages are delivered as soon as a consumer can take them.
@@ -89,8 +89,8 @@ class Dispatch:
             if not ready:
                 if consumers.can_any_take():
                     # The head is on the disk. The end of the read makes a delivery due again; if nothing had to be
-                    # read after all, no such event comes, so the loop must go on here. When the head expires was
-                    # unknown until now.
+                    # read after all, no such event comes, so the loop must go on here. Only now is the expiry of the
+                    # head known.
                     self._head_read.prepare()
                     if backing.available(1) and (not expiry.is_needed or expiry.expire()):
                         continue
@@ -129,7 +129,7 @@ class Dispatch:
             self._return_all_grants()
 
     def _await_slot(self, pacing: Pacing) -> None:
-        """The next message is not due yet. If nobody could take it, the slot moves to the moment at which one can."""
+        """The next message is not due yet. If no consumer can take one, the slot moves to the moment when one can."""
         if self._consumers.can_any_take():
             pacing.await_slot()
         # The channels' consumers on other queues may use the grants meanwhile.

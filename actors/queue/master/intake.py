@@ -62,7 +62,7 @@ class PublishDelay:
         self._effects = effects
         #: The publishes that wait; None until one does, because an empty deque takes 760 bytes of each queue.
         self.delayed: deque[Publish] | None = None
-        #: A timer runs while a publish waits; `timer_fired` ends the wait.
+        #: Whether the timer runs that ends the wait of publishes.
         self.is_timing = False
         self.is_stalled = False
         #: Publishes that may be taken while deliveries wait for sockets; the queue subtracts those that it takes.
@@ -353,7 +353,7 @@ class Intake(Arrivals):
     def _ask(self, arrival: Arrival) -> bool:
         """Ask the limiters without whose grants consumers cannot take messages. False if there are none.
 
-        In any other case messages wait in the queue for the grant. These would be dropped before it comes.
+        Other messages wait in the queue for the grant; the messages of this arrival would be dropped before it comes.
         """
         arrival.has_asked = True
         for record in self._consumers.channels_without_grant():
@@ -364,7 +364,7 @@ class Intake(Arrivals):
 
     @property
     def _is_never_kept(self) -> bool:
-        """Whether a message that no consumer can take is not even kept behind others."""
+        """Whether a message that no consumer can take at once is dropped even behind others in the queue."""
         return self._expiry.ttl == 0 and not self._dead_letterer.is_enabled
 
     @seam("what becomes of a publish that is refused")

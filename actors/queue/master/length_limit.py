@@ -55,13 +55,13 @@ class LengthLimit:
         self._max_bytes: int | None = None
         #: Ready messages that each lane of a queue with fair lanes may have (QP-66).
         self._lane_limit: int | None = None
-        #: The oldest messages are dropped when a limit is exceeded.
+        #: Whether the oldest messages are dropped when a limit is exceeded.
         self.drops_head = False
-        #: More messages are to be dropped than one turn may drop.
+        #: Whether more messages are to be dropped than one turn may drop.
         self.is_behind = False
-        #: A publish is refused that would exceed a limit.
+        #: Whether a publish that would exceed a limit is refused.
         self.rejects_publish = False
-        #: A refused publish becomes a dead letter.
+        #: Whether a refused publish becomes a dead letter.
         self.dead_letters_refused = False
 
     def apply(self, settings: QueueSettings) -> None:

@@ -1,4 +1,4 @@
-"""The info items of a queue that its master knows, for listings (AB-176)."""
+"""The info items of a queue for listings, with those that only its master has (AB-176)."""
 
 from __future__ import annotations
 

@@ -55,9 +55,9 @@ class MessageExpiry:
         self._has_settings = False
         #: The time to live of messages that arrive, in ms; None: only their own expiration counts.
         self.ttl: int | None = None
-        #: Some message was published with an expiry.
+        #: Whether any message was published with an expiry.
         self.is_needed = False
-        #: A message may expire before the one ahead of it, so each head must be examined before it is delivered.
+        #: Whether a message may expire before the one ahead of it: then each head is examined before it is delivered.
         self.is_uneven = False
         self._timer_at: int | None = None
 
@@ -129,7 +129,7 @@ class MessageExpiry:
         if head is None:
             self._effects.cancel_timer("expiry")
         else:
-            # One millisecond late rather than early (AB-95).
+            # The timer fires one millisecond late rather than early (AB-95).
             self._effects.set_timer("expiry", max(0.0, head / 1e6 - self._wall_clock()) + 0.001)
 
     def _will_continue(self) -> bool:

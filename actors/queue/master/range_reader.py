@@ -56,7 +56,7 @@ class RangeReader(ABC):
 
     @property
     def room(self) -> int:
-        """How many deliveries it can take now."""
+        """How many deliveries the reader can take now."""
         return self.consumer.capacity
 
     @property
@@ -109,10 +109,10 @@ class MessageReader(RangeReader):
         )
 
     def delivered(self, count: int) -> None:
-        """The channel counts messages that are not written yet, and bounds them for all its consumers together."""
+        """Nothing to do: the channel bounds the messages that are not written yet, for all its consumers together."""
 
     def count_sent(self, count: int) -> None:
-        """As for `delivered`."""
+        """Nothing to do; see `delivered`."""
 
 
 class BlockReader(RangeReader):
@@ -130,10 +130,10 @@ class BlockReader(RangeReader):
         self._builder = BlockBuilder(numbers.first, has_bodies)
         self._origin = Origin("", (queue,))
         self._wanted = size
-        #: Of what the builder has.
+        #: The size of what the builder has, in bytes.
         self._size = 0
-        #: For each block that is not written to the socket: how many deliveries of the queue to the channel, up to and
-        #: with this block, are not.
+        #: For each block that is not yet written to the socket: how many deliveries of the queue to the channel are
+        #: still to be written, up to this block and counting it.
         self._unsent: deque[int] = deque()
 
     @property

@@ -103,8 +103,8 @@ class Stream(Role):
         self.readers.use_backing(backing)
 
     def release(self) -> None:
-        # The master before would drop nothing before the next segment begins, and consumers shall not find less than
-        # they would have found with that one.
+        # A new master of a mirrored stream drops nothing yet: the master before would have dropped segments only when
+        # the next one began, and consumers must find everything that they would have found there.
         if self._has_new_settings or not self._backing.is_inherited:
             self._retain()
 

@@ -2,8 +2,8 @@
 
 Consumers of one stream mostly read the same messages shortly after each other: those at the tail as soon as they are on
 the disk, those that have begun at the first message one chunk after the other. So what is read is kept as **chunks**
-until the last of them has passed, within `WINDOW_BYTES`. A message in a chunk has its header `x-stream-offset` already,
-which is added once, however many consumers get the message.
+until the last consumer has passed them, within `WINDOW_BYTES`. A message in a chunk has its header `x-stream-offset`
+already, which is added once, however many consumers get the message.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Window:
         self._header = HeaderAdder(STREAM_OFFSET)
 
     def find(self, offset: int) -> Chunk | None:
-        """The chunk that has the message with this offset, or would have it."""
+        """The chunk whose offsets include this one; None if there is none."""
         at = bisect_right(self._chunks, offset, key=_first)
         chunk = self._chunks[at - 1] if at else None
         return chunk if chunk is not None and offset < chunk.stop else None
@@ -122,7 +122,8 @@ class Window:
         for chunk in [chunk for chunk in chunks if chunk.stop <= read_from and chunk is not added]:
             self._drop(chunk)
         while self._size - added.size > WINDOW_BYTES:
-            # The consumer that is farthest behind reads from the disk again. Of the others most are further on.
+            # Drop the chunk of the consumer that is farthest behind, which then reads it from the disk again. Most
+            # other consumers have passed it.
             self._drop(chunks[0] if chunks[0] is not added else chunks[1])
 
     def _drop(self, chunk: Chunk) -> None:

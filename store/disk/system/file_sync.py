@@ -1,6 +1,6 @@
 """Making a file's data and size durable: fdatasync, or the strongest sync that the system has.
 
-`fdatasync` leaves out times and permissions, which saves a journal write of the file system. The twin uses
+`fdatasync` leaves out times and permissions, which saves the file system a write to its own journal. The twin uses
 `F_FULLFSYNC` on macOS, where fsync stops at the drive's cache, which a power cut empties, and fsync elsewhere.
 """
 

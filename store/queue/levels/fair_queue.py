@@ -18,7 +18,8 @@ How a value gets its lane:
 A restart finds the messages of each lane, but not the values. The value of the message at the head stands for the
 lane, which counts as shared.
 
-Length limits drop from the longest lane: the flood pays, not the tenant who waits for a single message.
+Length limits drop from the longest lane: from that of the tenant with the flood, not from that of a tenant with few
+messages.
 
 A policy may give a queue lanes, take them away, or change what decides about them. A queue without lanes becomes lane 0
 as it is, so numbers and ack tags stay valid. When a queue loses its lanes (`value_of` is None), new messages enter lane
@@ -135,7 +136,7 @@ class FairQueue(LevelledQueue):
         return not any(lane.level.depth() for lane in self._lanes.values() if lane.number)
 
     def lane_0(self) -> BackingQueue:
-        """What the queue is without lanes."""
+        """The backing queue of lane 0, with which a queue that has lost its lanes goes on."""
         return (self._lanes.get(0) or self._new_lane(0)).level
 
     def name_lanes(self) -> None:
@@ -209,7 +210,7 @@ class FairQueue(LevelledQueue):
         return lane
 
     def lane_length(self, origins: Origins, contents: Sequence[bytes]) -> int:
-        """How many ready messages the lane of this message has. It gets no lane by the question."""
+        """How many ready messages the lane of this message has. Asking gives it no lane."""
         if self.value_of is None:
             return 0
         lane = self._known_lane(self.value_of(any_of(origins), contents[0]))

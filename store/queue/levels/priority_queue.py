@@ -30,7 +30,7 @@ class PriorityQueue(LevelledQueue):
         assert 0 <= max_priority <= 255
         super().__init__(make_level, levels)
         self._max = max_priority
-        #: Length limits drop the oldest message of the lowest level, not of the highest one (QP-63).
+        #: Whether length limits drop the oldest message of the lowest level, not of the highest one (QP-63).
         self.drops_lowest = False
 
     def _level(self, origins: Origins, contents: Sequence[bytes]) -> tuple[int, BackingQueue]:

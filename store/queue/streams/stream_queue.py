@@ -51,7 +51,7 @@ class StreamQueue(VariableQueue, StreamBacking):
         super().set_queue_mode("lazy")
         self.segments = StreamSegments()
         self._terms: dict[str, Any] | None = None
-        #: Damage has cost messages, so that some numbers between the first and the last have none.
+        #: Whether damage has cost messages, so that some numbers between the first and the last have none.
         self._has_holes = False
 
     # -- life

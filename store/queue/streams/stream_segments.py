@@ -40,7 +40,7 @@ class StreamSegments:
     def __init__(self, segments: Iterable[tuple[int, int, int, int]] = ()) -> None:
         self._segments = deque(StreamSegment(*segment) for segment in segments)
         self._body_bytes = sum(segment.body_bytes for segment in self._segments)
-        #: What comes next begins a segment.
+        #: Whether the next messages begin a segment.
         self._begins = False
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class StreamSegments:
         return bool(self._segments) and self._segments[-1].body_bytes >= most_bytes
 
     def begin(self) -> None:
-        """What comes next begins a segment, however large the last one is."""
+        """Let the next messages begin a segment, however large the last one is."""
         self._begins = True
 
     def append(self, numbers: range, body_bytes: int, published: int, most_bytes: int) -> bool:
@@ -132,7 +132,8 @@ class StreamBacking(BackingQueue):
     #: The owner adds what it publishes.
     segments: StreamSegments
 
-    #: Another replica of the stream was the master when the last segment began, and has dropped what had to go then.
+    #: Whether another replica of the stream was the master when the last segment began: then that master has already
+    #: dropped the segments that the limits did not allow.
     is_inherited = False
 
     @abstractmethod
@@ -156,7 +157,7 @@ class StreamBacking(BackingQueue):
         """The messages of a span, ascending. Numbers without a message are left out: their data was damaged."""
 
     def begin_segment(self) -> None:
-        """What is published next begins a segment."""
+        """Let the next publish begin a segment."""
         self.segments.begin()
 
     def committed(self) -> int:

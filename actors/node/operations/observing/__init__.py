@@ -1,1 +1,1 @@
-"""Operations that only look: listings, statistics, reports, and what a node writes as it happens."""
+"""Operations that only read: listings, statistics, reports, and the log and events of a node as they come."""

@@ -115,7 +115,7 @@ async def _shown(
             if looked_up.message is not None:
                 keys = keys_of(content_properties(looked_up.message.content), sources)
                 if wanted is not None and sources and wanted not in keys:
-                    continue  # the hash of another key
+                    continue  # another key with the same hash
                 row |= _content(looked_up, keys, with_body)
         shown.append(row)
     return shown

@@ -44,7 +44,7 @@ async def on_node(operator: Operator, *, node: str, name: str, arguments: dict[s
             is_last, piece = await process.ask(session.address, more, timeout=ANSWER_SECONDS)
             yield [{"piece": piece}]
     except (ProcessDown, ProcessTimeout):
-        # What it still answers would be taken for the answer to the next request.
+        # End the session: an answer that it still sends would be taken for the answer to the next request.
         lost = operator.kept.pop(key, None)
         if lost is not None:
             lost.close()
