@@ -14,7 +14,7 @@ FRAME_OVERHEAD = 8
 FRAME_MIN_SIZE = 4096
 #: Bytes; the hard limit, which `max_message_size` cannot raise.
 MAX_BODY_SIZE = 536_870_912
-#: Bytes.
+#: The most bytes of a short string.
 SHORTSTR_MAX = 255
 
 CLASS_BASIC = 60

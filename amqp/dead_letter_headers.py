@@ -56,8 +56,8 @@ def dead_letter(
 ) -> DeadLetter:
     """The message as the queue publishes it to the dead-letter exchange.
 
-    `reason` is REJECTED, EXPIRED, MAXLEN or DELIVERY_LIMIT; `exchange` and `routing_keys` (publish key, CC, BCC) are
-    those of its publish; `seconds` is the time of death since 1970.
+    `reason` is REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT or PACED; `exchange` and `routing_keys` (publish key, CC, BCC)
+    are those of its publish; `seconds` is the time of death since 1970.
     """
     headers = properties.headers or NO_HEADERS
     headers = _with_death(

@@ -184,10 +184,11 @@ def _extent(data: bytes, position: int, limit: int) -> tuple[int, int]:
 
 def _decode_entries(data: bytes, position: int, end: int) -> Table:
     """The table whose entries are `data[position:end]`."""
-    #: What is read of the table or array at hand.
+    #: The entries of the innermost open table or array, as far as they are read.
     entries: list[Any] = []
     is_table = True
-    #: The same, and the end, of each table and array around it, with the name of the entry that it is in there.
+    #: For each table and array around that one: its entries, whether it is a table, its end, and the name of its entry
+    #: that is being read.
     around: list[tuple[list[Any], bool, int, str]] = []
     name = ""
     while True:
@@ -248,8 +249,8 @@ def _decode_scalar(data: bytes, letter: str, position: int, end: int) -> tuple[A
 def encode_table(table: tuple[tuple[str, str, Any], ...]) -> bytes:
     """The encoded `table` with its length in front. Raises FieldError for a value that does not fit its letter."""
     out = bytearray(4)
-    #: The entries that are left of the table at hand and of each table and array around it, whether it is a table, and
-    #: where its length stands.
+    #: For each open table or array, the outermost first: its entries that are left, whether it is a table, and where
+    #: its length stands.
     open_ones: list[tuple[Iterator[Any], bool, int]] = [(iter(table), True, 0)]
     while open_ones:
         entries, is_table, length_at = open_ones[-1]
@@ -312,11 +313,12 @@ def table_from(mapping: Mapping[str, Any]) -> Table:
     bool `t`; int `I` if it fits, else `l`; float `d`; str `S`; bytes `x`; None `V`; datetime `T`; Decimal `D`;
     a mapping `F`; a list or tuple `A`.
     """
-    #: What is made of the mapping or sequence at hand, and what is left of it.
+    #: The entries made of the innermost open mapping or sequence, and its items that are left.
     entries: list[Any] = []
     left: Iterator[Any] = iter(mapping.items())
     is_table = True
-    #: The same of each mapping and sequence around it, with the name of the entry that it is in there.
+    #: For each mapping and sequence around that one: its entries, its items that are left, whether it is a mapping, and
+    #: the name of its entry that is being made.
     around: list[tuple[list[Any], Iterator[Any], bool, str]] = []
     name = ""
     while True:

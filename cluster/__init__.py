@@ -1,1 +1,1 @@
-"""Several nodes that are one broker. Built so far: the consensus that will order the changes of their metadata."""
+"""Several nodes that are one broker: links between them, who is a member, and metadata that all of them agree on."""

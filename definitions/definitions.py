@@ -63,8 +63,8 @@ class Definitions:
         self.nodes: dict[RecordKey, Node] = {}
         self.features: dict[RecordKey, EnabledFeature] = {}
         self.tables: dict[str, dict[RecordKey, Record]] = {name: getattr(self, name) for name in TABLES}
-        #: The virtual hosts that have policies, and these as they are asked for. Names of other virtual hosts are not
-        #: kept: they would be left behind by virtual hosts that are deleted.
+        #: The virtual hosts that have policies, and the `VhostPolicies` of those that were asked for. Names of other
+        #: virtual hosts are not kept: they would be left behind by virtual hosts that are deleted.
         self._with_policies: set[str] = set()
         self._of_vhost: dict[str, VhostPolicies] = {}
         #: The limits of a virtual host that has any.
@@ -116,14 +116,14 @@ class Definitions:
             yield from records.values()
 
     def of_user(self, name: str) -> list[Record]:
-        """The records that go when this user goes, himself the last."""
+        """The records that are removed with this user, the user's own record last."""
         granted: list[Permission | TopicPermission] = [*self.permissions.values(), *self.topic_permissions.values()]
         found: list[Record] = [record for record in granted if record.user == name]
         user = self.users.get((name,))
         return found if user is None else [*found, user]
 
     def of_vhost(self, name: str) -> list[Record]:
-        """The records that go when this virtual host goes."""
+        """The records that are removed with this virtual host."""
         inside: list[Permission | TopicPermission | Parameter | Policy] = [
             *self.permissions.values(),
             *self.topic_permissions.values(),

@@ -7,7 +7,9 @@ from .errors import DefinitionError
 
 
 def check_password(password: str, min_length: int, pattern: str) -> None:
-    """Raise DefinitionError for a password that is too short, or that the pattern does not match. No text has it."""
+    """Raise DefinitionError for a password that is too short, or that the pattern does not match. The error text never
+    contains the password.
+    """
     if len(password) < min_length:
         raise DefinitionError("unavailable", f"minimum required password length is {min_length}")
     try:

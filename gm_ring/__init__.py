@@ -1,5 +1,5 @@
-"""Guaranteed Multicast: what a member of a ring says reaches all members that stay, in its order, whoever dies.
+"""Guaranteed Multicast: all instructions of a speaker reach all members that stay in the ring, in order, whoever dies.
 
-`view` says who is in the ring, `ring` is one member as a pure core, `member` the process around it. Nothing here knows
-what is multicast: an *instruction* is bytes with a kind. Mirrored queues (`mirror`) are the first to use it.
+`view` has the members of a ring, `ring` is one member as a pure core, `member` the process around it. This folder does
+not interpret what is multicast: an *instruction* is bytes with a kind. Mirrored queues (`mirror`) use it.
 """

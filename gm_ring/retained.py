@@ -28,10 +28,10 @@ class Retained:
         self.size += sum([len(body) for _, body in instructions])
 
     def between(self, position: int, last: int) -> list[Instruction]:
-        """What is behind `position`, which is not before `base`, up to `last`."""
+        """The instructions behind `position`, which is not before `base`, up to `last`."""
         if position >= last:
             return []
-        # Nearly always the last few are wanted, so the way to them is from the end.
+        # Nearly always the last few are wanted, so count from the end.
         behind = self.last - last
         found = list(islice(reversed(self._instructions), behind, behind + last - position))
         found.reverse()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from .frames import Attach, Fenced, Frame, Numbers, Progress, Pubs, Seed
 
-#: The stream of a ring in which the first member speaks.
+#: The name of the one stream of a ring whose first member is its only speaker.
 ONLY = ""
 
 _PUBS, _NUMBERS, _PROGRESS, _ATTACH, _SEED, _FENCED = range(1, 7)
@@ -36,7 +36,7 @@ def packed(frame: Frame) -> Packed:
 
 
 def unpacked(integers: Sequence[int], kinds: bytes, contents: Sequence[bytes]) -> Frame | None:
-    """The frame; None if these values are none."""
+    """The frame with these values; None if no frame has them."""
     match list(integers):
         case [1, attachment, epoch, first, done] if len(kinds) == len(contents):
             return Pubs(attachment, epoch, ONLY, first, done, list(zip(kinds, contents)))

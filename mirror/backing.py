@@ -1,8 +1,8 @@
 """`MirroredQueue`: the backing queue of a replica of a mirrored queue, around the one that has its messages.
 
-**At the master** it passes every call on, and writes down as instructions what the mirrors must know: what was
-published, under which numbers, and what has left. The replica (`replication`) hands them to the ring at the end of the
-turn. `drain_confirmed` reports what is safe here and has gone round.
+**At the master** it passes every call on, and makes instructions for the mirrors: which messages were published under
+which numbers, and which have left. The replica (`replication`) hands the instructions to the ring at the end of the
+turn. `drain_confirmed` reports messages that are safe here and that all members of the ring have.
 
 **At a mirror** `take` and `remove` follow the instructions. A mirror has no consumers, so what the queue has is ready;
 but a message that has left may stand behind others that have not. Then the mirror takes those from the head, as a
@@ -37,10 +37,10 @@ from .publishers import Publishers
 #: How many numbers a new master skips, because the old one may have given them to messages that nobody else knows.
 SKIPPED = 1 << 20
 
-#: After so many numbers of messages that no mirror has, the master tells the mirrors how far it is.
+#: After so many numbers of messages that no mirror gets, the master sends the mirrors a RESERVE instruction.
 UNTOLD_MOST = SKIPPED // 2
 
-#: How many messages' returns are told in one instruction.
+#: How many messages one RETURNED instruction covers.
 RETURNS_AT_ONCE = 4096
 
 #: How many messages a mirror takes from its head in one step.
@@ -53,7 +53,7 @@ class MirroredQueue(BackingQueue):
     def __init__(self, inner: BackingQueue, is_durable: bool) -> None:
         self.inner = inner
         self._is_durable = is_durable
-        #: Somebody gets the instructions.
+        #: Whether there is a mirror or learner that gets the instructions.
         self.is_followed = False
         #: The instructions of this turn, and the position of the last one before them.
         self.out: list[Instruction] = []
@@ -61,20 +61,23 @@ class MirroredQueue(BackingQueue):
         self.confirming = Confirming()
         #: Who has published what is or was in the queue.
         self.publishers = Publishers()
-        #: Is told what has become safe here, as long as a new master awaits that of what it has taken as a mirror.
+        #: Called with the numbers that became safe here, while a new master waits until the messages that it has taken
+        #: as a mirror are safe.
         self.on_safe: Callable[[list[tuple[int, int]]], None] | None = None
-        #: The node may act for its cluster; if not, nothing is confirmed.
+        #: Whether the node may act for its cluster; if not, nothing is confirmed.
         self.may_confirm = True
         self._is_purging = False
-        #: By level: numbers below this were given before this replica became the master, so they may have been
-        #: delivered already. And numbers below this were given by the present master.
+        #: By level: messages below this number were published before this replica became the master, so they may have
+        #: been delivered already.
         self._redelivered: dict[int, int] = {}
         #: Messages that a channel has published again, since the master before may have had, and delivered, them.
         self._repeated = RangeSet()
+        #: At a mirror: the master may have given all numbers of level 0 below this one.
         self._reserved = 0
+        #: At the master: the mirrors have received that all numbers of level 0 below this one are given.
         self._told = 0
-        #: What is to leave a mirror (`remove`), or is to be taken from its head because it stays (`keep_only`), and has
-        #: not yet, because it stands behind messages that must be read from the disk first.
+        #: At a mirror: messages that are to leave (`remove`), or to be taken from the head because they stay
+        #: (`keep_only`), and that stand behind messages which must be read from the disk first.
         self._leaving: deque[tuple[range, bool]] = deque()
         self._kept: frozenset[int] = frozenset()
 
@@ -95,7 +98,7 @@ class MirroredQueue(BackingQueue):
         if number < run.first:
             self.inner.discard(run.origin, run.first - number, False)
         elif number > run.first:
-            raise ValueError(f"a mirror that would give the number {number} next was told of {run.first}")
+            raise ValueError(f"a mirror whose next number is {number} got a run that begins with {run.first}")
         if run.first >> LEVEL_SHIFT == 0:
             self._reserved = max(self._reserved, run.end)
         is_kept = self.is_kept(run.origins)
@@ -129,7 +132,7 @@ class MirroredQueue(BackingQueue):
         self.remove_more()
 
     def follow_segment(self) -> None:
-        """What the master publishes next begins a segment (a mirror of a stream)."""
+        """The next run that the master publishes begins a segment (a mirror of a stream)."""
 
     def follow_drop(self, number: int) -> None:
         """The master has dropped the segments before this number (a mirror of a stream)."""
@@ -141,18 +144,18 @@ class MirroredQueue(BackingQueue):
         """Messages were returned to the master so often by now (a mirror of a quorum queue)."""
 
     def tell_returns(self) -> None:
-        """Tell the mirrors of a quorum queue how often all its messages were returned, for one that has joined."""
+        """Send the mirrors of a quorum queue how often each message was returned, because a mirror has joined."""
 
     def _forget_returns(self, leaving: Iterable[range]) -> None:
         """These messages leave the mirror."""
 
     @property
     def is_behind(self) -> bool:
-        """Some messages that are to leave stand behind others that must be read from the disk first."""
+        """Whether messages that are to leave stand behind others that must be read from the disk first."""
         return bool(self._leaving)
 
     def remove_more(self) -> None:
-        """Go on with what is to leave. More of the head may be in memory now."""
+        """Go on with the messages that are to leave. More of the head may be in memory now."""
         inner, leaving = self.inner, self._leaving
         while leaving:
             span, is_kept = leaving[0]

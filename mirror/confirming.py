@@ -11,8 +11,8 @@ Ranges = list[tuple[int, int]]
 
 
 class Confirming:
-    """Two things must be true of a message before its publisher is told that it is safe: it is safe at the master, and
-    every mirror has it, on its disk if the message has to survive. They become true in any order.
+    """A message is confirmed when two things are true, which become true in any order: it is safe at the master, and
+    every mirror has it, on its disk if the message has to survive.
     """
 
     __slots__ = (
@@ -30,12 +30,14 @@ class Confirming:
         #: Publishes that wait for the ring: the position of their instruction, first number, last number.
         self._durable: deque[tuple[int, int, int]] = deque()
         self._transient: deque[tuple[int, int, int]] = deque()
-        #: Numbers that are safe at the master and wait for the ring, and the other way round.
+        #: Numbers that are safe at the master and wait for the ring.
         self._safe: Ranges = []
+        #: Numbers that the whole ring has and that are not safe at the master yet.
         self._ringed: Ranges = []
-        #: What all members that count have received, and what all have stored.
+        #: The positions up to which all members that count have received the stream, and have stored it.
         self.received = self.stored = 0
-        #: No confirm has relied on a higher position than these, of those that needed it received, and stored.
+        #: The highest positions on which confirms have relied: of transient messages, which all members must have
+        #: received, and of persistent ones, which all must have stored.
         self.highest_received = self.highest_stored = 0
 
     def published(self, position: int, first: int, last: int, is_durable: bool) -> None:
@@ -58,7 +60,7 @@ class Confirming:
 
     @property
     def is_waiting(self) -> bool:
-        """Some publisher waits for the ring."""
+        """Whether any publish waits for the ring."""
         return bool(self._durable or self._transient)
 
     def drain(self, safe: Ranges, may_confirm: bool) -> Ranges:
@@ -79,7 +81,7 @@ class Confirming:
         return found
 
     def _reach(self, waiting: deque[tuple[int, int, int]], reached: int) -> int:
-        """Take out what need not wait any longer; returns the highest position."""
+        """Take out the publishes that the ring has; returns the highest position."""
         position = 0
         while waiting and waiting[0][0] <= reached:
             position, first, last = waiting.popleft()

@@ -1,4 +1,4 @@
-"""What the master of a mirrored queue tells its mirrors, as instructions of a ring (CL-62).
+"""What the master of a mirrored queue sends its mirrors, as instructions of a ring (CL-62).
 
 | kind | content | a mirror |
 |---|---|---|
@@ -12,8 +12,8 @@
 | KEPT_FROM | u64 | drops the segments of the stream whose messages are all below this number |
 | RETURNED | numbers and how often (`records.encode_returns`) | remembers how often these messages were returned |
 
-Mirrors have the same numbers as the master. So a message is named by its number, and mirrors need not know about
-consumers: what the master has delivered and what waits is all the same to them.
+Mirrors have the same numbers as the master. So a message is named by its number, and no instruction is about consumers:
+mirrors make no difference between messages that the master has delivered and those that are ready.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ..store.messages.records import (
 from ..store.messages.run import Run
 from ..store.messages.spans import spans
 
-#: 5 was used by builds that were not released.
+#: The kinds. 5 was used by builds that were not released.
 PUBLISH, REMOVE, PURGE, RESERVE, RETURNED, SEGMENT, KEPT_FROM, ANSWERED, TAKEN = 1, 2, 3, 4, 6, 7, 8, 9, 10
 
 _SIZE = Struct(">I")
@@ -113,7 +113,7 @@ def returns_in(content: bytes) -> dict[int, int]:
 
 
 def segment() -> Instruction:
-    """What is published next begins a segment of the stream."""
+    """The next run that is published begins a segment of the stream."""
     return SEGMENT, b""
 
 

@@ -1,4 +1,4 @@
-"""What the policies say of a replica's queue."""
+"""The policy definition that applies to a replica's queue."""
 
 from __future__ import annotations
 

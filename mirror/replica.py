@@ -1,7 +1,8 @@
 """`Mirror`: the role of a replica that follows the master of its queue.
 
-It has no clients. Channels reach the master by the queue's row; what reaches a mirror all the same was sent to one that
-is not the master any more, or is not yet. It is dropped, as if the process that it was for had ended.
+It has no clients. Channels reach the master by the queue's row. A message of a channel that reaches a mirror was sent
+when this replica was still the master, or already for when it will be. It is dropped, as if the process that it was for
+had ended.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ class Mirror(Role):
         self._backing = backing
 
     def apply(self, settings: QueueSettings) -> None:
-        """Limits, expiry and dead letters are the master's affair."""
+        """Nothing to do: only the master applies limits, expiry and dead-lettering."""
 
     def release(self) -> None:
         """Nothing leaves a mirror by itself."""
 
     def leave(self) -> None:
-        """Nobody has anything of a mirror."""
+        """Nothing to give back: a mirror has delivered nothing."""
 
     @property
     def is_quiet(self) -> bool:
         return True
 
     def end_turn(self, is_held: bool) -> None:
-        """What the ring has brought is handled by the replication."""
+        """Nothing to do: the replication handles what the ring has brought."""
 
     def timer_fired(self, name: str) -> None: ...
 

@@ -1,8 +1,8 @@
 """Stalled rings: when the numbers of a ring stand still, and which member holds them up (CL-80).
 
 `StallWatch` notices that something is outstanding and nothing has risen for a while. Then the master asks the others
-how far they are, and `victim` says who has to leave the ring, so that publishes are confirmed again. Nobody is evicted
-because everything stands still: if no member is ahead of another one, none of them is to blame.
+how far they are, and `victim` chooses the member that has to leave the ring, so that publishes are confirmed again. If
+no member is ahead of another one, none of them holds up the ring, and nobody is evicted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`read_chunk`: the part of a queue that a learner copies next (CL-85).
 
 It reads ready and pending messages by their numbers and takes nothing out of the queue, so the replica goes on
-meanwhile. The position of a chunk is that of the moment in which its messages were found: what has left since then
-follows in the stream.
+meanwhile. The position of a chunk is that of the moment in which its messages were found: the stream then has an
+instruction for each message that has left since.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Chunk(NamedTuple):
 
     runs        messages from the number that it asked for on, encoded as a publish in the ring's stream is
     cursor      the number from which it asks next; END if the queue has no more
-    position    where the stream stood when the messages were found. What the stream says behind it happened to them
-                later; what it says up to it must not be applied to them again
+    position    where the stream stood when the messages were found. Instructions behind it are still to be applied to
+                these messages; instructions up to it must not be
     """
 
     position: int

@@ -121,7 +121,7 @@ class Producer:
 
     @property
     def is_done(self) -> bool:
-        """Everything is published, and confirmed if it is to be."""
+        """Whether everything is published, and confirmed if confirms are on."""
         if not self._options.producer_messages or self.sent < self._options.producer_messages:
             return False
         if self.connection.unsent is not None:

@@ -15,7 +15,7 @@ from .producer import Producer
 from .statistics import Counts, Statistics
 from .topology import Topology
 
-#: Seconds that a test with a number of messages waits for more of them, once none arrives any more.
+#: Seconds that a test with a fixed number of messages waits after the last one that has arrived.
 DRAIN_SECONDS = 2.0
 
 #: Bytes that are read at once from the connection that only declares, and then receives heartbeats.
@@ -137,7 +137,7 @@ class Runner:
                     agent.receive()
 
     def _watch(self, agent: Producer | Consumer) -> None:
-        """Have the selector watch for what the agent waits for."""
+        """Have the selector watch for the events that this producer or consumer waits for."""
         wanted = 0 if isinstance(agent, Consumer) and agent.resumes_at else selectors.EVENT_READ
         if agent.connection.unsent is not None:
             wanted |= selectors.EVENT_WRITE

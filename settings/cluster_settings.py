@@ -23,7 +23,7 @@ FORMATION: Mapping[str, Any] = {"nodes": (), "dns": "", "file": "", "timeout": 3
 #: The cluster port of a node that finds its cluster by `cluster_formation` and chooses no other port.
 DEFAULT_CLUSTER_PORT = 25_672
 
-#: The keys that say where the names of the other nodes come from.
+#: The keys for where the names of the other nodes come from.
 SOURCES = ("nodes", "dns", "file")
 
 _TIMEOUT = (1_000, 86_400_000)

@@ -68,7 +68,7 @@ class PublishShape:
         self.props = b""
         #: The fate of messages with these properties, see `skimmer`.
         self.key = b""
-        #: The properties of the latest message differed from those of the message before it.
+        #: Whether the properties of the latest message differed from those of the message before it.
         self.varies = False
         self.head: bytes | tuple[bytes, ...] = NOTHING
         self.middle = b""

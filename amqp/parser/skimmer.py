@@ -19,7 +19,7 @@ looks at `has_headers(key)` when a message can reach a headers exchange, and the
 How it works: for each value of the property flags one function is generated once, which walks over the values by their
 lengths. It takes 0.5 µs for an id and a timestamp, and 2 to 3 µs for Celery's seven properties and eight headers,
 where decoding takes ten times as long (`bench/reader.py`). `slow_fate` is the obvious twin that decodes everything; a
-property test holds the two together.
+property test compares the two.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _check_table(data: bytes, at: int, stop: int) -> None:
     """Raise Unsound or IndexError unless `data[at:stop]` are whole entries of a table."""
     fixed = _FIXED
     is_table = True
-    #: The end of each table and array around the one at hand, and whether it is a table.
+    #: The end of each table and array around the innermost open one, and whether it is a table.
     around: list[tuple[int, bool]] = []
     while True:
         while at < stop:

@@ -1,8 +1,8 @@
 """`Raft`: one node's part in the agreement on a log. Messages, ticks and proposals in; messages and writes out.
 
 The nodes of a cluster agree on one sequence of commands, although messages are lost and nodes stop and come back. The
-way is Raft: the voters elect a leader for a *term*; it alone appends to the log and sends its entries to the others;
-what a majority has on the disk is *committed* and will never change.
+algorithm is Raft: the voters elect a leader for a *term*; it alone appends to the log and sends its entries to the
+others; what a majority has on the disk is *committed* and will never change.
 
 **Its caller** owns everything that is not a decision: the disk, the connections, the clock, the state. It does this
 whenever it has called one of `step`, `tick`, `propose`, `change_members`, `transfer`, `barrier` and the like:
@@ -177,7 +177,8 @@ class Raft:
             self._ask_for_pre_votes()
 
     def propose(self, data: bytes) -> int:
-        """Append a command to the log and return its index; it is committed if an entry of this term comes out there.
+        """Append a command to the log and return its index. The command is committed if the entry that is committed at
+        this index has this term.
 
         Raises Refused, if this node does not lead, among others.
         """
@@ -359,7 +360,7 @@ class Raft:
         return [node for node in self.log.members.voters if node != self.node]
 
     def _disregards(self, message: Vote) -> bool:
-        """Whether the question does not count, because this node has a leader that does not want the election."""
+        """Whether the request is ignored, because this node has a leader that has not asked for an election."""
         return not message.is_transfer and self._hears_leader()
 
     def _pre_vote_asked(self, message: PreVote) -> None:
@@ -440,7 +441,7 @@ class Raft:
 
     @seam("consensus: what waits for the disk")
     def _promise(self, message: Message) -> None:
-        """Send this after the next write, which has the ballot and the entries of which it speaks."""
+        """Send this after the next write, which has the ballot and the entries that the message promises."""
         self._answers.append(message)
 
     def _heartbeat(self, message: Heartbeat) -> None:

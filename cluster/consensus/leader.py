@@ -1,7 +1,7 @@
 """`Leader`: what a node knows and does only while it leads. Another term makes another object.
 
 - **Replication.** Entries are appended to the log at once and sent by `send_appends`, which the core calls once a turn:
-  all entries of a turn travel together. `progress.py` bounds what is on the way.
+  all entries of a turn travel together. `progress.py` bounds what is in flight.
 - **Commit.** An entry is committed when a majority of the voters has written it. Only entries of the leader's own term
   are counted; those before are committed with them. An entry of an earlier term that a majority has may still be
   replaced by a leader that has a later term in its log.
@@ -288,7 +288,7 @@ class Leader:
         return successor
 
     def _fittest(self) -> str | None:
-        """The other voter that leads best: no witness if that can be, and with most entries."""
+        """The other voter that should lead: not a witness if there is another, and with the most entries."""
         members = self._log.members
         others = [node for node in members.voters if node != self._node]
         return max(others, key=lambda node: (node not in members.witnesses, self._match(node), node), default=None)

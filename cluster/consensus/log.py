@@ -24,7 +24,7 @@ from typing import NamedTuple
 from ...seams import seam
 from .membership import Members
 
-#: Kinds of entries: what the first entry of a leader's term is, a command for the state, a change of the members.
+#: Kinds of entries: the empty first entry of a leader's term, a command for the state, a change of the members.
 EMPTY, COMMAND, MEMBERS = range(3)
 
 
@@ -153,7 +153,7 @@ class RaftLog:
         self.written = min(self.written, first - 1)
 
     def commit(self, index: int) -> bool:
-        """A majority has the entries up to `index`; return whether that is news."""
+        """A majority has the entries up to `index`; return whether more is committed now than before."""
         if index <= self.committed:
             return False
         assert index <= self.last_index, "the disk has lost entries for which this node had answered"

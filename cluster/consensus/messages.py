@@ -22,7 +22,7 @@ from .log import Entry, Mark
 
 
 class PreVote(NamedTuple):
-    """Would you vote for me? My log ends with this entry."""
+    """Asks whether the receiver would vote for the sender, whose log ends with this entry."""
 
     to: str
     sender: str
@@ -39,7 +39,7 @@ class PreVoteAnswer(NamedTuple):
 
 
 class Vote(NamedTuple):
-    """Vote for me. `is_transfer`: the leader wants it, so it does not matter that the receiver has a leader."""
+    """Asks for a vote. `is_transfer`: the leader has asked for the election, so having a leader is no obstacle."""
 
     to: str
     sender: str
@@ -114,7 +114,7 @@ class Snapshot(NamedTuple):
 
 
 class TimeoutNow(NamedTuple):
-    """Begin an election at once: you have everything that I have."""
+    """Asks the receiver, which has the whole log of the leader, to begin an election at once."""
 
     to: str
     sender: str
@@ -122,7 +122,7 @@ class TimeoutNow(NamedTuple):
 
 
 class Barrier(NamedTuple):
-    """Up to where must I have applied so that I have seen everything that was committed before now?"""
+    """Asks up to which index the sender must apply the log to have everything that was committed before now."""
 
     to: str
     sender: str

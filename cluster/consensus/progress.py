@@ -54,7 +54,7 @@ class Progress:
         self.match = 0
         self.next = next_index
         self.state = Sending.PROBING
-        #: Probing: an append is unanswered.
+        #: Whether the leader waits for an answer before it probes again.
         self.is_waiting = False
         #: The tick of the latest append while probing.
         self._probed = -1
@@ -94,7 +94,7 @@ class Progress:
             self._bytes -= self._unanswered.popleft()[1]
 
     def is_rejection_of(self, previous_index: int) -> bool:
-        """Whether the rejection of an append behind this entry is news. Answers may arrive late, twice and in any
+        """Whether the rejection of an append behind this entry is a new one. Answers may arrive late, twice and in any
         order.
         """
         if self.state is Sending.REPLICATING:
@@ -111,7 +111,7 @@ class Progress:
             self.level_rounds = self.level_rounds + 1 if last_index - self.match <= LEVEL_ENTRIES else 0
 
     def replicate(self) -> None:
-        """The logs are one up to `match`: send without waiting."""
+        """The logs agree up to `match`: send without waiting."""
         self._enter(Sending.REPLICATING)
         self.next = self.match + 1
 

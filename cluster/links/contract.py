@@ -1,7 +1,7 @@
 """What `Links` receives, and what it sends to the processes that follow the links of this node.
 
-`Links` knows nodes, sessions and connections, and nothing of the cluster's metadata. Whoever knows the members tells it
-whom to connect to (`set_peers`) and who may come (`set_membership`).
+`Links` manages nodes, sessions and connections, and does not read the cluster's metadata. `Members` sends it the nodes
+to connect to (`set_peers`) and those to admit (`set_membership`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .config import LinkConfig
     from .link import Connected
 
-#: What a node tells its peers in the greeting, by name: strings, numbers, booleans, None, and lists of them.
+#: What a node sends its peers about itself in the greeting, by name: strings, numbers, booleans, None, lists of them.
 Facts = dict[str, Any]
 
 
@@ -26,7 +26,7 @@ class LinksError(ProcessError):
 
 
 class Membership(NamedTuple):
-    """What a node tells of its cluster in the greeting, and whom it admits.
+    """What a node sends about its cluster in the greeting, and whom it admits.
 
     cluster_id  None as long as the node belongs to no cluster. A node without one may link to every node, because it
                 must ask where it belongs
@@ -34,8 +34,8 @@ class Membership(NamedTuple):
                 this cluster and is not listed, or is listed with another id, is refused
     replaces    whether a node with a member's name and an empty data directory is admitted: it takes the member's place
     required    the features that are enabled in the cluster: a node whose build lacks one is refused
-    facts       what the greeting tells the peer besides; the peer's watchers receive it in `link_up`. `settings` has
-                those that must be the same on both nodes
+    facts       what else the greeting has for the peer, whose watchers receive it in `link_up`. `settings` has those
+                that must be the same on both nodes
     """
 
     cluster_id: str | None = None
@@ -71,7 +71,7 @@ class LinkItems(TypedDict):
     incarnation: str
     #: Milliseconds from a ping to its answer; None before the first one.
     round_trip: float | None
-    #: How many questions to either side wait for an answer, plus how many processes are watched across the link.
+    #: How many asks and monitors are open across the link, in both directions.
     open: int
     #: How often the link has been made since the node started.
     sessions: int

@@ -7,9 +7,9 @@
                                       <-   OK
 
 Both sides prove that they know the same secret, which is never sent: a proof is an HMAC under a key that is derived
-from the secret. It covers the role of who proves and the headers of all frames before it, so that nobody between the
-two can change a word of the greeting, send one side's proof back to it, or use a recorded one again. The acceptor
-proves first: a connector proves nothing to somebody who only listens on the right address.
+from the secret. It covers the role of the side that proves and the headers of all frames before it, so that nobody
+between the two can change a word of the greeting, send one side's proof back to it, or use a recorded one again. The
+acceptor proves first: a connector proves nothing to a stranger who listens on the node's address.
 
 Each side then decides by itself whether it admits the other (`admission`). A connector that does not sends its reason
 in AUTH, an acceptor instead of OK. So both sides can log why there is no link.
@@ -151,7 +151,7 @@ class Connector(_Side):
         peer = Identity.from_json(ext)
         self._headers.append(header)
         if not self._is_proof(_ACCEPTOR, body):
-            # Without a proof in it: the acceptor must learn why there is no link, and nothing else.
+            # An AUTH without a proof only shows the acceptor that the secrets differ.
             reply = self._frame(AUTH, 0, {})
             return Step(reply, refused=Refusal(BAD_SECRET, f"{peer.node} has another secret: {SAME_SECRET}"))
         self._peer = peer

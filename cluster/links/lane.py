@@ -19,8 +19,8 @@ from .encoding.frames import MAX_FRAME, Buffer, FrameReader, RawFrame
 #: Most bytes of one read. What a read has brought is handled before other processes have turns.
 READ_SIZE = 1_048_576
 
-#: Bytes of the next read after one that did not bring so many. An allocator may map and unmap the memory of a large
-#: read each time, which takes twice as long as the rest of a small frame.
+#: The size of a read after one that brought less than this. An allocator may map and unmap the memory of a large read
+#: each time, which takes twice as long as the rest of a small frame.
 SMALL_READ = 65_536
 
 #: Most buffers of one write; systems allow at least 1,024.

@@ -48,8 +48,8 @@ ATTEMPT_SECONDS = 5.0
 #: Seconds until an attempt is made again that was due while the link is held (`ToLinks.hold`).
 HOLD_SECONDS = 0.1
 
-#: Looks in `net_ticktime` at whether anything has come. If nothing has, the peer gets a ping, which has a peer that
-#: lives send something.
+#: How often in `net_ticktime` the link looks whether anything has come. If nothing has, it sends a ping, which a peer
+#: that lives answers.
 LOOKS_A_TICKTIME = 2
 
 #: After so many looks in a row without any input from the peer the session ends. That is twice `net_ticktime`: the
@@ -104,7 +104,7 @@ class Link(Process):
 
     def __init__(self) -> None:
         super().__init__()
-        #: Where the node is; None if it connects to this one and this one does not know where it is.
+        #: The node's host and port; None if this node has none for it, so that only the other node can connect.
         self.place: tuple[str, int] | None = None
         self.attempt: Attempt | None = None
         #: Lanes that the other node has made of a session that is not up, by session id. Only the latest is kept.
@@ -134,7 +134,7 @@ class Link(Process):
         self.watchers = watchers
         self.state_since = self.now()
 
-    # -- what Links says ---------------------------------------------------------------------------
+    # -- messages of Links -------------------------------------------------------------------------
 
     def on_place(self, sender: Sender, place: tuple[str, int] | None) -> None:
         if place is None and self.place is not None and self.session is not None:
@@ -382,7 +382,7 @@ class Link(Process):
         return to_link_watcher.link_up(peer.node, peer.incarnation, peer.node_id, facts)
 
     def _end_session(self, reason: str) -> None:
-        """End what is up: asks and monitors across it first, then tell the watchers."""
+        """End the session that is up: first the asks and monitors across it, then notify the watchers."""
         session = self.session
         if session is None:
             return

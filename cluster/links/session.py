@@ -31,8 +31,8 @@ from .encoding.registry import CONTROL
 from .lane import Lane
 from .outbox import Outbox
 
-#: From so many unsent bytes on the link is full for whoever sends contents, until fewer are left than the second says
-#: (CL-15).
+#: The link is full for senders of contents from the first number of unsent bytes on, until fewer are left than the
+#: second number (CL-15).
 HIGH_MARK, LOW_MARK = 8_388_608, 4_194_304
 
 #: Most bytes of one message with all its parts.

@@ -14,7 +14,9 @@ ReportFields = tuple[str, str, str, str, str]
 
 
 class ToMembers(ToNewMembership, ToLinkWatcher, ToConsensusWatcher):
-    """Its name on every node is `members`. All messages from other nodes go by the lane `control`."""
+    """What `Members` receives. Its name on every node is `members`, and messages from other nodes come by the lane
+    `control`.
+    """
 
     @message
     def question(self, report: ReportFields) -> ReportFields:

@@ -1,8 +1,8 @@
 """`force_boot`: makes the node of a data directory the only voter of its cluster, when the majority is gone for good.
 
-Nothing else may use the directory meanwhile. What this node has is kept, entries that no majority had written included:
-they may have been committed, and the others cannot say so any more. What only others have is lost. The cluster gets a
-new id, so that a member that was not lost after all cannot come back with another history (CL-48).
+Nothing else may use the directory meanwhile. What this node has is kept, including entries that are not known to be
+committed: they may have been, and the lost members can no longer be asked. What only others have is lost. The cluster
+gets a new id, so that a member that was not lost after all cannot come back with another history (CL-48).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The rows of the command `warren links`, made of what the links tell."""
+"""The rows of the command `warren links`, made from the items of the links."""
 
 from __future__ import annotations
 
 from ...actors.contracts.membership import LaneRow
 from ..links.contract import LaneItems, LinkItems
 
-#: The place of a lane in the row of a link that is not up.
+#: Stands for the lane in the row of a link that is not up.
 _NO_LANE: LaneItems = {
     "lane": "",
     "received_bytes": 0,

@@ -47,7 +47,7 @@ def replace_state(state: State, new: State) -> Applied:
 
 
 def _compare(old: VhostRows, new: VhostRows, changes: list[Change], effects: list[Effect]) -> None:
-    """Note what makes the rows of a virtual host `new`."""
+    """Note the changes and effects that turn the rows `old` of a virtual host into `new`."""
     exchanges = {name for name, row in old.exchanges.items() if new.exchanges.get(name) != row}
     queues = {name for name, row in old.queues.items() if name not in new.queues or _is_another(old, new, name)}
     before, after = dict(old.bindings()), dict(new.bindings())

@@ -17,7 +17,7 @@ from ..links.contract import Facts
 from .consensus_log import ConsensusLog
 from .contract import ConsensusStatus, ToClusterMetadata, ToConsensusWatcher, to_cluster_metadata, to_consensus_watcher
 
-#: The name under which the Metadata of other nodes reaches this one about the log.
+#: The name to which the Metadata of other nodes sends messages about the log.
 CONSENSUS_NAME = "consensus"
 
 #: The name of the process that has this node join its cluster. A node without it counts as up at once.
@@ -105,7 +105,7 @@ class ClusterMetadata(Metadata):
     def on_transfer_leadership(self, sender: Sender, to: str | None) -> str:
         return self.agreed.transfer(to)
 
-    # --- those who follow it ---
+    # --- watchers of the consensus ---
 
     async def on_watch_consensus(self, sender: Sender, watcher: Address[ToConsensusWatcher]) -> None:
         self._watchers[watcher.actorAddressString] = watcher

@@ -21,7 +21,7 @@ from .proposers import WINDOW, Proposer
 BATCH_COMMANDS = 256
 BATCH_BYTES = 128 << 10
 
-#: Commands that may be on the way. The others wait.
+#: Commands that may be in flight. The others wait.
 MOST_SENT = WINDOW // 2
 
 
@@ -50,8 +50,8 @@ class _Waiting(NamedTuple):
 class Proposals:
     """See the module.
 
-    proposer      this node and its incarnation
-    complaint   why nothing comes of a command, as a sentence for the client
+    proposer    this node and its incarnation
+    complaint   returns why commands are not applied now, as a sentence for the client
     """
 
     def __init__(self, proposer: Proposer, complaint: Callable[[], str]) -> None:
@@ -60,7 +60,7 @@ class Proposals:
         self._last_serial = 0
         #: Commands that are not applied, by serial, the oldest first.
         self._open: dict[int, _Proposal] = {}
-        #: The serials of those that were not sent yet, in order: all behind this one.
+        #: The serial of the last command that was sent; later ones were not sent yet.
         self._sent_to = 0
         self._waiting: list[_Waiting] = []
 
@@ -78,13 +78,13 @@ class Proposals:
     # -- sending ---
 
     def unsent(self, now: float) -> list[bytes]:
-        """Batches of the commands that were not sent yet, as far as they may be on the way."""
+        """Batches of the commands that were not sent yet, up to `MOST_SENT` in flight."""
         most = next(iter(self._open), self._last_serial) + MOST_SENT
         first, self._sent_to = self._sent_to + 1, min(self._last_serial, max(most, self._sent_to))
         return list(self._batches(range(first, self._sent_to + 1), now))
 
     def sent_before(self, time: float, now: float) -> list[bytes]:
-        """Batches of the commands that were sent before this time and have come to nothing yet."""
+        """Batches of the commands that were sent before this time and are not applied yet."""
         serials = [serial for serial, each in self._open.items() if serial <= self._sent_to and each.at < time]
         return list(self._batches(serials, now))
 

@@ -1,8 +1,9 @@
 """`Proposers`: which commands were applied already, so that one that was proposed twice takes effect once (CL-25).
 
-A node gives its commands serials, beginning with 1 in each of its runs, and at most `WINDOW` of them are on the way at
-a time. So the state remembers, for each run, the highest serial and which of the `WINDOW` before it were applied. Any
-earlier one was. A run that was never seen has none; so the runs of a node are remembered for long after their end.
+A node gives its commands serials, beginning with 1 in each of its runs, and at most `WINDOW` of them are in flight at a
+time. So the state remembers, for each run, the highest serial and which of the `WINDOW` before it were applied. Any
+earlier command was applied. A run that is not remembered counts as new, and its late commands would take effect again,
+so the last `KEPT_RUNS` runs of each node are remembered.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from ...store.data_dir.metadata_store import Change, Row
 
-#: Commands of one node that may be on the way.
+#: Commands of one node that may be in flight.
 WINDOW = 1024
 _FULL = (1 << WINDOW) - 1
 

@@ -50,7 +50,7 @@ log = logging.getLogger("warren.cluster")
 TICK = 0.05
 #: Ticks that are taken at a time while there is a leader and nothing waits: as many as between two heartbeats.
 CALM_TICKS = HEARTBEAT_TICKS
-#: Ticks by which a follower waits longer than that for the heartbeat with which it takes them.
+#: How many ticks longer a follower sets its timer: the leader's heartbeat comes first, and lets it take its ticks.
 LATE_TICKS = 1
 #: Ticks that are made up for after the process has stood still. Any election has ended by then.
 MOST_TICKS = 100
@@ -118,10 +118,10 @@ class Replication:
         self._senders: dict[str, SnapshotSender] = {}
         self._receiver = SnapshotReceiver()
         self._leader: tuple[str | None, int] = (None, -1)
-        #: Up to where each member has applied the log, and what it was told to be in force. Of a leader.
+        #: On the leader: up to where each member has applied the log, and the last index that it was sent as in force.
         self._applied_by: dict[str, int] = {}
         self._told: dict[str, int] = {}
-        #: What was committed at each of the last `LAG_TICKS`, the oldest first. Of a leader.
+        #: On the leader: what was committed at each of the last `LAG_TICKS`, the oldest first.
         self._committed_before = deque([0], LAG_TICKS)
         #: The last entry that this node has applied, and up to where everything is in force.
         self.applied = raft.log.applied
@@ -327,7 +327,7 @@ class Replication:
             self._take_ticks()
 
     def _repeat_barriers(self, ticks: int) -> None:
-        """The question may have been lost, as when there was no leader."""
+        """Ask again for barriers without an answer: the question may have been lost, as when there was no leader."""
         self._until_barriers -= ticks
         if self._until_barriers <= 0:
             self._until_barriers = BARRIER_TICKS
@@ -446,8 +446,8 @@ class Replication:
     def _member_applied(self, node: str, index: int) -> None:
         known = self._applied_by.get(node, 0)
         if index <= known:
-            # It says so again because its link was made again, or because it has started again: what it was told before
-            # may be lost.
+            # The member repeats its report because its link was made again, or because it has started again. What this
+            # node sent it before may be lost.
             self._told.pop(node, None)
         self._applied_by[node] = max(index, known)
         self._find_in_force()

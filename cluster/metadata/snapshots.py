@@ -1,6 +1,6 @@
-"""Snapshots: the state of a leader on the way to a member that needs entries which the log no longer has (CL-24).
+"""Snapshots: a leader sends its state to a member that needs entries which the log no longer has (CL-24).
 
-The rows are packed into parts of `PART_BYTES`, a few thousand rows in a turn. A few parts are on the way at a time. A
+The rows are packed into parts of `PART_BYTES`, `ROWS_AT_A_TIME` rows in a turn. A few parts are in flight at a time. A
 part that is lost, or that comes too late, ends the attempt: the core of consensus then begins another one.
 """
 
@@ -18,7 +18,7 @@ from .replicated_state import pack_rows, unpack_rows
 #: Rows that are packed in one turn, and bytes from which on a part is full.
 ROWS_AT_A_TIME = 500
 PART_BYTES = 256 << 10
-#: Parts that are on the way at a time.
+#: Parts that are in flight at a time.
 MOST_PARTS = 4
 #: Ticks without an answer after which the attempt ends.
 ANSWER_TICKS = 200

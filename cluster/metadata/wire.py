@@ -66,7 +66,7 @@ class SnapshotTaken(NamedTuple):
 #: The messages between two nodes.
 Said = messages.Message | Propose | Applied | InForce | SnapshotPart | SnapshotTaken
 
-#: How a field is checked and read; it was packed as what the value is.
+#: Checks a field that was unpacked, and returns its value.
 Reader = Callable[[Any], Any]
 
 

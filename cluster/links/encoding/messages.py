@@ -32,7 +32,7 @@ _RANGES = Each(Parts(INTEGER, INTEGER))
 
 _CONSUMER = (TEXT, ADDRESS, TEXT, BOOLEAN, BOOLEAN, INTEGER, BOOLEAN, INTEGER, TABLE, TEXT)
 
-#: Whether it is the last, and the packed message.
+#: A piece of an answer: whether it is the last one, and a packed message of the control protocol.
 _PIECE = Parts(BOOLEAN, BYTES)
 
 _REPORT = Parts(TEXT, TEXT, TEXT, TEXT, TEXT)
@@ -47,10 +47,10 @@ TO_MEMBERS = (
     Crossing(106, to_members.remove, TEXT, TEXT, answer=BOOLEAN),
 )
 
-#: What consensus says is in bytes of its own (`cluster/metadata/wire`).
+#: Messages of the consensus, which have an encoding of their own (`cluster/metadata/wire`).
 TO_CONSENSUS = (Crossing(150, to_cluster_metadata.consensus, TEXT, BYTES),)
 
-#: What the replicas of a mirrored queue say to each other. `gm_ring/wire` has the forms of a frame.
+#: What the replicas of a mirrored queue send each other. `gm_ring/wire` has the forms of a frame.
 TO_REPLICAS = (
     Crossing(200, to_queue.ring, INTEGER, Each(INTEGER), BYTES, RAW_LIST, is_credited=True),
     Crossing(201, to_queue.follows, INTEGER),

@@ -9,8 +9,8 @@ defaults come from the contract, so that the two cannot differ. A number is neve
 a rolling upgrade nodes of two versions talk to each other. For the same reason new fields come last and have defaults:
 an older node ignores them, and a newer one takes the defaults if they are missing.
 
-`is_credited` is for messages that carry contents and that nobody asked for. Who sends one while too much waits to be
-written gets `link_full(node)` (CL-15), and `link_free(node)` as soon as less waits.
+`is_credited` is for messages that carry contents and that nobody asked for. A process that sends one while too much
+waits to be written gets `link_full(node)` (CL-15), and `link_free(node)` as soon as less waits.
 
 A message that is sent without being asked and asked elsewhere needs one entry. Two contracts may have messages of one
 name if their fields are the same; the entry then serves both.
