@@ -28,7 +28,10 @@ class PolicyInfo:
 
 
 class Administration:
-    """See the module. `vhost=None` is the default virtual host. A refusal is a `BrokerError` 530 with its reason."""
+    """The methods of `Broker` for operators. `vhost=None` is the default virtual host.
+
+    A refusal is raised as a `BrokerError` 530 with its reason.
+    """
 
     settings: Settings
 
@@ -126,8 +129,8 @@ class Administration:
     ) -> None:
         """Set a policy: queues and exchanges whose names the pattern matches follow it, those that exist as well.
 
-        Of several policies the one with the highest priority applies. An operator policy limits what policies and
-        arguments say: the smaller number counts.
+        Of several policies the one with the highest priority applies. An operator policy sets upper limits for policies
+        and arguments: the smaller number applies.
         """
         self._node.operate(
             "set_operator_policy" if operator else "set_policy",
@@ -156,11 +159,11 @@ class Administration:
         max_num: int = 32,
         vhost: str | None = None,
     ) -> list[dict[str, Any]]:
-        """The messages of one or more queues that have this key, the newest first, also those that have left.
+        """The messages of one or more queues that have this key, the newest first, even if they have left the queue.
 
-        The policy key `message-index` has a queue indexed. `begin` and `end` are in ms since the epoch; by default a
-        message is found that was stored in the last three days. Each message is a dict with `queue`, `seq`, `id`,
-        `stored_at`, `state` and, while it is in the queue, `properties` and `payload`.
+        Only queues with `message-index` in their policy are indexed. `begin` and `end` are in ms since the epoch; by
+        default messages are found that were stored in the last three days. Each message is a dict with `queue`, `seq`,
+        `id`, `stored_at`, `state` and, while it is in the queue, `properties` and `payload`.
         """
         queues = [queue] if isinstance(queue, str) else list(queue)
         arguments = {"queues": queues, "key": key, "begin": begin, "end": end, "max_num": max_num}

@@ -68,7 +68,7 @@ class Broker(Messaging):
         self.settings = _settings(settings, port, host, keywords)
         self._changing = threading.Lock()
         self._running: RunningNode | None = None
-        #: A run of the node that begins because the cluster has declared the one before it down.
+        #: The run of the node that is starting because the cluster has declared the previous one down.
         self._beginning: RunningNode | None = None
         self._is_wanted = False
 
@@ -94,7 +94,7 @@ class Broker(Messaging):
             with self._changing:
                 if self._running is not node:
                     return
-                # Clients know the ports.
+                # Keep the ports, because clients know them.
                 settings = replace(self.settings, port=node.port, tls_port=node.tls_port)
                 node.stop("the cluster has declared this node down")
                 self._running = None
@@ -115,7 +115,7 @@ class Broker(Messaging):
             raise StartInterrupted
 
     def _end_beginning(self) -> None:
-        """Let no run begin any more: it might wait for the other members for long."""
+        """Abandon a run that is starting and prevent further ones: a start may wait long for the other members."""
         self._is_wanted = False
         node = self._beginning
         if node is not None:

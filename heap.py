@@ -1,8 +1,8 @@
 """How the C library's heap behaves in a server.
 
 By default glibc gives the top of the heap back to the system as soon as twice the largest freed block is free there,
-and asks for it again with the next message. Bodies of 1 MB come and go, so that each one had its pages taken away and
-given back, zeroed, one page fault after the other: with such messages that was half of the broker's processor time. And
+and asks for it again with the next message. With bodies of 1 MB the kernel took the pages of each body away and gave
+zeroed ones for the next, with a page fault each, which was half of the broker's processor time. And
 when a client goes away with thousands of queues, whichever turn freed the last block at the top gave back everything
 below it too, which took 17 ms for 32 MiB. So nothing is given back when memory is freed.
 
@@ -45,9 +45,9 @@ _mallopt: Callable[[int, int], int] | None = None
 
 
 def keep_freed_heap() -> bool:
-    """Let the C library keep what is freed for the next messages, in one heap for all threads.
+    """Have the C library keep freed memory for the next messages, in one heap for all threads.
 
-    Call it before other threads start. Returns whether the C library can be told to.
+    Call it before other threads start. Returns whether the C library has accepted these settings.
     """
     if IS_PORTABLE:
         return False
@@ -63,9 +63,9 @@ def keep_freed_heap() -> bool:
 
 @contextmanager
 def outside_heap() -> Iterator[None]:
-    """Have the large blocks that are allocated meanwhile mapped by themselves. Any thread may call it at any time.
+    """Have large blocks that are allocated in the `with` block mapped by themselves. Any thread may use it at any time.
 
-    Does nothing unless `keep_freed_heap` was called, because a process that never was told otherwise does so anyway.
+    Does nothing unless `keep_freed_heap` was called, because glibc maps large blocks by itself by default.
     """
     if _mallopt is None:
         yield

@@ -52,13 +52,13 @@ class QueueInfo:
     `messages` is `messages_ready` + `messages_unacknowledged`, all counted at the same moment. `first_number` is the
     lowest sequence number in the queue (it may be lower than that if the head of the backlog is on disk) and
     `next_number` the one that the next message gets; a queue with priorities has neither. `queue_id` is made anew when
-    the queue is declared again. `life` counts how often numbers were passed over after a crash, and `gaps` has the
-    first of these numbers, the next one behind them, and the life that began there.
+    the queue is declared again. `life` counts how often the queue skipped numbers after a crash. Each of `gaps` has the
+    first number that was skipped, the first one after them, and the life that began there.
 
     `node` is the name of the node at which the queue is at home: the only one that there is, or one of a cluster. Of a
-    mirrored queue that is the node of its master. `mirrors` are the nodes of its other replicas, `in_sync` those whose
-    replica has all messages, the master's first, and `wanted_nodes` those that run and shall have a replica by the
-    policy. A queue without mirrors has no `mirrors` and no `wanted_nodes`.
+    mirrored queue that is the node of its master. `mirrors` are the nodes of its other replicas, `in_sync` the nodes
+    whose replica has all messages, the master's first, and `wanted_nodes` the running nodes that should have a replica
+    according to the policy. A queue without mirrors has no `mirrors` and no `wanted_nodes`.
     """
 
     name: str
@@ -183,7 +183,7 @@ Info = TypeVar("Info", QueueInfo, ExchangeInfo, BindingInfo, ConsumerInfo, Conne
 
 
 def info(kind: type[Info], items: Mapping[str, Any]) -> Info:
-    """A value of the class `kind` from the node's info items, of which it has fields for some.
+    """A value of the class `kind` from the node's info items. Items for which the class has no field are left out.
 
     A queue that does not run has no counts; its fields for them are None.
     """

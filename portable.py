@@ -1,4 +1,4 @@
-"""Portability: whether this broker does without what only Linux has.
+"""Portability: whether this broker avoids the facilities that only Linux has.
 
 Each facility that Linux has and other systems lack (epoll, /proc, synced writes) stands in one module beside a portable
 twin, and that module chooses between the two once, when it is imported. A broker runs on the twins on every other

@@ -41,8 +41,8 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM)
 #: Signals that are ignored, by name because Windows has none of them. The system's own reaction is to end the process.
 _IGNORED = ("SIGUSR1", "SIGUSR2", "SIGALRM")
 
-#: Containers that are made, less those that are freed, until the garbage collector examines them. With lists of 1,000
-#: references that takes 2 ms.
+#: The garbage collector runs once this many more containers were created than freed. With lists of 1,000 references a
+#: run takes 2 ms.
 GARBAGE_BATCH = 1_000
 
 #: A threshold of the garbage collector that is never reached.
@@ -71,7 +71,7 @@ def serve(
     with the exit status 130.
     """
     signals = _Signals()
-    # Only the server does this, as below. A program that embeds a broker decides for itself about its heap.
+    # Only the server does this: a program that embeds a broker decides about its heap itself.
     keep_freed_heap()
     app_stopped: bool | None = False
     while app_stopped is not None:
@@ -88,7 +88,7 @@ def _serve_once(
     signals: _Signals,
 ) -> bool | None:
     """One run of the node; return whether the app of the next run is stopped, None if there is to be no other run."""
-    # What the start makes exists for long. The collector would examine it again and again while it becomes more.
+    # What the start creates lives long. The collector would examine all of it again and again while it grows.
     gc.collect()
     gc.disable()
     try:
@@ -111,7 +111,8 @@ def _serve_once(
         return None
     except StartError as error:
         if app_stopped and not signals.first:
-            # The operator who has started the app gets the reason, and can remove it while the node goes on.
+            # The operator who started the app receives the reason. The node goes on with its app stopped, so that the
+            # operator can remove the cause and start the app again.
             log.error("%s cannot start its app: %s", settings.node_name, error)
             return True
         holder = port_holder(error.port) if error.errno == errno.EADDRINUSE else ""
@@ -142,11 +143,11 @@ def _serve_once(
 def _examine_once() -> None:
     """Have the garbage collector examine each container once, soon after it was made, and those that exist now never.
 
-    A collection stops everybody. With common thresholds, many waiting messages, or the arrival of a few thousand runs,
-    made it take 30 to 200 ms. Processes free what they made by reference counting, and
+    A collection stops all processes. With Python's default thresholds it took 30 to 200 ms when many messages waited or
+    a few thousand runs arrived. Processes free their objects by reference counting, and
     `tests/system_crash/test_nothing_left.py` proves it. So the collector is needed only for cycles that other code
-    makes, and most of these are garbage soon after they were made. Whatever is in use then is examined again only when
-    memory runs short, before the memory monitor raises its alarm.
+    makes, and most of these are garbage soon after they were made. Containers that are in use at their one examination
+    are examined again only when memory runs short, before the memory monitor raises its alarm.
 
     Only the server does this; a program that embeds a broker decides for itself.
     """
@@ -256,8 +257,8 @@ class _Signals:
     """Handles the signals of the process: the first one interrupts the node, the second ends the process.
 
     SIGHUP comes when the terminal is closed, and from systemd right after SIGTERM (`SendSIGHUP`): it stops the broker
-    if nothing else has, and never ends the process. A process that was started with `nohup` goes on ignoring it. To a
-    broker without a terminal that logs to a file, somebody else sends it, who has renamed that file.
+    if nothing else has, and never ends the process. A process that was started with `nohup` goes on ignoring it. A
+    broker without a terminal that logs to a file receives it from a program that has renamed that file.
     """
 
     def __init__(self) -> None:
@@ -293,7 +294,7 @@ class _Signals:
 
 
 def _has_terminal() -> bool:
-    """Whether the process belongs to a terminal, whose end it would be told by SIGHUP."""
+    """Whether the process has a controlling terminal, which sends SIGHUP when it is closed."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
     except OSError:

@@ -136,7 +136,7 @@ class NodeClient:
         self.target = target
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._timeout = timeout
-        #: The name of the node, which its greeting tells.
+        #: The node's name: the expected one, and the one in the node's greeting once that has arrived.
         self.node_name = target.node
         self._input = FrameBuffer(FRAME_MAX)
         self._socket, secret = self._connect()
@@ -150,7 +150,7 @@ class NodeClient:
         self._socket.close()
 
     def allow(self, seconds: float) -> None:
-        """The operations from now on may take so many seconds together."""
+        """Set the time limit, in seconds, that all operations from now on share."""
         self._deadline, self._timeout = time.monotonic() + seconds, seconds
 
     def __enter__(self) -> NodeClient:

@@ -27,7 +27,7 @@ from .failure import EX_DATAERR, EX_USAGE, CommandFailure
 from .formatters import LISTING_FORMATTERS, MACHINE, Row, cell, dumped, listing
 from .node_client import NodeClient, Target, Unreachable, full_name
 
-#: Seconds that a node may take to begin another run, and seconds between two looks.
+#: Seconds that a node may take to begin another run, and seconds between two attempts to connect to it.
 NEXT_RUN_SECONDS, NEXT_RUN_CHECK = 300.0, 0.05
 
 #: The options that every command of this kind has, and the root command as well.
@@ -89,9 +89,9 @@ class Call:
 
     @property
     def node_name(self) -> str:
-        """The name of the node that answers: with --data-dir and --address it may be another one than --node says.
+        """The name of the node that answers. It may differ from --node if --data-dir or --address is given.
 
-        What --node says if no node can be reached, which the command finds out when it asks.
+        If no node can be reached, this is the name of --node; the command fails later, when it sends its request.
         """
         with suppress(CommandFailure):
             return self.node.node_name
@@ -99,7 +99,7 @@ class Call:
 
     @property
     def asked_name(self) -> str:
-        """The same, without opening the connection."""
+        """The same without opening a connection: the name of --node until a connection is open."""
         return self.target.node if self._client is None else self._client.node_name
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class Call:
         return self.node.call(operation, **arguments)
 
     def connect_again(self) -> None:
-        """Open the connection, whatever became of an earlier attempt. Raises Unreachable if nobody answers."""
+        """Open a new connection, even if an earlier attempt failed. Raises Unreachable if no node answers."""
         self.close()
         self._unreached = None
         self._client = NodeClient(self.target, self.timeout)
@@ -136,23 +136,23 @@ class Call:
                 time.sleep(NEXT_RUN_CHECK)
 
     def banner(self, text: str) -> None:
-        """A line about what is going to happen (CM-16)."""
+        """Print a line about what the command is going to do (CM-16), unless --quiet or a formatter forbids it."""
         if not self.is_quiet and not self.is_machine:
             click.echo(text)
 
     def say(self, text: str) -> None:
-        """A result that is one text."""
+        """Print a result that is one text."""
         click.echo(dumped(text) if self.formatter in ("json", "json_stream") else text)
 
     def checked(self, text: str, **facts: Any) -> None:
-        """The result of a check: its text, or for JSON an object with `facts`."""
+        """Print the result of a check: its text, or for JSON an object with `facts`."""
         if self.formatter in ("json", "json_stream"):
             click.echo(dumped({"result": "ok", "node": self.node_name, "message": text, **facts}))
         elif text:
             click.echo(text)
 
     def remark(self, text: str) -> None:
-        """A line for a person, about what was done; left out where the banner is."""
+        """Print a line for a person about what was done. It is left out when the banner is."""
         self.banner(text)
 
     def change(self, operation: str, **arguments: Any) -> None:
@@ -162,22 +162,22 @@ class Call:
             click.secho(f"Warning: {warning}", err=True, fg="yellow")
 
     def done(self, **facts: Any) -> None:
-        """The end of a command whose result is that it was done (CM-26); `facts` are for JSON only."""
+        """Report success, for a command without another result (CM-26). Only JSON shows it, and the `facts`."""
         if self.formatter in ("json", "json_stream"):
             click.echo(dumped({"node": self.node_name, "result": "ok", **facts}))
 
     def list(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """A result of rows."""
-        # A refusal comes before the first row, and then nothing must have been printed.
+        """Print rows."""
+        # If the node refuses, its error comes instead of the first row, and nothing must be printed before it.
         for line in listing(self.formatter, columns, _begun(iter(rows)), self.has_headers, sys.stdout.isatty()):
             click.echo(line)
 
     def document(self, column: str, rows: Sequence[Row]) -> None:
-        """A result that is one JSON text, which the first row has in this column."""
+        """Print a result that is one JSON text: this column of the first row."""
         click.echo(rows[0][column] if rows else "{}")
 
     def facts(self, values: Row) -> None:
-        """A result of names and values, for a person or as one JSON object."""
+        """Print names and values, one a line for a person or as one JSON object."""
         if self.is_machine:
             click.echo(dumped(values))
         else:
@@ -186,7 +186,7 @@ class Call:
 
 
 def _begun(rows: Iterator[Row]) -> Iterator[Row]:
-    """The same rows, after the first one has come or an error was raised."""
+    """The same rows. Awaits the first one, so that an error of the node is raised here."""
     first = list(itertools.islice(rows, 1))
     return itertools.chain(first, rows)
 
@@ -263,7 +263,7 @@ class BadArguments(CommandFailure):
     def __init__(self, text: str, details: Sequence[str] = (), is_data: bool = False):
         super().__init__(text, EX_DATAERR if is_data else EX_USAGE)
         self.details = details
-        #: The command, which the one that runs it sets.
+        #: The command with these arguments, for its usage line. `NodeCommand` sets it.
         self.command: click.Command | None = None
 
     def show(self, file: Any = None) -> None:

@@ -14,7 +14,7 @@ from .service import CannotListen, ToNodeLog, report, serve
 
 
 def main() -> int:
-    # A terminal sends Ctrl-C to all its processes. The node ends this one when it has ended itself.
+    # A terminal sends Ctrl-C to all its processes. This one ignores it, because it ends when the node does.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     line = _first_line()
     if not line:

@@ -1,7 +1,7 @@
 """The ASGI application of the API: from a request to its answer.
 
-Starlette has the parts: requests, answers, compression and the headers for pages of other sites. Its router is not
-used, because it sees paths decoded, and a virtual host is `%2F` in them.
+Starlette provides requests, answers, compression and CORS headers. Its router is not used, because it decodes paths
+before it matches them, and the virtual host `/` is `%2F` in a path.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .static import Page
 
 log = logging.getLogger("warren.management")
 
-#: What browsers may do with an answer (CM-236). Pages load scripts and styles from here alone.
+#: Headers that limit what browsers may do with an answer (CM-236). Pages may load scripts and styles from here alone.
 HEADERS = {
     "cache-control": "no-cache",
     "vary": "accept, accept-encoding, origin",
@@ -50,7 +50,7 @@ PIECE = 200
 
 
 class Api:
-    """Answers requests. Each needs a copy of the node that is new enough, so it waits for the node at most once."""
+    """Answers requests. Each one first waits until the copy of the node is fresh enough."""
 
     def __init__(self, config: Config, state: NodeState, link: NodeLink, follower: Follower) -> None:
         self._config = config
@@ -107,7 +107,10 @@ class Api:
 
 
 def _without_prompt(request: Request, headers: dict[str, str]) -> dict[str, str]:
-    """Without the header that makes a browser ask for a password, if a script asks: the page has its own form."""
+    """The headers without the one that makes a browser ask for a password, if the page's script sent the request.
+
+    The page has a login form of its own.
+    """
     if request.headers.get("x-requested-with"):
         return {name: value for name, value in headers.items() if name != "www-authenticate"}
     return headers

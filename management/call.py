@@ -19,7 +19,7 @@ from .copy.node_link import NodeLink, Refusal
 from .copy.node_state import NodeState
 from .errors import HttpError, bad_request, key_missing, not_authorised, not_found, of_refusal
 
-#: By prefix of the query parameters, what they ask for the samples of (CM-249).
+#: Prefixes of the query parameters that ask for samples, for example `lengths_age` and `lengths_incr` (CM-249).
 RANGES = ("lengths", "msg_rates", "data_rates", "node_stats")
 
 Range = tuple[float, float]
@@ -27,7 +27,7 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a handler returns that is no JSON value with the status 200."""
+    """What a handler returns if the status is not 200 or if the answer has headers of its own."""
 
     status: int
     value: Any = None
@@ -35,7 +35,7 @@ class Answer:
 
 
 class Call:
-    """See the module. `names` are the decoded names in the path."""
+    """One request, with what its handler needs. `names` are the decoded names in the path."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Call:
         return name
 
     def own_vhost(self) -> str:
-        """As `vhost`, for a change: the user needs permissions there, whatever his tags are."""
+        """As `vhost`, for a change: the user needs permissions there, whatever tags the user has."""
         name = self.vhost()
         if (self.user.name, name) not in self.state.permissions:
             raise not_authorised("User not authorised to access virtual host")
@@ -125,7 +125,7 @@ class Call:
         return self._body
 
     async def fields(self, error: str = "not_json") -> dict[str, Any]:
-        """The JSON object in the body; no body and `null` are an empty one (CM-238). Raises HttpError."""
+        """The JSON object in the body; an empty body and `null` count as an empty object (CM-238). Raises HttpError."""
         text = await self.body()
         if not text.strip():
             return {}
@@ -165,7 +165,7 @@ class Call:
             raise of_refusal(refusal) from None
 
     async def rows_of_all(self, operation: str, **arguments: Any) -> list[Any]:
-        """The rows of a listing at all nodes. One that does not answer has none."""
+        """The rows of a listing at all nodes, without those of other nodes that fail. Raises the error of this node."""
         nodes = [counted.node_name for counted in self.state.counted]
         found = await asyncio.gather(
             *[self.operate_on(node, operation, **arguments) for node in nodes], return_exceptions=True
@@ -192,11 +192,11 @@ class Call:
         return call
 
     async def refresh(self) -> None:
-        """Look again at once: a thing that is not in the copy may have been made a moment ago."""
+        """Update the copy of the node at once, because a thing that it lacks may have been created a moment ago."""
         await self._follower.fresh(at_once=True)
 
     async def find(self, get: Callable[[], Any]) -> Any:
-        """What `get` returns; if that is None, what it returns after another look. Raises HttpError 404."""
+        """What `get` returns; if that is None, what it returns after an update of the copy. Raises HttpError 404."""
         found = get()
         if found is None:
             await self.refresh()
@@ -226,7 +226,7 @@ def required(fields: Mapping[str, Any], *names: str) -> list[Any]:
 
 
 def boolean(value: Any) -> bool:
-    """Tools give booleans as text, too (CM-239). Raises HttpError."""
+    """The boolean that a value stands for; tools also send booleans as text (CM-239). Raises HttpError."""
     if isinstance(value, bool):
         return value
     if value in ("true", "false"):
@@ -237,7 +237,7 @@ def boolean(value: Any) -> bool:
 
 
 def integer(value: Any) -> int:
-    """Whole numbers may be text. Raises HttpError."""
+    """The whole number that a value stands for, which may be text. Raises HttpError."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str):

@@ -13,7 +13,7 @@ ACCESS_REFUSED, NOT_FOUND = 403, 404
 
 
 class HttpError(Exception):
-    """See the module. `reason` is a text, or a list for an error of a type."""
+    """A refusal. `reason` is a text, or for a value of a wrong type a list."""
 
     def __init__(self, status: int, error: str, reason: Any, headers: dict[str, str] | None = None) -> None:
         super().__init__(error, reason)
@@ -31,7 +31,7 @@ def not_found() -> HttpError:
 
 
 def not_authorised(reason: str) -> HttpError:
-    """The user is logged in and may not do this. RabbitMQ answers 401 as well, in another spelling (CM-229)."""
+    """For a logged-in user that may not do this: 401, as in RabbitMQ, but not spelt as for a failed login (CM-229)."""
     return HttpError(401, "not_authorised", reason)
 
 
@@ -50,7 +50,7 @@ def key_missing(name: str) -> HttpError:
 
 
 def of_refusal(refusal: Refusal) -> HttpError:
-    """What a request gets whose operation the node refuses."""
+    """The error for a request whose operation the node refuses."""
     if refusal.code == ACCESS_REFUSED:
         return not_authorised("Access refused.")
     if refusal.code == NOT_FOUND:

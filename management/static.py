@@ -42,7 +42,7 @@ class File(NamedTuple):
 
 
 class Page:
-    """See the module. `prefix` is what all paths begin with."""
+    """The files of the page. `prefix` is what all paths begin with, and `headers` are those of every answer."""
 
     def __init__(self, prefix: str, headers: Mapping[str, str]) -> None:
         self._prefix = prefix
@@ -54,7 +54,7 @@ class Page:
         }
 
     def answer(self, request: Request, path: str) -> Response | None:
-        """The answer for this path, which has no prefix; None if it is not one of the page's."""
+        """The answer for this path, without the prefix; None if it is not the path of a file of the page."""
         if path in ("", "/", PLACE.rstrip("/")):
             return self._response(request, 302, {"location": self._prefix + PLACE})
         if not path.startswith(PLACE):

@@ -113,7 +113,7 @@ class Action:
         return " ".join(words + [f"then={self.then}"] * bool(self.then))
 
 
-#: What makes a plan plainer, and the plainer values of actions, for shrinking.
+#: Changes to a plan that make it plainer, for shrinking.
 _PLAIN_NODES: tuple[dict[str, Any], ...] = (
     {"heartbeat": 0},
     {"has_differing_messages": False},
@@ -123,6 +123,7 @@ _PLAIN_NODES: tuple[dict[str, Any], ...] = (
     {"turn_messages": TURN_MESSAGES},
     {"has_store": False, "has_small_files": False},
 )
+#: The plainest values of an action's parameters, for shrinking.
 _PLAIN_VALUES = {
     "count": 1,
     "expiration": 0,

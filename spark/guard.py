@@ -1,8 +1,8 @@
-"""What an exactly-once sink relies on: each queue that gets rows drops those that it has had (SP-83).
+"""`Guard`: checks what an exactly-once sink relies on: that each queue drops rows that are published twice (SP-83).
 
-A row is published to a queue by its name, through the default exchange. Of other exchanges no client can find out to
-which queues they route, so the sink refuses them. The window of each queue must reach back over what a task that fails
-has published, because all of that comes again.
+A row is published to a queue by its name, through the default exchange. No client can find out to which queues another
+exchange routes, so the sink refuses rows for it. The deduplication window of each queue must be at least as long as the
+rows of one task, because a task that fails publishes all of them again.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from .wire import Connection
 
 
 class Guard:
-    """The guard of one task. Raises SparkSourceError E13, Refused and Away."""
+    """Checks the rows of one task. Raises SparkSourceError E13, Refused and Away."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        #: By queue: the messages that it remembers at least, and how many rows this task has published to it.
+        #: By queue, how many messages its deduplication remembers at least.
         self._windows: dict[str, int] = {}
+        #: By queue, how many rows this task has published to it.
         self._rows: Counter[str] = Counter()
 
     @property

@@ -172,7 +172,7 @@ def _split(props: bytes) -> tuple[bytes, bytes, bool]:
 
 
 def with_id(props: bytes, message_id: str) -> bytes:
-    """The properties with an id by which the broker knows a message that is published again.
+    """The properties with an id by which the broker recognises a message that is published again.
 
     It is the property message-id, or the header `x-warren-dedup` if the row has a message id of its own.
     """

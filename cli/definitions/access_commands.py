@@ -15,7 +15,7 @@ ACCESS = "Access control"
 
 #: The tags that give rights.
 TAGS = ("administrator", "monitoring", "policymaker", "management")
-#: How similar a tag must be to one of these to be taken for a mistake: 'admin' is, a tag of one's own is not.
+#: A tag at least this similar to one of TAGS is probably misspelt, as 'admin' is, so the command warns.
 SIMILAR_TAG = 0.5
 
 PASSWORD = click.argument("password", required=False)
@@ -72,7 +72,7 @@ def change_password(call: Call, username: str, password: str | None) -> None:
 @node_command(USERS, 'Clearing password for user "{username}" ...')
 @click.argument("username")
 def clear_password(call: Call, username: str) -> None:
-    """Take the password of USERNAME away, so that no password logs in."""
+    """Remove the password of USERNAME, so that the user cannot log in with a password."""
     call.change("clear_password", user=username)
     call.done()
 
@@ -128,8 +128,8 @@ def clear_user_limits(call: Call, username: str, limit: str) -> None:
 
 
 @node_command(USERS)
-@click.option("--user", default="guest", help="Whose limits.  [default: guest]")
-@click.option("--global", "is_global", is_flag=True, help="Those of all users who have any.")
+@click.option("--user", default="guest", help="The user whose limits are shown.  [default: guest]")
+@click.option("--global", "is_global", is_flag=True, help="List the limits of all users that have any.")
 def list_user_limits(call: Call, user: str, is_global: bool) -> None:
     """Show the limits of a user as JSON, or list those of all users."""
     if is_global:
@@ -159,7 +159,7 @@ def set_permissions(call: Call, username: str, conf: str, write: str, read: str)
 @node_command(ACCESS, 'Clearing permissions for user "{username}" in vhost "{vhost}" ...')
 @click.argument("username")
 def clear_permissions(call: Call, username: str) -> None:
-    """Take all permissions of USERNAME in a virtual host away."""
+    """Remove all permissions of USERNAME in a virtual host."""
     call.change("clear_permissions", vhost=call.vhost, user=username)
     call.done()
 
@@ -192,7 +192,7 @@ def set_topic_permissions(call: Call, username: str, exchange: str, write: str, 
 @click.argument("username")
 @click.argument("exchange", required=False)
 def clear_topic_permissions(call: Call, username: str, exchange: str | None) -> None:
-    """Take the topic permissions of USERNAME in a virtual host away: those for EXCHANGE, without it all."""
+    """Remove the topic permissions of USERNAME in a virtual host: those for EXCHANGE, or all without EXCHANGE."""
     on = "" if exchange is None else f'on "{exchange}" '
     call.banner(f'Clearing topic permissions {on}for user "{username}" in vhost "{call.vhost}" ...')
     call.ask("clear_topic_permissions", vhost=call.vhost, user=username, exchange=exchange)

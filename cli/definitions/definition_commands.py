@@ -21,7 +21,7 @@ FORMATS = click.Choice(["json"])
 @click.argument("path")
 @click.option("--format", type=FORMATS, default="json", help="The format of the file.  [default: json]")
 def export_definitions(call: Call, path: str, format: str) -> None:
-    """Write everything that the node has but messages to the file PATH as JSON; `-` is standard output."""
+    """Write everything that the node has, except messages, to the file PATH as JSON; `-` is standard output."""
     if path != "-":
         call.banner(f'Exporting definitions in JSON to a file at "{path}" ...')
     document: dict[str, Any] = {}
@@ -46,7 +46,8 @@ def export_definitions(call: Call, path: str, format: str) -> None:
 @click.option("--format", type=FORMATS, default="json", help="The format of the file.  [default: json]")
 @click.option("--dry-run", is_flag=True, help="Only check the definitions.")
 def import_definitions(call: Call, path: str | None, format: str, dry_run: bool) -> None:
-    """Create what the JSON file PATH has, as export_definitions or RabbitMQ wrote it; without PATH standard input.
+    """Create everything in the JSON file PATH, which export_definitions or RabbitMQ wrote. Without PATH, read
+    standard input.
 
     The whole file is checked first. If there are errors, all of them are listed and nothing is changed. A binding
     whose exchange or queue exists neither in the file nor in the node is left out, with a warning: RabbitMQ exports the

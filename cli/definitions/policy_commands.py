@@ -18,7 +18,9 @@ _POLICY_COLUMNS = ("vhost", "name", "pattern", "apply-to", "definition", "priori
 #: What a policy may apply to.
 APPLY_TO = ("queues", "exchanges", "all")
 
-PRIORITY = click.option("--priority", type=int, default=0, help="The highest one applies.  [default: 0]")
+PRIORITY = click.option(
+    "--priority", type=int, default=0, help="The matching policy of highest priority applies.  [default: 0]"
+)
 
 
 @node_command(POLICIES)
@@ -30,7 +32,7 @@ PRIORITY = click.option("--priority", type=int, default=0, help="The highest one
     "--apply-to", default="all", shell_complete=one_of(*APPLY_TO), help="queues, exchanges or all.  [default: all]"
 )
 def set_policy(call: Call, name: str, pattern: str, definition: str, priority: int, apply_to: str) -> None:
-    """Set the policy NAME: the JSON object DEFINITION is for queues and exchanges whose name matches PATTERN."""
+    """Set the policy NAME. It applies the JSON object DEFINITION to queues and exchanges whose name matches PATTERN."""
     call.banner(
         f'Setting policy "{name}" for pattern "{pattern}" to "{definition}" with priority "{priority}" '
         f'for vhost "{call.vhost}" ...'
@@ -45,7 +47,7 @@ def set_policy(call: Call, name: str, pattern: str, definition: str, priority: i
 @PRIORITY
 @click.option("--apply-to", default="queues", help="Only queues have operator policies.  [default: queues]")
 def set_operator_policy(call: Call, name: str, pattern: str, definition: str, priority: int, apply_to: str) -> None:
-    """Set the operator policy NAME: limits in the JSON object DEFINITION for queues whose name matches PATTERN."""
+    """Set the operator policy NAME. It applies limits, the JSON object DEFINITION, to queues that match PATTERN."""
     call.banner(
         f'Setting operator policy override "{name}" for pattern "{pattern}" to "{definition}" '
         f'with priority "{priority}" for vhost "{call.vhost}" ...'
@@ -59,8 +61,9 @@ def _set(call: Call, operation: str, name: str, pattern: str, definition: str, p
     call.done()
 
 
-#: A rate such as `50`, `50/s`, `600/m` or `2.5/h`, and the ms of its period.
+#: A rate such as `50`, `50/s`, `600/m` or `2.5/h`.
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?", re.ASCII)
+#: Milliseconds of the period that a rate names.
 _PERIODS = {"s": 1000, "m": 60_000, "h": 3_600_000}
 
 
@@ -73,9 +76,9 @@ _PERIODS = {"s": 1000, "m": 60_000, "h": 3_600_000}
 def set_pace(
     call: Call, queue: str, rate: str, max_wait: int | None, overflow: str | None, warm_up: int | None
 ) -> None:
-    """Let QUEUE deliver evenly, at the RATE of so many messages a second, a minute or an hour: 50, 50/s, 600/m, 9/h.
+    """Let QUEUE deliver evenly, at a RATE of messages a second, a minute or an hour: 50, 50/s, 600/m, 9/h.
 
-    It is a policy of the name pace.QUEUE, so it survives a restart.
+    The rate is stored as the policy pace.QUEUE, so it survives a restart.
     """
     found = _RATE.fullmatch(rate)
     if found is None or not float(found[1]):
@@ -208,7 +211,7 @@ def clear_vhost_limits(call: Call) -> None:
 
 
 @node_command(VHOSTS)
-@click.option("--global", "is_global", is_flag=True, help="Those of all virtual hosts that have any.")
+@click.option("--global", "is_global", is_flag=True, help="List the limits of all virtual hosts that have any.")
 def list_vhost_limits(call: Call, is_global: bool) -> None:
     """Show the limits of a virtual host as JSON, or list those of all virtual hosts."""
     if is_global:

@@ -1,1 +1,1 @@
-"""The commands that only look: listings, checks, reports, messages, and what a node logs."""
+"""The commands that only read from a node: listings, checks, reports, messages, and what a node logs."""

@@ -24,7 +24,7 @@ CONNECT_SECONDS = 10.0
 DAY = 86_400
 UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 
-#: Other names of protocols, without hyphens, underscores and capitals, and the names that listeners have.
+#: The protocol names of listeners, by other names of these protocols (without hyphens, underscores and capitals).
 PROTOCOLS = {
     "amqp091": "amqp",
     "amqp10": "amqp",
@@ -93,14 +93,14 @@ def check_running(call: Call) -> None:
 
 @node_command(SECTION, "Asking node {node} for its status ...", timeout=60.0)
 def is_running(call: Call) -> None:
-    """Say whether the node has started. A node that answers is success either way."""
+    """Print whether the node has started. The exit code is 0 either way if the node answers."""
     answer = not call.ask("is_booting")
     call.checked(_running_text(call, answer), result=answer)
 
 
 @node_command(SECTION, "Asking node {node} for its boot status ...", timeout=60.0)
 def is_booting(call: Call) -> None:
-    """Say whether the node is still starting. A node that answers is success either way."""
+    """Print whether the node is still starting. The exit code is 0 either way if the node answers."""
     answer = call.ask("is_booting")
     state = (
         "is booting" if answer else "is fully booted (check with is_running), stopped or has not started booting yet"
@@ -157,7 +157,7 @@ def listeners(call: Call) -> None:
 @node_command(SECTION, timeout=60.0)
 @click.argument("port")
 def check_port_listener(call: Call, port: str) -> None:
-    """Check that the node listens on PORT; exit 69 with the ports on which it does otherwise."""
+    """Check that the node listens on PORT; otherwise exit 69 with the ports on which it listens."""
     if not port.isdecimal() or int(port) == 0:
         raise BadArguments("Bad argument: Argument must be a positive integer", is_data=True)
     node = call.node_name
@@ -195,7 +195,7 @@ def check_protocol_listener(call: Call, protocol: str) -> None:
 @node_command(SECTION, "Testing TCP connections to all active listeners on node {node} ...", timeout=30.0)
 @click.option("--host", metavar="ADDRESS", help="Connect to this address, not to those on which the node listens.")
 def check_port_connectivity(call: Call, host: str | None) -> None:
-    """Check that a TCP connection can be made to each listener of the node; exit 69 with the ports otherwise."""
+    """Check that each listener of the node accepts a TCP connection; otherwise exit 69 with the ports that do not."""
     node = call.node_name
     found = running_status(call)["listeners"]
     failed = []
@@ -215,7 +215,7 @@ def check_port_connectivity(call: Call, host: str | None) -> None:
 @click.option("--within", type=click.IntRange(min=0), default=4, help="How far to look ahead.  [default: 4]")
 @click.option("--unit", default="weeks", help="The unit of --within: days, weeks, months or years.  [default: weeks]")
 def check_certificate_expiration(call: Call, within: int, unit: str) -> None:
-    """Check that no certificate of a listener ends soon; exit 69 with the files and dates otherwise."""
+    """Check that no certificate of a listener expires soon; otherwise exit 69 with the files and dates."""
     if unit not in UNITS:
         raise BadArguments(f"unit '{unit}' is not supported. Please use one of: {', '.join(UNITS)}")
     call.banner(f"Checking certificate expiration on node {call.node_name} ...")
@@ -232,7 +232,7 @@ def check_certificate_expiration(call: Call, within: int, unit: str) -> None:
 
 @node_command(SECTION, "Checking if all vhosts are running on node {node} ...", timeout=60.0)
 def check_virtual_hosts(call: Call) -> None:
-    """Check that all virtual hosts run; exit 69 with the names of the others."""
+    """Check that all virtual hosts run; otherwise exit 69 with the names of those that do not."""
     node = call.node_name
     down = sorted(row["name"] for row in call.node.rows("list_vhosts") if row["cluster_state"].get(node) != "running")
     if down:
@@ -243,10 +243,10 @@ def check_virtual_hosts(call: Call) -> None:
     call.checked(f"Node {node} reported all vhosts as running")
 
 
-#: The columns that say whether a queue has a majority of its members without one of them.
+#: The columns that show whether a queue keeps a majority of its members when one of them stops.
 _MEMBERS = ["name", "type", "members", "online"]
 
-#: The columns that say who would go on with a queue.
+#: The columns that show which replicas could take a queue over.
 _MIRRORS = ["name", "slave_pids", "synchronised_slave_pids"]
 
 
@@ -257,8 +257,8 @@ def _only_one(call: Call) -> None:
 
 @node_command(SECTION, "Checking if node {node} is critical for quorum of any quorum queues ...", timeout=60.0)
 def check_if_node_is_quorum_critical(call: Call) -> None:
-    """Check that no quorum queue is left without a majority of its members when the node stops; exit 69 with the names
-    of the others. A node that is alone always passes.
+    """Check that every quorum queue keeps a majority of its members when the node stops; otherwise exit 69 with the
+    names of the queues that do not. A node that is alone always passes.
     """
     if call.ask("cluster_status")["membership"] is None:
         _only_one(call)
@@ -284,8 +284,8 @@ def check_if_node_is_quorum_critical(call: Call) -> None:
     timeout=60.0,
 )
 def check_if_node_is_mirror_sync_critical(call: Call) -> None:
-    """Check that each mirrored queue whose master is on the node has another replica in sync; exit 69 with the names of
-    the others. A node that is alone always passes.
+    """Check that each mirrored queue whose master is on the node has another replica in sync; otherwise exit 69 with
+    the names of the queues that have none. A node that is alone always passes.
     """
     if call.ask("cluster_status")["membership"] is None:
         _only_one(call)

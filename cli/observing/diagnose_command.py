@@ -1,4 +1,4 @@
-"""`warren diagnose`: says which stage holds which clients back, and what to do about it."""
+"""`warren diagnose`: prints which stage holds which clients back, and what to do about it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..formatters import cell
 from ..node_command import Call, node_command
 from .check_commands import alarm_lines
 
-#: Connections of one cause that are named.
+#: How many connections a sentence names for one cause; it counts the others.
 NAMED = 3
 
-#: Columns of a line for people.
+#: The width in characters to which sentences for people are wrapped.
 WIDTH = 100
 
 
 @node_command("Monitoring, observability and health checks", timeout=120.0)
 def diagnose(call: Call) -> None:
-    """Say in a sentence each which stage holds which connections back, and what to do about it.
+    """Print for each cause a sentence: which stage holds which connections back, and what to do about it.
 
     With a formatter for programs: a row for each connection that is held back.
     """

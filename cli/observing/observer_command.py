@@ -14,13 +14,13 @@ from ..node_command import Call, node_command
 
 COLUMNS = ("process", "name", "mailbox", "message_rate", "turns", "busy")
 
-#: Goes to the upper left corner, and clears the screen.
+#: Moves the cursor to the upper left corner and clears the screen.
 CLEARED = "\033[H\033[J"
 
 #: Lines of the screen that are no rows: the headline, the names of the columns and the cursor's line.
 OTHER_LINES = 4
 
-#: Rows for a program.
+#: How many processes are listed at most if the output is not a terminal.
 LISTED = 100
 
 
@@ -58,6 +58,6 @@ def screen(node: str, interval: float, rows: list[dict[str, Any]], columns: int)
     """The lines of a screen of so many columns."""
     busy = sum(row["busy"] for row in rows)
     head = f"{node}: {len(rows)} processes were busy in the last {interval:g} s, {busy:.1f} % of the time. Ctrl-C ends."
-    # Cut without the codes of the bold line, which would be cut as well.
+    # Remove style codes before cutting the lines, because a code could be cut in two.
     names, *lines = [click.unstyle(line)[:columns] for line in listing("table", COLUMNS, iter(rows), True, True)]
     return [head[:columns], "", click.style(names, bold=True), *lines]

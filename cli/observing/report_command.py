@@ -1,4 +1,4 @@
-"""`warren report`: everything that somebody needs who is asked for help (CM-75)."""
+"""`warren report`: prints everything about a node that somebody needs to help its operator (CM-75)."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ def close_connection(call: Call, connection: str, explanation: str) -> None:
 
 
 @node_command(OPERATIONS)
-@click.option("--global", "is_global", is_flag=True, help="Those of all virtual hosts.")
-@click.option("--limit", type=int, default=0, help="Close at most so many; 0 is no limit.")
+@click.option("--global", "is_global", is_flag=True, help="Close the connections of all virtual hosts.")
+@click.option("--limit", type=int, default=0, help="How many connections to close at most; 0 is no limit.")
 @click.option("--per-connection-delay", type=int, default=0, help="Milliseconds between two connections.")
 @click.argument("explanation")
 def close_all_connections(call: Call, explanation: str, is_global: bool, limit: int, per_connection_delay: int) -> None:

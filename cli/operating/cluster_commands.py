@@ -103,7 +103,7 @@ def _sections(
 
 
 def _membership_lines(node: str, membership: dict[str, Any]) -> list[str]:
-    """What a tired person wants to know first: who leads, who is missing, and how many more may fail."""
+    """What an operator needs first: which node leads, which ones are down, and how many more may fail."""
     voters, members = membership["voters"], {member["node"]: member for member in membership["members"]}
     running = [voter for voter in voters if members.get(voter, {}).get("incarnation")]
     lines = [
@@ -228,7 +228,7 @@ def reset(call: Call, yes: bool) -> None:
 @node_command(SECTION, "Forcefully resetting node {node} ...", timeout=300.0)
 @YES
 def force_reset(call: Call, yes: bool) -> None:
-    """Delete everything that the node has without telling its cluster. Its app must be stopped."""
+    """Delete everything that the node has without removing it from its cluster. Its app must be stopped."""
     _reset(call, yes, force=True)
 
 
@@ -255,7 +255,7 @@ def update_cluster_nodes(call: Call, member: str) -> None:
 @node_command(SECTION)
 @click.argument("names", nargs=-1)
 def rename_cluster_node(call: Call, names: tuple[str, ...]) -> None:
-    """Refused, because nodes keep their names: says what to do instead of giving a node another one of the NAMES."""
+    """Always fail, because nodes keep their names. The error says how to replace a node; the NAMES are ignored."""
     raise CommandFailure(
         "a node cannot be renamed. Start a node with the new name and join it to the cluster with"
         " `warren join_cluster`. Move the clients there, consume what the queues of the old node have, and remove the"
@@ -265,9 +265,9 @@ def rename_cluster_node(call: Call, names: tuple[str, ...]) -> None:
 
 
 @node_command(SECTION, "Removing node {member} from the cluster")
-@click.option("--accept-loss", is_flag=True, help="Delete the durable queues at home there, which nobody else has.")
+@click.option("--accept-loss", is_flag=True, help="Delete the durable queues whose only copy is on MEMBER.")
 @click.option(
-    "--offline", is_flag=True, help="This node is stopped, and MEMBER is its only companion and lost for ever."
+    "--offline", is_flag=True, help="This node is stopped, and MEMBER, the only other member, is lost for ever."
 )
 @click.argument("member")
 def forget_cluster_node(call: Call, member: str, accept_loss: bool, offline: bool) -> None:
@@ -297,7 +297,7 @@ def list_feature_flags(call: Call, column: tuple[str, ...]) -> None:
 @node_command(FEATURES)
 @click.argument("feature_flag")
 def enable_feature_flag(call: Call, feature_flag: str) -> None:
-    """Enable FEATURE_FLAG, or all, in the whole cluster for ever. Do so when all nodes run a version that knows it."""
+    """Enable FEATURE_FLAG, or all, in the whole cluster for ever. All nodes must run a version that supports it."""
     what = "all feature flags" if feature_flag == "all" else f'feature flag "{feature_flag}"'
     call.banner(f"Enabling {what} ...")
     call.ask("enable_feature_flag", name=feature_flag)

@@ -1,4 +1,4 @@
-"""The commands about the node as a whole: whether it runs, what it is, and its end."""
+"""The commands about the node as a whole: its start and stop, its status, and what it uses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNIT = click.option(
     "--unit", type=click.Choice(["bytes", "mb", "gb"]), default="gb", help="Unit of memory and disk.  [default: gb]"
 )
 
-#: Seconds between two looks at the process of a node that stops.
+#: Seconds between two checks whether a node answers, its process has ended, or its pid file exists.
 PROCESS_CHECK = 0.02
 
 
@@ -159,7 +159,7 @@ def _seconds_of(call: Call) -> float:
 
 
 def _pid_in(call: Call, pidfile: Path, ends: float) -> int:
-    """The number in this file, when it is there."""
+    """The process number in this file. Waits until the file exists and has one."""
     while True:
         with suppress(OSError, ValueError):
             return int(pidfile.read_text("ascii"))
@@ -177,7 +177,7 @@ def _answers(call: Call) -> bool:
 
 
 def _pause(call: Call, ends: float) -> None:
-    """Wait before the next look. Raises CommandFailure if that would be too late."""
+    """Wait before the next check. Raises CommandFailure if the command's time would be over by then."""
     if time.monotonic() + PROCESS_CHECK > ends:
         used = f"Timeout value used: {_seconds_of(call) * 1000:.0f}"
         raise CommandFailure(f"operation wait on node {call.asked_name} timed out. {used}", EX_TEMPFAIL)
@@ -201,7 +201,7 @@ def start_app(call: Call) -> None:
 
 @node_command(SECTION, "Stopping and halting node {node} ...")
 @click.option("--wait/--no-wait", default=True, help="Return when the node's process has ended, which is the default.")
-@click.option("--idempotent", is_flag=True, help="A node that does not run is success.")
+@click.option("--idempotent", is_flag=True, help="Succeed if the node does not run.")
 def stop(call: Call, wait: bool, idempotent: bool) -> None:
     """Stop the node cleanly: close all connections, write everything to disk, end the process."""
     from ..node_client import Unreachable
@@ -308,7 +308,7 @@ def force_gc(call: Call) -> None:
 
 
 @node_command(MONITORING, 'Listing authentication attempts for node "{node}" ...', timeout=60.0)
-@click.option("--by-source", is_flag=True, help="A row for each address and user, of those that came last.")
+@click.option("--by-source", is_flag=True, help="List the most recent addresses and users, a row each.")
 def list_node_auth_attempt_stats(call: Call, by_source: bool) -> None:
     """List how many logins the node has accepted and refused since its start."""
     columns = ("protocol", "auth_attempts", "auth_attempts_failed", "auth_attempts_succeeded")
@@ -319,7 +319,7 @@ def list_node_auth_attempt_stats(call: Call, by_source: bool) -> None:
 
 
 def _runs(pid: int) -> bool:
-    """Whether the process has not ended. One that ended, and whose parent has not noticed yet, has."""
+    """Whether the process still runs. A zombie, which has ended but which its parent has not awaited, does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0]
     except OSError:

@@ -11,10 +11,10 @@ from ..node_command import BadArguments, Call, node_command, one_of
 
 SECTION = "Configuration and environment"
 
-#: The levels of a log, as far as a shell proposes them.
+#: The log levels that shell completion proposes.
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "none")
 
-#: A size of rabbitmqctl, and the units that it takes (CM-181).
+#: A size as rabbitmqctl accepts it, and its units (CM-181).
 _SIZE = re.compile(r"(\d+)([A-Za-z]*)", re.ASCII)
 _UNITS = {"", "k", "kiB", "M", "MiB", "G", "GiB", "kB", "MB", "GB"}
 
@@ -83,7 +83,7 @@ def set_disk_free_limit(call: Call, limit: tuple[str, ...]) -> None:
 
 
 def _checked_size(text: str) -> str:
-    """A size with a unit, in rabbitmqctl's spelling."""
+    """The same size. Raises BadArguments, with rabbitmqctl's texts, if it is none."""
     found = _SIZE.fullmatch(text)
     if found is None:
         is_fraction = re.match(r"\d+\.\d", text, re.ASCII)

@@ -17,7 +17,7 @@ FLAGS = ("persistent", "mandatory")
 @click.command("perf-test", context_settings={"help_option_names": ["-?", "--help"]})
 @click.option("-h", "--uri", "uris", multiple=True, help="URI of the broker; give several to take them in turn.")
 @click.option("-H", "--uris", "uri_list", help="URIs, separated by commas.")
-@click.option("-d", "--id", "test_id", help="Name of the test in its lines.  [default: drawn]")
+@click.option("-d", "--id", "test_id", help="Name of the test in its output.  [default: random]")
 @click.option("-x", "--producers", type=click.IntRange(min=0), default=1, show_default=True, help="Producers.")
 @click.option("-y", "--consumers", type=click.IntRange(min=0), default=1, show_default=True, help="Consumers.")
 @click.option(
@@ -45,9 +45,9 @@ FLAGS = ("persistent", "mandatory")
 @click.option("-p", "--predeclared", is_flag=True, help="Use what exists, and declare nothing.")
 @click.option("-e", "--exchange", default="direct", show_default=True, help="Exchange; '' is the default exchange.")
 @click.option("-t", "--type", "exchange_type", default="direct", show_default=True, help="Type of the exchange.")
-@click.option("-k", "--routing-key", help="Routing key.  [default: drawn; for the default exchange, the queue]")
+@click.option("-k", "--routing-key", help="Routing key.  [default: random; for the default exchange, the queue]")
 @click.option("-s", "--size", type=click.IntRange(min=0), default=0, help="Bytes of a body, at least 12.")
-@click.option("-f", "--flag", "flags", multiple=True, type=click.Choice(FLAGS), help="Of each message.")
+@click.option("-f", "--flag", "flags", multiple=True, type=click.Choice(FLAGS), help="Set this flag on each message.")
 @click.option("-c", "--confirm", type=click.IntRange(min=1), help="Confirms that a channel may wait for.")
 @click.option("-r", "--rate", type=click.FloatRange(min=0), help="Messages a second of each producer.")
 @click.option(
@@ -56,7 +56,13 @@ FLAGS = ("persistent", "mandatory")
 @click.option("-q", "--qos", type=click.IntRange(0, 65535), default=0, help="Prefetch of each consumer; 0 is no limit.")
 @click.option("-Q", "--global-qos", type=click.IntRange(0, 65535), default=0, help="Prefetch of each channel.")
 @click.option("-a", "--autoack", "auto_ack", is_flag=True, help="Consume without acknowledgements.")
-@click.option("-A", "--multi-ack-every", type=click.IntRange(min=1), default=1, help="Acknowledge so many together.")
+@click.option(
+    "-A",
+    "--multi-ack-every",
+    type=click.IntRange(min=1),
+    default=1,
+    help="How many deliveries to acknowledge together.",
+)
 @click.option(
     "-L", "--consumer-latency", type=click.IntRange(min=0), default=0, help="Microseconds of work on each message."
 )

@@ -29,12 +29,12 @@ from .feed import Feed, Rows
 from .figures import DELIVERED, PAGES, count, node_rate, rate, size, span
 from .table import Table
 
-#: Makes the feed that calls these two in its own thread.
+#: Makes a feed. The feed calls the first function with each answer and the second with each failure, in its own thread.
 MakeFeed = Callable[[Callable[[Rows, bool], object], Callable[[str], object]], Feed]
 
 
 class Top(App[None]):
-    """See the module."""
+    """The Textual application: four lines about the node above a table of queues, connections or channels."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -90,7 +90,7 @@ class Top(App[None]):
     # -- what the feed brings ---
 
     def take(self, rows: Rows, is_first: bool) -> None:
-        """An answer of the node has come."""
+        """Handle an answer of the node: its rows, and whether it is the first of a connection."""
         if is_first:
             self.state.clear()
         self.state.apply(rows)
@@ -100,13 +100,13 @@ class Top(App[None]):
             self._show()
 
     def lose(self, reason: str) -> None:
-        """The node does not answer. What it said last stays on the screen."""
+        """Show that the node does not answer. Its last figures stay on the screen."""
         self.lost = reason
         if self._is_shown():
             self._show_cause()
 
     def _is_shown(self) -> bool:
-        """Whether there is a screen. The feed, in its thread, may bring something while it is being closed."""
+        """Whether the screen still exists. The feed's thread may bring an answer while the screen is being closed."""
         return self.table.is_attached
 
     # -- keys ---
@@ -157,7 +157,7 @@ class Top(App[None]):
         self._show_pages()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        # In the line of the filter the arrows move its cursor.
+        # While the user types a filter, the arrow keys move the cursor in it.
         return not (action in ("neighbour", "next_page") and isinstance(self.focused, Input))
 
     def on_resize(self, event: events.Resize) -> None:

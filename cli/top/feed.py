@@ -11,7 +11,7 @@ from ..node_client import NodeClient, Target
 
 Rows = list[dict[str, Any]]
 
-#: Seconds in which a node must answer. A node that stands still for longer counts as one that has gone.
+#: Seconds in which a node must answer. After that the connection is closed and the node counts as unreachable.
 ANSWER_SECONDS = 30.0
 
 #: Seconds until a node that could not be reached is tried again.

@@ -1,4 +1,4 @@
-"""`Table`: a sorted list of any length, of which only the lines on the screen are made."""
+"""`Table`: a sorted list of any length that renders only the lines on the screen."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Thing = TypeVar("Thing")
 
 PAGE_SIZE, PAGE_SIZE_MAX = 100, 500
 
-#: Objects that are built before other requests have their turn.
+#: How many objects are built before other requests have their turn.
 SLICE = 200
 
 #: Seconds that a regular expression may take with all names.
@@ -109,7 +109,7 @@ def _named(call: Call, things: Sequence[Thing], name_of: Callable[[Thing], str])
         wanted = name.lower()
         return [thing for thing in things if wanted in name_of(thing).lower()]
     try:
-        # re checks the syntax as strictly as RabbitMQ does, and regex can be stopped.
+        # `re` checks the syntax as strictly as RabbitMQ does; `regex` has a timeout.
         re.compile(name)
         pattern = regex.compile(name, regex.IGNORECASE)
         return [thing for thing in things if pattern.search(name_of(thing), timeout=PATTERN_SECONDS)]

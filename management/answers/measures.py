@@ -13,7 +13,7 @@ from ..copy.history import History, Track
 DELIVER_GET = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 
 
-#: The details of what did not change in the last interval. Nobody changes it.
+#: The details of a value that did not change in the last interval. Many answers share this object: do not modify it.
 QUIET: dict[str, Any] = {"rate": 0.0}
 
 

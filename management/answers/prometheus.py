@@ -4,8 +4,8 @@
     /metrics/per-object                one series for each queue, channel and connection
     /metrics/detailed?family=…&vhost=  the chosen families for each object, with names that begin `rabbitmq_detailed_`
 
-The text is made from the copy of the node, in pieces, so a scrape costs the broker nothing. Counters never fall: the
-node counts for itself, and what an object has counted stays in the sums when it is gone (CM-376).
+The text is made from the copy of the node, in pieces, so a scrape costs the broker nothing. Counters never fall: their
+sums are counters of the node, which keep what an object has counted when it is gone (CM-376).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _dead_letters(reason: str) -> Callable[[Counted], float]:
     return lambda state: sum((row.get("dead_lettered") or {}).get(reason, 0) for row in state.queue_stats.values())
 
 
-#: Of each queue. Without a queue's labels they are sums, or of a share the mean.
+#: Metrics of each queue. `/metrics` has their sums over all queues, and the means of those that are shares.
 QUEUE_FAMILIES = (
     gauge("queue_messages_ready", "Messages ready to be delivered to consumers", _item("messages_ready")),
     gauge("queue_messages_unacked", "Messages delivered and not acknowledged", _item("messages_unacknowledged")),
@@ -107,7 +107,8 @@ CHANNEL_FAMILIES = (
     gauge("channel_prefetch", "Prefetch of the whole channel", _item("global_prefetch_count")),
 )
 
-#: Of each channel. Their sums are those of the node, because those of channels would fall when channels close.
+#: Counters of each channel. `/metrics` has the node's counters instead of their sums, which would fall when channels
+#: close.
 CHANNEL_COUNTERS = (
     ("channel_messages_published_total", "Messages published", ("publish",)),
     ("channel_messages_confirmed_total", "Messages confirmed to publishers", ("confirm",)),
@@ -134,7 +135,7 @@ CONNECTION_COUNTERS = (
 
 _FIXED: Labels = (("queue_type", "rabbit_classic_queue"), ("dead_letter_strategy", "at_most_once"))
 
-#: Of the node.
+#: Metrics of the node.
 NODE_FAMILIES = (
     gauge("connections", "Connections that are open", lambda state: len(state.connections)),
     gauge("channels", "Channels that are open", lambda state: len(state.channels)),
@@ -240,7 +241,7 @@ NODE_FAMILIES = (
     ),
 )
 
-#: Families that `/metrics/detailed` knows, as RabbitMQ groups them, and the things that they are about.
+#: The families of `/metrics/detailed`, by RabbitMQ's names: the kind of object, and its metrics.
 DETAILED = {
     "queue_coarse_metrics": ("queue", ("queue_messages_ready", "queue_messages_unacked", "queue_messages")),
     "queue_metrics": ("queue", tuple(family.name for family in QUEUE_FAMILIES)),
@@ -403,7 +404,7 @@ class Metrics:
             yield from lines(f"rabbitmq_{family.name}", family, [(PROTOCOL, value)])
 
     def _own(self) -> Iterator[str]:
-        """Metrics that RabbitMQ has not got."""
+        """Metrics that RabbitMQ does not have."""
         state = self._state.own
         seconds: dict[str, float] = {}
         for kind, rows in (
@@ -412,7 +413,7 @@ class Metrics:
             ("queue", state.queue_stats),
         ):
             seconds[kind] = sum(row.get("blocked_seconds") or 0 for row in rows.values())
-        family = gauge("warren_credit_blocked_seconds", "Seconds for which those that are there had no credit", float)
+        family = gauge("warren_credit_blocked_seconds", "Seconds without credit, summed over what exists now", float)
         yield from lines(family.name, family, [((("kind", kind),), value) for kind, value in seconds.items()])
         verdicts = dict.fromkeys(ADVICE, 0)
         for row in held_back(state):

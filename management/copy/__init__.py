@@ -1,3 +1,3 @@
-"""The copy of the node from which management answers: the link to the node, what it has reported, and how it was
-measured over time.
+"""The copy of the node from which management answers: the link to the node, its objects and settings, and their
+measured values over time.
 """

@@ -2,11 +2,11 @@
 
 A *track* has the values of one object: a queue, a channel, the whole node. Each tick of the statistics interval a track
 whose object has changed gets a sample; one that did not change costs nothing, because between two samples the values
-are those of the earlier one. A rate is what came since the tick before, divided by its seconds.
+are those of the earlier one. A rate is the increase since the tick before, divided by the seconds in between.
 
-Samples are kept at several distances: every tick for ten minutes, one a minute for an hour, and so on (`Retention`). Of
-objects only the `TRACKS_KEPT` that changed last keep samples beyond those that a rate needs, so that a hundred thousand
-busy queues cannot fill the memory.
+Samples are kept at several distances: every tick for ten minutes, one a minute for an hour, and so on (`Retention`).
+Only the `TRACKS_KEPT` objects that changed last keep more samples than a rate needs, so that a hundred thousand busy
+queues cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Ring:
         if count:
             last = (self._start + count - 1) % count if count == self._most else count - 1
             if time - self._times[last] < self._distance * 0.999:
-                # The newest sample of its distance is the one that counts.
+                # Of several samples in one period of `distance` seconds only the newest is kept.
                 if int(self._times[last] / self._distance) == int(time / self._distance):
                     self._values[last * width : (last + 1) * width] = array("d", values)
                     return
@@ -81,7 +81,7 @@ class Track:
         self._rings: list[_Ring] | None = None
 
     def rate(self, column: int, tick: int) -> float:
-        """What came in each second of the interval before this tick."""
+        """The increase per second in the interval before this tick."""
         if self.tick != tick:
             return 0.0
         return (self.values[column] - self.before[column]) / self._seconds
@@ -124,8 +124,9 @@ class History:
 
     def __init__(self) -> None:
         self.tick = 0
-        #: Seconds since the epoch of the last tick, and seconds that it followed the one before.
+        #: When the last tick was, in seconds since 1970.
         self.time = 0.0
+        #: Seconds between the last two ticks.
         self.seconds = 5.0
         self._tracks: dict[Hashable, Track] = {}
         #: Objects that keep samples, the one that changed last at the end.
@@ -137,10 +138,11 @@ class History:
         self.time = time
 
     def put(self, key: Hashable, values: Sequence[float], retention: Retention = OBJECT_RETENTION) -> None:
-        """The object has these values at the present tick."""
+        """Record the values of an object that has changed, at the present tick."""
         track = self._tracks.get(key)
         if track is None:
-            # An object that appears has no rate before its second tick, unless the process has watched its birth.
+            # An object of the first tick is older than this process, so its values are no increase. One that appears
+            # later was created since the last tick and began with zeros.
             track = self._tracks[key] = Track([0.0] * len(values), self.tick)
             if self.tick <= 1:
                 track.values = track.before = tuple(values)

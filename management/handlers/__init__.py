@@ -1,3 +1,3 @@
-"""The handlers of requests, cut by what they do: read, act as a client, set what operators set, check the node's
+"""The handlers of requests, divided by what they do: read, act as a client, set what operators set, check the node's
 health.
 """

@@ -5,8 +5,8 @@ The page names what it shows, each as a path below `/api/` with its query:
     /api/events?get=overview&get=queues%3Fpage%3D1%26sort%3Dmessages
 
 The stream sends each of them at once, and after every statistics interval those that have changed, as an event whose
-name is the number of the path and whose data are the JSON that a GET of it answers. So only what is visible is made,
-and a page needs one connection. A path that is refused sends the refusal.
+name is the number of the path and whose data are the JSON that a GET of it answers. So the process builds only what the
+page shows, and a page needs one connection. For a path that is refused the event has the refusal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..access import Login
 from ..call import Answer, Call
 from ..errors import HttpError, bad_request
 
-#: Paths of one stream, and streams at once.
+#: The most paths of one stream, and the most streams that may be open.
 PATHS_MAX, STREAMS_MAX = 16, 1_000
 
 
@@ -55,7 +55,7 @@ async def _stream(call: Call, paths: list[str]) -> AsyncIterator[str]:
                 if known.get(number) != text:
                     known[number] = text
                     yield f"event: {number}\ndata: {text}\n\n"
-            # A comment, by which a client that is gone is noticed.
+            # A comment for the client to ignore: the attempt to send it shows whether the client is gone.
             yield f": {call.state.history.tick}\n\n"
             await call.next_tick()
             user = call.state.users.get(call.user.name)
@@ -77,7 +77,7 @@ async def _shown(call: Call, path: str) -> str:
 
 async def _value(call: Call, path: str) -> Any:
     raw, _, query = path.partition("?")
-    # The table of endpoints, which has this one too, so it cannot be imported here.
+    # `find` looks up the table of endpoints. That table contains this module's handler, so it cannot be imported here.
     found = call.request.app.state.find(raw)
     if found is None or "GET" not in found[0].methods:
         raise HttpError(404, "Object Not Found", "Not Found")
@@ -89,5 +89,5 @@ async def _value(call: Call, path: str) -> Any:
     request = Request({**scope, "query_string": query.encode()})
     value = await handler(call.sub_call(request, found[1]))
     if isinstance(value, Response):
-        raise bad_request("a stream cannot have another one in it")
+        raise bad_request("a stream of events cannot contain another one")
     return value.value if isinstance(value, Answer) else value

@@ -1,4 +1,4 @@
-"""`BlockRead`: what a client reads of a queue in blocks, and how it takes a block apart (SP-11)."""
+"""`BlockRead`: a client's read of a queue in blocks (SP-11). It decodes the blocks and checks that they adjoin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class BlockRead:
     queue: str
     next: int = 0
     bodies: list[bytes] = field(default_factory=list)
-    #: The broker has cancelled it, because it has read its range.
+    #: Whether the broker has cancelled the reader, as it does once the reader has received its range.
     has_ended: bool = False
 
     def receive(self, block: bytes) -> None:

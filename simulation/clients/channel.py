@@ -1,10 +1,11 @@
 """`SimChannel`: a channel of a simulated client.
 
-It does its actions of the plan one after another, waits for the answer where AMQP has one, and reports to the model
+It performs its actions of the plan one after another, waits for the answer where AMQP has one, and reports to the model
 what it sends and receives. `PublishingSide`, `ConsumingSide` and the functions of `declaring` divide the work.
 
-What it has sent is proven to have arrived by the answer to a later method, since the broker handles everything on a
-channel in order. So a request takes with it what is unproven by then, and its answer reports that to the model.
+The broker handles the methods of a channel in order, so the answer to a method proves that all earlier ones arrived. A
+request therefore remembers the publishes and settlements that are unproven when it is sent, and its answer reports them
+to the model as arrived.
 """
 
 from __future__ import annotations

@@ -90,8 +90,9 @@ class ConsumingSide:
         self._consumed = 0
         #: Whether a basic.recover is in flight.
         self._is_recovering = False
+        #: The newest message received so far, to check the order of later deliveries.
         self._newest: Newest = {}
-        #: The same of messages from basic.get, for queues that are consumed from by way of a group.
+        #: The same for messages from basic.get, if this channel's other messages of the queue come by way of a group.
         self._newest_got: Newest = {}
         self._tx_settlements: list[TxSettlement] = []
 
@@ -135,7 +136,7 @@ class ConsumingSide:
             )
 
     def do_read(self, action: Action) -> None:
-        """Read everything in a queue in blocks, and take nothing from it. That is no event of a story."""
+        """Read everything in a queue in blocks, and take nothing from it. The story does not mention it."""
         queue = self.schedule.queues[action.text("queue")]
         tag = f"r{len(self.reads) + 1}"
         self.reads[tag] = BlockRead(queue.kind.name)
@@ -245,7 +246,7 @@ class ConsumingSide:
         returns = delivery_count(content.props) if queue.kind.is_quorum else None
         if returns is not None and not may_be_old:
             queue.check_returns(copy, returns)
-        # A basic.get goes to the queue itself, and may overtake what is on its way by way of the group.
+        # A basic.get goes to the queue itself, so its message may overtake others that travel by way of the group.
         newest = self._newest if consumer.tag or not group_of(channel, queue) else self._newest_got
         queue.on_delivery(channel, copy, method.redelivered, consumer, may_be_old, newest)
         self.schedule.check_body(copy.message, content.body)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def declare(channel: SimChannel, queue: QueueModel) -> None:
-    """Declare the queue as its kind says."""
+    """Declare the queue with the flags and arguments of its kind."""
     kind, delete_count, owner = queue.kind, queue.delete_count, channel.client.connection
 
     def on_declare_ok(method: Method, content: SimContent | None) -> None:

@@ -1,7 +1,7 @@
 """How clients consume from a queue by way of a group (QP-75): each queue has a group with it as the only member.
 
 For the model of the queue nothing changes: it gives its messages to the same consumers, by way of another process. A
-message that is on its way to a consumer that leaves comes back, and is redelivered though no client has received it.
+message that is in flight to a consumer that leaves comes back, and is redelivered though no client has received it.
 """
 
 from __future__ import annotations

@@ -74,13 +74,13 @@ class ClusterChecks:
 
     def _check_declared_down(self, leader: str, view: ConsensusView) -> None:
         if view.leads_in != max(self._leaders):
-            return  # it has stood still, and does not know yet that another node leads and what that one has declared
+            return  # this leader was paused; it has not learned yet that another node leads, nor whom that one declared
         for node in self._nodes:
             base, run = node.base, view.run_of(node.name)
             if base is None or run is None or node.machine.is_paused or node.routing is None:
                 continue
             if self._schedule.faults.is_stopping(node):
-                continue  # it tells the others when it has no clients and no queues any more
+                continue  # a stopping node reports itself down once it has no clients and no queues any more
             if base.name != f"{node.name}-{run}":
                 raise PromiseBroken(f"{node.name} holds a lease, though {leader} knows that it was declared down")
 

@@ -1,1 +1,1 @@
-"""Conversations: what clients and a machine do, in the order that a file tells, and what follows each time."""
+"""Conversations: files that list what clients and a machine do, step by step, and what each step leads to."""

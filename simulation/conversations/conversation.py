@@ -1,4 +1,4 @@
-"""Conversations: what clients and a machine do, in the order that a file tells, and what follows each time.
+"""Conversations: files that list what clients and a machine do, step by step, and what each step leads to.
 
     # A comment.
     node store=1 queues=orders

@@ -27,7 +27,7 @@ from .protocols import Channel, Consumer, Owner
 EXPIRY_SLACK = 0.002
 
 
-#: Returns of a message that came in while there were unseen deliveries, at most.
+#: How many returns are allowed for a message that arrived while deliveries were unseen, since they cannot be counted.
 UNKNOWN_RETURNS = 1000
 
 #: The highest `PublishedMessage.order` that a channel has received, by queue, publishing channel and priority.
@@ -186,7 +186,7 @@ class QueueModel:
             newest[key] = copy.message.order
 
     def check_returns(self, copy: Copy, returns: int) -> None:
-        """The queue has told a client how often the copy was returned to it."""
+        """Compare with the model how often the copy was returned, according to a header that a client received."""
         if self.has_old_deliveries or copy.is_ambiguous:
             return
         if not copy.returns_least <= returns <= copy.returns_most:

@@ -128,7 +128,7 @@ def _redelivery_finding(rows: Sequence[dict[str, Any]]) -> str:
 
 def _holes_finding(rows: Sequence[dict[str, Any]]) -> str:
     if not rows:
-        return "Only an archive says which numbers have no message."
+        return "Only an archive records which numbers have no message."
     gone = sum(row["gone"] for row in rows)
     broken = sum(bool(row["problems"]) for row in rows)
     text = f"{gone:,} messages had left their queue before they were archived." if gone else "No message is missing."
@@ -152,7 +152,7 @@ def _svg(figure: Any) -> str:
     out = io.StringIO()
     figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     text = out.getvalue()
-    # Only the element itself: the head of the file names a document type on a server.
+    # Keep only the <svg> element, because the XML head before it refers to a document type on a server.
     return re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
 
 

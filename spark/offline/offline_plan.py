@@ -1,7 +1,7 @@
-"""`spark.read` on the data directory of a stopped broker: what is there, and which task reads what.
+"""`spark.read` on the data directory of a stopped broker: finds what it contains, and plans which task reads what.
 
-The directory's lock is held shared while it is read, by the planner and by each task, so that no broker starts on it.
-Nothing is written. What is read is what the next start of the broker would find, by the rules of recovery.
+The planner and each task hold the directory's lock shared while they read, so that no broker starts on it. They write
+nothing. They find what the next start of the broker would find, by the rules of recovery.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def plan(options: DirectoryOptions) -> list[DirectoryPartition]:
 
 
 def tables(path: str) -> dict[str, Any]:
-    """The metadata. Raises SparkSourceError E11 if it is damaged: without it nobody knows which queues there are."""
+    """The metadata, which lists the queues. Raises SparkSourceError E11 if it is damaged."""
     try:
         store = MetadataStore(DataDir(path).metadata, is_read_only=True)
         try:
@@ -189,7 +189,7 @@ def segments_of(disk: ReadOnlyDisk, number: int) -> list[int]:
 
 
 def segment_entries(disk: ReadOnlyDisk) -> int:
-    """How many numbers a segment has: the file `config` says it, and recovery takes the usual ones without it."""
+    """How many messages a segment has, from the file `config`; SEGMENT_ENTRIES without a valid one, as in recovery."""
     try:
         file = disk.open("config")
     except FileNotFoundError:
@@ -215,7 +215,7 @@ def _terms(directory: str, disk: ReadOnlyDisk) -> dict[int, dict[str, Any]]:
 
 
 class _UncutFile(ReadOnlyFile):
-    """A file of the journal as recovery opens it, which cuts its torn tail off and syncs it. Here neither is done."""
+    """A journal file for the code of recovery, which truncates a torn tail and syncs the file. Here both do nothing."""
 
     def truncate(self, size: int) -> None:
         pass
@@ -230,14 +230,14 @@ class _UncutDisk(ReadOnlyDisk):
 
 
 def replay(directory: str) -> ReplayedFiles:
-    """What the journal of a virtual host leaves of its queues, as recovery finds it."""
+    """What the journal of a virtual host contains for its queues, as recovery finds it."""
     disk = _UncutDisk(directory)
     if JOURNAL not in disk.list(""):
         return ReplayedFiles()
     numbers = sorted(number for name in disk.list(JOURNAL) if (number := file_number(name)) is not None)
     found = replay_files(disk, JOURNAL, numbers)
     if any(number < found.retired for number in numbers):
-        # A crash came between giving files up and deleting them: their records must not count.
+        # The broker crashed after it had retired these files and before it deleted them: their records do not count.
         found = replay_files(disk, JOURNAL, [number for number in numbers if number >= found.retired])
     return found
 

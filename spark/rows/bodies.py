@@ -66,7 +66,7 @@ def _structs(queue: str, numbers: Any, bodies: Any, type: Any, options: RowOptio
 
 
 def _one(body: bytes, type: Any) -> tuple[Any, str | None]:
-    """An array of one struct, or of a null and why."""
+    """An array of one struct and None, or an array of one null and the reason."""
     try:
         found = _parsed(body, type)
         if len(found) == 1:

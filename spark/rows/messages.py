@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-#: Bytes of a content around its properties and its body: the header frame before the properties and its end, then head
-#: and end of the only body frame. A body of several frames has more, an empty body has no frame.
+#: Bytes of a content besides its properties and its body: those of the header frame before the properties, all those of
+#: the header frame, those of a body frame before its payload, and the end of a frame. An empty body has no frame.
 BEFORE_PROPERTIES, HEADER_OVERHEAD, BODY_HEAD, FRAME_END = 19, 20, 7, 1
 
 
@@ -34,11 +34,11 @@ class Run(NamedTuple):
 class Messages:
     """Messages of one queue in the order of their numbers.
 
-    first, next    the numbers that are covered: those of them that no message has are not there
-    numbers        of the messages, int64
+    first, next    the range of numbers that this covers; a number in it without an entry belongs to no message
+    numbers        the messages' numbers, int64
     data, bounds   the contents, and where each begins; one bound more than messages
-    runs           adjoin and cover all messages
-    headers_only   contents end behind the header frame
+    runs           the runs, which adjoin and cover all messages
+    headers_only   whether the contents end behind the header frame
     """
 
     __slots__ = ("bounds", "data", "first", "headers_only", "next", "numbers", "runs", "_widths")
@@ -135,7 +135,7 @@ class Messages:
 
 
 def joined_messages(parts: Sequence[Messages]) -> Messages:
-    """Parts that adjoin, as one."""
+    """Adjoining parts, as one `Messages`."""
     if len(parts) == 1:
         return parts[0]
     data, bounds, at = [], [], 0
@@ -159,16 +159,16 @@ def joined_messages(parts: Sequence[Messages]) -> Messages:
 def from_contents(
     first: int, next: int, numbers: Sequence[int], contents: Sequence[bytes], runs: Sequence[Run]
 ) -> Messages:
-    """Messages of contents that are objects of their own."""
+    """`Messages` of contents that are separate bytes objects."""
     bounds = np.zeros(len(contents) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, contents), np.int64, len(contents)), out=bounds[1:])
     return Messages(first, next, np.array(numbers, np.int64), b"".join(contents), bounds, runs)
 
 
 def slices(data: Any, begins: Any, ends: Any) -> Any:
-    """The parts of a buffer that begin and end there, as a binary array. They ascend and do not overlap.
+    """The parts of a buffer from each of `begins` to its `ends`, as a binary array. They ascend and do not overlap.
 
-    Every second element of an array whose offsets are all these places is such a part, so Arrow copies them in C.
+    In an array whose offsets are all these places, every second element is such a part, so Arrow copies them in C.
     """
     count = len(begins)
     if not count:
