@@ -28,7 +28,7 @@ _ID_TAIL = Struct(">IQ")
 class WarrenId(NamedTuple):
     """The id of a message in an index: where the node that stores it is, and its position there.
 
-    A node that other nodes cannot reach writes the address 127.0.0.1 and the port 0.
+    Every node writes the address 127.0.0.1 and the port 0 (`local_id`), so an id does not name a node of a cluster.
     """
 
     address: str
@@ -52,7 +52,7 @@ class WarrenId(NamedTuple):
 
 
 def local_id(position: int) -> str:
-    """The id of a message at a position of this node, which other nodes cannot reach."""
+    """The id of a message at this position in an index of this node."""
     return str(WarrenId("127.0.0.1", 0, position))
 
 

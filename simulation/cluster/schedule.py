@@ -5,8 +5,8 @@ a chooser decides.
     outcome.failure                 None, or the promise that was broken
     print(outcome.story)            what everybody did and received, in order
 
-The `Ledger`, with which tests compare real clusters too, knows what clients were promised. `checks` has what clients
-cannot see. At the end everything is healed, every request must be answered, and the queues are emptied.
+The `Ledger`, with which tests compare real clusters too, records what clients were promised. `checks` examines what
+clients cannot see. At the end everything is healed, every request must be answered, and the queues are emptied.
 """
 
 from __future__ import annotations
