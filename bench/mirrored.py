@@ -1,4 +1,4 @@
-"""What it costs that a queue has replicas on three nodes: some workloads with and without mirrors.
+"""The cost of replicas of a queue on three nodes: some workloads with and without mirrors.
 
     python -m warren.bench.mirrored                     three nodes of warren as processes on this machine
     python -m warren.bench.mirrored --rabbitmq          and three of RabbitMQ, by turns in the same run

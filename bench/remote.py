@@ -1,4 +1,4 @@
-"""What it costs that a queue is on another node: the workloads W1 to W4 through its home and through the other node.
+"""The cost of a queue on another node: the workloads W1 to W4 through the queue's home and through the other node.
 
     python -m warren.bench.remote                       two nodes of warren as processes on this machine
     python -m warren.bench.remote --rabbitmq            two nodes of RabbitMQ in the same set-up as well

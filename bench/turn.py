@@ -151,7 +151,7 @@ def conversation(is_durable: bool, acknowledges: bool) -> Iterator[tuple[Callabl
     """A broker with a client: a function that has a number of batches of a size sent, and the broker's thread."""
     with tempfile.TemporaryDirectory() as directory:
         with Broker(data_dir=directory if is_durable else None) as broker:
-            # The first that was started: the others are those of the pool for blocking calls.
+            # The broker's thread was started first; the others belong to the pool for blocking calls.
             thread = threading.enumerate()[1].ident
             assert thread is not None
             here, there = multiprocessing.Pipe()

@@ -131,7 +131,7 @@ class Warren:
         settings: Mapping[str, str | int | float] | None = None,
         is_silent: bool = False,
     ) -> None:
-        #: Nobody reads the log, because what is measured makes many errors.
+        #: Where the log goes: nowhere if the measurement causes many errors, which would fill it.
         self._log = subprocess.DEVNULL if is_silent else None
         self.data_dir = data_dir
         self.port = free_port()

@@ -1,4 +1,4 @@
-"""What an operator may get wrong, or an enemy may send on purpose: a refusal, and a broker that goes on as before."""
+"""What an operator may get wrong, or an attacker may send on purpose: it is refused, and the broker goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints that RabbitMQ has not got."""
+"""Endpoints that RabbitMQ does not have."""
 
 import http.client
 import json

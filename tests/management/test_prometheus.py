@@ -30,7 +30,7 @@ rabbitmq_global_messages_get_empty_total rabbitmq_channel_messages_unconfirmed
 
 
 def parsed(text):
-    """By name and labels: the value. Raises AssertionError for a text that is none of Prometheus."""
+    """The values by name and labels. Raises AssertionError if the text is not in Prometheus's format."""
     found, types = {}, {}
     for line in text.splitlines():
         if line.startswith("# TYPE "):

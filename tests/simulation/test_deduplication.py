@@ -52,7 +52,7 @@ def test_a_planted_bug_is_found(name):
 
 
 def test_publishers_do_repeat():
-    """Without deduplication some seeds have messages twice, so the test above tests something."""
+    """Without deduplication some seeds have messages twice, so the test above could fail."""
     doubled = 0
     for seed in range(40):
         sim = Sim(seed)

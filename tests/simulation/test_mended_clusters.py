@@ -166,7 +166,7 @@ def test_the_lease_of_a_leader_counts_from_before_its_question(cluster, monkeypa
 
 
 def test_a_leader_of_an_earlier_term_knows_of_no_runs(cluster):
-    """It stood still while the others elected another leader, which has declared a new run of a node up."""
+    """It was paused while the others elected another leader, which has declared a new run of a node up."""
     former = leader(cluster)
     other = next(node for node in cluster.nodes if node is not former)
     letters = former.letter, other.letter
@@ -217,7 +217,7 @@ def test_a_node_that_starts_keeps_what_it_has_of_queues_whose_master_is_elsewher
 def test_a_majority_may_answer_a_leader_one_after_the_other():
     """Of four nodes, one answered what the leader had sent before it was cut off, and another one when it went on.
 
-    And as long as that is not too long ago, the leader grants leases.
+    The leader grants leases as long as those answers are recent enough.
     """
     schedule = ClusterSchedule(parse_cluster_plan("cluster nodes=4"), chooser=plainest())
     try:

@@ -1,4 +1,4 @@
-"""The sink, without Spark around it: rows as frames, confirms, and what happens to rows that nobody takes."""
+"""The sink, without Spark around it: rows as frames, confirms, and what happens to rows that no queue takes."""
 
 from datetime import UTC, datetime
 

@@ -86,7 +86,7 @@ class Wire:
 
     @classmethod
     def started(cls, address: Address) -> Wire:
-        """The broker has sent connection.start."""
+        """Connect, up to connection.start of the broker."""
         wire = cls(address)
         wire.send(PROTOCOL_HEADER)
         wire.method(0, ConnectionStart)
@@ -94,7 +94,7 @@ class Wire:
 
     @classmethod
     def tuning(cls, address: Address, **start_ok: Any) -> tuple[Wire, ConnectionTune]:
-        """The broker has sent connection.tune."""
+        """Connect and log in, up to connection.tune of the broker."""
         wire = cls.started(address)
         wire.send_start_ok(**start_ok)
         return wire, wire.method(0, ConnectionTune)

@@ -86,8 +86,8 @@ class Anatomy:
     def census(self) -> dict[str, Any]:
         """Counts of everything that a client could leave behind, at a moment at which no process waits for an answer.
 
-        The broker looks at its disk and its memory every few seconds. A look that is under way is no leak; an ask that
-        nobody will answer is one, and fails here.
+        The broker measures its disk and its memory every few seconds. A measurement in progress is no leak; an ask that
+        will never be answered is one, and fails here.
         """
         found: dict[str, Any] = {}
 

@@ -43,7 +43,7 @@ assert len(gc.get_objects(generation=0)) < 2 * GARBAGE_BATCH
 
 
 def test_a_collection_of_everything_frees_the_cycles_that_became_garbage_later():
-    """As the memory monitor has before an alarm."""
+    """The memory monitor makes such a collection before it raises an alarm."""
     run("""
 cycle = Cycle()
 gone = weakref.ref(cycle)
@@ -118,7 +118,7 @@ assert found[0][0] == GARBAGE_BATCH and min(found[0][1:]) > 1_000_000, found
 
 
 def test_a_server_examines_the_young_soon_even_if_as_much_ends_as_begins():
-    """What replaces older containers never reaches the collector's threshold, which counts the difference."""
+    """Containers that replace freed ones never reach the collector's threshold, which counts the difference."""
     run("""
 import os, signal, threading, time
 from warren.server import serve

@@ -13,7 +13,7 @@ STEPS = st.lists(st.one_of(SIZES, st.lists(SIZES, min_size=1, max_size=4)), max_
 
 @given(STEPS)
 def test_frames_and_deliveries_leave_in_order(steps: list[int | list[int]]) -> None:
-    """A number is a frame of that size, a list the contents of a delivered run."""
+    """In the examples a number is a frame of that size, and a list has the contents of a delivered run."""
     output = ClientOutput(1, 131072)
     expected: list[bytes] = []
     large: list[bytes] = []

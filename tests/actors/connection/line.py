@@ -58,7 +58,7 @@ HEARTBEAT = "heartbeat"
 
 
 class ChannelEnd:
-    """What a test sees of a channel: the stub in the place of its process, also after that has ended.
+    """A channel as a test sees it: a stub takes the place of its process. This object outlives that process.
 
     The stub answers open, close and `shut_down` as a channel does, and keeps all other input in `methods` and `bodies`.
     """
@@ -259,12 +259,12 @@ class Line:
     # -- the handshake ---
 
     def start(self) -> None:
-        """The broker has sent connection.start."""
+        """Run until the broker has sent connection.start."""
         self.write(PROTOCOL_HEADER)
         assert isinstance(self.next_method(), ConnectionStart)
 
     def tune(self, mechanism: str = "PLAIN", response: bytes = PLAIN, **capabilities: bool) -> None:
-        """The broker has sent connection.tune."""
+        """Run until the broker has sent connection.tune."""
         self.start()
         self.start_ok(mechanism, response, **capabilities)
         assert isinstance(self.next_method(), ConnectionTune)
@@ -275,7 +275,7 @@ class Line:
         self.send(ConnectionStartOk(table_from({"capabilities": announced}), mechanism, response, "en_US"))
 
     def open(self, channel_max: int = 2047, frame_max: int = 131_072, heartbeat: int = 0, **options: Any) -> None:
-        """The connection is open."""
+        """Perform the whole handshake."""
         self.tune(**options)
         self.send(ConnectionTuneOk(channel_max, frame_max, heartbeat))
         self.send(ConnectionOpen("/"))

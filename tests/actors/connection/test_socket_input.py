@@ -1,4 +1,4 @@
-"""`SocketInput`: into what a connection reads."""
+"""`SocketInput`: the buffers into which a connection reads."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Queue-and-store section 6.10: Thespian's transport drops what a sender has too much of on its way.
+"""Queue-and-store section 6.10: Thespian's transport drops messages of a sender that has too many in flight.
 
-What a queue sent to journal or store and did not arrive must never look like success.
+A message from a queue to the journal or a store that did not arrive must never look like success.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def drop(stage, address, name):
 
 
 def test_what_the_journal_missed_is_not_confirmed(stage):
-    """Nor is what was sent after it: the queue starts again with what is on the disk, so that its channels refuse what
-    they are owed; and then it goes on.
+    """Nor is what was sent after it. The queue starts again with what is on the disk, its channels refuse the publishes
+    that were not confirmed, and the queue goes on.
     """
     queue, publisher = stage.declare(), Publisher(stage)
     kept = publisher.publish(queue, 3)
@@ -57,7 +57,7 @@ def test_what_the_journal_missed_is_not_confirmed(stage):
 
 
 def test_an_ack_that_the_journal_missed_is_found_out_with_the_next(stage):
-    """What was taken comes back, redelivered; what follows is not thought to be where it is not."""
+    """The next record shows the gap, so the queue starts again, and both messages come back, redelivered."""
     queue, publisher = stage.declare(), Publisher(stage)
     kept = publisher.publish(queue, 4)
     publisher.await_confirms()
@@ -72,7 +72,7 @@ def test_an_ack_that_the_journal_missed_is_found_out_with_the_next(stage):
 def test_a_body_that_the_store_missed_is_never_confirmed(tmp_path, disk):
     """The store answers for each body by itself.
 
-    After the next start the message is not there, and what is, is whole.
+    After the next start that message is missing, and all others are whole.
     """
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)

@@ -1,4 +1,4 @@
-"""What the processes of the disk show for checks."""
+"""What journal and message store show to tests and the simulation, which check them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warren.actors.disk.inspection import JournalView, MessageStoreView
 
 @pytest.mark.parametrize("view", [JournalView, MessageStoreView])
 def test_the_process_before_is_not_the_one_that_is_known(view):
-    """The credit of a queue that crashed counts for nobody else; the simulation counted it for the next process."""
+    """The credit of a queue's crashed process must not count for the queue's next one, as the simulation once did."""
     process = SimpleNamespace(_addresses={"q": "the process before"})
     assert view(process).knows("q", "the process before")
     assert not view(process).knows("q", "the process after")

@@ -93,7 +93,7 @@ class Writer:
         return self.stage.actor(self.address)
 
     def publish(self, count: int = 1, size: int = 5) -> int:
-        """The position at which they are durable."""
+        """Append messages; return the position at which they are durable."""
         position = self.log.publish(self.number, run_of(self.next, count, size))
         self.next += count
         self.send()
@@ -118,8 +118,8 @@ class Writer:
         self.actor.take("durable")
 
     def publish_until(self, condition: Callable[[], object]) -> None:
-        """One message after the other; never more than 50 that are not durable, or the disk would have ever more to do
-        in a commit.
+        """Append one message after the other until `condition`. At most 50 are not durable at a time; otherwise each
+        commit would have more to write than the one before.
         """
 
         def go_on() -> bool:
@@ -132,7 +132,7 @@ class Writer:
         self.stage.until(go_on)
 
     def replayed(self) -> list[int]:
-        """What `open` was answered."""
+        """The answer to `open`."""
         found = self.question.answer()
         assert found.keys() <= {self.number}
         return bodies_in(found[self.number]) if found else []

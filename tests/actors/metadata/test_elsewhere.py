@@ -17,7 +17,7 @@ ROW = QueueRow("/", "q", None, "1", node="warren@a")
 
 
 class Busy:
-    """Stands for Metadata, which has no other turn to wait for."""
+    """Stands for Metadata. `next_turn` returns at once."""
 
     async def next_turn(self):
         pass

@@ -12,7 +12,7 @@ from warren.routing.rows import ExchangeRow
 
 
 class Asker:
-    """Keeps the outcome of its proposal, as whoever waits for one does."""
+    """Keeps the outcome of its proposal, as a process that waits for one does."""
 
     outcome = None
 

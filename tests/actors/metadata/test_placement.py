@@ -1,4 +1,4 @@
-"""Which nodes shall have a replica: the table of RabbitMQ's suite `dynamic_ha`, and what must hold for any nodes."""
+"""Which nodes should have a replica: the table of RabbitMQ's suite `dynamic_ha`, and what must hold for any nodes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_mode_of_a_policy():
         # nodes: a master that is not on the list stays while no mirror has everything
         (listed("b", "c"), "a", "bc", "", "abcd", "abc"),
         (listed("b", "c"), "a", "", "", "abcd", "abc"),
-        # nodes: one of the list that has everything takes over, the first on the list of these
+        # nodes: the first node of the list that has everything takes over
         (listed("b", "c"), "a", "bc", "c", "abc", "cb"),
         (listed("c", "b"), "a", "bc", "bc", "abc", "cb"),
         # nodes: none on the list has everything, so the oldest other one that has takes over meanwhile

@@ -113,7 +113,7 @@ def test_a_removed_node_takes_the_queues_whose_home_it_was(state):
 
 
 def test_trims_name_what_they_remove(state):
-    """Which rows a node finds first depends on when it was started, so the command says it."""
+    """Nodes that were started at different times find rows in different orders, so the command lists what to remove."""
     apply(state, DeclareExchange(ExchangeRow("/", "x", "direct")))
     bindings = [Binding.of("x", "queue", "durable-a", key, NO_ARGUMENTS) for key in "kl"]
     for binding in bindings:

@@ -25,7 +25,7 @@ def stage(tmp_path, disk):
 
 @pytest.fixture
 def holding(monkeypatch):
-    """Puts a `HoldingQueue` around the backing queue of each queue that opens; these are what it returns, in order."""
+    """Wraps the backing queue of each queue that opens in a `HoldingQueue`. Returns a list of these, in order."""
     queues, open_queue = [], Queue._open
 
     def open_holding(self, backing, *fields, **options):

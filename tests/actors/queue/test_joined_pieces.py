@@ -10,7 +10,7 @@ from ..stage import Stage, Stub
 
 
 def test_single_tags_are_joined_and_ranges_are_not():
-    """Ranges cost nothing for each message as they are; the tags of readers are negative, and stay apart."""
+    """Ranges need no joining, because they cost nothing for each message. Negative tags are those of readers."""
     assert joined_pieces([[5], [3], [-1, -1], range(9, 11)]) == [[5, 3, 9, 10], [-1, -1]]
     assert joined_pieces([[-1], [-2]]) == [[-1], [-2]]
     pieces = [range(0, 100), [200]]

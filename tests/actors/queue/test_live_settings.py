@@ -1,6 +1,6 @@
 """The settings of a queue that runs: `apply_settings` replaces them all (AB-92 to AB-94, AB-103, AB-145).
 
-RabbitMQ 3.10 was seen to do the same with a policy, but where a test says otherwise.
+RabbitMQ 3.10 was observed to do the same with a policy, unless a test says otherwise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The processes of replicas on a disk: what one finds that starts, and what is left of one that has left its group."""
+"""The processes of replicas on a disk: what they find when they start, and what they leave when they leave a group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .durable import got, mixed
 
 
 def replica_row(stage, generation: int = 1, master: str | None = None) -> QueueRow:
-    """The row of a queue whose replica on this node is the master, or that of another node is."""
+    """The row of a queue with a replica on this node. The master is on the node `master`; None is this node."""
     here = stage.context.node_name
     nodes = [here] if master is None else [master, here]
     ring = tuple(Member(node, "1", generation + at) for at, node in enumerate(nodes))

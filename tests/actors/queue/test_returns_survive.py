@@ -26,13 +26,13 @@ def take(stage, queue, count):
 
 
 def returned(stage, queue, tags, outcome="requeue", channel=None):
-    """Return messages of a channel that took the first of the queue."""
+    """Settle messages that `channel` has taken."""
     queue.tell(channel, "settle", outcome, [list(tags)])
     stage.quiet()
 
 
 def counts(stage, queue, count):
-    """The counts of the first messages, which are left in the queue, each returned once more."""
+    """The counts of the first messages. They go back into the queue, so each is returned once more."""
     channel, found = take(stage, queue, count)
     returned(stage, queue, [tag for tag, _ in found], channel=channel)
     return [number for _, number in found]

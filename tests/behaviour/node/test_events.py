@@ -59,7 +59,7 @@ def channel(watched, connect):
 
 
 def fields(event):
-    """What an event says, without its time."""
+    """The fields of an event, without its time."""
     return {name: value for name, value in event[1].items() if name != "timestamp_in_ms"}
 
 

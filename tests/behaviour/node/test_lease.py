@@ -1,4 +1,4 @@
-"""A node without a lease answers its clients nothing (CL-52): others may have changed what it would answer."""
+"""A node without a lease answers no client (CL-52), because other nodes may have changed what it would report."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_no_client_can_connect(leased):
 
 
 def test_the_end_of_a_connection_is_told(leased):
-    """An operator, or the node that pauses, closes it in order, and what it withheld is written first."""
+    """When an operator, or a node that pauses, closes a connection, the withheld output is written before the close."""
     client = Client(leased.broker.url)
     channel = client.channel()
     channel.queue("q")

@@ -53,7 +53,9 @@ def fill(broker, vhost, size, count=100):
 
 
 def test_parameter_validation(data_dir):
-    """A batch is what a turn gathered, so its size is no setting. The credit is one, and any pair that works does."""
+    """The size of a batch is no setting, because a batch is what one turn gathered. The credit is a setting, and every
+    pair of numbers that can work is accepted.
+    """
     with pytest.raises(SettingsError, match="unknown setting"):
         Settings.of(msg_store_io_batch_size=4096)
     assert Settings().msg_store_credit_disc_bound == (4000, 800)

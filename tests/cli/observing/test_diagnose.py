@@ -211,7 +211,7 @@ def test_slow_channels(started, run):
 
 
 def test_a_slow_queue(started, run, slow_queue):
-    """FC-66, FC-68: it is named, and the channel shows it too. A name cannot give orders to the terminal."""
+    """FC-66, FC-68: it is named, and the channel shows it too. Control characters of its name are escaped."""
     name = "orders\x1b[2J\x9b2J"
     with publishing(started(), name):
         row = awaited(run, "queue")

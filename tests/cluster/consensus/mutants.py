@@ -28,7 +28,7 @@ def bug(decision: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
-    """The bug is there inside the `with`."""
+    """Have the bug in the core while the `with` block runs."""
     decision, wrong = MUTANTS[name]
     with ExitStack() as stack:
         for function in SEAMS[decision]:

@@ -202,7 +202,7 @@ class Schedule:
                 self._try(lambda: self.world.propose(leader.name, b"c%d" % self.serial))
 
     def rivals(self) -> None:
-        """Some nodes are past their time at once, and may become candidates of one term."""
+        """The election timeouts of some nodes expire at once, so they may become candidates of one term."""
         if self.is_in_step:
             return self.wait_long()
         rivals = self.random.sample(self.live(), min(len(self.live()), self.random.randint(1, 3)))
@@ -215,8 +215,8 @@ class Schedule:
             self.world.finish_write(name)
 
     def reign(self) -> None:
-        """A node and its friends elect it or not, while they are cut off from the others. Little of what it does is
-        received, and it may crash.
+        """Some nodes, cut off from the others, may elect one of them. Little of what that one sends is received, and it
+        may crash.
         """
         if self.is_in_step:
             return self.isolate_leader()

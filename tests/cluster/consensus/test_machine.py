@@ -113,7 +113,7 @@ class Machine(RuleBasedStateMachine):
                 pass
 
     def teardown(self):
-        """The laws hold while everything comes right again."""
+        """The laws hold while everything is repaired, and afterwards the nodes agree."""
         if hasattr(self, "world"):
             self.world.heal(60)
 

@@ -341,7 +341,7 @@ def test_a_cut_anywhere_in_a_frame(node):
 
 
 def test_nothing_is_left_of_nodes_that_end(node):
-    """No descriptor."""
+    """Every file descriptor is closed."""
 
     def open_files():
         return len(os.listdir("/proc/self/fd"))

@@ -66,7 +66,7 @@ def test_one_frame_carries_many_messages(sides):
 
 
 def test_asks_and_answers(sides):
-    """An answer has the codec of what was asked. One that was forgotten is none of them."""
+    """An answer is encoded as the ask that it answers demands. Asks that were answered or forgotten leave nothing."""
     a, b = sides
     asks = [("ask", ref, to_thing.put("a", [b"x"])) for ref in (1, 2, 3)]
     assert carried(a, b, HERE, THERE, *asks) == asks

@@ -68,7 +68,7 @@ def test_byte_by_byte():
 
 @given(st.binary(max_size=300), st.integers(8, 300))
 def test_any_bytes_are_frames_or_an_error(data, max_frame):
-    """Never more is kept than came, nor waited for than a frame may have."""
+    """The reader never keeps more bytes than came in, nor waits for more than a frame may have."""
     reader = FrameReader(max_frame)
     reader.feed(data)
     try:
@@ -95,7 +95,7 @@ def test_any_bytes_are_frames_or_an_error(data, max_frame):
     ids=["too large", "header too large", "unknown type", "too short", "header longer than the frame"],
 )
 def test_a_wrong_head_is_refused_at_once(head):
-    """Before what it announces has come, and with the bytes in the text."""
+    """The error comes before the bytes that the head announces have arrived, and its text has the bytes of the head."""
     reader = FrameReader(10_000)
     reader.feed(head)
     with pytest.raises(FrameError, match=head[:4].hex(" ")):

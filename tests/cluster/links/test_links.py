@@ -119,7 +119,7 @@ def test_a_link_that_ends_fails_asks_and_monitors(pair):
 
 
 def test_a_node_that_starts_again_is_another_one(node, pair):
-    """Its addresses of before lead nowhere."""
+    """Addresses of its earlier run lead nowhere."""
     a, b = pair
     a.ask("observe", "b@h")
     until(lambda: b.look("monitors") == 1, "the monitor has not come")

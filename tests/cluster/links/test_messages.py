@@ -233,7 +233,7 @@ def test_equal_origins_cross_once():
     ],
 )
 def test_a_mistake_is_the_senders(message):
-    """What the contract does not have is not sent."""
+    """A message that does not fit the contract raises an error at its sender, and is not sent."""
     with pytest.raises(NotCarried):
         letters()[0].encode(CHANNEL, QUEUE, message)
 

@@ -95,7 +95,7 @@ class Member:
 
     @property
     def has_started(self) -> bool:
-        """Whether it has. Raises the error that the start failed with."""
+        """Whether the node has started. Raises the error with which its start failed."""
         if self.starting.is_here:
             self.starting.value()
         return self.starting.is_here
@@ -139,7 +139,7 @@ class Member:
     # -- looking ---
 
     def rows(self) -> list[Any]:
-        """Everything in the state, in an order of its own, and what only the log needs."""
+        """All rows of the state, sorted, including those that only the log needs."""
         return sorted(map(repr, self.process.agreed.rows()))
 
     def queues(self) -> dict[str, str]:
@@ -181,7 +181,7 @@ class Group:
         self.wait_for_voters()
 
     def add(self, member: Member, new: Member) -> None:
-        """Have a member make another node one, as a run that is up."""
+        """Have `member` make the node `new` a member whose run is up."""
         member.ask(to_metadata.change_definitions(AddNode(new.record)))
         member.ask(to_metadata.change_definitions(ChangeNodes(up=(new.run_of(),))))
 

@@ -61,7 +61,7 @@ from warren.routing.rows import Binding, ExchangeRow, Member, QueueRow
 
 
 def _loaded(path: Path) -> Any:
-    """A test module of another folder, which is no package that this one could import from."""
+    """A test module of another folder, loaded by its path, because tests are not in a package that can be imported."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -18,7 +18,7 @@ from warren.routing.table import RoutingTable
 
 
 def _loaded(path: Path) -> Any:
-    """A test module of another folder, which is no package that this one could import from."""
+    """A test module of another folder, loaded by its path, because tests are not in a package that can be imported."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -37,7 +37,7 @@ def made(commands: list[Any]) -> State:
 
 
 def with_ids_of_its_own(state: State) -> State:
-    """A queue has another id than any queue before it; the few ids of the sequences would meet by chance."""
+    """A queue has another id than any queue before it; the few ids of the sequences would collide by chance."""
     for rows in state.vhosts.values():
         for row in list(rows.queues.values()):
             rows.put_queue(replace(row, queue_id=f"9{row.queue_id}"))

@@ -122,7 +122,7 @@ class Schedule:
         assert {row.queue_id for row in member.routing.queues(V)} == {row.queue_id for row in rows.values()}, shown
 
     def check_name(self, name: str, is_there: bool) -> None:
-        """What the last change of this name that must have had the last word says."""
+        """Check that the queue exists as its last change demands, if it is certain which change came last."""
         about = [change for change in self.changes if change["name"] == name and change["verb"] != "bind"]
         certain = [change for change in about if outcome_of(change) == "done"]
         if not certain:

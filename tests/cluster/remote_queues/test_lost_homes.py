@@ -36,7 +36,7 @@ METHODS = (
 
 @pytest.mark.parametrize("how", ["cut", "kill"])
 def test_what_channels_of_other_nodes_are_told_first(nodes, near, how):
-    """A consumer is cancelled, and what the queue has not confirmed is refused, before anybody knows more."""
+    """A consumer is cancelled and unconfirmed publishes are refused before the node knows whether the home is down."""
     near.queue("q", durable=True)
     near.confirm()
     near.consume("q", "tag")
@@ -104,7 +104,7 @@ def test_a_transient_queue_goes_with_its_home(nodes, near):
 
 
 def test_a_queue_whose_home_is_down_can_be_deleted(nodes, near):
-    """But not if it must be empty, which nobody can know."""
+    """But not with if-empty, because no node can check that."""
     near.queue("q", durable=True)
     nodes.kill("b")
     nodes.down("b")

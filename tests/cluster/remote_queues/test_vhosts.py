@@ -20,7 +20,7 @@ def ask(nodes, message, at="a"):
 
 
 def test_a_new_virtual_host_can_be_opened_on_every_node(nodes):
-    """Whoever is answered may tell a client of any node, which declares a queue there."""
+    """Whoever gets the answer may tell a client of another node, which then declares a queue in it there."""
     ask(nodes, to_metadata.create_vhost("v"))
     assert all("v" in nodes.metadata(name).changing.supervisors for name in "ab")
     nodes.propose(PutRecords((Permission("guest", "v", ".*", ".*", ".*"),)))

@@ -72,7 +72,7 @@ class Lookups(RuleBasedStateMachine):
 
 
 def test_look_ups_see_what_was_said_last(monkeypatch):
-    """Look-ups are right also when more sources were looked up than are remembered."""
+    """Look-ups are right even after look-ups of more sources than the index remembers."""
     monkeypatch.setattr(location_index, "SOURCES_MOST", 2)
     run_state_machine_as_test(Lookups)
 

@@ -164,7 +164,7 @@ def test_a_lane_with_unacknowledged_messages_is_not_given_to_another_value():
 
 
 def test_length_limits_drop_from_the_longest_lane():
-    """The one who floods the queue loses messages, and not the one who waits for a single message."""
+    """The client that floods the queue loses messages, and not one that has a single message in it."""
     queue = fair_queue()
     publish(queue, *"baaaaacc")
     assert queue.drop(4) == 4

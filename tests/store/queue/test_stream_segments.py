@@ -61,7 +61,7 @@ def test_where_a_time_is():
     oldest=st.integers(0, 3),
 )
 def test_what_is_kept_is_within_the_limits(publishes, most_bytes, limit, oldest):
-    """And what is dropped was needed to get there; the rows make equal segments."""
+    """No more is dropped than that takes. The examples make equal segments."""
     times = sorted(time for *_, time in publishes)
     segments, _ = filled(*[(m, b, t) for (m, b, _), t in zip(publishes, times)], most_bytes=most_bytes)
     rows = segments.rows()

@@ -56,7 +56,7 @@ def test_publishes_with_the_same_method_and_properties_are_one_run() -> None:
     ids=["a property more", "value of a property", "channel"],
 )
 def test_a_run_ends_where_the_fate_differs(second: bytes) -> None:
-    """A run has one channel and one fate, though bodies be equal."""
+    """A run has one channel and one fate, even if bodies are equal."""
     reader = a_reader()
     reader.feed(publish(b"x") * 3 + second * 2 + publish(b"x"))
     assert [len(event[4]) for event in events_of(reader)] == [3, 2, 1]

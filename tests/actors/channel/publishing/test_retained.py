@@ -96,7 +96,7 @@ def test_all_channels_of_a_node_have_a_limit_together(monkeypatch):
     st.integers(0, 12),
 )
 def test_it_has_the_newest_of_what_is_owed(plan, most):
-    """Against a list of all entries."""
+    """The retained entries are compared with the end of a list of all entries."""
     of_node = RetainedBytes()
     kept, model, following = Retained(most * SIZE, of_node), [], 1
     for name, queue, number in plan:

@@ -1,4 +1,4 @@
-"""The ack tags of a channel do what one dict would do, and none of the dicts that they are in is large."""
+"""The ack tags of a channel behave as one dict would, but are kept in several dicts, none of which is large."""
 
 import pytest
 from hypothesis import given
@@ -61,7 +61,7 @@ def test_the_last_tags_come_in_the_order_in_which_they_were_added(small_pages):
 
 
 def test_no_dict_is_larger_than_a_turn_may_let_grow_or_free():
-    """A dict of a million tags would take 20 ms to grow: the place of each of them changes."""
+    """A dict of a million tags would take 20 ms to grow, because every entry moves."""
     tags: PendingTags[str] = PendingTags()
     for first in range(0, 100_000, 200):
         tags.add(range(first, first + 200), "a")

@@ -50,7 +50,7 @@ class Scene:
             stage.routing.publish([BindingAdded("/", binding, True)])
 
 
-#: The last queue is published to.
+#: In each scene the test publishes to the last queue.
 SCENES = {
     "from the head": Scene({"grave": {}, "source": dead_lettering("grave", x_max_length=1)}),
     "to a lazy queue": Scene(
@@ -80,7 +80,7 @@ SCENES = {
 
 
 def arrived(stage: DurableStage) -> None:
-    """Wait until no dead letter is on its way."""
+    """Wait until no dead letter is in transit."""
     journal = stage.actor(stage.storage.journal)
     stage.quiet()
     stage.until(lambda: not len(journal.files.in_transit) and not journal._outgoing and not journal._is_committing)

@@ -15,13 +15,13 @@ from .core import Core
 
 
 def limited(core, **changes):
-    """Have a policy of the queue say this."""
+    """Change the queue's settings, as a policy does."""
     core.settings = replace(core.settings, **changes)
     core.master.apply(core.settings)
 
 
 def publish(core, *sizes):
-    """A message of each size."""
+    """Publish a message of each size."""
     for size in sizes:
         core.publish(1, first=10 ** (size - 1))
         core.turn()
@@ -160,7 +160,7 @@ def test_no_schedule_exceeds_a_limit_and_everything_is_delivered(limits, consume
 
 
 def test_each_consumer_that_comes_is_looked_at_once(monkeypatch):
-    """The limits of those that are there stay as they are, however many they are."""
+    """The limits of existing consumers are not computed again, however many there are."""
     looked_at = []
     original = master.bounds_of
     monkeypatch.setattr(master, "bounds_of", lambda *each: looked_at.append(each) or original(*each))

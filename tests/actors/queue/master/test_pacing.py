@@ -339,7 +339,7 @@ def test_queue_begins_slowly_after_a_pause():
 
 
 def finds(core):
-    """Whether basic.get finds a message. A queue in memory waits for nothing."""
+    """Whether basic.get finds a message. A queue in memory answers at once."""
     with pytest.raises(StopIteration) as stop:
         next(core.master.get(None))
     return stop.value.value[0] is not None

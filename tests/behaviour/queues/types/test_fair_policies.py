@@ -194,7 +194,7 @@ def persistent_name(name, inside):
 
 @pytest.mark.parametrize("loses_lanes", [False, True])
 def test_lanes_of_a_policy_survive_a_crash_of_the_queue(channel, persistent_name, policy, inside, loses_lanes):
-    """A queue that has lost its lanes finds what is in them, though no setting speaks of lanes any more."""
+    """A queue that has lost its lanes finds what is in them, although no setting mentions lanes any more."""
     name = persistent_name
     policy(BY_SHOP)
     channel.queue(name, durable=True)

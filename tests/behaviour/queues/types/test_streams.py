@@ -122,7 +122,7 @@ def test_an_offset_that_is_none(client, stream, value):
 
 
 def test_each_consumer_reads_everything(stream, reader):
-    """And again: nothing that is acknowledged leaves. Exclusive means nothing to a stream."""
+    """Acknowledged messages stay, so they can be read again. An exclusive consumer does not keep others out."""
     queue = stream(10)
     for channel in [reader(queue, "first", exclusive=True) for _ in range(3)]:
         assert read(channel, 10) == list(range(10))
