@@ -23,12 +23,12 @@ from .actors.context.extensions import NO_EXTENSIONS, Extensions
 from .actors.context.starting import to_new_node
 from .actors.contracts.channel import ToDirectClient
 from .actors.contracts.membership import AppStopped, CountsAsDown, MembershipError, StoppedWaiting
-from .actors.contracts.node import ToNode, to_node
+from .actors.contracts.node import NodeError, ToNode, to_node
 from .actors.control.listener import ControlError
 from .actors.disk.errors import StorageError
 from .actors.node.operations.operating.masters import MOVING_SECONDS
 from .actors.node.operations.registry import OperationError
-from .actors.node.process import NodeError, NodeSupervisor
+from .actors.node.process import NodeSupervisor
 from .amqp.errors import AmqpError
 from .runtime.contract import Address, Answer, C, Message
 from .runtime.errors import ProcessDown, ProcessTimeout

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ...runtime.contract import Contract, message
+from ...runtime.errors import ProcessError
 
 if TYPE_CHECKING:
     from ...routing.rows import QueueRow
@@ -61,6 +62,10 @@ class NodeStatus(TypedDict):
     disk: DiskStatus | None
     holds: list[Hold]
     management: dict[str, int]
+
+
+class NodeError(ProcessError):
+    """A request to the node that cannot be met; the text is for a person."""
 
 
 class ToNode(Contract):

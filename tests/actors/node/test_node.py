@@ -11,7 +11,8 @@ import pytest
 from thespian.actors import ActorExitRequest
 
 from warren.actors.connection.listener import ListenError
-from warren.actors.node.process import NodeError, NodeSupervisor
+from warren.actors.contracts.node import NodeError
+from warren.actors.node.process import NodeSupervisor
 from warren.actors.resources.alarms import UnknownAlarm
 from warren.runtime.errors import ProcessDown
 from warren.settings import Settings
@@ -103,7 +104,7 @@ class TestList:
 
     @pytest.mark.parametrize("kind", ["queues", "consumers"])
     def test_a_queue_that_does_not_answer_does_not_delay_the_listing(self, ask, connection, base, monkeypatch, kind):
-        monkeypatch.setattr("warren.actors.node.process.LIST_TIMEOUT", 0.05)
+        monkeypatch.setattr("warren.actors.node.listings.LIST_TIMEOUT", 0.05)
         connection.channel().queue_declare("q")
         queue = cell_of(base, "Queue")
         stuck = {**queue._cell.actor._handlers, "info": lambda *_: None, "consumers_info": lambda *_: None}
