@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..actors.contracts.queue import AtMostOnceEntry, PublishEntry
     from ..actors.queue.consumers.consumers import ChannelRecord, Consumer
     from ..actors.queue.replica_state import ReplicaState
-    from ..routing.arguments.arguments import QueueSettings
+    from ..routing.arguments.queue_settings import QueueSettings
     from ..runtime.coroutines import Slices
     from ..store.messages.message import Delivery
     from .backing import MirroredQueue

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ..actors.queue.mirroring import Replica
     from ..actors.queue.replica_state import ReplicaState
     from ..actors.queue.role import Role
-    from ..routing.arguments.arguments import QueueSettings
+    from ..routing.arguments.queue_settings import QueueSettings
     from ..runtime.contract import Sender
 
 log = logging.getLogger("warren.mirror")

@@ -15,7 +15,8 @@ from typing import Literal
 from ..amqp.constants import RESOURCE_LOCKED
 from ..amqp.errors import AmqpError
 from ..amqp.fields import Table
-from .arguments.arguments import SHARD_COUNTS, SHARD_POLICY, QueueSettings
+from .arguments.queue_settings import QueueSettings
+from .arguments.shard_arguments import SHARD_COUNTS, SHARD_POLICY
 from .phrases import queue_phrase
 from .rows import QueueRow
 from .table import RoutingTable

@@ -23,7 +23,7 @@ from sys import maxsize
 from typing import Any
 
 from ..amqp.fields import Table
-from .arguments.arguments import alternate_exchange
+from .arguments.exchange_arguments import alternate_exchange
 from .changes import (
     BindingAdded,
     BindingRemoved,

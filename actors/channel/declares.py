@@ -13,7 +13,8 @@ from ...amqp.constants import RESOURCE_LOCKED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...definitions.access import Kind
-from ...routing.arguments.arguments import alternate_exchange, check_dead_letter_exchange, check_exchange_arguments
+from ...routing.arguments.exchange_arguments import alternate_exchange, check_exchange_arguments
+from ...routing.arguments.queue_arguments import check_dead_letter_exchange
 from ...routing.exchanges.exchange_types import check_exchange_type
 from ...routing.phrases import (
     check_not_default_exchange,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...amqp.fields import Table
-    from ...routing.arguments.arguments import QueueMode, QueueSettings
+    from ...routing.arguments.queue_settings import QueueMode, QueueSettings
     from ...routing.rows import QueueRow
     from ...runtime.contract import Address
     from ...store.disk.disk import Disk

@@ -14,7 +14,7 @@ from ...definitions.changes import RecordChange
 from ...definitions.definitions import Definitions
 from ...definitions.policies import NO_DEFINITION, VhostPolicies, queue_kind
 from ...definitions.records import Policy
-from ...routing.arguments.arguments import QueueSettings
+from ...routing.arguments.queue_settings import QueueSettings
 from ...routing.changes import ExchangePut
 from ...routing.rows import ExchangeRow, QueueRow
 from ...routing.table import RoutingTable

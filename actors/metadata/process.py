@@ -28,7 +28,7 @@ from ...amqp.fields import Table
 from ...definitions.changes import RecordPut, RecordRemoved
 from ...definitions.errors import DefinitionError
 from ...definitions.records import User
-from ...routing.arguments.arguments import MAX_SHARDS
+from ...routing.arguments.shard_arguments import MAX_SHARDS
 from ...routing.changes import Change, ExchangePut, QueuePut, QueueRemoved, VhostRemoved
 from ...routing.phrases import generated_name
 from ...routing.queue_types import queue_type

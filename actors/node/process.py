@@ -25,7 +25,7 @@ from thespian.actors import ActorAddress
 
 from ...amqp.constants import CONNECTION_FORCED
 from ...amqp.errors import AmqpError
-from ...routing.arguments.arguments import QUEUE_MODES
+from ...routing.arguments.queue_settings import QUEUE_MODES
 from ...routing.phrases import no_queue
 from ...routing.rows import QueueRow
 from ...routing.table import WIDE, RoutingTable

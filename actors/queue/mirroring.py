@@ -13,7 +13,7 @@ from ...routing.rows import Member, QueueRow
 
 if TYPE_CHECKING:
     from ...definitions.definitions import Definitions
-    from ...routing.arguments.arguments import QueueSettings
+    from ...routing.arguments.queue_settings import QueueSettings
     from ...runtime.contract import Address, Sender
     from ...runtime.exit_reason import ExitReason
     from ...store.queue.backing_queue import BackingQueue

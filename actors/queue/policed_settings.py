@@ -6,7 +6,7 @@ from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...definitions.definitions import Definitions
 from ...definitions.policies import queue_kind
-from ...routing.arguments.arguments import QueueSettings, queue_settings
+from ...routing.arguments.queue_settings import QueueSettings, queue_settings
 from ...routing.rows import QueueRow
 from ...routing.shards import shard_settings
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
-from ...routing.arguments.arguments import QueueMode, QueueSettings
+from ...routing.arguments.queue_settings import QueueMode, QueueSettings
 from ...routing.phrases import no_queue, queue_phrase
 from ...routing.rows import QueueRow
 from ...runtime.exit_reason import ExitKind, ExitReason

@@ -24,7 +24,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from ...routing.arguments.arguments import QueueSettings
+    from ...routing.arguments.queue_settings import QueueSettings
     from ...runtime.coroutines import Slices
     from ...store.messages.message import Delivery
     from ...store.queue.backing_queue import BackingQueue

@@ -14,7 +14,8 @@ from ...amqp.errors import AmqpError
 from ...amqp.fields import TYPE_NAMES, Table
 from ..phrases import exchange_phrase, queue_phrase, value_text
 from ..queue_types import CLASSIC, QUORUM, STREAM, queue_type
-from .arguments import INTEGER_LETTERS, QUEUE_CHECKS
+from .checks import INTEGER_LETTERS
+from .queue_arguments import QUEUE_CHECKS
 
 #: The arguments that only streams accept. For other queues RabbitMQ does not compare them.
 _ONLY_OF_STREAMS = STREAM.arguments - CLASSIC.arguments - QUORUM.arguments

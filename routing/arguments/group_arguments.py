@@ -21,10 +21,11 @@ from typing import Any, Literal, cast
 
 from ...amqp.constants import ACCESS_REFUSED, PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
-from ...amqp.fields import TYPE_NAMES, Table
+from ...amqp.fields import Table
 from ..phrases import queue_phrase, value_text
 from ..queue_types import CLASSIC, GROUP, QUORUM
 from ..rows import QueueRow
+from .checks import INTEGER_LETTERS, Reason, unacceptable
 
 MEMBERS, PATTERN = "x-group-members", "x-group-pattern"
 
@@ -38,7 +39,6 @@ GroupSchedule = Literal["strict", "fair", "weighted"]
 MAX_MEMBERS = 1_000
 
 _SCHEDULES = (b"strict", b"fair", b"weighted")
-_INTEGER_LETTERS = frozenset("bBsuIilL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,12 @@ def check_not_group(row: QueueRow | None) -> None:
         raise AmqpError(ACCESS_REFUSED, f"queue '{row.name}' is a group and stores nothing")
 
 
-# -- checks of the arguments, as in `arguments.py`: why one is refused, or nothing ---
+# -- checks of the arguments ---
 
 
-def check_members(letter: str, value: Any, arguments: Table) -> str:
+def check_members(letter: str, value: Any, arguments: Table) -> Reason:
     if letter != "A":
-        return _unacceptable(letter)
+        return unacceptable(letter)
     for item_letter, item in value:
         if item_letter != "S" or not item:
             return '"expected an array of names of queues"'
@@ -120,21 +120,17 @@ def check_has_members(row: QueueRow) -> None:
         )
 
 
-def check_schedule(letter: str, value: Any, arguments: Table) -> str:
+def check_schedule(letter: str, value: Any, arguments: Table) -> Reason:
     if letter != "S":
-        return _unacceptable(letter)
+        return unacceptable(letter)
     is_known = value in _SCHEDULES
     return "" if is_known else f"\"expected 'strict', 'fair' or 'weighted', got '{value_text(value)}'\""
 
 
-def check_weights(letter: str, value: Any, arguments: Table) -> str:
+def check_weights(letter: str, value: Any, arguments: Table) -> Reason:
     if letter != "F":
-        return _unacceptable(letter)
+        return unacceptable(letter)
     for queue, weight_letter, weight in value:
-        if weight_letter not in _INTEGER_LETTERS or weight < 1:
+        if weight_letter not in INTEGER_LETTERS or weight < 1:
             return f"\"the weight of queue '{queue}' must be an integer from 1 on\""
     return ""
-
-
-def _unacceptable(letter: str) -> str:
-    return f"{{unacceptable_type,{TYPE_NAMES[letter]}}}"

@@ -19,14 +19,15 @@ from typing import Any
 
 from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
-from ...amqp.fields import Table
+from ...amqp.fields import TYPE_NAMES, Table
 from ..phrases import value_text
+from .checks import INTEGER_LETTERS, Reason, check_not_negative
 
 ACK_TO, BOUNDS, READ_FROM, READ_TO = "x-warren-ack-to", "x-warren-bounds", "x-warren-read-from", "x-warren-read-to"
 BLOCKS, HEADERS_ONLY, LENIENT = "x-warren-blocks", "x-warren-headers-only", "x-warren-lenient"
 QUEUE_ID = "x-warren-queue-id"
 #: All of these arguments.
-READER_ARGUMENTS = (ACK_TO, BOUNDS, READ_FROM, READ_TO, BLOCKS, HEADERS_ONLY, LENIENT, QUEUE_ID)
+READER_ARGUMENTS: tuple[str, ...] = (ACK_TO, BOUNDS, READ_FROM, READ_TO, BLOCKS, HEADERS_ONLY, LENIENT, QUEUE_ID)
 
 #: Bytes of a block: the fewest and the most that a reader may ask for, and what `true` means.
 BLOCK_BYTES_MIN, BLOCK_BYTES_MAX, BLOCK_BYTES = 65_536, 16_777_216, 1_048_576
@@ -90,6 +91,31 @@ def block_size(arguments: Table) -> int:
     """Bytes of the blocks that a consumer asks for; 0 if it asks for single messages."""
     wanted = _value(arguments, BLOCKS)
     return BLOCK_BYTES if wanted is True else wanted or 0
+
+
+def check_read_from(letter: str, value: Any, arguments: Table) -> Reason:
+    return (
+        ""
+        if letter in INTEGER_LETTERS or value in (b"first", b"next")
+        else f"\"expected a number, 'first' or 'next', got {_shown(letter, value)}\""
+    )
+
+
+def check_read_to(letter: str, value: Any, arguments: Table) -> Reason:
+    if letter in INTEGER_LETTERS:
+        return check_not_negative(letter, value, arguments)
+    return "" if value == b"last" else f"\"expected a number or 'last', got {_shown(letter, value)}\""
+
+
+def check_blocks(letter: str, value: Any, arguments: Table) -> Reason:
+    if letter == "t" and value or letter in INTEGER_LETTERS and BLOCK_BYTES_MIN <= value <= BLOCK_BYTES_MAX:
+        return ""
+    shown = str(value) if letter in INTEGER_LETTERS else "false" if letter == "t" else _shown(letter, value)
+    return f'"expected true or a number of bytes from {BLOCK_BYTES_MIN} to {BLOCK_BYTES_MAX}, got {shown}"'
+
+
+def _shown(letter: str, value: Any) -> str:
+    return f"'{value_text(value)}'" if letter == "S" else TYPE_NAMES[letter]
 
 
 def misplaced_argument(arguments: Table) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from ...amqp.fields import TYPE_NAMES, Table
 from ..phrases import value_text
+from .checks import INTEGER_LETTERS, Reason, unacceptable
 
 STREAM_OFFSET = "x-stream-offset"
 
@@ -24,7 +25,6 @@ DEFAULT_SEGMENT_BYTES = 500_000_000
 
 _SECONDS = {"Y": 365 * 86400, "M": 30 * 86400, "D": 86400, "h": 3600, "m": 60, "s": 1}
 _AGE = re.compile(r"0*([1-9][0-9]*)([YMDhms])")
-_INTEGER_LETTERS = frozenset("bBsuIilL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ def max_age_seconds(text: str) -> int:
     return int(found[1]) * _SECONDS[found[2]] if found else 0
 
 
-def check_max_age(text: str) -> str:
-    """Why the value of `x-max-age` is refused, in RabbitMQ's words; empty if it is accepted."""
-    return "" if max_age_seconds(text) else "invalid_max_age"
+def check_max_age(letter: str, value: Any, arguments: Table) -> Reason:
+    if letter != "S":
+        return unacceptable(letter)
+    return "" if max_age_seconds(value_text(value)) else "invalid_max_age"
 
 
-def check_stream_offset(letter: str, value: Any) -> str:
-    """Why the value of `x-stream-offset` is refused; empty if it is accepted."""
+def check_stream_offset(letter: str, value: Any, arguments: Table) -> Reason:
     if _parsed(letter, value) is not None:
         return ""
     shown = f'"{value_text(value)}"' if letter == "S" else value_text(value)
@@ -62,7 +62,7 @@ def stream_offset(arguments: Table) -> StreamOffset:
 
 
 def _parsed(letter: str, value: Any) -> StreamOffset | None:
-    if letter in _INTEGER_LETTERS:
+    if letter in INTEGER_LETTERS:
         return StreamOffset("number", value)
     if letter == "T":
         return StreamOffset("time", value)

@@ -21,7 +21,7 @@ from warren.amqp import methods
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content
 from warren.amqp.parser.events import ACKS, METHOD
-from warren.routing.arguments.arguments import queue_settings
+from warren.routing.arguments.queue_settings import queue_settings
 from warren.routing.rows import QueueRow
 from warren.store.messages.message import Origin
 

@@ -34,7 +34,6 @@ LONGER_FILES = frozenset(
     management/answers/prometheus.py
     mirror/backing.py
     mirror/replication.py
-    routing/arguments/arguments.py
     runtime/loop/loop_base.py
     runtime/process.py
     runtime/system/actor_base.py

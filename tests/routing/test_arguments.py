@@ -8,16 +8,10 @@ import pytest
 
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from
-from warren.routing.arguments.arguments import (
-    QueueSettings,
-    alternate_exchange,
-    check_consumer_arguments,
-    check_exchange_arguments,
-    check_queue_declaration,
-    check_server_named,
-    consumer_priority,
-    queue_settings,
-)
+from warren.routing.arguments.consumer_arguments import check_consumer_arguments, consumer_priority
+from warren.routing.arguments.exchange_arguments import alternate_exchange, check_exchange_arguments
+from warren.routing.arguments.queue_arguments import check_queue_declaration, check_server_named
+from warren.routing.arguments.queue_settings import QueueSettings, queue_settings
 from warren.routing.queue_types import CLASSIC, QUORUM, queue_type
 from warren.routing.rows import QueueRow
 

@@ -4,7 +4,7 @@ import pytest
 
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import table_from
-from warren.routing.arguments.arguments import cancels_on_failover, check_consumer_arguments
+from warren.routing.arguments.consumer_arguments import cancels_on_failover, check_consumer_arguments
 from warren.routing.arguments.range_read_arguments import (
     NumberRange,
     RangeReadArguments,

@@ -28,7 +28,7 @@ from warren.actors.disk.journal import Journal
 from warren.actors.disk.message_store import MessageStore
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.fields import table_from
-from warren.routing.arguments.arguments import queue_settings
+from warren.routing.arguments.queue_settings import queue_settings
 from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable
 from warren.runtime.process import Process

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....amqp.errors import AmqpError
-from ....routing.arguments.arguments import consumer_timeout
+from ....routing.arguments.consumer_arguments import consumer_timeout
 from ....runtime.process import Process
 from ....runtime.turn_work import TurnWork
 from ...context.node_context import NodeContext

@@ -28,13 +28,13 @@ from ....amqp.errors import AmqpError
 from ....amqp.fields import Table
 from ....amqp.frames import fit, rechannel_run
 from ....amqp.method import Method
-from ....routing.arguments.arguments import (
+from ....routing.arguments.catalogue_arguments import CATALOGUE
+from ....routing.arguments.consumer_arguments import (
     cancels_on_failover,
     check_consumer_arguments,
     consumer_priority,
     with_max_unacked_bytes,
 )
-from ....routing.arguments.catalogue_arguments import CATALOGUE
 from ....routing.arguments.range_read_arguments import block_size
 from ....routing.phrases import generated_name, queue_phrase
 from ....routing.queue_types import STREAM

@@ -19,8 +19,8 @@ from ....amqp.fields import Table
 from ....amqp.frames import content_properties
 from ....amqp.parser.skimmer import has_headers, is_special
 from ....amqp.properties import Properties, decode_properties, encode_properties
-from ....routing.arguments.arguments import MAX_EXPIRY
 from ....routing.arguments.group_arguments import check_not_group
+from ....routing.arguments.queue_arguments import MAX_EXPIRY
 from ....routing.phrases import no_exchange
 from ....routing.rows import QueueRow
 from ....routing.sender_selected_keys import sender_selected_keys

@@ -44,7 +44,7 @@ from ....definitions.records import (
     VhostProperties,
 )
 from ....routing import changes
-from ....routing.arguments.arguments import alternate_exchange
+from ....routing.arguments.exchange_arguments import alternate_exchange
 from ....routing.rows import Binding, ExchangeRow, Member, MirrorGroup, QueueRow
 from ....routing.vhost_rows import DEFAULT_EXCHANGES, DEFAULT_NAMES
 from ....store.data_dir.metadata_store import Change, Row

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from ....amqp.fields import Table
 from ....definitions.policies import queue_kind
-from ....routing.arguments.arguments import MASTER_LOCATOR
+from ....routing.arguments.queue_arguments import MASTER_LOCATOR
 from ..state.state import State
 
 LOCATORS = ("client-local", "min-masters", "random")

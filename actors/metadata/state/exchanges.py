@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from ....amqp.constants import PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
-from ....routing.arguments.arguments import alternate_exchange, check_exchange_arguments
 from ....routing.arguments.equivalence import check_exchange_equivalence
+from ....routing.arguments.exchange_arguments import alternate_exchange, check_exchange_arguments
 from ....routing.changes import Change
 from ....routing.exchanges.exchange_types import check_exchange_type
 from ....routing.phrases import (

@@ -8,9 +8,9 @@ from ....amqp.constants import PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
 from ....definitions import patterns
 from ....definitions.definitions import Definitions
-from ....routing.arguments.arguments import check_queue_declaration, check_server_named
 from ....routing.arguments.equivalence import check_queue_equivalence
 from ....routing.arguments.group_arguments import PATTERN
+from ....routing.arguments.queue_arguments import check_queue_declaration, check_server_named
 from ....routing.changes import Change, QueuePut
 from ....routing.phrases import check_not_reserved, queue_locked, queue_phrase, queue_unavailable, value_text
 from ....routing.queue_types import GROUP

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ....definitions.definitions import Definitions
 from ....definitions.features import MIRRORED_QUEUES, REPLICATED_QUORUM_QUEUES, REPLICATED_STREAMS
 from ....definitions.policies import NO_DEFINITION, queue_kind
-from ....routing.arguments.arguments import FAIR_BY
+from ....routing.arguments.fair_arguments import FAIR_BY
 from ....routing.queue_types import DEDUPLICATE, GROUP, QUORUM, STREAM
 from ....routing.rows import QueueRow
 from .placement import Mode, policy_mode

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from ....routing.arguments.arguments import QueueSettings, max_unacked_bytes, max_unacked_span
+from ....routing.arguments.consumer_arguments import max_unacked_bytes, max_unacked_span
+from ....routing.arguments.queue_settings import QueueSettings
 from ....store.messages.message import QueuedMessage, body_size
 from .consumers import Consumer, Limit
 

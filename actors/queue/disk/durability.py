@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ....routing.arguments.arguments import FAIR_BY, QueueSettings
+from ....routing.arguments.fair_arguments import FAIR_BY
+from ....routing.arguments.queue_settings import QueueSettings
 from ....routing.phrases import queue_phrase
 from ....routing.rows import QueueRow
 from ....runtime.credit import CreditFlow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....amqp.frames import content_properties
-from ....routing.arguments.arguments import QueueSettings
+from ....routing.arguments.queue_settings import QueueSettings
 from ....routing.queue_types import STREAM
 from ....routing.rows import QueueRow
 from ....store.messages.message import Origin

@@ -30,8 +30,8 @@ from ....amqp.errors import AmqpError
 from ....amqp.fields import FieldError, Table
 from ....amqp.frames import content_properties, with_properties
 from ....amqp.properties import decode_properties, encode_properties
-from ....routing.arguments.arguments import QueueSettings
 from ....routing.arguments.group_arguments import check_not_group, group_arguments
+from ....routing.arguments.queue_settings import QueueSettings
 from ....routing.phrases import queue_phrase
 from ....seams import seam
 from ....store.messages.message import slice_of

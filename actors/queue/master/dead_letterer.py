@@ -18,7 +18,7 @@ from ....amqp.dead_letter_headers import DELIVERY_LIMIT, EXPIRED, MAXLEN, PACED,
 from ....amqp.fields import Table
 from ....amqp.frames import content_properties, with_properties
 from ....amqp.properties import decode_properties, encode_properties
-from ....routing.arguments.arguments import QueueSettings
+from ....routing.arguments.queue_settings import QueueSettings
 from ....routing.rows import QueueRow
 from ....routing.shards import with_shards
 from ....routing.table import RoutingTable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....routing.arguments.arguments import QueueSettings
+from ....routing.arguments.queue_settings import QueueSettings
 from ....runtime.turn_work import TurnWork
 from ....store.messages.message import QueuedMessage, each_of
 from ....store.queue.backing_queue import BackingQueue

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 from ....amqp.constants import ACCESS_REFUSED, NOT_IMPLEMENTED, RESOURCE_LOCKED
 from ....amqp.dead_letter_headers import DELIVERY_LIMIT
 from ....amqp.errors import AmqpError
-from ....routing.arguments.arguments import QueueSettings
 from ....routing.arguments.group_arguments import GROUP_ARGUMENT
+from ....routing.arguments.queue_settings import QueueSettings
 from ....routing.arguments.range_read_arguments import range_read_arguments
 from ....routing.phrases import queue_phrase
 from ....seams import seam

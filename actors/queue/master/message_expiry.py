@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ....routing.arguments.arguments import QueueSettings
+from ....routing.arguments.queue_settings import QueueSettings
 from ....seams import seam
 from ....store.messages.message import Origin
 from ....store.queue.backing_queue import BackingQueue

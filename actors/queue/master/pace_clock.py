@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 
-from ....routing.arguments.arguments import QueueSettings
+from ....routing.arguments.queue_settings import QueueSettings
 
 #: Ns between two timers at least. A queue with a higher rate delivers at each timer what has become due since the last.
 TICK = 5_000_000

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ....routing.arguments.arguments import QueueSettings, consumer_group
+from ....routing.arguments.consumer_arguments import consumer_group
+from ....routing.arguments.queue_settings import QueueSettings
 from ....store.queue.backing_queue import BackingQueue
 from ..consumers.consumers import Consumer, Consumers, Gate
 from ..effects import Effects

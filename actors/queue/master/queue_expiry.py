@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ....routing.arguments.arguments import QueueSettings
+from ....routing.arguments.queue_settings import QueueSettings
 from ..effects import Effects
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ....amqp.errors import AmqpError
 from ....definitions.index_sources import index_sources
-from ....routing.arguments.arguments import QueueSettings
+from ....routing.arguments.queue_settings import QueueSettings
 from ....routing.decorators import notify
 from ....routing.phrases import queue_phrase
 from ....routing.queue_types import STREAM

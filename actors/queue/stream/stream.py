@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from ....amqp.constants import NOT_IMPLEMENTED
 from ....amqp.errors import AmqpError
-from ....routing.arguments.arguments import QueueSettings
+from ....routing.arguments.queue_settings import QueueSettings
 from ....routing.arguments.stream_arguments import DEFAULT_SEGMENT_BYTES
 from ....routing.phrases import queue_phrase
 from ....store.queue.streams.stream_segments import StreamBacking

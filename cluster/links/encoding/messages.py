@@ -10,7 +10,7 @@ from ....actors.contracts.metadata import to_metadata
 from ....actors.contracts.node import to_node
 from ....actors.contracts.queue import to_queue
 from ....actors.contracts.resources import to_alarm_listener, to_alarms
-from ....routing.arguments.arguments import QUEUE_MODES
+from ....routing.arguments.queue_settings import QUEUE_MODES
 from ...membership.contract import to_members
 from ...metadata.contract import to_cluster_metadata
 from .codecs import ADDRESS, BOOLEAN, BYTES, FLOAT, INTEGER, PLAIN, RAW_LIST, TEXT, Each, Optional, Parts

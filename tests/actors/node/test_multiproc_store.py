@@ -15,7 +15,7 @@ from warren.actors.context.node_context import NodeContext
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
 from warren.amqp.frames import build_content, content_body
-from warren.routing.arguments.arguments import QueueSettings
+from warren.routing.arguments.queue_settings import QueueSettings
 from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable
 from warren.runtime.process import Process

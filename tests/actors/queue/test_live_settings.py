@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.routing.arguments.arguments import QueueSettings
+from warren.routing.arguments.queue_settings import QueueSettings
 
 from ..stage import Stage, Stub, bodies_of
 

@@ -24,8 +24,9 @@ from .....definitions.records import (
     User,
     VhostProperties,
 )
-from .....routing.arguments.arguments import check_exchange_arguments, check_queue_declaration
 from .....routing.arguments.equivalence import check_exchange_equivalence, check_queue_equivalence
+from .....routing.arguments.exchange_arguments import check_exchange_arguments
+from .....routing.arguments.queue_arguments import check_queue_declaration
 from .....routing.exchanges.exchange_types import check_exchange_type
 from .....routing.phrases import check_not_reserved
 from .....routing.rows import QueueRow

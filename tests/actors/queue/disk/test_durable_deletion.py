@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from warren.actors.queue.process import Queue
-from warren.routing.arguments.arguments import QueueSettings
+from warren.routing.arguments.queue_settings import QueueSettings
 from warren.runtime.errors import ProcessDown
 
 from ...disk_stage import SEGMENT, DurableStage, Publisher, bodies, consumer, drained

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.routing.arguments.arguments import QueueSettings
+from warren.routing.arguments.queue_settings import QueueSettings
 
 from ...disk_stage import SEGMENT, Publisher, bodies, consumer, drained
 from ...stage import Stub

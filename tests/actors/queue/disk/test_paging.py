@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warren.actors.queue.disk.disk_loader import DiskLoader
-from warren.routing.arguments.arguments import QueueSettings
+from warren.routing.arguments.queue_settings import QueueSettings
 from warren.store.queue.variable.segment_writer import SegmentWriter
 from warren.store.queue.variable.variable_queue import VariableQueue
 

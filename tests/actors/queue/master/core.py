@@ -17,7 +17,7 @@ from warren.actors.queue.replica_state import ReplicaState
 from warren.actors.statistics.counts import MessageCounts
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content, content_body
-from warren.routing.arguments.arguments import queue_settings
+from warren.routing.arguments.queue_settings import queue_settings
 from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable
 from warren.runtime.credit import CreditFlow

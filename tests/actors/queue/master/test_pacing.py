@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from warren.actors.queue.master.pace_clock import PaceClock
 from warren.amqp.fields import Table, table_from
-from warren.routing.arguments.arguments import queue_settings
+from warren.routing.arguments.queue_settings import queue_settings
 
 from .core import Core
 

@@ -8,7 +8,7 @@ import pytest
 
 from warren.actors.queue.effects import Effects
 from warren.actors.queue.master.queue_expiry import QueueExpiry
-from warren.routing.arguments.arguments import QueueSettings
+from warren.routing.arguments.queue_settings import QueueSettings
 
 
 class Clock:
