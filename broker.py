@@ -175,7 +175,7 @@ class Broker(Messaging):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # In a thread: clients on this event loop must be able to answer connection.close meanwhile.
+        # Stop in a thread, because clients on this event loop must be able to answer connection.close meanwhile.
         await asyncio.to_thread(self.stop)
 
     def __repr__(self) -> str:

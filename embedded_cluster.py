@@ -346,7 +346,7 @@ class Cluster(Messaging):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine on which nobody listens now."""
+    """Ports of this machine on which no socket listens now."""
     ports: list[int] = []
     chooser = random.SystemRandom()
     while len(ports) < count:

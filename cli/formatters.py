@@ -137,7 +137,7 @@ def cell(value: Any, escape: bool = True) -> str:
     return text.translate(_ESCAPES) if escape else text
 
 
-#: Every control character. Clients choose names, and a terminal would do what these characters tell it to do.
+#: An escape for every control character. Clients choose names, and a terminal would obey control characters in them.
 _ESCAPES = {
     **{code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))},
     **{9: "\\t", 10: "\\n", 13: "\\r", 0: "\\0", 27: "\\e"},

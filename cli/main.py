@@ -48,7 +48,7 @@ class Root(click.Group):
         return super().get_command(ctx, name.replace("-", "_")) or super().get_command(ctx, name)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """As for any group, and with hyphens for whoever has begun so."""
+        """Complete names as every group does, and with hyphens if the user has typed one with hyphens."""
         found = super().shell_complete(ctx, incomplete)
         if found or "-" not in incomplete.lstrip("-"):
             return found

@@ -57,7 +57,7 @@ class NodeFailure(CommandFailure):
         self.kind = kind
 
     def show(self, file: Any = None) -> None:
-        """As rabbitmqctl does, with the text on lines of its own (CM-22)."""
+        """Print the error as rabbitmqctl does, with the text on lines of its own (CM-22)."""
         click.echo(f"Error:\n{self.message}", err=True)
 
 

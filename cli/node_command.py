@@ -326,6 +326,6 @@ def node_command(
 
 
 def close_output_quietly() -> None:
-    """Keep Python from reporting at its end that nobody reads the output any more."""
+    """Keep Python from reporting at its end that the reader of the output is gone."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

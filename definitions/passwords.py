@@ -24,7 +24,7 @@ _ALGORITHMS: dict[str, Callable[[bytes], Any]] = {
 
 
 def hashed(password: str, salt: bytes, algorithm: str = SHA256) -> str:
-    """The hash to keep of a password; `salt` has 4 bytes that nobody can predict."""
+    """The hash to keep of a password; `salt` has 4 unpredictable bytes."""
     digest: bytes = _ALGORITHMS[algorithm](salt + _bytes(password)).digest()
     return base64.b64encode(salt + digest).decode()
 

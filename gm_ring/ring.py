@@ -317,7 +317,7 @@ class RingMember:
         elif isinstance(frame, Progress):
             self._on_progress(sender, frame)
         elif sender == self._left and frame.attachment == self._attachment:
-            # A new learner can begin with nothing but a seed, and that may have come before anybody received it.
+            # A new learner begins with a seed. An earlier one may have arrived before the learner could receive it.
             self._is_answered = bool(self._streams) or isinstance(frame, Seed)
             if isinstance(frame, Pubs):
                 self._on_pubs(frame)

@@ -16,7 +16,7 @@ from .handlers import set_by_operators as setting
 
 Handler = Callable[[Call], Awaitable[Any]]
 
-#: Anybody, even without a login.
+#: Any client may use the endpoint, even without a login.
 ANYBODY = None
 
 

@@ -34,7 +34,7 @@ from . import instructions
 from .confirming import Confirming
 from .publishers import Publishers
 
-#: How many numbers a new master skips, because the old one may have given them to messages that nobody else knows.
+#: How many numbers a new master skips, because the old one may have given them to messages that no mirror has received.
 SKIPPED = 1 << 20
 
 #: After so many numbers of messages that no mirror gets, the master sends the mirrors a RESERVE instruction.
@@ -93,7 +93,7 @@ class MirroredQueue(BackingQueue):
     # -- the mirror
 
     def take(self, run: Run) -> range:
-        """Append a run that the master has numbered. Numbers between it and the last one belong to nobody."""
+        """Append a run that the master has numbered. Numbers between it and the last one belong to no message."""
         number = self.next_number(run.origin)
         if number < run.first:
             self.inner.discard(run.origin, run.first - number, False)
@@ -124,8 +124,8 @@ class MirroredQueue(BackingQueue):
         self.remove_more()
 
     def keep_only(self, kept: Sequence[range]) -> None:
-        """All messages leave a mirror but these."""
-        # What is kept is taken from the head first, and the rest purged.
+        """Remove all messages but these from a mirror."""
+        # The messages to keep are taken from the head first, and the rest is purged.
         self._leaving += [(span, True) for span in kept]
         self._leaving.append((range(0), True))
         self._kept = frozenset(number for span in kept for number in span)
@@ -323,7 +323,7 @@ class MirroredQueue(BackingQueue):
         return found
 
     def drop(self, count: int) -> int:
-        # The mirrors must know which messages these are.
+        # Fetch the messages instead of only counting them, because the mirrors must receive their numbers.
         return self._gone(self.inner.fetch_dropped(count))
 
     def _gone(self, deliveries: Sequence[Delivery]) -> int:

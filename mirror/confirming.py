@@ -45,17 +45,17 @@ class Confirming:
         (self._durable if is_durable else self._transient).append((position, first, last))
 
     def needs_no_mirror(self, first: int, last: int) -> None:
-        """No instruction has these messages, since nobody keeps them."""
+        """Note that these messages are in no instruction, because no replica keeps them."""
         _add(self._ringed, first, last)
 
     @seam("replica: which publishes all members have")
     def reached(self, received: int, stored: int) -> None:
-        """All members that count have the stream up to here. A newcomer may have less than those before it."""
+        """Note that all members that count have the stream up to here. A new member may have less than the others."""
         self.received, self.stored = received, stored
 
     @seam("replica: whether a learner has what was confirmed")
     def is_level(self, told: int) -> bool:
-        """All members that count have whatever was confirmed, and have received the stream up to `told`."""
+        """Whether all members that count have whatever was confirmed, and have received the stream up to `told`."""
         return self.received >= max(self.highest_received, told) and self.stored >= self.highest_stored
 
     @property

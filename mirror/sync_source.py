@@ -27,8 +27,8 @@ CHUNK_BYTES = 512 << 10
 class Chunk(NamedTuple):
     """What a learner copies at a time.
 
-    runs        messages from the number that it asked for on, encoded as a publish in the ring's stream is
-    cursor      the number from which it asks next; END if the queue has no more
+    runs        messages from the requested number on, in the encoding of publishes in the ring's stream
+    cursor      the number that the learner requests next; END if the queue has no more messages
     position    where the stream stood when the messages were found. Instructions behind it are still to be applied to
                 these messages; instructions up to it must not be
     """

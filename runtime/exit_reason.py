@@ -23,7 +23,7 @@ class ExitKind(Enum):
     OVERLOAD = "overload"
     #: The whole system ended before the process did, or Thespian reported the end of a child without a reason.
     KILLED = "killed"
-    #: The connection to the system of the process was lost, so nobody here knows whether the process still runs.
+    #: The connection to the system of the process was lost, so it is unknown whether the process still runs.
     NOCONNECTION = "noconnection"
     #: The process had ended before it was monitored or asked, so its reason is no longer known.
     NOPROC = "noproc"
@@ -46,7 +46,7 @@ class ExitReason:
 
     @property
     def is_noproc(self) -> bool:
-        """Whether the process had ended before anybody watched it."""
+        """Whether the process had ended before it was monitored."""
         return self.kind is ExitKind.NOPROC
 
     @property

@@ -126,7 +126,7 @@ class Shard:
             self._send(self._waiting.popleft())
 
     def _publishing_closed(self, channel: Channel | None, reason: object) -> None:
-        """The messages without a confirm fail: nobody knows whether the broker has them."""
+        """Fail the messages without a confirm, because it is unknown whether the broker has them."""
         self._publishing = None
         self._trouble = str(reason)
         unconfirmed, self._unconfirmed = self._unconfirmed, {}

@@ -267,7 +267,7 @@ class Connection:
         self.socket.close()
 
     def abort(self) -> None:
-        """Close the socket at once: nobody reads what is left of a range."""
+        """Close the socket at once, because the rest of the range is not needed."""
         self.socket.close()
 
 

@@ -75,7 +75,7 @@ class DirectClient(Process):
         self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, method))
 
     def lease_error(self) -> AmqpError | None:
-        """What requests are refused with while this node may not act for its cluster (CL-52)."""
+        """The error with which requests are refused while this node may not act for its cluster (CL-52)."""
         if not self.context.lease.has_ended(self.now):
             return None
         node = self.context.node_name

@@ -42,7 +42,7 @@ ATTEMPTS = 3
 #: connection by then.
 RECLAIM_SECONDS = 0.5
 
-#: What channels share that have never lost the master of a mirrored queue, for an empty dict takes 64 bytes of each.
+#: Shared by all channels that have never lost the master of a mirrored queue: an empty dict for each takes 64 bytes.
 _NO_SIGNALS: dict[str, Signal] = {}
 _NO_NUMBERS: dict[str, int] = {}
 
@@ -273,8 +273,8 @@ class QueueLinks:
 
         Wait for each queue, each time for at most `channel_operation_timeout` (AB-178).
         """
-        # In the order of the links, not of the set, which differs between processes of the operating system: a seed of
-        # the simulation would not decide the order.
+        # Iterate in the order of the links. The order of the set differs between operating-system processes, so the
+        # seed of a simulation would not decide it.
         for row in [row for queue_id, row in self.rows.items() if queue_id in queue_ids]:
             try:
                 await self._process.ask(

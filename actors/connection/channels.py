@@ -204,8 +204,8 @@ class ChannelTable:
         for entry in entries:
             entry.is_ended = True
         await self._process.ask_each(((entry.address, to_channel.shut_down()) for entry in entries), limit)
-        # In steps, a turn each, because there may be thousands. `entries` has the last references to the entries, so
-        # each step frees them as well.
+        # Free the entries in steps, a turn each, because there may be thousands. `entries` has the last references to
+        # them.
         entries.reverse()
         while entries:
             for _ in range(min(STEP, len(entries))):

@@ -72,7 +72,8 @@ class NodeContext:
     lease: Lease = field(default_factory=Lease)
     #: Makes replicas of mirrored queues; None on a node that can have none.
     mirroring: Mirroring | None = None
-    #: What clients have sent since memory was looked at. Connections add to it; MemoryMonitor sets when that is due.
+    #: Bytes that clients have sent since memory was measured. Connections add to them; MemoryMonitor sets how many make
+    #: the next measurement due.
     received_bytes: ReceivedBytes = field(default_factory=ReceivedBytes)
     #: What channels keep of publishes to mirrored queues. Channels add to it.
     retained_bytes: RetainedBytes = field(default_factory=RetainedBytes)

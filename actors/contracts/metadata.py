@@ -36,7 +36,7 @@ class ToMetadata(Contract):
         """From operations, from whoever decides about members of the cluster, and from replicas: apply this command.
 
         Answered with how many rows and records changed, when this node has applied it: a command on groups that changes
-        nothing was refused. Raises DefinitionError, and AmqpError 541 if nobody knows what became of the command.
+        nothing was refused. Raises DefinitionError, and AmqpError 541 if the outcome of the command is unknown.
         """
 
     @message

@@ -160,9 +160,9 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
 
     @message
     def standing(self) -> tuple[int, int, int]:
-        """From the master of this mirrored queue, whose ring stands still, and from whoever moves it: answered with the
-        position up to which this member has the stream, the one up to which it has it safe, and how many instructions
-        wait for its neighbour.
+        """From the master of this mirrored queue when its ring stalls, and from operations that move the master:
+        answered with the position up to which this member has received the stream, the one up to which it has stored
+        it, and how many instructions wait for its neighbour.
         """
 
     @message

@@ -122,7 +122,7 @@ class Journal(Process):
         self._outgoing: deque[tuple[int, HandedOver]] = deque()
         self._files: JournalEngine | None = None
         self._is_committing = False
-        #: Somebody waits for something that no batch has taken yet.
+        #: Whether a process waits for a record that no batch has taken yet.
         self._is_awaited = False
         self._has_commit_timer = False
         #: One position for each coroutine that waits for `_may_read`, in the order in which they wait: before it reads
@@ -204,7 +204,7 @@ class Journal(Process):
             self._lose(queue)
         found = self._replayed.pop(queue, {})
         if not found and queue in self._absent:
-            # It was open before, and what its old process had not flushed is in the files alone.
+            # The queue was open before, and only the files have what its old process had not flushed.
             found = {level: replayed for level, replayed in (await self._replay()).items() if queue_of(level) == queue}
         self._add(queue, opener.address)
         self.reply(opener.sender, found)

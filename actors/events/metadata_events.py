@@ -34,7 +34,7 @@ from ..metadata.state.effects import Change
 if TYPE_CHECKING:
     from ..contracts.events import Fields
 
-#: The name of an event and what it says.
+#: The name and the fields of an event.
 Event = tuple[str, "Fields"]
 
 

@@ -298,7 +298,7 @@ class Changing:
         await self._process.ask(self._node, to_node.stop_vhost(name))
 
     def forget_queue(self, vhost: str, queue_id: str) -> None:
-        """Have a queue ended for good, if the virtual host runs. Nobody waits for it."""
+        """Have the process of a queue ended for good, if the virtual host runs, and do not wait for that."""
         supervisor = self.supervisors.get(vhost)
         if supervisor is not None:
             self._process.send(supervisor, to_queue_supervisor.forget_queue(queue_id))

@@ -191,9 +191,9 @@ class Elsewhere:
         self._routing.put_queue(row.at(self._peers.queue(row)))
 
     def own_starts(self, row: QueueRow, generation: int, address: Address[ToQueue]) -> None:
-        """A queue that is at home here has another process at `address`, of which the other nodes are about to be told.
+        """Note the new process of a queue that is at home here, before the other nodes receive its address.
 
-        What they send it may arrive before the routing table of this node shows it.
+        Their messages to it may arrive before the routing table of this node shows the process.
         """
         if self._peers:
             self._next[f"{row.queue_id}/{generation}"] = address

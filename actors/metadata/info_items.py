@@ -103,7 +103,7 @@ def member_items(row: QueueRow, definitions: Definitions) -> InfoItems:
 
 
 def with_shard_items(items: InfoItems, of_shards: Iterable[InfoItems]) -> InfoItems:
-    """What a logical queue answered, with what its shards have (FC-96)."""
+    """The info items of a logical queue, summed up over its shards where they count something (FC-96)."""
     found = list(of_shards)
     sums = {name: sum([each[name] for each in (items, *found)]) for name in _SUMS}
     # A logical queue has no messages, and so no numbers.
@@ -114,7 +114,7 @@ def with_shard_items(items: InfoItems, of_shards: Iterable[InfoItems]) -> InfoIt
 
 
 def with_member_items(items: InfoItems, of_members: Iterable[InfoItems]) -> InfoItems:
-    """What a group answered, with the messages that its members have (QP-76)."""
+    """The info items of a group, with the sums of its members' messages (QP-76)."""
     found = list(of_members)
     return {**items, **{name: sum([each[name] for each in found]) for name in _MESSAGES}}
 

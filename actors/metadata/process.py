@@ -108,7 +108,7 @@ class Metadata(Process):
         super().__init__()
         self.turns = Turns(self)
         self.state = State()
-        #: That of a node that is alone. A node that may have a cluster gets another one before it starts.
+        #: The log of a node without a cluster. A node that may have a cluster gets another one before it starts.
         self.log: Log = LocalLog(self, self.state, self)
 
     async def on_start(self, sender: Sender, context: NodeContext, node: Address[ToNode]) -> None:
@@ -161,7 +161,10 @@ class Metadata(Process):
             self._show(applied, False)
 
     def _show(self, applied: Applied, is_own: bool) -> None:
-        """Show readers what changed. Unless this node has proposed it, nobody here waits to perform its effects."""
+        """Show readers what changed. Effects of another node's command are performed here.
+
+        For a command of this node, the operation that has proposed it performs them.
+        """
         if applied.effects and not is_own:
             self.changing.elsewhere.perform(applied.effects)
         if not applied.changes:

@@ -168,7 +168,7 @@ class Recovery:
                 if is_revived or current.state != row.state:
                     states.append((name, queue_id, row.state))
             elif current.state == "stopped":
-                # It was restarted, which is reported with an address alone.
+                # The queue was restarted: that report has an address and no state.
                 states.append((name, queue_id, "running"))
         if states:
             await self._changing.note(SetQueueStates(vhost, tuple(states)))

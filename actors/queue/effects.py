@@ -144,6 +144,6 @@ class Effects:
         self.consumers_changed = self.has_requests = True
 
     def end(self, reason: str) -> None:
-        """End the queue, for a reason that nobody asked for."""
+        """End the queue by itself, for this reason, without a request to delete it."""
         self.end_reason = reason
         self.has_requests = True

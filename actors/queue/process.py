@@ -128,7 +128,7 @@ class Queue(ReplicaProcess):
             self._count_in_sync()
 
     def on_dismiss(self, sender: Sender) -> None:
-        # Not an orderly end: at that, channels would confirm publishes that no queue has accepted.
+        # This must not be an orderly end, at which channels would confirm publishes that no queue has accepted.
         self.stop(ExitReason(ExitKind.EXIT, "its replica has left the group of the queue"))
 
     @property

@@ -135,7 +135,7 @@ class Role(Protocol):
     # -- the queue as a whole
 
     def use(self) -> None:
-        """Somebody declared the queue again, which keeps it from expiring (AB-93)."""
+        """Note that a client has declared the queue again, which keeps it from expiring (AB-93)."""
 
     def counts(self) -> tuple[int, int]: ...
 

@@ -106,7 +106,7 @@ class DiskMonitor(Process):
             self.lacks_reserve = not await self.run_blocking(reserve.keep, self.disk, size, self.limit)
         except OSError as error:
             if error.errno in DISK_FULL:
-                return  # somebody else was faster; the next measurement tries again
+                return  # something else has taken the space meanwhile; the next measurement tries again
             self.lacks_reserve = False
             log.warning(
                 "%s has no space in reserve for a start on a full disk, because the file '%s' cannot be made: %s",

@@ -46,8 +46,8 @@ ORIGIN = "memory monitor"
 LOOK_SHARE = 0.02
 LOOK_BYTES = 4 << 20
 
-#: Seconds between two collections of garbage at least. One stops everybody, for longer the more the node has in memory,
-#: and finds little if another has just been made.
+#: The least seconds between two collections of garbage. A collection stops all processes, for longer the more the node
+#: has in memory, and finds little if another has just been made.
 COLLECT_SECONDS = 30.0
 
 
@@ -166,7 +166,7 @@ class MemoryMonitor(Process):
     async def _sample(self) -> None:
         if self.memory is None:
             return
-        # Not in another thread: reading /proc does not wait for a disk.
+        # This needs no other thread, because reading /proc does not wait for a disk.
         self.used = used = self.memory.anonymous()
         is_pressed = self.alarmed or used > self.limit
         if self.heap_return.is_due(self.now(), used, is_pressed):

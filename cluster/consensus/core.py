@@ -265,7 +265,7 @@ class Raft:
         return self._writing
 
     def advance(self) -> None:
-        """What `ready` returned is on the disk and applied."""
+        """Note that what `ready` returned is on the disk and applied."""
         done, self._writing = self._writing, None
         assert done is not None
         if done.ballot is not None:

@@ -144,7 +144,7 @@ class Leader:
             self._send(Append(answer.sender, self._node, self._term, start.index, start.term, (), committed))
 
     def unreachable(self, node: str) -> None:
-        """What was sent to this member last may be lost."""
+        """Note that the last messages to this member may be lost."""
         progress = self.progress.get(node)
         if progress is not None:
             progress.probe(is_waiting=True)

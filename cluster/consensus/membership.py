@@ -74,7 +74,7 @@ class Members(NamedTuple):
         return None
 
     def packed(self) -> bytes:
-        """As the data of an entry."""
+        """The members as the data of a log entry."""
         packed: bytes = msgpack.packb([list(kind) for kind in self])
         return packed
 

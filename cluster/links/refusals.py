@@ -1,4 +1,4 @@
-"""`Refusals`: who was refused lately, so that nobody can fill the log or try out secrets quickly."""
+"""`Refusals`: the hosts that were refused lately, so that none can fill the log or try out secrets quickly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_HOSTS = 1_024
 
 
 class Refusals:
-    """By host: when it was refused, and what was logged about it last."""
+    """Records for each host when it was refused, and what was logged about it last."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

@@ -127,12 +127,12 @@ class Founding:
         return is_founder and not report.cluster and not self.promised
 
     def heard(self, report: Report) -> None:
-        """A node has answered or asked. Only nodes of the list count."""
+        """Note what a node has answered or asked. Only nodes of the list count."""
         if report.node in self.others:
             self._reports[report.node] = report
 
     def lost(self, node: str) -> None:
-        """The link to this node ended: what it had said may be true no longer, except for its promise."""
+        """Forget what this node reported, because its link has ended and that may have changed. Keep its promise."""
         report = self._reports.get(node)
         if report is not None and (report.cluster or not report.promised):
             del self._reports[node]

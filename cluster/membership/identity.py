@@ -79,7 +79,7 @@ def read_identity(disk: Disk, drawn: bytes) -> Identity:
 
 
 def encoded(identity: Identity) -> bytes:
-    """What the file has."""
+    """The content of the file."""
     return json.dumps(asdict(identity), indent=1).encode()
 
 

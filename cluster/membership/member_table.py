@@ -77,7 +77,7 @@ class MemberTable:
                 await self._until_no_vote(node)
             await self.propose(AddNode(record))
         except MembershipError as error:
-            # Another node knows the text, and not the class.
+            # The error crosses to other nodes, which know its text but not its class.
             raise ProcessError(str(error)) from None
 
     async def remove(self, node: str, node_id: str) -> None:

@@ -42,7 +42,7 @@ class Peers:
         #: Why a node could not be reached the last time.
         self.refusals: dict[str, str] = {}
         self.detector = FailureDetector(own.settings.net_ticktime, lambda: process.random_bytes(1)[0] / 255)
-        #: Is woken when a link has come up, and when a node has told of its cluster while this one has none.
+        #: Woken when a link has come up, and when another node has reported its cluster while this node has none.
         self.met = Signal(process)
         #: How this node looks for a cluster, as long as it has none.
         self.founding: Founding | None = None
@@ -109,7 +109,7 @@ class Peers:
     # -- who is linked ---
 
     def link_up(self, node: str, incarnation: str, facts: Facts) -> None:
-        """This run of the node is linked from now on."""
+        """Note that this run of the node is linked from now on."""
         self.linked[node] = facts
         self.runs[node] = incarnation
         self.refusals.pop(node, None)

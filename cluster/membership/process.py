@@ -67,12 +67,12 @@ class Members(Process):
         self.node = node
         #: Whether Metadata has started; commands may ask before it has, and even before this process has.
         self.has_metadata = False
-        #: Is woken when this process has links, and when Metadata has started. An operator's command may come before.
+        #: Woken when this process has links, and when Metadata has started. An operator's command may come before.
         self.started = Signal(self)
         self.has_started = False
-        #: What Metadata has sent last.
+        #: The last status of consensus that Metadata has sent.
         self.consensus: ConsensusStatus | None = None
-        #: When the last beat was, and from when on this node judges others by what it has heard.
+        #: When the last beat was, and the time from which on this node decides by heartbeats whether others are lost.
         self.beat_at = self.judges_from = self.now()
         self.own = own = OwnNode(self, context, system_of(self.myAddress).rpartition("-")[2])
         self.table = table = MemberTable(self, context, own)

@@ -132,7 +132,7 @@ class Proposals:
                 each.answer(each.outcome)
 
     def replaced(self) -> None:
-        """The state is that of a snapshot, so the log no longer says what became of the commands that were sent."""
+        """A snapshot has replaced the state, so the log no longer shows what became of the commands that were sent."""
         unknown = [serial for serial in self._open if serial <= self._sent_to]
         for serial in unknown:
             proposal = self._open.pop(serial)

@@ -223,13 +223,13 @@ class Replication:
                 return
 
     def link_up(self, node: str) -> None:
-        """What is sent to this node arrives from now on."""
+        """Note that messages to this node arrive from now on."""
         self._broken.discard(node)
         if node == self.raft.leader_name:
             self._say(node, wire.Applied(self.applied))
 
     def link_down(self, node: str) -> None:
-        """What was sent to this node last may be lost."""
+        """Note that the last messages to this node may be lost."""
         self.raft.unreachable(node)
         if node not in self._broken:
             self._broken.add(node)
@@ -237,7 +237,7 @@ class Replication:
         self._senders.pop(node, None)
 
     def transfer(self, to: str | None) -> str:
-        """See `Raft.transfer`; empty if there is nobody to hand over to."""
+        """See `Raft.transfer`; empty if no node can take the leadership over."""
         try:
             return self.raft.transfer(to)
         except Refused as refusal:

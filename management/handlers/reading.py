@@ -96,7 +96,7 @@ async def login(call: Call) -> Any:
 
 
 async def logged_in(call: Call) -> Any:
-    """Who is logged in. Nobody is an answer too, and not a refusal, which a browser would report as an error."""
+    """The user who is logged in, or an answer without a user: a browser would report a refusal as an error."""
     try:
         user = call.logins.login(call.request)
         user.check("management")

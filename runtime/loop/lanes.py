@@ -115,7 +115,7 @@ class Lanes:
         assert waiting is not None
         for _ in range(min(len(waiting), PASSED_OVER)):
             cell, _ = waiting.popitem(False)
-            # It may have ended meanwhile, wait for its turn in another lane, or have had that turn.
+            # The cell may have ended meanwhile, may wait for its turn in another lane, or may have had that turn.
             if cell.actor is not None and cell.is_idle and _has_work(cell):
                 cell.is_idle = False
                 lane.append(cell)

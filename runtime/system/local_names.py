@@ -73,7 +73,7 @@ class LocalNames:
         return found
 
     def resolve(self, address: ActorAddress) -> ActorAddress | None:
-        """The process that an address of this system stands for by its name; None if it stands for no other one."""
+        """The process that has registered the name in this address; None if the address is the process's own."""
         details = str(address.addressDetails)
         found = self.get(details.removeprefix(self._prefix))
         return None if found is None or found.addressDetails == details else found

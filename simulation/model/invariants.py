@@ -172,7 +172,7 @@ def _check_counts(queue: QueueView) -> None:
 
 
 def _check_group(base: SimBase, group: GroupView) -> None:
-    """What the consumers of a group hold of a member is what the member has pending for the group."""
+    """Check that the consumers of a group hold exactly what each member has pending for the group."""
     if group.reserved():
         raise PromiseBroken(f"group '{group.name}' waits for {group.reserved()} messages that do not come")
     for queue_id, held in group.held().items():

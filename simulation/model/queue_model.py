@@ -148,7 +148,7 @@ class QueueModel:
         if copy.state == State.FORBIDDEN:
             return
         if self.has_old_deliveries or copy.is_ambiguous:
-            copy.make_uncertain()  # nobody knows which process has sent this delivery
+            copy.make_uncertain()  # it is unknown which process of the queue has sent this delivery
         elif not may_be_old:
             copy.state, copy.holder = (State.REMOVED, None) if consumer.no_ack else (State.UNACKED, channel)
         elif copy.state in (State.SENT, State.READY):

@@ -463,7 +463,7 @@ class StoreEngine:
         for message_id in gone:
             entry = self._index.get(message_id)
             if entry is None or not entry.ref_count:
-                # Nobody reads it any more; without this it would stay in memory until the next file begins.
+                # No queue refers to the body any more; without this it would stay in memory until the next file begins.
                 self._cache.pop(message_id, None)
         for client, ids in self._report_now.items():
             if ids:

@@ -218,7 +218,7 @@ class QueueIndex:
         return bool(held)
 
     def hold_nothing(self) -> None:
-        """The last flush writes everything: what the journal has not synced by now is written by nobody else."""
+        """Have the last flush write everything, even what the journal has not synced, because no flush follows it."""
         self._held.clear()
 
     def reserve(self, number: int) -> int:
@@ -315,7 +315,7 @@ class QueueIndex:
                 for unflushed in (self._embedded, self._stored, *self._flushing):
                     unflushed.discard(span)
                 if segment is not None:
-                    # Also if the flush under way is about to write the file: no acks of its entries follow.
+                    # This holds even if the flush under way is about to write the file: no acks of its entries follow.
                     self._note_emptied(number)
                     segment.unacked = 0
                     segment.acks = []

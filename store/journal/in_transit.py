@@ -71,7 +71,7 @@ class Waiting:
         return self.first_id + len(self.contents)
 
     def without(self, first: int, end: int) -> list[Waiting]:
-        """What is left when those with the ids from `first` to before `end` are taken."""
+        """The dead letters that are left when those with the ids from `first` to before `end` are taken."""
         if end <= self.first_id or self.end_id <= first:
             return [self]
         left = []
@@ -93,7 +93,7 @@ class InTransit:
     """All messages in transit in one journal, by target, in the order in which they were handed over."""
 
     def __init__(self) -> None:
-        #: By target, then by the id of the first.
+        #: By target, and then by the id of the first dead letter of each piece.
         self._by_target: dict[int, dict[int, Waiting]] = {}
         #: By target: the bytes of what it has not taken.
         self._bytes: dict[int, int] = {}
@@ -108,7 +108,7 @@ class InTransit:
         return self._by_target.keys()
 
     def of(self, target: int) -> Collection[Waiting]:
-        """What the target has not taken yet."""
+        """The dead letters that the target has not taken yet."""
         return self._by_target.get(target, {}).values()
 
     def bytes_of(self, target: int) -> int:
@@ -143,7 +143,7 @@ class InTransit:
             del self._by_target[taken.target], self._bytes[taken.target]
 
     def forget(self, target: int) -> None:
-        """The target is deleted: nobody will take what is on its way there."""
+        """Forget what is in transit to this target, because it was deleted."""
         self._by_target.pop(target, None)
         self._bytes.pop(target, None)
 

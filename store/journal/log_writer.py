@@ -186,12 +186,12 @@ class LogWriter:
         return self._add(queue, record(Type.TAKEN, queue, encode_taken(first_id, count)))
 
     def hurry(self) -> None:
-        """Have the journal write at once what it was sent and has not written yet: somebody waits for it now."""
+        """Have the journal write at once what it has not written yet, because something waits for it now."""
         if self.durable < self.position:
             self.has_gathered = self.is_awaited = True
 
     def cut(self) -> None:
-        """What is gathered from now on may be in another frame: no crash may separate records between two cuts."""
+        """Allow a new frame from here on. Records between two cuts stay in one frame, so no crash separates them."""
         if self._gathered:
             self._frames += self._take_frame()
 

@@ -1,7 +1,7 @@
 """Lists of messages that the garbage collector does not examine.
 
-A collection stops everybody, and costs 5 ns or more for each reference in the containers that it examines: 200 ms with
-3 million waiting messages, and 6 ms without the lists in which they are. Such a list has nothing but bytes, so it
+A collection stops all processes, and costs 5 ns or more for each reference in the containers that it examines: 200 ms
+with 3 million waiting messages, and 6 ms without the lists in which they are. Such a list has nothing but bytes, so it
 cannot belong to a reference cycle, and reference counting frees it.
 """
 

@@ -257,7 +257,7 @@ class ChannelConsumers:
         self._limiter.unshare(parts)
 
     def _leave_at_once(self, consumer: ChannelConsumer, parts: Iterable[str]) -> None:
-        """Have a consumer removed that the broker cancels. Nobody waits for it: the client may use its tag again."""
+        """Have the queues remove a consumer that the broker cancels, and do not wait: its tag is free at once."""
         self._queues.flush()
         for queue_id in (*parts, consumer.queue_id):
             row = self._queues.rows.get(queue_id)
@@ -266,8 +266,9 @@ class ChannelConsumers:
         self._limiter.unshare(parts)
 
     def _check_alone(self, consumer: ChannelConsumer) -> None:
-        """Raise AmqpError 406 if the prefetch of another consumer of the sharded queue could not be told from this
-        one's. A shard asks the channel for grants, not for those of one consumer.
+        """Raise AmqpError 406 if this channel has another consumer of the sharded queue, and one of the two a prefetch.
+
+        A shard asks the channel for grants without naming a consumer, so the prefetches could not be told apart.
         """
         for other in self.by_tag.values():
             if other.queue_id == consumer.queue_id and (other.is_bounded or consumer.is_bounded):

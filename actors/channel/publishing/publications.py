@@ -56,7 +56,7 @@ class Fate(NamedTuple):
 
 @dataclass(slots=True)
 class Publication:
-    """What one pair of method frame and fate means."""
+    """Where messages with one method frame and one fate go, and with which origin and properties."""
 
     exchange: str
     routing_key: str
@@ -77,7 +77,7 @@ class Publication:
     version: int = 0
     #: Set if some of the queues are sharded: each message goes to one shard of each of these.
     spread: Spread | None = None
-    #: The queues if nobody can reach any of them, because their homes are down. Then `rows` is empty.
+    #: The queues if none of them can be reached, because their homes are down. Then `rows` is empty.
     down: tuple[QueueRow, ...] = ()
     #: Set while the queues are so many that they are still being looked up. Then `rows` is empty.
     wide: WideRoute | None = None

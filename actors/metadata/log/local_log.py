@@ -250,7 +250,7 @@ class LocalLog:
     def begin(self) -> None:
         """Start a commit if there is something to write and no commit is running.
 
-        After a failure only somebody who waits starts one, so that a full disk is not tried at every turn.
+        After a failure only a proposal that awaits an answer starts one, so that a full disk is not tried every turn.
         """
         if self._in_flight is None and (self._proposals or self._owed):
             if self._proposals or self._waiting or not self.is_failing:

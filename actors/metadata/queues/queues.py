@@ -79,7 +79,7 @@ class Queues:
         vhost, name = command.row.vhost, command.row.name
         shown = self._routing.queue(vhost, name)
         if shown is None:
-            # It has ended by itself since, or its virtual host is being started.
+            # The queue has ended by itself meanwhile, or its virtual host is being started.
             raise queue_unavailable(vhost, name, "", command.row.node)
         return shown, bool(applied.changes)
 
@@ -133,7 +133,7 @@ class Queues:
             await self._check_empty(row, shards)
         deletion = self._deletions[row.queue_id] = _Deletion(self._process)
         try:
-            # It refuses if it has consumers. Then no shard is asked.
+            # The logical queue refuses if it has consumers. Then no shard is asked.
             await deletion.begin({row.name: self._end(row, if_unused, False)})
             await deletion.begin({shard.name: self._end(shard, False, False) for shard in shards})
             # Any of the processes may have crashed while it ended, and been restarted since.
@@ -205,7 +205,7 @@ class Queues:
             self._changing.forget_queue(vhost, queue_id)
             return
         self._changing.show_own(row.at(address))
-        # It read the policies when it started, at some time in the past.
+        # The queue has read the policies when it started, and they may have changed since.
         self._policies.queue_started(row.at(address), -1)
         self.restart_waiters.row_changed(vhost, name)
 
@@ -240,7 +240,7 @@ class Queues:
         rows = self._state.vhosts.get(vhost)
         if rows is not None:
             state: QueueState = "stopped"
-            # Of a mirrored queue another member may go on.
+            # Another member of a mirrored queue may take over.
             own = [row for row in rows.queues.values() if row.node == self._here and len(row.replicas) == 1]
             states = tuple((row.name, row.queue_id, state) for row in own)
             await self._changing.note(SetQueueStates(vhost, states))

@@ -290,7 +290,7 @@ class Replicas:
         return current is not None and current.queue_id == row.queue_id and self._mine(current) is not None
 
     async def ended(self, vhost: str, name: str, queue_id: str, generation: int) -> None:
-        """The process of this member has ended, and nobody asked it to."""
+        """Handle the end of this member's process, which was not asked to end."""
         life = self._lives.get(queue_id)
         if life is not None and life.member.generation == generation:
             del self._lives[queue_id]
@@ -353,7 +353,7 @@ class Replicas:
     # -- for others ---
 
     def await_started(self, sender: Sender, queue_id: str) -> None:
-        """Answer True when what the row of this queue says of this node was brought about, or could not be."""
+        """Answer True when this node runs what the row of this queue demands of it, or has failed to."""
         waiting = self._settling.get(queue_id)
         if waiting is None:
             self._process.reply(sender, True)

@@ -133,7 +133,7 @@ def _without_surplus(definitions: Definitions, group: MirrorGroup) -> MirrorGrou
     gone = {member for member in surplus if member != group.master}
     learners = [each for each in group.learners if each not in gone]
     left = _with_ring(group, [each for each in group.ring if each not in gone], learners)
-    # They delete what they have, so no operator can go back to it.
+    # These members delete what they have on the disk, so no operator can fall back on them.
     return replace(left, was=tuple(each for each in left.was if each[0] in group.wanted))
 
 
@@ -305,7 +305,7 @@ def add_learner(definitions: Definitions, rows: VhostRows, command: AddLearner) 
     if not is_wanted or not command.incarnation or group.member_on(command.node) is not None:
         return []
     if not has_live_ring(definitions, group):
-        return []  # nobody could give it the messages, and without them it must not seem to be of use
+        return []  # no member could give it the messages, and without them it must not count as a replica
     group, member = _made(definitions, group, command.node)
     return _put(rows, row, _with(row, replace(group, learners=(*group.learners, member))))
 

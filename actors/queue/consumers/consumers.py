@@ -224,11 +224,11 @@ class Gate(Protocol):
         """How many messages may be delivered now."""
 
     def delivered(self, count: int) -> None:
-        """So many of them were delivered."""
+        """Note that so many messages were delivered to the consumer."""
 
 
 class Limit(Protocol):
-    """A limit on the unacknowledged messages of one consumer: their count, bytes or span of time (QP-115)."""
+    """A limit on the unacknowledged messages of one consumer: their count, bytes or span of numbers (QP-115)."""
 
     @property
     def looks_at_head(self) -> bool:
@@ -238,13 +238,13 @@ class Limit(Protocol):
         """How many messages the consumer may be given now."""
 
     def took(self, count: int) -> None:
-        """So many messages were shared out to the consumer. `delivered` follows."""
+        """Note that the consumer will get so many messages. `delivered` follows, with these messages."""
 
     def delivered(self, tags: Sequence[int], contents: Sequence[bytes]) -> None:
-        """The consumer was given these messages."""
+        """Note that these messages were delivered to the consumer."""
 
     def settled(self, tags: Sequence[int]) -> None:
-        """These messages were acknowledged, rejected or requeued."""
+        """Note that these messages were acknowledged, rejected or requeued."""
 
     def blocked_by(self) -> str:
         """Which limit leaves no room; empty if none does."""

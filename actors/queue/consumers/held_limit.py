@@ -29,7 +29,7 @@ class Bounds(NamedTuple):
 
 
 def bounds_of(consumer: Consumer, settings: QueueSettings) -> Bounds:
-    """The smaller one of what the consumer's arguments and the policy of its queue say."""
+    """The smaller of the limits in the consumer's arguments and in the policy of its queue."""
     if consumer.no_ack:
         return Bounds(0, 0, 0)
     arguments = consumer.arguments

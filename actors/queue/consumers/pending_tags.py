@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from typing import Generic, TypeVar
 
-#: So many of the tags that were added last are in one dict, at most; that of 16,384 tags takes 0.4 ms to grow. They
-#: move to pages behind the addition that exceeds this.
+#: How many of the tags that were added last one dict has at most; a dict of 16,384 tags takes 0.4 ms to grow. After an
+#: addition that exceeds this, all of them move to pages.
 RECENT_TAGS = 16_384
 
 #: The number of a tag's page is the tag without its last `PAGE_BITS` bits, so a page has 16,384 successive tags.
@@ -38,7 +38,7 @@ class PendingTags(Generic[Owner]):
 
     def __init__(self) -> None:
         self._recent: dict[int, Owner] = {}
-        #: By number. No page is empty.
+        #: The pages by number; none is empty.
         self._pages: dict[int, dict[int, Owner]] = {}
 
     def __len__(self) -> int:

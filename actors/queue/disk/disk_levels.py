@@ -90,7 +90,7 @@ class DiskLevels:
         #: By priority: where the numbering stands of the levels that have no message and were not used since the start.
         self.numberings: dict[int, Numbering] = {}
         self.journal = LogWriter(row.durable)
-        #: What goes to the persistent message store.
+        #: Gathers what goes to the persistent message store.
         self.persistent = StoreClient()
         self._transient = StoreClient()
         #: Whether the queue is registered at the transient store.
@@ -141,7 +141,7 @@ class DiskLevels:
     # -- what is written ----------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Send what has gathered, and nothing from now on: the recovery terms say what the disk has."""
+        """Send what has gathered, and nothing afterwards: the recovery terms describe what the disk has now."""
         self.send()
         self._is_ended = True
 

@@ -42,7 +42,7 @@ class DiskLoader:
         self.messages = 0
 
     async def read(self, job: ReadAheadJob) -> None:
-        """Run a job of the backing queue, and give it the bodies that it wants."""
+        """Run a job of the backing queue, and give it the bodies that it needs from the message stores."""
         persistent, transient = self._ask_stores(job.missing)
         await self._process.run_blocking(job.run)
         if job.read is not None:

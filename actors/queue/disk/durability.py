@@ -161,7 +161,7 @@ class Durability:
     # -- opening ------------------------------------------------------------------------------------
 
     def open_empty(self, numberings: Mapping[int, Numbering]) -> BackingQueue:
-        """Open a queue that has nothing on the disk but the numberings of some priorities; a new one has none."""
+        """Open a queue that has no message on the disk, only the numberings of some priorities; a new queue has none."""
         self._levels.numberings.update(numberings)
         if self._is_durable:
             self._process.send(self.storage.journal, to_journal.register(self.number, self._process.myAddress))
@@ -269,7 +269,7 @@ class Durability:
         return backing
 
     async def _name_lanes(self, backing: FairQueue) -> None:
-        """Read the message at the head of each lane, which says what value the lane has."""
+        """Read the message at the head of each lane, from which the value of the lane follows."""
         for level in backing.levels:
             while len(level) and not ((head := level.head()) and head.content):
                 job = level.prepare()

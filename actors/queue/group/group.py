@@ -375,7 +375,7 @@ class Group(Role):
             del self._users[consumer.user]
 
     def _consumers_left(self, count: int) -> None:
-        """So many consumers have left. The group may have to end now (AB-93)."""
+        """Handle that so many consumers have left. The group may have to end now (AB-93)."""
         if not count:
             return
         self._is_due = True

@@ -386,7 +386,7 @@ class Master(Role):
         self._consumers_left(1)
 
     def _consumers_left(self, count: int) -> None:
-        """So many consumers have left. The queue may have to end now (AB-93)."""
+        """Handle that so many consumers have left. The queue may have to end now (AB-93)."""
         for _ in range(count):
             self.queue_expiry.leave()
         if count:
@@ -406,7 +406,7 @@ class Master(Role):
         self.queue_expiry.use()
         while True:
             if record is not None and record.has_ended:
-                return None, 0  # the channel ended while the head was read: nobody would ever settle the message
+                return None, 0  # the channel ended while the head was read, so the message would never be settled
             backing = self.backing  # it may have got lanes meanwhile
             if self.length_limit.is_behind or work.left <= 0:
                 yield Wait.NEXT_TURN

@@ -27,7 +27,7 @@ TICK = 5_000_000
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000
 
-#: By how much a cold clock is slower.
+#: How many times as long the slots of a cold clock are.
 COLD = 3
 
 

@@ -86,7 +86,7 @@ class ReplicaProcess(Process):
 
     reply_errors = (AmqpError,)
 
-    #: What the messages mean. There is none before the queue is open.
+    #: Handles the messages of clients. There is none before the queue is open.
     role: Role
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ class ReplicaProcess(Process):
         self.role = self.runner.role = role
 
     def become_master(self) -> None:
-        """This replica of a mirrored queue serves clients from now on."""
+        """Have this replica of a mirrored queue serve clients from now on."""
         self.settings = self._policed_settings()
         self.take_role(self._make_master)
         self._take_early()

@@ -72,7 +72,7 @@ class Window:
     __slots__ = ("_chunks", "_header", "_size")
 
     def __init__(self) -> None:
-        #: By their first offset. A few, so that sorting costs nothing.
+        #: The chunks, in the order of their first offsets. They are few, so sorting costs nothing.
         self._chunks: list[Chunk] = []
         self._size = 0
         self._header = HeaderAdder(STREAM_OFFSET)
@@ -131,7 +131,7 @@ class Window:
         self._size -= chunk.size
 
     def clear(self) -> None:
-        """Drop everything: nobody reads."""
+        """Drop everything, because no consumer reads any more."""
         self._chunks.clear()
         self._size = 0
 

@@ -40,7 +40,7 @@ class FailureDetector:
             self.heard(node, now)
 
     def heard(self, node: str, now: float) -> None:
-        """Something of this node has arrived."""
+        """Note that something from this node has arrived."""
         self._heard[node] = now
         self._limits[node] = self._net_ticktime * (1 + JITTER * (2 * self._draw() - 1))
         self._refused_since.pop(node, None)

@@ -61,13 +61,13 @@ class Leadership:
         #: The nodes that this leader has proposed to declare down. It grants them no lease from then on: a lease that
         #: outlived the declaration would let such a node serve clients while others already act in its place.
         self._condemned: frozenset[str] = frozenset()
-        #: What was committed at each of the last beats of a leader: (moment, index).
+        #: If this node leads: up to which index entries were committed at each of the last beats, as (moment, index).
         self._committed: deque[tuple[float, int]] = deque()
-        #: Of a leader: when it sent what a majority has answered.
+        #: If this node leads: when it sent the heartbeats that a majority has answered.
         self._contact = 0.0
 
     def leader_is(self, leader: str | None, term: int) -> None:
-        """This node leads in this term, or nobody."""
+        """Note which node leads in this term, None if none does."""
         own, process = self._own, self._process
         if (leader, term) != (self.leader, self._term):
             log.info("%s", f"{leader} leads the cluster in term {term}" if leader else "the cluster has no leader")
@@ -118,7 +118,7 @@ class Leadership:
         self._changed.wake_all()
 
     def ended(self, node: str, incarnation: str) -> None:
-        """This run of the node stops in order."""
+        """Note that this run of the node stops in order."""
         if self._verdicts is not None:
             self._verdicts.ended(node, incarnation)
 

@@ -44,7 +44,7 @@ class Serving:
         self._is_serving = False
 
     def node_up(self) -> None:
-        """This run of the node is up."""
+        """Note that this run of the node was declared up."""
         grace = self._own.settings.cluster_pause_grace / 1000
         self._pause = Pause(grace, restarted_at=self._process.now())
 

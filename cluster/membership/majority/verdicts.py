@@ -1,8 +1,8 @@
 """`Verdicts`: which members the leader declares down, and which it declares up (CL-43, CL-53).
 
-Only the leader judges, and it judges by what its own eyes and its own grants say: a member is down when no lease of it
-can be valid any more, or when its process has ended for certain. Everything that has happened since the last judgement
-is one set, so that what must be decided about several nodes is decided about all of them at once.
+Only the leader decides, and only by its own observations and the leases that it has granted: a member is down when no
+lease of it can be valid any more, or when its process has ended for certain. The leader decides about everything that
+has happened since its last decision together, because some decisions must be made about several nodes at once.
 
 A new leader first waits until every member has sent something, or has ended for certain, or `net_ticktime` has passed.
 So after a power cut of everything, all runs that ended with it go down together.

@@ -87,7 +87,7 @@ class StreamQueue(VariableQueue, StreamBacking):
     # -- what a stream does not need
 
     def set_queue_mode(self, mode: str) -> None:
-        """A stream stays lazy, whatever its settings say."""
+        """Do nothing: a stream stays lazy, whatever its settings are."""
 
     def available(self, limit: int) -> int:
         """0: nothing is taken from the head."""

@@ -161,7 +161,7 @@ class StreamBacking(BackingQueue):
         self.segments.begin()
 
     def committed(self) -> int:
-        """Messages below this number may be shown to consumers at once; of others `drain_confirmed` says when."""
+        """Messages below this number may be delivered at once; later ones when `drain_confirmed` reports them."""
         return self.numbers().stop
 
     @abstractmethod

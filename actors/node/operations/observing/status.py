@@ -130,7 +130,7 @@ async def status(operator: Operator) -> dict[str, object]:
             "connection_count": len(connections),
             "queue_count": sum(len(context.routing.queues(name)) for name in vhosts),
         },
-        # RabbitMQ has no such key: nothing there waits for a whole turn of somebody else.
+        # RabbitMQ has no such key: there no process waits for a whole turn of another one.
         "longest_turns": [turn._asdict() for turn in process.longest_turns()],
         "node": context.node_name,
         "cluster_name": context.definitions.cluster_name(settings.cluster_name),
