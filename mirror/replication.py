@@ -385,7 +385,10 @@ class MirrorReplication:
                 publishers.note_answered(channel_id, ENDED)
 
     def _tell_answered(self, least: int) -> None:
-        """Tell the mirrors about which publishes channels will not ask again, after at least so many new answers."""
+        """Send the mirrors which publishes they may forget, if channels have got at least so many new answers.
+
+        No channel asks again about a publish that was answered.
+        """
         backing, publishers = self._mirrored, self._mirrored.publishers
         if publishers.risen >= least and not self.is_resting:
             if backing.is_followed:

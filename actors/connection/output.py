@@ -63,7 +63,7 @@ class SocketOutput:
         self.put_all([data], notices)
 
     def put_all(self, pieces: Sequence[bytes], notices: Sequence[DeliveryNotice]) -> None:
-        """`notices` are of the last piece."""
+        """Take several pieces of output. The `notices` are due when the last piece is written."""
         self._pieces += pieces
         self.size += sum(map(len, pieces))
         if notices:

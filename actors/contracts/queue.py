@@ -99,7 +99,7 @@ class QueueRecovery:
 
     #: What its last process returned at a clean end; None after an unclean one.
     terms: Terms | None
-    #: Only this queue crashed: journal and stores have been running since.
+    #: Whether only this queue crashed, so that journal and stores have been running since.
     is_alone: bool = False
     #: The numbers of its priority levels that have a directory; None: the queue has to find out.
     on_disk: frozenset[int] | None = None

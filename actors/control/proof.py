@@ -72,7 +72,7 @@ def _create(path: str) -> None:
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(secrets.token_urlsafe(32) + "\n")
     if os.name == "nt":
-        os.rename(making, path)  # which replaces no file there
+        os.rename(making, path)  # on Windows this replaces no existing file
         return
     try:
         os.link(making, path)

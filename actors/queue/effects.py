@@ -90,9 +90,9 @@ class Effects:
         self.endings: list[tuple[Address[Any], Message[Any, Any]]] = []
         #: Credit for channels: the channel's id and the number of messages.
         self.grants: list[tuple[str, int]] = []
-        #: Messages were published to the queue, so its memory has to be watched.
+        #: Whether messages were published to the queue, so that its memory has to be watched.
         self.messages_came = False
-        #: One of the attributes below is set. Few turns set any, so one test saves the others.
+        #: Whether one of the attributes below is set. Few turns set any, so one test saves the others.
         self.has_requests = False
         #: Seconds from now after which the role's `timer_fired` is called with the name; None: cancel the timer.
         self.timers: dict[TimerName, float | None] = {}
@@ -100,9 +100,9 @@ class Effects:
         self.head_read: ReadAheadJob | None = None
         #: Other reads, which wait for the disk. A tuple, because idle queues share the empty one.
         self.jobs: tuple[Job, ...] = ()
-        #: The role has more to do after other messages had their turn.
+        #: Whether the role has more to do after other messages had their turn.
         self.needs_turn = False
-        #: A consumer came or left.
+        #: Whether a consumer came or left.
         self.consumers_changed = False
         #: Collects what this queue reports to the message index. None if the queue is not indexed.
         self.index: IndexFeed | None = None

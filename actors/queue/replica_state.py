@@ -37,7 +37,7 @@ class ReplicaState:
     credit: CreditFlow
     #: What is left of the work of the present turn.
     work: TurnWork
-    #: Some message in the backing queue may have an expiry.
+    #: Whether any message in the backing queue may have an expiry.
     may_expire: bool
     #: Seconds of a monotonic clock.
     now: Callable[[], float]

@@ -75,7 +75,7 @@ class Role(Protocol):
 
     @property
     def is_quiet(self) -> bool:
-        """No message that has left the queue waits for the disk before it becomes a dead letter."""
+        """Whether no message that has left the queue waits for the disk before it becomes a dead letter."""
 
     # -- turns
 

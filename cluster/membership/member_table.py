@@ -31,7 +31,7 @@ LOOK_SECONDS = 0.05
 
 
 class MemberTable:
-    """Belongs to `process`."""
+    """A part of the process `process`, a `Members`."""
 
     def __init__(self, process: Process, context: NodeContext, own: OwnNode) -> None:
         self._process = process

@@ -45,7 +45,7 @@ ALREADY_MEMBER = "The node is already a member of this cluster"
 
 
 class Moving:
-    """Belongs to `process`."""
+    """A part of the process `process`, a `Members`."""
 
     def __init__(
         self, process: Process, own: OwnNode, table: MemberTable, peers: Peers, leadership: Leadership

@@ -26,7 +26,7 @@ NAME = "members"
 
 
 class Peers:
-    """Belongs to `process`."""
+    """A part of the process `process`, a `Members`."""
 
     #: The process that makes the links. It is started after this object is made, and before any node is linked.
     links: Address[ToLinks]

@@ -29,7 +29,7 @@ REMOVED_SECONDS = 5.0
 
 
 class Starting:
-    """Belongs to `process`."""
+    """A part of the process `process`, a `Members`."""
 
     def __init__(
         self, process: Process, node: Address[ToNode], lease: Lease, own: OwnNode, table: MemberTable, peers: Peers

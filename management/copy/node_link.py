@@ -39,7 +39,7 @@ class Refusal(Exception):
 
     @classmethod
     def of(cls, error: dict[str, Any]) -> Refusal:
-        """From the `error` of an answer."""
+        """The refusal that is in the `error` of an answer."""
         return cls(error["kind"], error["text"], error["details"], error.get("code", 0))
 
 

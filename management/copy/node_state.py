@@ -106,11 +106,11 @@ class NodeState:
     # -- the other nodes ---
 
     def begin_counting(self, node: str) -> Counted:
-        """For the rows of another node, which begins to send everything."""
+        """A new `Counted` for another node, whose first answer has all rows."""
         return Counted(node, self._names_by_id)
 
     def lose(self, node: str) -> None:
-        """Another node does not answer any more."""
+        """Note that another node does not answer any more: keep its counters, and drop its channels and connections."""
         counted = self.others.pop(node, None)
         if counted is not None and counted.node:
             self._silent[node, counted.node["started_at"]] = [counted.value(column) for column in _COUNTERS]

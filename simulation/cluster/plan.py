@@ -84,7 +84,7 @@ _OPERATOR_CHOICES = ["promote"]
 _NETWORK_CHOICES = [what for what, weight in _NETWORK_ACTIONS for _ in range(weight)]
 #: One in so many actions is a machine's or the network's.
 FAULT_ONE_IN = 4
-#: In one in so many plans a client uses a node that has no lease, and nodes die while they elect a leader.
+#: One plan in so many has a client that uses a node without a lease, and one has nodes that die during an election.
 LONELY_ONE_IN, ELECTION_ONE_IN = 4, 8
 #: Of so many plans with mirrored queues, one has quorum queues, one has streams, and one a floor of replicas in sync.
 MIRRORED_KINDS = 8

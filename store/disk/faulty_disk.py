@@ -124,7 +124,7 @@ class FaultyDisk(Disk):
     # -- faults ---
 
     def fail_after(self, operations: int, error: BaseException) -> None:
-        """See the module."""
+        """Let the operation after `operations - 1` others raise `error`. Only `EROFS` lasts: until `heal`."""
         self._fail_at = self.operations + operations
         self._error = error
 

@@ -49,7 +49,7 @@ class Entries(NamedTuple):
 
 
 class Block(NamedTuple):
-    """The numbers `first` to `last` may be in the block at `offset`."""
+    """A block of entries, at `offset` in the file. It may have entries of the numbers `first` to `last`."""
 
     first: int
     last: int

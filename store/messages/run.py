@@ -77,7 +77,7 @@ class Run:
         self.contents = contents
         #: The column of origins, parallel to `contents` if it is a list.
         self.origins = origins
-        #: One of them, for the fate that they share.
+        #: One of the origins, from which the fate of all messages is read, because they share it.
         self.origin: Origin = origins[0] if isinstance(origins, list) else origins
         self.expiry = expiry
         self.redelivered = redelivered

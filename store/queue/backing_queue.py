@@ -230,7 +230,7 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """No message is ready."""
+        """Whether no message is ready."""
 
     @property
     @abstractmethod

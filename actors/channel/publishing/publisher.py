@@ -445,7 +445,7 @@ class Publisher:
         if self.held_back is None:
             self.held_back = []
             self.awaits_confirms = True
-            self._publications.forget()  # they have groups
+            self._publications.forget()  # the remembered ones have groups, and in a transaction there are none
 
     async def commit(self) -> None:
         """Publish what the transaction has held back; the commit waits until `confirms` is empty."""

@@ -81,7 +81,7 @@ class Job(Protocol):
     """A read that the core of a queue asks for."""
 
     async def run(self, loader: DiskLoader) -> None:
-        """Read."""
+        """Read what the core needs, by means of `loader`."""
 
     def finish(self) -> None:
         """Pass on to the core what was read, in the same turn; not called if the role was replaced meanwhile."""

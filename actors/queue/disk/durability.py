@@ -161,7 +161,7 @@ class Durability:
     # -- opening ------------------------------------------------------------------------------------
 
     def open_empty(self, numberings: Mapping[int, Numbering]) -> BackingQueue:
-        """Open a queue that has no message on the disk, only the numberings of some priorities; a new queue has none."""
+        """Open a queue without messages on the disk. `numberings` are those of its priorities, none for a new queue."""
         self._levels.numberings.update(numberings)
         if self._is_durable:
             self._process.send(self.storage.journal, to_journal.register(self.number, self._process.myAddress))

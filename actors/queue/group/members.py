@@ -28,11 +28,11 @@ class Member:
 
     row: QueueRow
     weight: int = 1
-    #: The group is one of its consumers.
+    #: Whether the group is one of its consumers.
     is_joined: bool = False
     #: Questions that it has not answered yet. When it has, its offer is here if it has any.
     questions: int = 0
-    #: Its process has ended: nothing is to be sent there.
+    #: Whether its process has ended, so that nothing must be sent there.
     is_gone: bool = False
     #: How many messages it offers. It makes no other offer before this one is granted.
     offered: int = 0

@@ -60,7 +60,7 @@ class WarmUp:
         return min(self._full, self.tokens + nanoseconds / self._unit)
 
     def distance(self, tokens: float, count: int) -> int:
-        """From a slot behind which the clock has `tokens` to the slot that is `count` later."""
+        """The time from a slot after which the clock has `tokens` to the slot `count` places behind it."""
         above = tokens - self._warning
         longer = min(count, math.ceil(above)) if above > 0 else 0
         return count * self._unit + math.ceil(self._slope * (longer * above - longer * (longer - 1) / 2))
@@ -150,6 +150,6 @@ class PaceClock:
             self.take(self._following(), count)
 
     def until(self, slot: int, count: int) -> int:
-        """From the next slot, at `slot`, to the one that is `count` later."""
+        """The time from the next slot, which is at `slot`, to the slot `count` places behind it."""
         warm_up = self.warm_up
         return count * self.unit if warm_up is None else warm_up.distance(self._tokens_at(warm_up, slot), count)

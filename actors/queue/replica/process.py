@@ -99,7 +99,7 @@ class ReplicaProcess(Process):
         self.durability: Durability | None = None
         #: None if the queue is not indexed.
         self.indexing: Indexing | None = None
-        #: No policy gives the queue fair lanes any more, and some of them have messages.
+        #: Whether the queue has fair lanes with messages although no policy gives it lanes any more.
         self.is_losing_lanes = False
         #: Dead letters of other queues that came before messages may leave this queue. They are taken in when messages
         #: may, because this queue may dead-letter them in turn. None while there are none.
@@ -235,7 +235,7 @@ class ReplicaProcess(Process):
 
     @property
     def _may_deliver(self) -> bool:
-        """Messages may leave the queue now."""
+        """Whether messages may leave the queue now."""
         return self.stage.is_released and not self.stage.is_held and not self.membership.is_resting
 
     def _policed_settings(self) -> QueueSettings:

@@ -15,11 +15,11 @@ class Stage:
     __slots__ = ("is_ending", "is_held", "is_open", "is_released")
 
     def __init__(self) -> None:
-        #: From the end of the recovery to the beginning of the deletion.
+        #: True from the end of the recovery to the beginning of the deletion.
         self.is_open = False
-        #: The queue is open, and so is whatever may receive its dead letters.
+        #: Whether the queue is open, and every exchange and queue that may get its dead letters is there.
         self.is_released = False
-        #: The queue is being deleted, or ends by itself: it refuses consumers and gets.
+        #: Whether the queue is being deleted, or ends by itself: then it refuses consumers and gets.
         self.is_ending = False
-        #: Since `hold`, because the node stops: no message leaves a queue with a disk any more.
+        #: True after `hold`, when the node stops: then no message leaves a queue with a disk any more.
         self.is_held = False

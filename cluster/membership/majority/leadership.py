@@ -123,7 +123,7 @@ class Leadership:
             self._verdicts.ended(node, incarnation)
 
     def _due(self, now: float) -> int:
-        """Up to where a member must have applied the log to get a lease: what was committed a while ago."""
+        """The index up to which a member must have applied the log to get a lease: the one committed a while ago."""
         committed, since = self._committed, now - self._own.settings.cluster_apply_lag / 1000
         while len(committed) > 1 and committed[1][0] <= since:
             committed.popleft()

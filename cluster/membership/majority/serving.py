@@ -21,7 +21,7 @@ log = logging.getLogger("warren.members")
 
 
 class Serving:
-    """Belongs to `process`."""
+    """A part of the process `process`, a `Members`."""
 
     def __init__(
         self,
