@@ -34,7 +34,7 @@ class Ending:
         #: Whether the node was asked to begin anew, and the program's unanswered `await_anew`.
         self._begins_anew = False
         self._awaiting_anew: list[Sender] = []
-        #: Why an operator has asked the node to stop before the program waited for that; empty if none has.
+        #: Why the run is to end; empty as long as nothing has requested its end.
         self._reason = ""
 
     def await_end(self, sender: Sender) -> None:

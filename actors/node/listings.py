@@ -62,7 +62,7 @@ class Listings:
         self._vhosts.check(vhost)
         row = self._context.routing.queue(vhost, name)
         found = [] if row is None else await self._queues([row])
-        if not found:  # It never existed, or was deleted while it was asked.
+        if not found:  # The queue never existed, or was deleted before it answered.
             raise no_queue(vhost, name)
         return found[0]
 

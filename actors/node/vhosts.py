@@ -63,7 +63,7 @@ class Vhosts:
         try:
             started = await process.ask(address, to_new_vhost.start(self._context, name, rows, kept))
         except StorageError:
-            # Its disk may have room later, or be mounted again.
+            # A later attempt may succeed: the disk of the virtual host may have room then, or be mounted again.
             process.start_timer(self._revivals.setdefault(name, Backoff()).next(), name)
             raise
         self._revivals.pop(name, None)
@@ -99,7 +99,7 @@ class Vhosts:
             await self._remove_files(DataDir(self._context.settings.data_dir), name)
 
     def child_exited(self, address: Address[object]) -> None:
-        """A process that the node has started has ended; it may be the supervisor of a virtual host."""
+        """Handle the end of a process that the node has started; it may be the supervisor of a virtual host."""
         if self._alive.pop(address.actorAddressString, None) is not None:
             self._gone.wake_all()
 
@@ -114,14 +114,14 @@ class Vhosts:
             log.warning("the files of vhost '%s', which is deleted, could not be removed: %s", name, error)
 
     async def went_down(self, name: str, reason: ExitReason) -> None:
-        """The supervisor of a virtual host has ended by itself."""
+        """Handle that the supervisor of a virtual host has ended by itself."""
         del self._supervisors[name]
         log.error("vhost '%s' is down: %s", name, reason)
         self._process.send(self._context.metadata, to_metadata.vhost_down(name))
         await self.close_connections(name, f"vhost '{name}' is down")
 
     async def terminate(self) -> None:
-        """End all virtual hosts in order: their queues write everything first."""
+        """End all virtual hosts in order: their queues write everything to disk first."""
         process = self._process
         for name, address in self._supervisors.items():
             process.demonitor(("vhost", name))

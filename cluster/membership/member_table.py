@@ -60,7 +60,7 @@ class MemberTable:
         return row is not None and row.incarnation == self._own.incarnation
 
     def has_own_data(self) -> bool:
-        """Whether the node has metadata from a time when it was alone: it has created what a new node has."""
+        """Whether the node has created what a new node has, so that its metadata may hold something of its own."""
         return self._definitions.record("global_parameters", ("internal_cluster_id",)) is not None
 
     # -- changing the list ---
@@ -92,7 +92,7 @@ class MemberTable:
             raise ProcessError(str(error)) from None
 
     async def remove_others(self) -> None:
-        """An operator has made this node the only voter (CL-48): nobody else is a member of its cluster any more."""
+        """Remove all other members, because an operator has made this node the only voter (CL-48)."""
         name = self._own.name
         for node in self.others:
             log.warning("%s is removed from the cluster, because %s was forced to boot without it", node, name)
@@ -118,7 +118,8 @@ class MemberTable:
     async def _until_no_vote(self, node: str) -> None:
         """Return when no member of this name follows the log: one that was removed just now still may.
 
-        Otherwise the leader would go on where the log of that member had ended.
+        A new member of this name begins with an empty log. If the former one were not removed, the leader would send
+        the new one only the entries that the former lacked.
         """
         process = self._process
         ends = process.now() + ADMIT_SECONDS

@@ -58,7 +58,7 @@ class Peers:
     # -- whom to link to ---
 
     def nodes_changed(self) -> None:
-        """The table of members has changed: link to these members, and to no run that was declared down."""
+        """React to a change of the table of members: link to these, and to no run that was declared down."""
         self.show_membership()
         nodes = self._table.nodes
         if nodes and not self.is_stranger:
@@ -98,8 +98,8 @@ class Peers:
                 "build": __version__,
                 SETTINGS: {
                     "net_ticktime": settings.net_ticktime,
-                    # A channel and a queue of two nodes count by the same pair: the one that gives less, and later,
-                    # would leave the other without credit for ever.
+                    # A channel and a queue on two nodes must count by the same pair. If one of them gave credit later
+                    # than the other's initial credit allows, the other would wait for ever.
                     "credit_flow_default_credit": ", ".join(map(str, settings.credit_flow_default_credit)),
                 },
             },
@@ -117,7 +117,7 @@ class Peers:
         self.met.wake_all()
 
     def link_down(self, node: str, reason: str) -> None:
-        """The node is linked no longer."""
+        """Note that the node is linked no longer."""
         self.linked.pop(node, None)
         self.runs.pop(node, None)
         self.refusals[node] = reason
@@ -129,9 +129,9 @@ class Peers:
         return self._process.named_address(node, NAME) if node in self.linked else None
 
     def cut_off_lost(self, now: float) -> None:
-        """End the links to nodes that have fallen silent, so that nobody waits for their answers any longer.
+        """End the links to nodes that have fallen silent, so that no process waits for their answers any longer.
 
-        A run that is not up yet may be reading its disk, and then it sends no heartbeats.
+        A run that is not up yet keeps its link: it sends no heartbeats while it reads its disk.
         """
         nodes = self._table.nodes
         for name, reason in self.detector.lost(now).items():
@@ -140,6 +140,9 @@ class Peers:
                 self._cut_off(name, node.incarnation, reason)
 
     def _cut_off(self, node: str, run: str, reason: str) -> None:
-        """End the link to this run of the node, if there is one: asks and monitors across it get `noconnection`."""
+        """End the link to this run of the node, if there is one.
+
+        The `ask` calls and monitors of processes on that node end with `noconnection`.
+        """
         if self.runs.get(node) == run:
             self._process.send(self.links, to_links.disconnect(node, reason))

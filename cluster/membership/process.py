@@ -1,4 +1,4 @@
-"""`Members`: makes its node part of a cluster. It has the beats, and hands each message to the part that it is about.
+"""`Members`: makes its node part of a cluster. It runs the beats, and passes each message to the object it concerns.
 
 The start of a node goes through these stages (CL-38, CL-41); `await_up` is the question of Metadata that waits for the
 end of them:
@@ -8,12 +8,12 @@ end of them:
     waiting     it is a member, and waits until the cluster declares this run of it up
     running     it is up
 
-Every `HEARTBEAT_SECONDS` there is a *beat*: the node sends a heartbeat to every member, which is the question for a
-lease as well; the leader judges who is down and up (`Leadership`); and a node whose lease has ended pauses (`Serving`).
+Every `HEARTBEAT_SECONDS` there is a *beat*: the node sends every member a heartbeat, which also asks for a lease; the
+leader judges which nodes are down and which are up (`Leadership`); a node whose lease has ended pauses (`Serving`).
 
-A beat wakes every node several times, so beats share their frames and their moments with the heartbeats of the
-consensus. Metadata has its clock call `on_beat` just before the leader sends those, and the other nodes have their beat
-when the leader's heartbeat arrives.
+A beat wakes every node several times, so heartbeats travel at the same time, and in the same frames, as those of the
+consensus. The clock of Metadata calls `on_beat` just before the leader sends the latter. The other nodes have their
+beat when the leader's heartbeat arrives.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from .peers import NAME, Peers
 from .seeking import Seeking
 from .starting import Starting
 
-#: A node whose beats are so many seconds apart has stood still.
+#: A node whose beats are this many seconds apart, or more, has stood still.
 STOOD_STILL_SECONDS = 4 * HEARTBEAT_SECONDS
 
-#: Seconds that a listing waits for a member.
+#: Seconds that a listing waits for the answer of a member.
 STATUS_SECONDS = 5.0
 
 
@@ -65,9 +65,9 @@ class Members(Process):
     async def on_start(self, sender: Sender, context: NodeContext, node: Address[ToNode], is_founder: bool) -> bool:
         self.lease = context.lease
         self.node = node
-        #: Whether Metadata has started; commands may ask before it has, and even before this process has.
+        #: Whether Metadata has started. Operators' commands may come before that, and before `on_start` has ended.
         self.has_metadata = False
-        #: Woken when this process has links, and when Metadata has started. An operator's command may come before.
+        #: Woken when this process has links, and when Metadata has started.
         self.started = Signal(self)
         self.has_started = False
         #: The last status of consensus that Metadata has sent.
@@ -178,10 +178,10 @@ class Members(Process):
         return True
 
     async def _until_started(self) -> None:
-        """Wait until this process has links, and has read from the disk who the members are.
+        """Wait until this process has links, and Metadata has read from the disk which nodes are members.
 
-        The node answers commands before that. A member would count itself as alone, be reset without leaving, and its
-        cluster would wait for its vote for ever.
+        The node answers commands before that. A member would take itself for a node that is alone. A reset would then
+        remove its data without leaving the cluster, which would wait for its vote for ever.
         """
         await self.started.wait_for(lambda: self.has_started and self.has_metadata)
 
@@ -189,7 +189,8 @@ class Members(Process):
 
     def on_beat(self, sender: Sender, status: ConsensusStatus) -> None:
         self.consensus = status
-        # Without the leader's heartbeats this is the only clock. It may be a little early, measured by this one.
+        # On other nodes than the leader the leader's heartbeat triggers the beat (`_beat_with_leader`), and this
+        # message does only if none has come. Metadata's clock may be a little early, measured by this one.
         if self.leadership.leader == self.own.name or self.now() - self.beat_at >= 0.9 * HEARTBEAT_SECONDS:
             self._beat(status)
 
@@ -198,13 +199,13 @@ class Members(Process):
         return self.starting.has_been_up and now - self.beat_at >= STOOD_STILL_SECONDS
 
     def _beat_with_leader(self, node: str, now: float) -> None:
-        """Have a beat now if `node` leads, whose heartbeat has come."""
+        """Have a beat now if `node`, from which a heartbeat has just arrived, leads."""
         leader = self.leadership.leader
         if node == leader and self.consensus is not None and now - self.beat_at >= 0.5 * HEARTBEAT_SECONDS:
             self._beat(self.consensus)
 
     async def _beat_now(self) -> None:
-        """Have a beat before the next is due, with what is known of the consensus now."""
+        """Have a beat before the next one is due, with the present status of the consensus."""
         self.consensus = status = await self.ask(self.table.metadata, to_cluster_metadata.consensus_status())
         self._beat(status)
 
@@ -215,7 +216,8 @@ class Members(Process):
         starting.has_vote = own.name in status["voters"] or len(status["voters"]) >= MOST_VOTERS
         now = self.now()
         if self._has_stood_still(now):
-            # What the others have sent meanwhile may wait unread, and nobody has got a lease. Two beats change that.
+            # What the others have sent meanwhile may still be unread, and if this node leads, it has granted no leases
+            # meanwhile. After two beats neither is so.
             self.judges_from = now + 2 * HEARTBEAT_SECONDS
         wants_up = starting.wants_up and not starting.has_been_up
         heartbeat = to_members.heartbeat(own.name, own.incarnation, wants_up, now, self.applied_index)
@@ -256,7 +258,8 @@ class Members(Process):
     def on_leader_is(self, sender: Sender, leader: str | None, term: int) -> None:
         self.leadership.leader_is(leader, term)
         if leader is not None and leader != self.own.name and self.consensus is not None:
-            # The new leader declares no node down, not even one that has stopped in order, before all have sent a beat.
+            # The new leader declares no node down, not even one that has stopped in order, before every member has sent
+            # it a heartbeat.
             self._beat(self.consensus)
 
     # -- serving clients, and the end ---

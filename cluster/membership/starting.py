@@ -41,13 +41,14 @@ class Starting:
         self._table = table
         self._peers = peers
         self.stage: MembershipStage = "founding"
-        #: Whom the node waits for, for people; empty if for nobody.
+        #: What the node waits for, as a text for operators; empty if for nothing.
         self.waits_for = ""
         #: Whether an operator wants the app of this run to serve clients.
         self.wants_up = False
         self.has_been_up = False
-        #: Whether the node is a voter, or one of more data nodes than the cluster has voters (CL-40). Until then a
-        #: majority may be one without this node, on which its clients would rely.
+        #: Whether the node is a voter, or a data node that stays without a vote because the cluster has as many voters
+        #: as it may have (CL-40). A node that is still to become a voter does not count in a majority yet, though its
+        #: clients would rely on that.
         self.has_vote = False
         self._is_given_up = False
         #: Since when most other members refuse this node, because they do not list it.
@@ -63,7 +64,7 @@ class Starting:
     async def until_up(self, beat: Callable[[], Awaitable[None]]) -> None:
         """Return when this run of the node is up. Raises MembershipError when it has waited long enough (CL-41).
 
-        `beat` has a heartbeat before the next is due, because clients wait for the start.
+        `beat` sends a heartbeat before the next one is due, because clients wait for the start.
         """
         process, own, settings = self._process, self._own, self._own.settings
         self._check_role()
@@ -74,7 +75,7 @@ class Starting:
         while not (is_up and self.has_vote and self._lease.holds(process.now())):
             if not is_up and self._table.is_declared_up():
                 is_up = True
-                await beat()  # which asks for the first lease
+                await beat()  # The heartbeat asks for the first lease.
             elif is_up and not self.has_vote:
                 await beat()
             self.waits_for = self.missing()
@@ -96,7 +97,7 @@ class Starting:
         log.info("%s is a member of the cluster %s and up", own.name, own.identity.cluster)
 
     def give_up(self) -> None:
-        """An operator has stopped the node while it waits."""
+        """Note that an operator has stopped the node while it waits."""
         self._is_given_up = True
 
     def check_wanted(self) -> None:
@@ -105,7 +106,7 @@ class Starting:
             raise StoppedWaiting(f"{self._own.name} was stopped while it waited for its cluster: {self.waits_for}")
 
     def missing(self) -> str:
-        """Whom the node waits for, for people."""
+        """What the node waits for, as a text for operators."""
         own, linked, refusals = self._own, self._peers.linked, self._peers.refusals
         nodes = sorted({*self._table.nodes, own.name})
         here = [name for name in nodes if name == own.name or name in linked]

@@ -70,7 +70,7 @@ class QueueSettings:
     consumer_max_span: int = 0
     #: What the pace applies to: the queue as a whole, each group of its consumers, or each consumer.
     pace_scope: Literal["queue", "group", "consumer"] = "queue"
-    #: Length limits of a queue with priorities drop the oldest message of its lowest priority.
+    #: Whether the length limits of a queue with priorities drop the oldest message of its lowest priority.
     drop_lowest: bool = False
     #: The source of a message's lane in a queue with fair lanes; None: the queue has no lanes.
     fair_by: str | None = None

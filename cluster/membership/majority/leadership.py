@@ -1,4 +1,4 @@
-"""`Leadership`: who leads the cluster, and what this node does while it is the one.
+"""`Leadership`: which node leads the cluster, and what this node does while it leads.
 
 The leader grants leases to the members, itself included, and proposes who is down and who is up, as `Verdicts` decides.
 """
@@ -52,7 +52,7 @@ class Leadership:
         self._asker = asker
         self.leader: str | None = None
         self._term = 0
-        #: Is woken when the leader or the term has changed, and when a link has ended.
+        #: Woken when the leader or the term has changed, and when a link has ended.
         self._changed = Signal(process)
         #: What this node has observed since it leads; None while it does not.
         self._verdicts: Verdicts | None = None
@@ -112,7 +112,7 @@ class Leadership:
         return wants_up or not verdicts.has_waited
 
     def link_down(self, node: str) -> None:
-        """The link to this node has ended."""
+        """Note that the link to this node has ended."""
         if self._verdicts is not None:
             self._verdicts.gone(node)
         self._changed.wake_all()
@@ -179,7 +179,7 @@ class Leadership:
     async def hand_over(self) -> None:
         """If this node leads, have another voter lead, and return when it does or takes too long.
 
-        A cluster whose nodes all stop at the same time has nobody left to lead: then the last link ends the wait.
+        If all nodes of a cluster stop at the same time, none is left to lead; the end of the last link ends the wait.
         """
         if self.leader == self._own.name and len(self._table.nodes) > 1:
             await self._process.ask(self._table.metadata, to_cluster_metadata.transfer_leadership(None))

@@ -49,17 +49,17 @@ class Serving:
         self._pause = Pause(grace, restarted_at=self._process.now())
 
     def node_ends(self) -> None:
-        """The cluster is about to declare this run down, which is no reason to begin another one."""
+        """Note that the node stops in order: that the cluster declares this run down is no reason to begin another."""
         self._pause = None
 
     def begins(self) -> None:
-        """The node accepts clients from now on."""
+        """Note that the node accepts clients from now on; suspend it if it is paused."""
         self._is_serving = True
         if self._pause is not None and self._pause.stage is Stage.PAUSED:
             self._suspend()
 
     def step(self, now: float) -> None:
-        """At a beat: pause the node or have it go on."""
+        """At a beat: pause the node, have it resume, or have it begin another run."""
         pause = self._pause
         if pause is None:
             return
