@@ -7,7 +7,7 @@ had ended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from ..actors.queue.listing import replica_items
@@ -100,8 +100,8 @@ class Mirror(Role):
     def info(self) -> InfoItems:
         return {**replica_items(self._state, ()), "consumers": 0}
 
-    def consumers_info(self) -> list[InfoItems]:
-        return []
+    def consumers_info(self) -> Iterator[InfoItems]:
+        return iter(())
 
     def _refuse(self) -> NoReturn:
         row = self._state.row

@@ -56,6 +56,7 @@ from .contract import Address, Answer, C, Contract, Message, Sender
 from .coroutines import Pending, ReplyHandle, SlicedHandler, Task, TimerCall
 from .errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
 from .exit_reason import NORMAL, ExitKind, ExitReason
+from .turn_work import STEP
 
 if TYPE_CHECKING:
     from .host import Host
@@ -98,10 +99,6 @@ if TYPE_CHECKING:
     )
 
 Handler = Callable[..., Any]
-
-#: Items that a process handles in one turn, of any number that a client has made. With the 2 to 20 µs that one takes, a
-#: turn stays below 5 ms on a busy machine.
-STEP = 128
 
 #: Asks of `ask_each` that wait for their answers at a time. With more, the messages, answers and coroutines of all of
 #: them are in memory together: 4,000 deletions of queues at once had the collector examine them for 35 ms.

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from .coroutines import Slices
 
+#: Items that a process handles in one turn, of any number that a client has made. With the 2 to 20 µs that one takes, a
+#: turn stays below 5 ms on a busy machine.
+STEP = 128
+
 
 class TurnWork:
     """The work of one process in its turn, as the number of messages that are settled or moved one by one.

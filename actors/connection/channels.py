@@ -21,7 +21,8 @@ from ...amqp.parser.reader import FrameReader
 from ...definitions.access import Access
 from ...runtime.contract import Address
 from ...runtime.credit import CreditFlow
-from ...runtime.process import STEP, Process
+from ...runtime.process import Process
+from ...runtime.turn_work import STEP
 from ..channel import Channel
 from ..context.node_context import NodeContext
 from ..context.starting import ToNewChannel, to_new_channel

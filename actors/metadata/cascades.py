@@ -17,7 +17,8 @@ from ...routing.cascade import Cascade
 from ...routing.destinations import Destination
 from ...routing.rows import Binding
 from ...runtime.contract import Sender
-from ...runtime.process import STEP, Process
+from ...runtime.process import Process
+from ...runtime.turn_work import STEP
 from .state.commands import Bind, DeclareExchange, DeleteExchange, TrimBindings, Unbind
 from .state.state import State
 

@@ -21,8 +21,9 @@ from ...routing.rows import QueueRow
 from ...routing.table import RoutingTable
 from ...runtime.contract import Address
 from ...runtime.errors import ProcessDown, ProcessError
-from ...runtime.process import STEP, Process
+from ...runtime.process import Process
 from ...runtime.signal import Signal
+from ...runtime.turn_work import STEP
 from ..context.node_context import NodeContext
 from ..contracts.node import ToQueueSupervisor, to_node, to_queue_supervisor
 from .cascades import Cascades

@@ -27,7 +27,8 @@ from ...routing.rows import QueueRow
 from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessDown, ProcessError
 from ...runtime.exit_reason import ExitReason
-from ...runtime.process import STEP, Process
+from ...runtime.process import Process
+from ...runtime.turn_work import STEP
 from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS, remove_queue
 from ...store.messages.lives import Numbering

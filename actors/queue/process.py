@@ -302,7 +302,7 @@ class Queue(ReplicaProcess):
 
     # -- the queue as a whole --------------------------------------------------------------------------
 
-    def on_apply_settings(self, sender: Sender, settings: QueueSettings) -> bool:
+    def on_apply_settings(self, sender: Sender, settings: QueueSettings) -> Slices[bool]:
         before = self.settings
         check_changes(before, settings, queue_phrase(self.row.vhost, self.row.name))
         self._take_delayed()
@@ -310,13 +310,14 @@ class Queue(ReplicaProcess):
         if self.stage.is_open:
             self._lay_lanes(before)
             self._apply()
+            yield from self.role.apply_to_consumers()
             if self.stage.is_released and not self.stage.is_held:
                 self.role.release()
             self.state.head_read.prepare()
         return True
 
-    def on_set_queue_mode(self, sender: Sender, mode: QueueMode) -> None:
-        self.on_apply_settings(sender, replace(self._policed_settings(), queue_mode=mode))
+    def on_set_queue_mode(self, sender: Sender, mode: QueueMode) -> Slices[None]:
+        yield from self.on_apply_settings(sender, replace(self._policed_settings(), queue_mode=mode))
 
     def on_counts(self, sender: Sender) -> tuple[int, int] | Coroutine[object, None, tuple[int, int]]:
         self._take_delayed()
@@ -373,7 +374,7 @@ class Queue(ReplicaProcess):
         loader = None if self.durability is None else self.durability.loader
         return peek(position, self.backing, loader, self.channels.by_id, lambda: self.stage.is_open)
 
-    def on_consumers_info(self, sender: Sender) -> list[InfoItems]:
+    def on_consumers_info(self, sender: Sender) -> Slices[list[InfoItems]]:
         return self.channels.name_nodes(self.role.consumers_info(), self.context.node_name)
 
     def on_delete(self, sender: Sender, if_unused: bool, if_empty: bool) -> Coroutine[object, None, int] | None:

@@ -20,7 +20,7 @@ role.
 from __future__ import annotations
 
 import enum
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ class Role(Protocol):
 
     def apply(self, settings: QueueSettings) -> None:
         """Use these settings from now on. Called first of all, and whenever they change."""
+
+    def apply_to_consumers(self) -> Slices[None]:
+        """Give the consumers what the settings ask for. Called when the settings have changed."""
+        yield from ()
 
     def release(self) -> None:
         """Messages may leave from now on: whatever may receive their dead letters is recovered. Called after each
@@ -143,4 +147,5 @@ class Role(Protocol):
 
     def info(self) -> InfoItems: ...
 
-    def consumers_info(self) -> list[InfoItems]: ...
+    def consumers_info(self) -> Iterator[InfoItems]:
+        """The consumers do not change while their items are read."""

@@ -45,7 +45,6 @@ LONGER_FILES = frozenset(
     store/queue/variable/variable_queue.py
     tests/actors/disk/test_journal.py
     tests/actors/metadata/test_durable_metadata.py
-    tests/actors/test_turn_work.py
     tests/behaviour/dead_lettering/test_dead_lettering_suite.py
     tests/behaviour/queues/types/test_sharded_queues.py
     tests/cli/test_node_commands.py

@@ -17,9 +17,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, filterfalse
 from typing import TYPE_CHECKING, Protocol
 
 from ....runtime.credit import ACROSS_LINKS
+from ....runtime.turn_work import STEP
 from ....seams import seam
 from ...contracts.channel import SMALL_CONTENT
 from .pending_tags import NOT_PENDING, PendingTags
@@ -27,6 +29,7 @@ from .pending_tags import NOT_PENDING, PendingTags
 if TYPE_CHECKING:
     from ....amqp.fields import Table
     from ....runtime.contract import Address
+    from ....runtime.coroutines import Slices
     from ...contracts.channel import DeliveryRun, ToChannel
     from ...contracts.info_items import InfoItems
 
@@ -141,7 +144,7 @@ class Consumer:
     user: str
     #: Deliveries that await an ack; those to a `no_ack` consumer do not count.
     unacked: int = 0
-    #: What bounds it beside prefetch, socket and limiter. Only a `GatedConsumer` has one of these (`set_gates`).
+    #: What bounds it beside prefetch, socket and limiter. Only a `GatedConsumer` has one of these (`set_bounds`).
     gate: Gate | None = None
     limit: Limit | None = None
 
@@ -364,6 +367,11 @@ class Consumers:
     def __iter__(self) -> Iterator[Consumer]:
         return iter(self._all.values())
 
+    @property
+    def has_bounds(self) -> bool:
+        """Whether a consumer has a gate or a limit, or had one since the queue was last without consumers."""
+        return self._has_gates
+
     def find(self, channel_id: str, tag: str) -> Consumer | None:
         return self._all.get((channel_id, tag))
 
@@ -391,16 +399,12 @@ class Consumers:
             del full[channel]
         return False
 
-    def info(self, queue: str, vhost: str) -> list[InfoItems]:
+    def info(self, queue: str, vhost: str) -> Iterator[InfoItems]:
         """A row for each in listings; `queue` and `vhost` are names."""
-        if not self.single_active:
-            return [consumer.info_items(queue, vhost, True, "up") for consumer in self]
-        return [
-            consumer.info_items(
-                queue, vhost, consumer is self.active, "single_active" if consumer is self.active else "waiting"
-            )
-            for consumer in self
-        ]
+        for consumer in self:
+            is_active = not self.single_active or consumer is self.active
+            status = "up" if not self.single_active else "single_active" if is_active else "waiting"
+            yield consumer.info_items(queue, vhost, is_active, status)
 
     # -- coming and going ---------------------------------------------------------------------------
 
@@ -433,31 +437,40 @@ class Consumers:
         if self._waits_in_line:
             self._waits_in_line = False
             for line in self._lines.values():
-                while line:
-                    self._set_aside(line)
+                if line:
+                    channel = line[0].channel  # all are of this channel
+                    channel.set_aside.update(dict.fromkeys(line))
+                    line.clear()
+                    if channel.is_full:
+                        self._full[channel] = None
 
-    def set_gates(self, gate_of: Callable[[Consumer], Gate | None]) -> None:
-        """Give each consumer the gate that `gate_of` returns, and let all that can take a message return to the
+    def set_bounds(self, change: Callable[[Consumer], None]) -> Slices[None]:
+        """Have `change` give each consumer its gate or limit, and let all that can take a message then return to their
         lines.
         """
-        self._bound(lambda consumer: setattr(consumer, "gate", gate_of(consumer)))
-
-    def set_limits(self, limit_of: Callable[[Consumer], Limit | None]) -> None:
-        """As `set_gates`, for limits."""
-        self._bound(lambda consumer: setattr(consumer, "limit", limit_of(consumer)))
-        self.looks_at_head = any(consumer.limit is not None and consumer.limit.looks_at_head for consumer in self)
-
-    def _bound(self, change: Callable[[Consumer], None]) -> None:
         self._leave_lines()
-        self._has_gates = False
-        for consumer in self:
+        self._has_gates = looks_at_head = False
+        channels: dict[ChannelRecord, None] = {}
+        for number, consumer in enumerate(self, 1):
             self._bounded -= consumer.is_bounded
             change(consumer)
             has_bound = consumer.gate is not None or consumer.limit is not None
             consumer.__class__ = GatedConsumer if has_bound else Consumer
             self._bounded += consumer.is_bounded
             self._has_gates = self._has_gates or has_bound
-        self.resume_all()
+            looks_at_head = looks_at_head or consumer.limit is not None and consumer.limit.looks_at_head
+            channels[consumer.channel] = None
+            if number % STEP == 0:
+                yield
+        self.looks_at_head = looks_at_head
+        number = 0
+        for consumer in chain.from_iterable(tuple(channel.set_aside) for channel in channels):
+            if consumer.capacity > 0:
+                del consumer.channel.set_aside[consumer]
+                self._enter_line(consumer)
+            number += 1
+            if number % STEP == 0:
+                yield
 
     def resume_all(self) -> None:
         """As `resume`, for all channels."""
@@ -470,6 +483,44 @@ class Consumers:
         return self.active is None
 
     def remove(self, consumer: Consumer) -> None:
+        self._withdraw(consumer.channel, (consumer,))
+        self._drop(consumer)
+
+    def remove_all_of(self, channel: ChannelRecord) -> Slices[int]:
+        """Remove the consumers of a channel, and return how many there were. None of them gets a message meanwhile."""
+        gone = list(channel.consumers)
+        count = len(gone)
+        self._withdraw(channel, gone)
+        while gone:
+            self._drop(gone.pop())
+            if len(gone) % STEP == 0:
+                yield
+        return count
+
+    def _withdraw(self, channel: ChannelRecord, gone: Sequence[Consumer]) -> None:
+        """Give these consumers of a channel no more messages."""
+        if self.single_active:
+            if self.active in gone:
+                leaving = frozenset(gone)
+                # The next by priority, then age: `max` keeps the first of equals.
+                others = filterfalse(leaving.__contains__, self)
+                self.active = max(others, key=lambda other: other.priority, default=None)
+        elif len(gone) == 1:
+            if gone[0] in channel.set_aside:
+                del channel.set_aside[gone[0]]
+            else:
+                self._lines[gone[0].priority].remove(gone[0])
+        else:
+            # A line is searched once for all of them: a thousand consumers of 20,000 would take 50 ms one by one.
+            leaving = frozenset(gone)
+            channel.set_aside.clear()
+            for line in self._lines.values():
+                staying = list(filterfalse(leaving.__contains__, line))
+                line.clear()
+                line.extend(staying)
+
+    def _drop(self, consumer: Consumer) -> None:
+        """Forget a consumer that gets no more messages."""
         channel, priority = consumer.channel, consumer.priority
         del self._all[channel.channel_id, consumer.tag]
         self._only = next(iter(self)) if len(self._all) == 1 else None
@@ -483,14 +534,6 @@ class Consumers:
         self.is_uniform = self._no_ack in (0, len(self._all))
         self._exclusive -= consumer.exclusive
         self._bounded -= consumer.is_bounded
-        if self.single_active:
-            if self.active is consumer:
-                # The next by priority, then age: `max` keeps the first of equals.
-                self.active = max(self, key=lambda other: other.priority, default=None)
-        elif consumer in channel.set_aside:
-            del channel.set_aside[consumer]
-        else:
-            self._lines[priority].remove(consumer)
         self._counts[priority] -= 1
         if not self._counts[priority]:
             del self._counts[priority]

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 from ....routing.arguments.consumer_arguments import max_unacked_bytes, max_unacked_span
 from ....routing.arguments.queue_settings import QueueSettings
+from ....runtime.turn_work import STEP
 from ....store.messages.message import QueuedMessage, body_size
-from .consumers import Consumer, Limit
+from .consumers import ChannelRecord, Consumer, Consumers, Limit
+
+if TYPE_CHECKING:
+    from ....runtime.coroutines import Slices
 
 #: Room of a consumer whose limit does not hold it back.
 UNBOUNDED = 1 << 62
@@ -112,3 +117,38 @@ class HeldLimit(Limit):
         if self._bounds.messages and self._count >= self._bounds.messages:
             return "count"
         return "bytes" if self._is_too_large(self._head()) else "span"
+
+
+def sets_bounds(settings: QueueSettings) -> bool:
+    """Whether the policy of a queue limits what its consumers hold. Their arguments may limit it as well."""
+    return bool(settings.consumer_max_unacked or settings.consumer_max_bytes or settings.consumer_max_span)
+
+
+def give_limits(
+    consumers: Consumers, settings: QueueSettings, head: Callable[[], QueuedMessage | None]
+) -> Slices[None]:
+    """Give the consumers the limits that their arguments and the settings of the queue ask for (QP-115)."""
+    held: dict[Consumer, list[int]] = {}
+    channels: dict[ChannelRecord, None] = {}
+    for number, consumer in enumerate(consumers, 1):
+        if consumer.limit is None:
+            channels[consumer.channel] = None
+        if number % STEP == 0:
+            yield
+    messages = chain.from_iterable(zip(channel.pending, channel.pending.owners()) for channel in channels)
+    for number, (tag, owner) in enumerate(messages, 1):
+        if isinstance(owner, Consumer) and owner.limit is None:
+            held.setdefault(owner, []).append(tag)
+        if number % STEP == 0:
+            yield
+
+    def change(consumer: Consumer) -> None:
+        bounds = bounds_of(consumer, settings)
+        if not any(bounds):
+            consumer.limit = None
+        elif type(consumer.limit) is HeldLimit:
+            consumer.limit.apply(bounds)
+        else:
+            consumer.limit = HeldLimit(bounds, head, held.pop(consumer, ()))
+
+    yield from consumers.set_bounds(change)

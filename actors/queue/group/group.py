@@ -20,7 +20,7 @@ Limits: the process finds the members, joins them and asks them what only they k
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -379,8 +379,7 @@ class Group(Role):
         if not count:
             return
         self._is_due = True
-        for _ in range(count):
-            self._queue_expiry.leave()
+        self._queue_expiry.leave(count)
         self._state.effects.change_consumers()
         if not len(self.consumers):
             self.leave_members()
@@ -465,7 +464,7 @@ class Group(Role):
             "group_members": [member.name for member in self.members],
         }
 
-    def consumers_info(self) -> list[InfoItems]:
+    def consumers_info(self) -> Iterator[InfoItems]:
         row = self._state.row
         return self.consumers.info(row.name, row.vhost)
 

@@ -21,8 +21,8 @@ from ....definitions import patterns
 from ....definitions.access import Access
 from ....routing.arguments.group_arguments import GROUP_ARGUMENT, may_be_member
 from ....runtime.errors import ProcessDown
-from ....runtime.process import STEP
 from ....runtime.signal import Signal
+from ....runtime.turn_work import STEP
 from ...context.starting import ToNewGroup
 from ...contracts.queue import to_queue
 from ...metadata.info_items import with_member_items

@@ -20,7 +20,8 @@ matters of Metadata; timers, the disk and the life of the process are matters of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ....amqp.constants import ACCESS_REFUSED, NOT_IMPLEMENTED, RESOURCE_LOCKED
@@ -34,7 +35,7 @@ from ....seams import seam
 from ....store.queue.range_read import SupportsRangeRead
 from ..batches import batches
 from ..consumers.consumers import ChannelRecord, Consumer, Consumers, joined_pieces
-from ..consumers.held_limit import HeldLimit, bounds_of
+from ..consumers.held_limit import HeldLimit, bounds_of, give_limits, sets_bounds
 from ..disk.levels import apply_level_settings
 from ..role import Role, Steps, Wait
 from .dead_letterer import DeadLetterer, Rejections
@@ -157,7 +158,6 @@ class Master(Role):
         if self.delivery_counts is not None:
             self.delivery_counts.limit = settings.delivery_limit
         self._apply_pace(settings)
-        self._apply_limits()
 
     def _apply_pace(self, settings: QueueSettings) -> None:
         self.paces_get = settings.pace_get
@@ -173,29 +173,20 @@ class Master(Role):
         if is_paced and settings.pace_scope != "queue":
             if groups is None:
                 groups = self.dispatch.group_pacing = GroupPacing(self.effects, self.state.now, settings)
-            groups.apply(settings, self.consumers)
-        elif groups is not None:
+            groups.apply(settings)
+        else:
             self.dispatch.group_pacing = None
-            self.consumers.set_gates(lambda consumer: None)
 
-    def _apply_limits(self) -> None:
-        """Give the consumers the limits that their arguments and the settings of the queue ask for (QP-115)."""
-        consumers, settings = self.consumers, self.settings
-        bounds = {consumer: bounds_of(consumer, settings) for consumer in consumers}
-        if not any(consumer.limit is not None or any(bounds[consumer]) for consumer in consumers):
+    def apply_to_consumers(self) -> Slices[None]:
+        consumers, groups = self.consumers, self.dispatch.group_pacing
+        if groups is None and not consumers.has_bounds and not sets_bounds(self.settings):
             return
-
-        def limit_of(consumer: Consumer) -> HeldLimit | None:
-            if not any(bounds[consumer]):
-                return None
-            if isinstance(consumer.limit, HeldLimit):
-                consumer.limit.apply(bounds[consumer])
-                return consumer.limit
-            pending = consumer.channel.pending
-            held = [tag for tag, owner in zip(pending, pending.owners()) if owner is consumer]
-            return HeldLimit(bounds[consumer], lambda: self.backing.head(), held)
-
-        consumers.set_limits(limit_of)
+        if groups is not None:
+            yield from groups.set_gates(consumers)
+        elif consumers.has_bounds:
+            yield from consumers.set_bounds(lambda consumer: setattr(consumer, "gate", None))
+        if consumers.has_bounds or sets_bounds(self.settings):
+            yield from give_limits(consumers, self.settings, lambda: self.backing.head())
         self.dispatch.is_due = True
 
     def use_backing(self, backing: BackingQueue) -> None:
@@ -227,8 +218,7 @@ class Master(Role):
         self.intake.give_up_asking()
         self.take_delayed()
         for record in self.state.channels.values():
-            self._forget_consumers(record)
-            for _ in self._requeue(record):
+            for _ in chain(self._forget_consumers(record), self._requeue(record)):
                 pass
 
     @property
@@ -387,9 +377,8 @@ class Master(Role):
 
     def _consumers_left(self, count: int) -> None:
         """Handle that so many consumers have left. The queue may have to end now (AB-93)."""
-        for _ in range(count):
-            self.queue_expiry.leave()
         if count:
+            self.queue_expiry.leave(count)
             self.effects.change_consumers()
         if self.state.row.auto_delete and self.had_consumer and not len(self.consumers):
             self.effects.end("auto-delete")
@@ -523,7 +512,7 @@ class Master(Role):
 
     def forget_channel(self, record: ChannelRecord) -> Slices[None]:
         """Remove the consumers of a channel that ends, and requeue its unacknowledged messages."""
-        gone = self._forget_consumers(record)
+        gone = yield from self._forget_consumers(record)
         yield from self._requeue(record)
         self.intake.answered(record)
         self.dispatch.is_due = True
@@ -533,13 +522,11 @@ class Master(Role):
     def _consumers_left_with_channel(self, count: int) -> None:
         self._consumers_left(count)
 
-    def _forget_consumers(self, record: ChannelRecord) -> int:
-        gone = list(record.consumers)
-        for consumer in gone:
-            self.consumers.remove(consumer)
+    def _forget_consumers(self, record: ChannelRecord) -> Slices[int]:
+        gone = yield from self.consumers.remove_all_of(record)
         self.range_readers.forget_channel(record)
         self.dispatch.forget_channel(record)
-        return len(gone)
+        return gone
 
     def _requeue(self, record: ChannelRecord) -> Slices[None]:
         work = self.state.work
@@ -600,9 +587,9 @@ class Master(Role):
         items["lanes"] = lane_items(self.backing)
         return items
 
-    def consumers_info(self) -> list[InfoItems]:
+    def consumers_info(self) -> Iterator[InfoItems]:
         row = self.state.row
-        return self.consumers.info(row.name, row.vhost) + self.range_readers.info()
+        return chain(self.consumers.info(row.name, row.vhost), self.range_readers.info())
 
 
 def _is_group(consumer: Consumer) -> bool:

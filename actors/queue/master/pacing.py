@@ -20,6 +20,7 @@ from ..effects import Effects
 from .pace_clock import MILLISECOND, SECOND, TICK, PaceClock
 
 if TYPE_CHECKING:
+    from ....runtime.coroutines import Slices
     from ...contracts.info_items import InfoItems
 
 
@@ -163,18 +164,17 @@ class GroupPacing:
     def now(self) -> int:
         return int(self._now() * SECOND)
 
-    def apply(self, settings: QueueSettings, consumers: Consumers) -> None:
-        """Use this rate, and give the consumers their gates."""
+    def apply(self, settings: QueueSettings) -> None:
+        """Use this rate for consumers that come. `set_gates` follows."""
         self._settings = settings
-        self.set_gates(consumers)
-        for gate in self._gates.values():
-            gate.clock.apply(settings, is_delivery=True)
-        self.timer_fired(consumers)
+        self._is_timing = False
 
-    def set_gates(self, consumers: Consumers) -> None:
-        """Give the consumers that there are now their gates. Groups without a consumer are forgotten."""
+    def set_gates(self, consumers: Consumers) -> Slices[None]:
+        """Give the consumers that there are now gates with the rate of the settings. Groups without a consumer are
+        forgotten.
+        """
         known, self._gates = self._gates, {}
-        consumers.set_gates(lambda consumer: self._gate_of(consumer, known))
+        return consumers.set_bounds(lambda consumer: setattr(consumer, "gate", self._gate_of(consumer, known)))
 
     def admit(self, consumer: Consumer, consumers: Consumers) -> None:
         """Give a consumer its gate before it joins the others, without a pass over all consumers.
@@ -188,11 +188,10 @@ class GroupPacing:
 
     def _gate_of(self, consumer: Consumer, known: dict[tuple[str, ...], PaceGate]) -> PaceGate:
         key = self._key_of(consumer)
-        gate = self._gates.get(key) or known.get(key)
+        gate = self._gates.get(key)
         if gate is None:
-            gate = PaceGate(self.now)
+            gate = self._gates[key] = known.get(key) or PaceGate(self.now)
             gate.clock.apply(self._settings, is_delivery=True)
-        self._gates[key] = gate
         return gate
 
     def _key_of(self, consumer: Consumer) -> tuple[str, ...]:

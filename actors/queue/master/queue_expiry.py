@@ -46,9 +46,9 @@ class QueueExpiry:
         self._users += 1
         self._stop_timer()
 
-    def leave(self) -> None:
-        """A consumer or reader has left."""
-        self._users -= 1
+    def leave(self, count: int = 1) -> None:
+        """So many consumers or readers have left."""
+        self._users -= count
         self.use()
 
     def timer_fired(self) -> bool:

@@ -7,17 +7,20 @@ gives publishers no credit, because their messages may become dead letters for a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ....runtime.credit import CreditFlow, link_peer, pair_across_links
+from ....runtime.process import Process
 from ....runtime.system.address import is_elsewhere, node_of, system_of
+from ....runtime.turn_work import STEP
 from ...contracts.channel import to_channel
 from ...events.credit_events import trace_credit
 from ..consumers.consumers import UNSENT_LIMIT, ChannelRecord
 
 if TYPE_CHECKING:
     from ....runtime.contract import Address
-    from ....runtime.process import Process
+    from ....runtime.coroutines import Slices
     from ...context.node_context import NodeContext
     from ...contracts.channel import ToChannel
     from ...contracts.info_items import InfoItems
@@ -107,11 +110,15 @@ class ChannelRecords:
         """Messages that channels have to acknowledge."""
         return sum(len(record.pending) for record in self.by_id.values())
 
-    def name_nodes(self, consumers: list[InfoItems], own_node: str) -> list[InfoItems]:
-        """Add to the items of each consumer the node that its channel is on."""
+    def name_nodes(self, consumers: Iterator[InfoItems], own_node: str) -> Slices[list[InfoItems]]:
+        """Return the items of the consumers, each with the node that its channel is on."""
         here = system_of(self._process.myAddress)
+        named: list[InfoItems] = []
         for items in consumers:
             channel = self.by_id.get(items["channel"])  # a queue that is being deleted has none any more
             system = here if channel is None else system_of(channel.address)
             items["node"] = own_node if system == here else node_of(system)
-        return consumers
+            named.append(items)
+            if len(named) % STEP == 0:
+                yield
+        return named

@@ -139,7 +139,7 @@ class RoleRunner:
         if effects.consumers_changed:
             effects.consumers_changed = False
             if self.decorators:
-                consumers = self.role.consumers_info()
+                consumers = list(self.role.consumers_info())
                 for decorator in self.decorators:
                     notify(decorator.consumers_changed, self.state.row, consumers)
         if effects.timers:

@@ -16,7 +16,7 @@ Limits: messages are never taken, so there are no dead letters, no expiry, no pu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ....amqp.constants import NOT_IMPLEMENTED
@@ -271,8 +271,8 @@ class Stream(Role):
             "next_number": numbers.stop,
         }
 
-    def consumers_info(self) -> list[InfoItems]:
-        return self.readers.info()
+    def consumers_info(self) -> Iterator[InfoItems]:
+        return iter(self.readers.info())
 
 
 def _at_once(value: Result) -> Steps[Result]:

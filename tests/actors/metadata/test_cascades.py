@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.runtime.process import STEP
+from warren.runtime.turn_work import STEP
 
 from ..meta import MINE, Meta, V
 

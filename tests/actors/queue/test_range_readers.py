@@ -367,7 +367,7 @@ def test_a_reader_is_no_consumer_in_any_count(stage, queue, channel):
     assert queue.actor.on_counts(None) == (10, 0)
     info = queue.actor.on_info(None)
     assert (info["consumers"], info["readers"], info["first_number"], info["next_number"]) == (0, 1, 0, 10)
-    (row,) = queue.actor.on_consumers_info(None)
+    (row,) = queue.actor.role.consumers_info()
     assert (row["consumer_tag"], row["activity_status"], row["active"]) == ("r", "reading", True)
 
 

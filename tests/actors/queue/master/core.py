@@ -17,7 +17,7 @@ from warren.actors.queue.replica_state import ReplicaState
 from warren.actors.statistics.counts import MessageCounts
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content, content_body
-from warren.routing.arguments.queue_settings import queue_settings
+from warren.routing.arguments.queue_settings import QueueSettings, queue_settings
 from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable
 from warren.runtime.credit import CreditFlow
@@ -69,6 +69,12 @@ class Core:
 
     def now(self) -> float:
         return self.seconds
+
+    def apply(self, settings: QueueSettings) -> None:
+        """Other settings from now on."""
+        self.master.apply(settings)
+        for _ in self.master.apply_to_consumers():
+            pass
 
     def grave(self, name: str) -> None:
         """Another queue, to which dead letters may go."""

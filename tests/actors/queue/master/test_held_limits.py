@@ -17,7 +17,7 @@ from .core import Core
 def limited(core, **changes):
     """Change the queue's settings, as a policy does."""
     core.settings = replace(core.settings, **changes)
-    core.master.apply(core.settings)
+    core.apply(core.settings)
 
 
 def publish(core, *sizes):

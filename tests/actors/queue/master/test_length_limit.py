@@ -51,7 +51,7 @@ def test_a_lowered_limit_drops_the_head_at_once_unless_publishes_are_refused(ove
     core = Core(x_max_length=5)
     core.publish(5)
     core.turn()
-    core.master.apply(replace(core.settings, max_length=2, overflow=overflow))
+    core.apply(replace(core.settings, max_length=2, overflow=overflow))
     core.master.release()
     assert len(core.backing) == left
     core.sent("confirm")

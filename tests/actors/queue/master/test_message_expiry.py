@@ -150,7 +150,7 @@ def test_a_new_ttl_leaves_queued_messages_as_they_are():
     core = Core()
     core.publish(2)
     core.turn()
-    core.master.apply(replace(core.settings, message_ttl=100))
+    core.apply(replace(core.settings, message_ttl=100))
     core.publish(2, first=2)
     core.turn()
     core.seconds += 1

@@ -151,7 +151,7 @@ class Paced(Core):
 
     def pace(self, **pace):
         self.settings = queue_settings(Table(), {f"pace-{key.replace('_', '-')}": value for key, value in pace.items()})
-        self.master.apply(self.settings)
+        self.apply(self.settings)
 
     def wait(self, seconds):
         """Let time pass; the timer fires if it is due."""
@@ -257,7 +257,7 @@ def test_dead_letters_of_a_paced_queue():
             "dead-letter-routing-key": "grave",
         },
     )
-    core.master.apply(core.settings)
+    core.apply(core.settings)
     core.grave("grave")
     core.publish(3)
     core.turn()
@@ -313,7 +313,7 @@ def test_policy_that_ends():
     core.publish(3)
     core.turn()
     core.settings = queue_settings(Table())
-    core.master.apply(core.settings)
+    core.apply(core.settings)
     core.master.release()
     core.turn()
     assert core.bodies() == [0, 1, 2]
@@ -440,7 +440,7 @@ def test_scope_that_changes():
     core.wait(0.1001)
     assert core.bodies() == [0]
     core.settings = queue_settings(Table())
-    core.master.apply(core.settings)
+    core.apply(core.settings)
     core.master.release()
     core.turn()
     assert core.bodies() == list(range(1, 10))

@@ -1,0 +1,81 @@
+"""`measured`: the work of the largest turn of a stage, for tests that no turn grows with what a client has there.
+
+Work is counted, not timed: the lines of Python that a turn runs, where each round of a loop counts, and the blocks of
+memory that it frees, which stand for loops in C over messages.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from .stage import Stage
+
+#: The setting of the stage: so many messages are settled in a turn.
+TURN_MESSAGES = 20
+
+#: Messages in the small and in the large state.
+SMALL, LARGE = 600, 2400
+
+#: How much more than in the small state a turn may do in the large one, and lines that are always allowed.
+GROWTH, FLOOR = 1.4, 300
+
+#: Puts so much of something on the stage, and returns what is then measured.
+Scenario = Callable[[Stage, int], Callable[[], None]]
+
+
+class Meter:
+    """The most lines that a turn of the loop has run, and the most blocks of memory that one has freed."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.lines = self.freed = 0
+        self._turn = stage.base.turn
+        self._now = 0
+        self._is_stopped = False
+        stage.base.turn = self.turn  # type: ignore[method-assign]
+
+    def stop(self) -> None:
+        """The end of the stage does not count."""
+        self._is_stopped = True
+
+    def turn(self, cell: Any) -> Any:
+        if self._is_stopped:
+            return self._turn(cell)
+        self._now = 0
+        blocks = sys.getallocatedblocks()
+        before = sys.gettrace()
+        sys.settrace(self._trace)
+        try:
+            return self._turn(cell)
+        finally:
+            sys.settrace(before)
+            self.lines = max(self.lines, self._now)
+            self.freed = max(self.freed, blocks - sys.getallocatedblocks())
+
+    def _trace(self, frame: Any, event: str, argument: Any) -> Any:
+        if event == "line":
+            self._now += 1
+        return self._trace
+
+
+def measured(of: Scenario, count: int) -> Meter:
+    with Stage(turn_messages=TURN_MESSAGES) as stage:
+        act = of(stage, count)
+        gc.collect()
+        gc.disable()  # a collection would be counted in the turn in which it happens to come
+        try:
+            meter = Meter(stage)
+            act()
+            meter.stop()
+        finally:
+            gc.enable()
+        return meter
+
+
+def assert_no_turn_grows(of: Scenario) -> None:
+    """No turn of the scenario does more in the large state than in the small one."""
+    small, large = measured(of, SMALL), measured(of, LARGE)
+    assert large.lines <= GROWTH * small.lines + FLOOR, (small.lines, large.lines)
+    assert large.freed <= GROWTH * small.freed + FLOOR, (small.freed, large.freed)

@@ -1,0 +1,158 @@
+"""No turn of a queue grows with the number of its consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from warren.amqp.fields import Table
+from warren.routing.arguments.queue_settings import queue_settings
+from warren.runtime.process import Process
+
+from .measured_turns import Scenario, assert_no_turn_grows
+from .stage import Stage, Stub
+
+
+class Asker(Process):
+    answer: Sequence[Any] = ()
+
+    async def on_ask_for_consumers(self, sender: Any, queue: Any) -> None:
+        self.answer = await self.ask(queue, ("consumers_info",))
+
+
+#: Channels of the consumers.
+CHANNELS = 3
+
+
+def consumed(stage: Stage, count: int, **options: Any) -> tuple[Any, list[Any]]:
+    """A queue with so many consumers, those of several channels in turn."""
+    queue, channels = stage.queue(), [stage.create(Stub) for _ in range(CHANNELS)]
+    for number in range(count):
+        queue.consume(channels[number % CHANNELS], f"c{number}", **options)
+    stage.settle()
+    assert len(queue.actor.role.consumers) == count
+    return queue, channels
+
+
+def apply(stage: Stage, queue: Any, **policy: Any) -> None:
+    """Have a policy of the queue say this."""
+    settings = queue_settings(Table(), {key.replace("_", "-"): value for key, value in policy.items()})
+    stage.tell(stage.metadata, queue.address, "apply_settings", settings)
+    stage.settle()
+
+
+def gates(queue: Any) -> int:
+    return sum(consumer.gate is not None for consumer in queue.actor.role.consumers)
+
+
+def limits(queue: Any) -> int:
+    return sum(consumer.limit is not None for consumer in queue.actor.role.consumers)
+
+
+def any_policy(stage: Stage, count: int) -> Callable[[], None]:
+    queue, _ = consumed(stage, count)
+    return lambda: apply(stage, queue, max_length=10, message_ttl=1000, expires=1000)
+
+
+def a_pace_of_each_consumer(stage: Stage, count: int) -> Callable[[], None]:
+    queue, _ = consumed(stage, count)
+
+    def act() -> None:
+        apply(stage, queue, pace_rate=10, pace_scope="consumer")
+        assert gates(queue) == count
+        apply(stage, queue, pace_rate=20, pace_scope="consumer")
+        apply(stage, queue)
+        assert not gates(queue)
+
+    return act
+
+
+def a_limit_of_each_consumer(stage: Stage, count: int) -> Callable[[], None]:
+    """Each consumer holds a message."""
+    queue, channels = consumed(stage, count, prefetch=1)
+    publisher = stage.create(Stub)
+    for _ in range(0, count, 100):
+        queue.publish(publisher, [b"x"] * 100)
+        stage.settle()
+        for channel in channels:
+            queue.tell(channel, "sent", queue.actor.channels.by_id[channel.actorAddressString].unsent)
+        stage.settle()
+    assert all(consumer.unacked == 1 for consumer in queue.actor.role.consumers)
+
+    def act() -> None:
+        apply(stage, queue, consumer_max_unacked=1)
+        assert limits(queue) == count
+        assert all(consumer.limit.room() == 0 for consumer in queue.actor.role.consumers)
+        apply(stage, queue, consumer_max_unacked=2)
+        apply(stage, queue)
+        assert not limits(queue)
+
+    return act
+
+
+def the_end_of_a_channel(stage: Stage, count: int) -> Callable[[], None]:
+    queue, channels = consumed(stage, count)
+
+    def act() -> None:
+        queue.tell(channels[1], "channel_closing")
+        stage.settle()
+        assert len(queue.actor.role.consumers) == count - count // CHANNELS
+
+    return act
+
+
+def the_end_of_a_channel_with_the_single_active_consumer(stage: Stage, count: int) -> Callable[[], None]:
+    queue = stage.queue(x_single_active_consumer=True)
+    channels = [stage.create(Stub) for _ in range(2)]
+    for number in range(count):
+        queue.consume(channels[0], f"c{number}")
+    queue.consume(channels[1], "next")
+    stage.settle()
+
+    def act() -> None:
+        queue.tell(channels[0], "channel_closing")
+        stage.settle()
+        assert queue.actor.role.consumers.active.tag == "next"
+
+    return act
+
+
+def a_listing(stage: Stage, count: int) -> Callable[[], None]:
+    queue, _ = consumed(stage, count)
+
+    asker = stage.create(Asker)
+
+    def act() -> None:
+        stage.tell(stage.metadata, asker, "ask_for_consumers", queue.address)
+        stage.until(lambda: len(stage.actor(asker).answer) == count)
+
+    return act
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        any_policy,
+        a_pace_of_each_consumer,
+        a_limit_of_each_consumer,
+        the_end_of_a_channel,
+        the_end_of_a_channel_with_the_single_active_consumer,
+        a_listing,
+    ],
+)
+def test_no_turn_grows_with_the_consumers(of: Scenario) -> None:
+    assert_no_turn_grows(of)
+
+
+def test_consumers_of_a_channel_that_ends_get_nothing_more() -> None:
+    """The others get all messages, in the order of their line."""
+    with Stage() as stage:
+        queue, channels = consumed(stage, 300, no_ack=True)
+        queue.tell(channels[1], "channel_closing")
+        queue.publish(stage.create(Stub), [b"x"] * 200)
+        stage.settle()
+        deliveries = [stage.actor(channel).take("deliver") for channel in channels]
+        assert [len(found) for found in deliveries] == [100, 0, 100]
+        assert [tag for _, tag, _ in deliveries[0]] == [f"c{number}" for number in range(0, 300, CHANNELS)]
