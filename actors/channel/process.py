@@ -385,7 +385,8 @@ class Channel(Process):
         else:
             with suppress(AmqpError):
                 await self.publisher.send_all_waiting()
-        self._send_output()
+        if self.output.frames or self.output.pieces:
+            self._send_output()
         self.reply(sender, True)
         self.stop("normal")
 
@@ -511,7 +512,8 @@ class Channel(Process):
                     self.resume()
             else:
                 publisher.flush_confirms()
-        if self.output.frames or self.output.pieces:
+        output = self.output
+        if output.frames or output.pieces:
             self._send_output()
         activity = self.context.activity
         if activity.round != self.round and self.config.is_listed:
@@ -519,8 +521,7 @@ class Channel(Process):
             activity.note(self.config.channel_id)
 
     def _send_output(self) -> None:
-        if self.output.frames or self.output.pieces:
-            self.send(self.connection, to_channel_owner.output(*self.output.take()))
+        self.send(self.connection, to_channel_owner.output(*self.output.take()))
 
     # -- other methods ---
 

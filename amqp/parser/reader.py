@@ -73,8 +73,9 @@ _ACK = struct.Struct(">11xQ?x")
 _ACK_ENDS = (b"\x00\xce", b"\x01\xce")
 _ACK_FRAME_SIZE = 21
 
-#: Publishes that are compared with one that matches a header pattern, at first; see `HeaderPattern.count_alike`.
-ALIKE_FIRST = 8
+#: Publishes that are compared with one that matches a header pattern, at first; see `HeaderPattern.count_alike`. They
+#: are twice as many after each comparison that found all of them alike, up to `ALIKE_MOST`.
+ALIKE_FIRST, ALIKE_MOST = 8, 1024
 
 
 class FrameReader:
@@ -107,6 +108,7 @@ class FrameReader:
         "_needed",
         "_position",
         "_shape",
+        "_most_alike",
         "_varied",
         "_shapes",
         "content_started",
@@ -139,6 +141,7 @@ class FrameReader:
         self._shapes = KnownShapes()
         self._shape = NO_SHAPE  # the shape of the latest publish
         self._varied = NO_SHAPE  # the shape of the latest publish that a header pattern matched
+        self._most_alike = ALIKE_FIRST
         self._headers = KnownHeaders()
 
     @property
@@ -261,7 +264,7 @@ class FrameReader:
         first = shape.payload
         headers = self._headers.by_channel.get(channel) or self._headers.on(channel)
         known = self._shapes.by_method_frame
-        most_alike = ALIKE_FIRST
+        most_alike = self._most_alike
         varied = self._varied
         while len(contents) < limit:
             before = len(contents)
@@ -339,12 +342,13 @@ class FrameReader:
                     alike = 1
                     if shape is varied and size == shape.latest_size:
                         # The second body of this size in a row, so a third one is likely. What follows is compared with
-                        # this message, twice as much each time, so that a message that differs costs little. Where
-                        # routing keys alternate, the next message has another one, and comparing costs twice the match.
+                        # this message: as much as has been alike lately, so that a message that differs costs little.
+                        # Where routing keys alternate, the next message has another one, and comparing costs twice the
+                        # match.
                         most = min(limit - len(contents), (len(buffer) - position) // stride, most_alike)
                         if most > 1:
                             alike = candidate.pattern.count_alike(buffer, position, method_size, size, most)
-                        most_alike = 2 * most_alike if alike == most else ALIKE_FIRST
+                        most_alike = min(2 * most_alike, ALIKE_MOST) if alike == most else ALIKE_FIRST
                     if alike == 1:
                         contents.append(buffer[start:end])
                     else:
@@ -375,7 +379,7 @@ class FrameReader:
         if not contents:
             return None
         self._position = position
-        self._varied = varied
+        self._varied, self._most_alike = varied, most_alike
         self.content_started = True
         return RUN, channel, first if methods is None or len(set(methods)) == 1 else methods, key, contents, body_bytes
 

@@ -245,8 +245,9 @@ class LoopBase(ActorBase):
                 lanes.admit_each()
             if active:
                 turn = self.turn  # a meter may have taken its place
-                # Below, the clock is compared with `late` alone until a round has taken as long as a turn of interest.
-                late, round_ends = now + min(floor, LONG_TURN_SECONDS), now + ROUND_SECONDS
+                round_ends = now + ROUND_SECONDS
+                # No turn that ends by then can be of interest, or the last one of the round.
+                late = min(now + floor, now + LONG_TURN_SECONDS, round_ends)
                 for _ in range(len(active)):
                     lane = active.popleft()
                     if lane is not followed:
@@ -271,6 +272,7 @@ class LoopBase(ActorBase):
                                 if now > round_ends:
                                     lanes.drop_until(lane, cell)
                                     break
+                                late = min(now + floor, now + LONG_TURN_SECONDS, round_ends)
                         else:
                             if lane is followed:
                                 lane.owed += len(lane)

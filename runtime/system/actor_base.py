@@ -217,10 +217,10 @@ class ActorBase:
                 return None
             if count > cell.turn_limit:
                 count = cell.turn_limit
+            if count > self.budget:
+                count = self.budget
         if cell.sliced is not None:
             return self._sliced_turn(cell, cell.sliced)
-        if count > self.budget:
-            count = self.budget
         message: Any = None
         last: Any = None
         try:

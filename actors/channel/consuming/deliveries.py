@@ -283,12 +283,16 @@ class Deliveries:
 
     def delivered(self, count: int, redelivered: int, no_ack: bool) -> None:
         """Count deliveries to a consumer."""
-        for counts in (self.counts, self._context.counts):
-            if no_ack:
-                counts.deliver_no_ack += count
-            else:
-                counts.deliver += count
-            counts.redeliver += redelivered
+        of_channel, of_node = self.counts, self._context.counts
+        if no_ack:
+            of_channel.deliver_no_ack += count
+            of_node.deliver_no_ack += count
+        else:
+            of_channel.deliver += count
+            of_node.deliver += count
+        if redelivered:
+            of_channel.redeliver += redelivered
+            of_node.redeliver += redelivered
 
     def _count_acks(self, runs: list[UnackedRun]) -> None:
         count = len(runs[0].tags) if len(runs) == 1 else sum([len(run.tags) for run in runs])
