@@ -33,13 +33,13 @@ class JournalView:
 
     def queues(self) -> Collection[Address[ToDiskUser]]:
         """The queues that append records."""
-        return self.journal._addresses.values()
+        return self.journal._queues.addresses.values()
 
     def knows(self, number: int, address: Address[ToDiskUser]) -> bool:
         """Whether the queue with this number has registered, and is this process: the journal may not have read yet
         that the process before it has ended.
         """
-        return self.journal._addresses.get(number) == address
+        return self.journal._queues.addresses.get(number) == address
 
     def waiting(self, number: int) -> int:
         """Messages of this queue that the journal has read and not committed."""

@@ -12,29 +12,18 @@ with bodies of 16 KiB and consumers that keep up, a commit for each batch cost a
 that fails is tried again. A sync that fails ends the process (`JournalBroken`) and with it the virtual host,
 because it is then unknown which records are on the disk.
 
-**Freeing files.** When a file is full and closed, every queue is asked to flush its entries to segments
-(`flush_synced`), and then the file is deleted. The same happens to a file of more than `IDLE_BYTES` when nobody has
-written for a second, so that an idle journal holds little disk. A queue that is down cannot be asked: the journal
-itself writes that queue's records from the files into its segments, so that one queue that crashed for good does not
-keep the journal of all the others.
-
-**Dead letters in transit.** A dead letter that a queue hands over belongs to the journal from then on
-(`store.journal.in_transit`). When its record is on the disk the journal sends it to its targets. A target that is down
-gets it when it opens again, from the journal's memory, or from the files if the node was started anew. For all queues
-that are down the journal keeps `DOWN_BYTES` of them. Further ones are dropped, as RabbitMQ drops all dead letters for a
-queue that is down: a queue may stay down for ever, and memory and disk would be filled.
+`JournalQueues` has which queues there are, `DeadLettersInTransit` the dead letters in transit, and `FileFreeing`
+deletes files. This file has the commits, and the reading of the files, which waits for a commit and holds up the next.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...runtime.contract import Address, Sender
 from ...runtime.credit import CreditFlow
-from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
@@ -42,7 +31,6 @@ from ...store.data_dir.vhost_dir import JOURNAL, LEVEL_BITS, queue_directory
 from ...store.deduplication.ids_file import append_ids, read_ids
 from ...store.disk.disk import REFUSALS, Disk
 from ...store.index.queue_index import QueueIndex
-from ...store.journal.in_transit import HandedOver
 from ...store.journal.journal_engine import Batch, JournalEngine
 from ...store.journal.log_writer import LogWriter, QueueRecords
 from ...store.journal.replay import Replayed
@@ -50,11 +38,14 @@ from ...store.messages.message_ids import StoredSpan
 from ..context.disk_settings import JournalSettings
 from ..context.starting import ToNewJournal
 from ..contracts.disk import FoundJournal, to_disk_user
-from .disk_retry import RETRY_SECONDS, DiskRetry
+from .dead_letters_in_transit import DeadLettersInTransit
+from .disk_retry import DiskRetry
 from .errors import StorageError
+from .file_freeing import IDLE, RETRY, FileFreeing
+from .journal_queues import JournalQueues, priority_of, queue_of
 
 if TYPE_CHECKING:
-    from ..contracts.disk import HandedEntry, ToDiskUser
+    from ..contracts.disk import ToDiskUser
 
 #: Records that nobody awaits are written after at most this many seconds, or as soon as they have this many bytes. So a
 #: broker that is killed loses the acknowledgements of its last milliseconds, and clients get these messages again. No
@@ -62,18 +53,8 @@ if TYPE_CHECKING:
 UNAWAITED_SECONDS = 0.005
 UNAWAITED_BYTES = 1 << 20
 
-#: Seconds without an append after which the current file is freed, if it has more than `IDLE_BYTES`.
-IDLE_SECONDS = 1.0
-IDLE_BYTES = 1 << 20
-
-#: The most bytes of dead letters in transit that are written again so that the file of an idle journal can be freed,
-#: unless half a file is less. More of them wait for queues that are down, and keep the file until it is full or these
-#: queues run: writing them again would make the next file large enough to be freed at once, and so on for ever.
-REPEATED_BYTES = IDLE_BYTES // 2
-
-#: Body bytes of dead letters that are kept for queues that are down. These must not keep the journal from freeing a
-#: full file, in the place of which it writes them again: half a file at most.
-DOWN_BYTES = 16 << 20
+#: The payload of a timer. The others are those of `FileFreeing`.
+COMMIT = "commit"
 
 log = logging.getLogger("warren.journal")
 
@@ -98,28 +79,18 @@ class Journal(Process):
 
     contract = ToNewJournal
     #: Records have been appended that are not on the disk.
-    work_timers = ("commit",)
+    work_timers = (COMMIT,)
 
     def __init__(self) -> None:
         super().__init__()
-        self._addresses: dict[int, Address[ToDiskUser]] = {}
-        #: Queues whose processes were not needed since the start: a dead letter creates them.
-        self._dormant: dict[int, Address[ToDiskUser]] = {}
+        self._queues = JournalQueues()
         #: By queue and level: what the files had at the start, until the queue opens.
         self._replayed: dict[int, dict[int, Replayed]] = {}
-        #: Queues that have no process and may have records in the files.
-        self._absent: set[int] = set()
-        #: Queues that are down and for which the journal has dropped a dead letter. The log names each of them once.
-        self._dropping: set[int] = set()
         #: By queue: the position up to which its process has appended.
         self._positions: dict[int, int] = {}
         #: By queue: what it has appended since the last batch, and what the running commit writes for it.
         self._waiting: dict[int, Appended] = {}
         self._in_commit: dict[int, Appended] = {}
-        #: The durable queues that exist, running or not.
-        self._queues: set[int] = set()
-        #: Dead letters that are sent to their targets when the journal is durable up to a position.
-        self._outgoing: deque[tuple[int, HandedOver]] = deque()
         self._files: JournalEngine | None = None
         self._is_committing = False
         #: Whether a process waits for a record that no batch has taken yet.
@@ -129,11 +100,8 @@ class Journal(Process):
         #: the files, these must be written up to there. They are read only while no commit runs.
         self._read_positions: deque[int] = deque()
         self._may_read = Signal(self)
-        self._is_freeing = self._is_freeing_paused = False
         #: Queues that asked to open while the journal flushes for queues that are down; None at other times.
         self._openers: list[Opener] | None = None
-        #: The position when the idle timer was started; None if it is not running.
-        self._idle_since: int | None = None
         #: The unanswered `close`. The journal then frees no more files, and ends after the last commit.
         self._closer: Sender | None = None
 
@@ -151,9 +119,14 @@ class Journal(Process):
         for level, replayed in found.items():
             if queue_of(level) in settings.queues:
                 self._replayed.setdefault(queue_of(level), {})[level] = replayed
-        self._absent = set(self._replayed)
-        self._queues = set(settings.queues)
-        self._forget_deleted(list(files.in_transit.targets))
+        queues = self._queues
+        queues.existing.update(settings.queues)
+        queues.absent.update(self._replayed)
+        self._in_transit = DeadLettersInTransit(self, files, queues, settings.vhost)
+        self._freeing = FileFreeing(
+            self, files, queues, settings.file_limit, self._flush_absent, retired=self._want_commit
+        )
+        self._in_transit.forget_deleted(list(files.in_transit.targets))
         return self._found()
 
     def _found(self) -> FoundJournal:
@@ -183,11 +156,8 @@ class Journal(Process):
         self._add(queue, address)
 
     def _add(self, queue: int, address: Address[ToDiskUser]) -> None:
-        self._queues.add(queue)
-        self._dormant.pop(queue, None)
-        self._addresses[queue] = address
+        self._queues.opened(queue, address)
         self._positions[queue] = 0
-        self._absent.discard(queue)
         self.monitor(address, queue)
 
     def on_open(self, sender: Sender, queue: int, address: Address[ToDiskUser]) -> None:
@@ -199,30 +169,21 @@ class Journal(Process):
 
     async def _open(self, opener: Opener) -> None:
         queue = opener.queue
-        if queue in self._addresses:
+        if queue in self._queues.addresses:
             # Its old process crashed, and the message about that has not arrived yet.
             self._lose(queue)
         found = self._replayed.pop(queue, {})
-        if not found and queue in self._absent:
+        if not found and queue in self._queues.absent:
             # The queue was open before, and only the files have what its old process had not flushed.
             found = {level: replayed for level, replayed in (await self._replay()).items() if queue_of(level) == queue}
         self._add(queue, opener.address)
         self.reply(opener.sender, found)
-        # Records that are not durable yet are reported with those of the other queues after their commit.
-        self._dropping.discard(queue)
-        again = [
-            (item.origin, item.contents, item.body_bytes, item.first_id, True, True)
-            for item in self.files.in_transit.of(queue << LEVEL_BITS)
-            if item.position <= self.files.durable
-        ]
-        if again:
-            self.send(opener.address, to_disk_user.handed_over(again))
+        self._in_transit.opened(queue)
 
     def on_dormant(self, sender: Sender, queues: dict[int, Address[ToDiskUser]]) -> None:
         for queue in queues:
             self._replayed.pop(queue, None)
-            self._absent.discard(queue)
-        self._dormant.update(queues)
+        self._queues.sleeping(queues)
 
     async def on_referred(self, sender: Sender, queues: frozenset[int]) -> dict[int, list[StoredSpan]]:
         found = await self._replay()
@@ -231,7 +192,7 @@ class Journal(Process):
     def on_append(
         self, sender: Sender, queue: int, gathered: list[QueueRecords], position: int, is_awaited: bool
     ) -> None:
-        address = self._addresses.get(queue)
+        address = self._queues.addresses.get(queue)
         if sender is not address and sender != address:
             return  # The queue was forgotten or has another process by now, and this append was in flight.
         if self._positions[queue] + sum([part.records for part in gathered]) != position:
@@ -255,53 +216,11 @@ class Journal(Process):
             messages += part.messages
             for taken in part.taken:
                 files.in_transit.take(taken)
-            for handed in part.handed_over:
-                if handed.is_recorded:
-                    files.in_transit.add(handed, files.position)
-                    self._forget_deleted(handed.targets)
-                    if not self._absent.isdisjoint(map(queue_of, handed.targets)):
-                        self._drop_for_down(handed)
-                self._outgoing.append((files.position, handed))
+            if part.handed_over:
+                self._in_transit.add(part.handed_over)
         self._waiting[queue] = Appended(position, messages)
-        if self._outgoing:
-            self._send_outgoing()
-
-    def _forget_deleted(self, targets: Sequence[int]) -> None:
-        """Forget dead letters for queues that were deleted before these arrived."""
-        for target in targets:
-            if queue_of(target) not in self._queues:
-                self.files.in_transit.forget(target)
-
-    def _drop_for_down(self, handed: HandedOver) -> None:
-        """Drop dead letters for queues that are down if more wait for such queues than the journal keeps."""
-        in_transit, absent = self.files.in_transit, self._absent
-        if (
-            sum(in_transit.bytes_of(target) for target in in_transit.targets if queue_of(target) in absent)
-            <= DOWN_BYTES
-        ):
-            return
-        # Recorded as taken, so that they are gone after a crash too, and no file is kept for them.
-        writer = LogWriter()
-        for target in handed.targets:
-            if queue_of(target) in absent:
-                writer.take_over(target, handed.first_id, len(handed.contents))
-                self._log_dropped(queue_of(target))
-        for part in writer.take():
-            self.files.append(part.queue, part.parts, part.records, part.next_number, part.sizes, part.is_joined)
-            for taken in part.taken:
-                in_transit.take(taken)
-
-    def _log_dropped(self, queue: int) -> None:
-        """Log once, until the queue opens again, that its dead letters are dropped."""
-        if queue not in self._dropping:
-            self._dropping.add(queue)
-            log.warning(
-                "vhost '%s': queue %x is down, and the journal keeps no more dead letters for such queues than %d MiB. "
-                "Further ones are dropped until the queue runs again. If it cannot, delete it",
-                self._settings.vhost,
-                queue,
-                DOWN_BYTES >> 20,
-            )
+        if self._in_transit.outgoing:
+            self._in_transit.send()
 
     def _batch_lost(self, queue: int) -> None:
         """Have the queue start again: an append of it did not arrive.
@@ -314,7 +233,7 @@ class Journal(Process):
             self._settings.vhost,
             queue,
         )
-        address = self._addresses[queue]
+        address = self._queues.addresses[queue]
         self._lose(queue)
         self.send(address, to_disk_user.batch_lost("journal"))
 
@@ -328,11 +247,9 @@ class Journal(Process):
             self.files.append(part.queue, part.parts, part.records, part.next_number, part.sizes)
             self._is_awaited = True
         self._replayed.pop(queue, None)
-        self._queues.discard(queue)
-        self._dormant.pop(queue, None)
         self.files.in_transit.forget(queue << LEVEL_BITS)
         self._remove(queue)
-        self._absent.discard(queue)
+        self._queues.deleted(queue)
         return True
 
     def on_detach(self, sender: Sender, queue: int) -> None:
@@ -344,19 +261,19 @@ class Journal(Process):
     def _lose(self, queue: int) -> None:
         """The queue's process has ended or must start again: records that it has not flushed are in the files alone."""
         self._remove(queue)
-        self._absent.add(queue)
+        self._queues.absent.add(queue)
 
     def _remove(self, queue: int) -> None:
         self.demonitor(queue)
         self._credit.peer_down(queue)
-        self._addresses.pop(queue, None)
+        self._queues.addresses.pop(queue, None)
         self._positions.pop(queue, None)
         # The queue's next process numbers its records from 0, so acknowledgements of the old one's must not reach it.
         self._waiting.pop(queue, None)
         self._in_commit.pop(queue, None)
 
     def _grant(self, queue: int, amount: int) -> None:
-        address = self._addresses.get(queue)
+        address = self._queues.addresses.get(queue)
         if address is not None:
             self.send(address, to_disk_user.bump("journal", amount))
 
@@ -374,7 +291,7 @@ class Journal(Process):
         if self._may_put_off(self._files):
             if not self._has_commit_timer:
                 self._has_commit_timer = True
-                self.start_timer(UNAWAITED_SECONDS, "commit")
+                self.start_timer(UNAWAITED_SECONDS, COMMIT)
             return
         self._is_awaited = False
         batch = self._files.take_batch()
@@ -383,7 +300,7 @@ class Journal(Process):
             appended, self._waiting = self._waiting, {}
             self._in_commit = appended
             self.spawn(self._commit(batch, appended))
-        elif self._closer is not None and not self._is_freeing:
+        elif self._closer is not None and not self._freeing.is_running:
             self._is_committing = True
             self.spawn(self._finish(self._closer))
 
@@ -397,34 +314,19 @@ class Journal(Process):
         await self._disk_retry.run(self._write, batch, is_given_up=lambda: self._closer is not None)
         files = self.files
         files.committed(batch)
-        if self._outgoing:
-            self._send_outgoing()
+        if self._in_transit.outgoing:
+            self._in_transit.send()
+        addresses = self._queues.addresses
         for queue, (position, messages) in appended.items():
-            address = self._addresses.get(queue)
+            address = addresses.get(queue)
             if address is not None:
                 self.send(address, to_disk_user.durable(position))
                 if messages:
                     self._credit.take(queue, messages)
         self._in_commit = {}
         self._is_committing = False
-        if files.closed_files:
-            self._begin_freeing(files.current, self._settings.file_limit)
-        if self._idle_since is None:
-            self._start_idle_timer()
-
-    def _send_outgoing(self) -> None:
-        """Send the dead letters whose records are durable to their targets. One that is down gets them later."""
-        outgoing, durable = self._outgoing, self.files.durable
-        entries: dict[int, list[HandedEntry]] = {}
-        while outgoing and outgoing[0][0] <= durable:
-            targets, first_id, origin, contents, body_bytes, is_recorded = outgoing.popleft()[1]
-            entry = (origin, contents, body_bytes, first_id, is_recorded, False)
-            for target in targets:
-                entries.setdefault(queue_of(target), []).append(entry)
-        for queue, of_queue in entries.items():
-            address = self._addresses.get(queue) or self._dormant.get(queue)
-            if address is not None:
-                self.send(address, to_disk_user.handed_over(of_queue))
+        if files.closed_files or self._freeing.idle_since is None:
+            self._freeing.committed()
 
     def _write(self, batch: Batch) -> None:
         """Waits for the disk."""
@@ -432,64 +334,20 @@ class Journal(Process):
         files.commit(batch)
         files.unlink_retired(batch)
 
-    def _start_idle_timer(self) -> None:
-        self._idle_since = self.files.position
-        self.start_timer(IDLE_SECONDS, "idle")
+    def _want_commit(self) -> None:
+        """Begin a commit soon, even if nobody waits for a record."""
+        self._is_awaited = True
 
     def on_timer(self, payload: str) -> None:
-        if payload == "commit":
+        if payload == COMMIT:
             self._has_commit_timer = False
-            self._is_awaited = True
-        elif payload == "free":
-            self._is_freeing_paused = False
-        elif payload == "idle":
-            was_idle, self._idle_since = self._idle_since == self.files.position, None
-            if not was_idle:
-                self._start_idle_timer()
-            elif self.files.current_bytes > IDLE_BYTES and not self._is_committing:
-                self._begin_freeing(self.files.rotate(), REPEATED_BYTES)
+            self._want_commit()
+        elif payload == RETRY:
+            self._freeing.retry()
+        elif payload == IDLE:
+            self._freeing.idle(self._is_committing)
 
-    # --- freeing files ---
-
-    def _begin_freeing(self, before: int, repeated: int) -> None:
-        """Free the files with numbers lower than `before`, unless more bytes than `repeated` must be written again."""
-        if self._is_freeing or self._is_freeing_paused or self._closer is not None:
-            return
-        if self.files.in_transit_before(before) > min(repeated, self._settings.file_limit // 2):
-            self._pause_freeing()
-            return
-        self._is_freeing = True
-        self.spawn(self._free_files(before))
-
-    def _pause_freeing(self) -> None:
-        self._is_freeing_paused = True
-        self.start_timer(RETRY_SECONDS, "free")
-
-    async def _free_files(self, before: int) -> None:
-        """Free the files with numbers lower than `before`, once every queue has flushed its records in them."""
-        unflushed = self._addresses.keys() | self._absent
-        try:
-            # A queue that is down in one round may be open in the next one, and has to be asked then.
-            while unflushed:
-                running = {
-                    queue: self.ask(address, to_disk_user.flush_synced())
-                    for queue, address in self._addresses.items()
-                    if queue in unflushed
-                }
-                for answer in running.values():
-                    await answer
-                unflushed -= running.keys()
-                if not unflushed.isdisjoint(self._absent):
-                    unflushed -= await self._flush_absent()
-                unflushed &= self._addresses.keys() | self._absent
-        except (ProcessDown, OSError) as error:
-            # The files are still needed: a queue that crashed starts again from them or is down in the next attempt.
-            log.debug("files of the journal before %d stay for now: %s", before, error)
-            self._pause_freeing()
-        else:
-            self.files.retire(before)
-            self._is_awaited = True
-        self._is_freeing = False
+    # --- reading the files ---
 
     async def _flush_absent(self) -> set[int]:
         """Write the records of queues that are down into their segments, and return those queues.
@@ -500,7 +358,7 @@ class Journal(Process):
         try:
             replayed = await self._replay()
             # `_replay` waited for its turn, and a queue may have opened before that.
-            queues = set(self._absent)
+            queues = set(self._queues.absent)
             of_absent = {level: found for level, found in replayed.items() if queue_of(level) in queues}
             settings = self._settings
             for part in await self.run_blocking(_flush_to_segments, settings.disk, settings.segment_entries, of_absent):
@@ -526,22 +384,14 @@ class Journal(Process):
 
     def on_close(self, sender: Sender) -> None:
         self._closer = sender
+        if self._files is not None:
+            self._freeing.end()
 
     async def _finish(self, closer: Sender) -> None:
         # A queue that is down, or did not detach, has not flushed: the next start has to find its records here.
-        await self.run_blocking(self.files.close if self._absent or self._addresses else self.files.close_flushed)
+        await self.run_blocking(self.files.close if self._queues.unflushed() else self.files.close_flushed)
         self.reply(closer, True)
         self.stop()
-
-
-def queue_of(level: int) -> int:
-    """The number of the queue to which this priority level belongs."""
-    return level >> LEVEL_BITS
-
-
-def priority_of(level: int) -> int:
-    """The priority of a priority level."""
-    return level & (1 << LEVEL_BITS) - 1
 
 
 def _flush_to_segments(disk: Disk, segment_entries: int, replayed: dict[int, Replayed]) -> list[QueueRecords]:

@@ -365,7 +365,7 @@ def test_files_are_freed_when_every_queue_has_flushed(disk):
 
 def test_a_queue_that_crashes_while_it_flushes_keeps_the_files(disk, monkeypatch):
     """Its next process recovers from them, and the next attempt to free them succeeds."""
-    monkeypatch.setattr("warren.actors.disk.journal.RETRY_SECONDS", 0.02)
+    monkeypatch.setattr("warren.actors.disk.file_freeing.RETRY_SECONDS", 0.02)
     stage, one, _ = filled(disk, one=SlowFlusher)
     with stage:
         stage.until(lambda: one.actor.flushing)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from warren.actors.disk import journal
+from warren.actors.disk import dead_letters_in_transit, file_freeing
 from warren.actors.node.restart_policy import MAX_RESTARTS
 from warren.amqp.fields import Table
 from warren.amqp.frames import content_body
@@ -83,7 +83,9 @@ def arrived(stage: DurableStage) -> None:
     """Wait until no dead letter is in transit."""
     journal = stage.actor(stage.storage.journal)
     stage.quiet()
-    stage.until(lambda: not len(journal.files.in_transit) and not journal._outgoing and not journal._is_committing)
+    stage.until(
+        lambda: not len(journal.files.in_transit) and not journal._in_transit.outgoing and not journal._is_committing
+    )
     stage.quiet()
 
 
@@ -258,7 +260,7 @@ def test_a_journal_file_may_go_while_dead_letters_are_on_their_way(tmp_path, dis
         publisher.await_confirms()
         stage.quiet()
         process = stage.actor(stage.storage.journal)
-        process._begin_freeing(process.files.rotate(), journal.REPEATED_BYTES)
+        process._freeing.begin(process.files.rotate(), file_freeing.REPEATED_BYTES)
         stage.until(lambda: process.files.oldest > 1)
         stage.quiet()
     with DurableStage(tmp_path, disk, stage.rows) as stage:
@@ -270,7 +272,7 @@ def test_a_journal_file_may_go_while_dead_letters_are_on_their_way(tmp_path, dis
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_queue_that_stays_down_gets_the_first_dead_letters(tmp_path, disk, size, is_killed, monkeypatch, caplog):
     """It gets them at the next start. More of them would fill memory, and keep the files of the journal for ever."""
-    monkeypatch.setattr(journal, "DOWN_BYTES", 5 * size + size // 2)
+    monkeypatch.setattr(dead_letters_in_transit, "DOWN_BYTES", 5 * size + size // 2)
     with DurableStage(tmp_path, disk) as stage:
         grave, source = graves(stage)
         publisher = Publisher(stage)
@@ -286,7 +288,7 @@ def test_a_queue_that_stays_down_gets_the_first_dead_letters(tmp_path, disk, siz
         process = stage.actor(stage.storage.journal)
         assert len(process.files.in_transit) == 5
         assert caplog.text.count("is down, and the journal keeps no more dead letters") == 1
-        process._begin_freeing(process.files.rotate(), process._settings.file_limit)
+        process._freeing.begin(process.files.rotate(), process._settings.file_limit)
         stage.until(lambda: process.files.oldest > 1)
         stage.quiet()
         if not is_killed:

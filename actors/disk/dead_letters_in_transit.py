@@ -1,0 +1,122 @@
+"""`DeadLettersInTransit`: dead letters that queues have handed over to the journal and their targets have not taken.
+
+A dead letter belongs to the journal from then on (`store.journal.in_transit`). When its record is on the disk the
+journal sends it to its targets. A target that is down gets it when it opens again, from the journal's memory, or from
+the files if the node was started anew. For all queues that are down the journal keeps `DOWN_BYTES` of them. Further
+ones are dropped, as RabbitMQ drops all dead letters for a queue that is down: a queue may stay down for ever, and
+memory and disk would be filled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...store.data_dir.vhost_dir import LEVEL_BITS
+from ...store.journal.log_writer import LogWriter
+from ..contracts.disk import to_disk_user
+from .journal_queues import queue_of
+
+if TYPE_CHECKING:
+    from ...runtime.process import Process
+    from ...store.journal.in_transit import HandedOver
+    from ...store.journal.journal_engine import JournalEngine
+    from ..contracts.disk import HandedEntry
+    from .journal_queues import JournalQueues
+
+#: Body bytes of dead letters that are kept for queues that are down. These must not keep the journal from freeing a
+#: full file, in the place of which it writes them again: half a file at most.
+DOWN_BYTES = 16 << 20
+
+log = logging.getLogger("warren.journal")
+
+
+class DeadLettersInTransit:
+    """Belongs to `process`, the journal of the virtual host `vhost`."""
+
+    def __init__(self, process: Process, files: JournalEngine, queues: JournalQueues, vhost: str) -> None:
+        self._process = process
+        self._files = files
+        self._queues = queues
+        self._vhost = vhost
+        #: Dead letters that are sent to their targets when the journal is durable up to a position.
+        self.outgoing: deque[tuple[int, HandedOver]] = deque()
+        #: Queues that are down and for which the journal has dropped a dead letter. The log names each of them once.
+        self._dropping: set[int] = set()
+
+    def add(self, handed_over: Sequence[HandedOver]) -> None:
+        """Take these over. Their records were appended just now."""
+        files = self._files
+        for handed in handed_over:
+            if handed.is_recorded:
+                files.in_transit.add(handed, files.position)
+                self.forget_deleted(handed.targets)
+                if not self._queues.absent.isdisjoint(map(queue_of, handed.targets)):
+                    self._drop_for_down(handed)
+            self.outgoing.append((files.position, handed))
+
+    def send(self) -> None:
+        """Send the dead letters whose records are durable to their targets. One that is down gets them later."""
+        outgoing, durable = self.outgoing, self._files.durable
+        entries: dict[int, list[HandedEntry]] = {}
+        while outgoing and outgoing[0][0] <= durable:
+            targets, first_id, origin, contents, body_bytes, is_recorded = outgoing.popleft()[1]
+            entry = (origin, contents, body_bytes, first_id, is_recorded, False)
+            for target in targets:
+                entries.setdefault(queue_of(target), []).append(entry)
+        for queue, of_queue in entries.items():
+            address = self._queues.addresses.get(queue) or self._queues.dormant.get(queue)
+            if address is not None:
+                self._process.send(address, to_disk_user.handed_over(of_queue))
+
+    def opened(self, queue: int) -> None:
+        """Send the queue, which is open now, those that wait for it.
+
+        Records that are not durable yet are reported with those of the other queues after their commit.
+        """
+        self._dropping.discard(queue)
+        files = self._files
+        again = [
+            (item.origin, item.contents, item.body_bytes, item.first_id, True, True)
+            for item in files.in_transit.of(queue << LEVEL_BITS)
+            if item.position <= files.durable
+        ]
+        if again:
+            self._process.send(self._queues.addresses[queue], to_disk_user.handed_over(again))
+
+    def forget_deleted(self, targets: Sequence[int]) -> None:
+        """Forget dead letters for queues that were deleted before these arrived."""
+        for target in targets:
+            if queue_of(target) not in self._queues.existing:
+                self._files.in_transit.forget(target)
+
+    def _drop_for_down(self, handed: HandedOver) -> None:
+        """Drop dead letters for queues that are down if more wait for such queues than the journal keeps."""
+        in_transit, absent = self._files.in_transit, self._queues.absent
+        waiting = sum(in_transit.bytes_of(target) for target in in_transit.targets if queue_of(target) in absent)
+        if waiting <= DOWN_BYTES:
+            return
+        # Recorded as taken, so that they are gone after a crash too, and no file is kept for them.
+        writer = LogWriter()
+        for target in handed.targets:
+            if queue_of(target) in absent:
+                writer.take_over(target, handed.first_id, len(handed.contents))
+                self._log_dropped(queue_of(target))
+        for part in writer.take():
+            self._files.append(part.queue, part.parts, part.records, part.next_number, part.sizes, part.is_joined)
+            for taken in part.taken:
+                in_transit.take(taken)
+
+    def _log_dropped(self, queue: int) -> None:
+        """Log once, until the queue opens again, that its dead letters are dropped."""
+        if queue not in self._dropping:
+            self._dropping.add(queue)
+            log.warning(
+                "vhost '%s': queue %x is down, and the journal keeps no more dead letters for such queues than %d MiB. "
+                "Further ones are dropped until the queue runs again. If it cannot, delete it",
+                self._vhost,
+                queue,
+                DOWN_BYTES >> 20,
+            )
