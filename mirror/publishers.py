@@ -13,11 +13,13 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..actors.channel.publishing.range_set import Range, RangeSet
+from ..routing.phrases import no_queue
 from ..seams import seam
 from ..store.messages.parts import Part
 from .confirming import Confirming
 
 if TYPE_CHECKING:
+    from ..actors.queue.mirroring import Replica
     from ..runtime.contract import Sender
 
     Question = tuple[str, list[Range], Sender]
@@ -83,6 +85,16 @@ class Publishers:
             self.untold[channel_id] = floor
             self.answered(channel_id, floor)
 
+    def ended(self, channel_id: str) -> None:
+        """`note_answered` for a channel that has ended."""
+        self.note_answered(channel_id, ENDED)
+
+    def end_unknown(self, known: Container[str]) -> None:
+        """`ended` for every channel that is not in `known`."""
+        for channel_id in list(self._taken):
+            if channel_id not in known:
+                self.ended(channel_id)
+
     @seam("cluster: which publishes a new master has")
     def of(self, channel_id: str, asked: Sequence[Range]) -> Ranges:
         """The publishes of this channel in the ranges `asked` that were taken."""
@@ -123,8 +135,12 @@ class Reclaims:
         """Whether all publishes that this replica took as a mirror are safe on all members."""
         return self._is_safe and min(confirming.received, confirming.stored) >= self._begin
 
-    def due(self, awaiting: Container[str]) -> list[Question]:
-        """Take out the questions of channels that are not in `awaiting`, the channels that await confirms here."""
+    def answer(self, replica: Replica, publishers: Publishers, awaiting: Container[str]) -> None:
+        """Answer the questions of channels that are not in `awaiting`, the channels that await confirms here."""
         due = [question for question in self._asked if question[0] not in awaiting]
         self._asked = [question for question in self._asked if question[0] in awaiting]
-        return due
+        for channel_id, ranges, sender in due:
+            if publishers.is_complete:
+                replica.reply(sender, publishers.of(channel_id, ranges))
+            else:
+                replica.reply_error(sender, no_queue(replica.row.vhost, replica.row.name))

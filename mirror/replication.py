@@ -22,33 +22,27 @@ everything that any other mirror has.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..actors.contracts.metadata import to_metadata
 from ..actors.contracts.queue import to_queue
-from ..actors.metadata.state.commands import AdmitToRing, EvictFromRings, GroupCommand, RemoveLearner
 from ..actors.queue.mirroring import DONE_TIMER, LEASE_TIMER, ORPHAN_TIMER, RETRY_TIMER, STALL_TIMER
-from ..amqp.errors import AmqpError
 from ..gm_ring.frames import Frame, Instruction
-from ..gm_ring.ring import Completed, RingMember
-from ..gm_ring.view import View
+from ..gm_ring.ring import RingMember
 from ..gm_ring.wire import ONLY, packed, unpacked
 from ..routing.phrases import no_queue, queue_phrase
 from ..routing.rows import Member
-from ..runtime.errors import ProcessDown, ProcessTimeout
 from ..runtime.exit_reason import ExitKind, ExitReason
 from ..runtime.system.address import node_of, system_of
-from ..seams import seam
 from . import handover, instructions
+from .admission import Admission
 from .backing import MirroredQueue
 from .learner import Learner
 from .policy import policy_of
-from .publishers import ENDED, Reclaims
+from .publishers import Reclaims
 from .replica import Mirror
-from .stall import StallWatch, Standing, victim
+from .safety import Safety
+from .stall import Eviction
 from .stream_backing import mirrored
 from .sync_source import numbers_of, read_chunk
 from .sync_target import Placed
@@ -77,19 +71,8 @@ ANSWERED_AT_ONCE = 64
 #: them by then, unless it has given up.
 ORPHAN_SECONDS = 60.0
 
-#: Milliseconds for which a ring may make no progress while a publisher waits, if the policy has no `ha-ack-timeout`.
-ACK_TIMEOUT = 5_000
-
 #: Seconds between two checks of the progress of a ring for which publishers wait.
 STALL_SECONDS = 1.0
-
-#: Seconds in which a member must answer how far it has come in the stream.
-STANDING_SECONDS = 1.0
-
-#: Seconds for which an evicted replica is not admitted again: after its first eviction, then twice as long each time,
-#: up to a maximum.
-BARRED_SECONDS = 10.0
-BARRED_MOST = 600.0
 
 #: Seconds between two checks whether the node has a lease again.
 LEASE_SECONDS = 0.1
@@ -104,45 +87,6 @@ WINDOW_BYTES = 8 << 20
 RING = "ring"
 
 
-class Safety:
-    """Up to which position of the stream everything is safe on the disk of a mirror."""
-
-    __slots__ = ("_waiting", "position")
-
-    def __init__(self) -> None:
-        self.position = 0
-        #: Runs that wait for the disk: the position of their instruction, first and last number.
-        self._waiting: deque[tuple[int, int, int]] = deque()
-
-    def took(self, position: int, first: int, last: int) -> None:
-        """A run has to be on the disk before this position counts as safe."""
-        self._waiting.append((position, first, last))
-
-    def reached(self, last: int, safe: list[tuple[int, int]]) -> int:
-        """These numbers are safe. Returns the position up to which all instructions are, at most `last`."""
-        for low, high in safe:
-            waiting = self._waiting
-            while waiting and low <= waiting[0][1] and waiting[0][2] <= high:
-                waiting.popleft()
-            if waiting:
-                self._shrink(low, high)
-        self.position = self._waiting[0][0] - 1 if self._waiting else last
-        return self.position
-
-    def _shrink(self, low: int, high: int) -> None:
-        """Take out numbers that are not a whole run at the front: those of another level, or a part of a run."""
-        rest: deque[tuple[int, int, int]] = deque()
-        for position, first, last in self._waiting:
-            if high < first or last < low:
-                rest.append((position, first, last))
-                continue
-            if first < low:
-                rest.append((position, first, low - 1))
-            if high < last:
-                rest.append((position, high + 1, last))
-        self._waiting = rest
-
-
 class MirrorReplication:
     """See the module."""
 
@@ -151,27 +95,21 @@ class MirrorReplication:
         self._replica = replica
         self._member: Member = replica.member
         self._mirrored = mirrored(replica.backing, replica.row.durable)
-        self._ring = RingMember(self._member, self._view())
+        self._admission = Admission(replica, self._mirrored)
+        self._ring = RingMember(self._member, self._admission.view())
+        self._eviction = Eviction(replica, self._member, self._ring, self._mirrored, self._admission)
         self._safety = Safety()
         self._timers: set[str] = set()
-        #: Learners that have everything, and wait to be admitted; and the one that was proposed.
-        self._following: dict[int, None] = {}
-        self._proposed: Member | None = None
         self._is_promoting = False
         #: How often this master has come to rest, and whether it is at rest now or about to be.
         self._rests = 0
         self.is_resting = False
         #: The master is about to be at rest, and still takes acknowledgements.
         self.takes_acks = False
-        self._stall = StallWatch()
-        #: By node: until when its replica is not admitted again, and how often it was evicted.
-        self._barred: dict[str, tuple[float, int]] = {}
         #: Gets the messages of the queue; None for a member of the ring.
         self._learner = Learner(replica, self._ring, self._take) if self._is_learner else None
         #: What channels ask after a failover.
         self._reclaims = Reclaims()
-        #: The position up to which a learner must have the stream to know who has published what.
-        self._taken_told = 0
         #: The position of the last instruction that this mirror has followed.
         self._followed = 0
         publishers = self._mirrored.publishers
@@ -210,22 +148,12 @@ class MirrorReplication:
         group = self._replica.row.group
         return group is not None and self._member in group.learners
 
-    @seam("replica: which learners the master counts")
-    def _view(self, counted: frozenset[Member] = frozenset(), serial: int = 0) -> View:
-        group = self._replica.row.group
-        assert group is not None
-        return View(group.epoch, group.ring, {ONLY: group.master}, group.learners, frozenset(counted), serial)
-
     def change_row(self) -> None:
         was_master = self._ring.speaks(ONLY)
         group = self._replica.row.group
         assert group is not None
         old = self._ring.view
-        proposed = self._proposed
-        if proposed is not None and proposed not in group.learners:
-            proposed = self._proposed = None
-        counted = frozenset() if proposed is None else frozenset([proposed])
-        self._ring.change_view(self._view(counted, old.serial + 1))
+        self._ring.change_view(self._admission.changed_view(old.serial + 1))
         if was_master and not self._is_master:
             # Ends as if its node had stopped: it returns as a learner, without the messages that only this member had.
             self._leave("it is not the master of its queue any more")
@@ -262,7 +190,7 @@ class MirrorReplication:
 
     def follows(self, generation: int) -> None:
         """A learner has everything that the ring has."""
-        self._following[generation] = None
+        self._admission.following[generation] = None
 
     # -- the end of a turn
 
@@ -279,12 +207,12 @@ class MirrorReplication:
                 backing.reached_by_all()
             self._bound()
             if not self.is_resting:
-                self._consider_admission()
+                self._admit()
             lease = self._replica.context.lease
             backing.may_confirm = not lease.has_ended(self._replica.now)
             if not backing.may_confirm:
                 self._start_timer(LEASE_TIMER, LEASE_SECONDS)
-            if self._is_outstanding:
+            if self._eviction.is_outstanding:
                 self._start_timer(STALL_TIMER, STALL_SECONDS)
         else:
             self._do()
@@ -309,7 +237,7 @@ class MirrorReplication:
                 self._learner.begin(first - 1)
             self._followed = first + len(taken) - 1
         for report in turn.completed:
-            self._completed(report)
+            self._mirrored.confirming.reached(report.received, report.stored)
         if self._ring.is_out_of_sync:
             self._leave("it lacks what no other replica keeps any more")
 
@@ -324,9 +252,6 @@ class MirrorReplication:
         self._do()
         if self._is_promoting and not backing.is_behind:
             self._promote()
-
-    def _completed(self, report: Completed) -> None:
-        self._mirrored.confirming.reached(report.received, report.stored)
 
     def _bound(self) -> None:
         """Block publishers while the ring retains too many bytes for other members."""
@@ -360,11 +285,11 @@ class MirrorReplication:
                 self._tell_answered(1)
             self._ring.tell_done()
         elif payload == ORPHAN_TIMER:
-            self._forget_orphans()
+            self._mirrored.publishers.end_unknown(self._replica.state.channels)
         elif payload == RETRY_TIMER:
             self._ring.retry()
         elif payload == STALL_TIMER and self._ring.speaks(ONLY) and not self._is_promoting:
-            self._look_for_stall()
+            self._eviction.look_for_stall()
         # LEASE_TIMER needs nothing here: `end_turn` of the turn that it begins checks the lease.
 
     # -- what channels may ask
@@ -374,15 +299,9 @@ class MirrorReplication:
 
     def channel_gone(self, channel_id: str, is_certain: bool) -> None:
         if is_certain:
-            self._mirrored.publishers.note_answered(channel_id, ENDED)
+            self._mirrored.publishers.ended(channel_id)
         else:
             self._start_timer(ORPHAN_TIMER, ORPHAN_SECONDS)
-
-    def _forget_orphans(self) -> None:
-        publishers, channels = self._mirrored.publishers, self._replica.state.channels
-        for channel_id, _ in list(publishers):
-            if channel_id not in channels:
-                publishers.note_answered(channel_id, ENDED)
 
     def _tell_answered(self, least: int) -> None:
         """Send the mirrors which publishes they may forget, if channels have got at least so many new answers.
@@ -402,21 +321,12 @@ class MirrorReplication:
         if self._reclaims and self.serves and self._reclaims.are_mirrored(self._mirrored.confirming):
             replica, publishers = self._replica, self._mirrored.publishers
             awaiting = {part[0] for _, _, parts in replica.awaiting for part in parts}
-            for channel_id, ranges, sender in self._reclaims.due(awaiting):
-                if publishers.is_complete:
-                    replica.reply(sender, publishers.of(channel_id, ranges))
-                else:
-                    replica.reply_error(sender, no_queue(replica.row.vhost, replica.row.name))
+            self._reclaims.answer(replica, publishers, awaiting)
 
     # -- a ring that stands still
 
-    @property
-    def _is_outstanding(self) -> bool:
-        """A publisher waits for the other members."""
-        return self._mirrored.is_followed and self._mirrored.confirming.is_waiting
-
     def standing(self) -> tuple[int, int, int]:
-        return self._ring.last(ONLY), self._ring.safe_at(ONLY), self._ring.lag_of_right()
+        return self._eviction.standing()
 
     def status(self) -> InfoItems:
         received, stored, waiting = self.standing()
@@ -429,17 +339,6 @@ class MirrorReplication:
             "messages": self._mirrored.depth(),
             "stage": "following" if self._learner is None else self._learner.stage,
         }
-
-    def _look_for_stall(self) -> None:
-        confirming, now = self._mirrored.confirming, self._replica.now()
-        numbers = confirming.received, confirming.stored
-        if self._stall.is_stalled(now, self._is_outstanding, numbers, self._ack_timeout) and self._mirrored.may_confirm:
-            self._replica.spawn(self._evict())
-
-    @property
-    def _ack_timeout(self) -> float:
-        """Seconds that the numbers of the ring may stand still."""
-        return float(policy_of(self._replica).get("ha-ack-timeout", ACK_TIMEOUT)) / 1000
 
     # -- another master
 
@@ -477,32 +376,6 @@ class MirrorReplication:
         if self.is_resting:
             self.is_resting = self.takes_acks = False
             self._replica.go_on()
-
-    async def _evict(self) -> None:
-        """Ask the members how far they have come in the stream, and evict the one that delays the others."""
-        replica, group = self._replica, self._replica.row.group
-        assert group is not None
-        counted = () if self._proposed is None else (self._proposed,)
-        ring = (*group.ring, *counted)
-        standings = {self._member: Standing(*self.standing())}
-        for member in ring[1:]:
-            address = replica.context.peers.replica(replica.row.queue_id, member)
-            with suppress(AmqpError, ProcessDown, ProcessTimeout):
-                standings[member] = Standing(*await replica.ask(address, to_queue.standing(), timeout=STANDING_SECONDS))
-        found = victim(ring, standings)
-        if found is None or replica.row.group != group or not self._is_outstanding:
-            return
-        member, why = found
-        log.warning("%s: the replica on %s is evicted: %s", self._phrase, member.node, why)
-        _, times = self._barred.get(member.node, (0.0, 0))
-        self._barred[member.node] = replica.now() + min(BARRED_SECONDS * 2**times, BARRED_MOST), times + 1
-        row = replica.row
-        where = row.vhost, row.name, row.queue_id
-        command: GroupCommand = EvictFromRings(((*where, group.epoch),), member.node, why)
-        if member in counted:
-            command = RemoveLearner(*where, member)
-        with suppress(AmqpError, ProcessDown):
-            await replica.ask(replica.context.metadata, to_metadata.change_definitions(command))
 
     # -- the mirror
 
@@ -586,16 +459,12 @@ class MirrorReplication:
             return self._mirrored.position + len(self._mirrored.out)
         return self._followed
 
-    @property
-    def _phrase(self) -> str:
-        return queue_phrase(self._replica.row.vhost, self._replica.row.name)
-
     def _promote(self) -> None:
         self._is_promoting = False
         replica = self._replica
         log.info(
             "%s: this replica is the master from epoch %d on, with %d messages",
-            self._phrase,
+            queue_phrase(replica.row.vhost, replica.row.name),
             self._ring.view.epoch,
             self._mirrored.depth(),
         )
@@ -610,43 +479,13 @@ class MirrorReplication:
 
     # -- learners
 
-    def _consider_admission(self) -> None:
+    def _admit(self) -> None:
         """Count a learner that has everything, and propose that it join when it has whatever was confirmed."""
-        ring, backing = self._ring, self._mirrored
-        if self._proposed is None:
-            group = self._replica.row.group
-            learners = () if group is None else group.learners
-            ready = [member for member in learners if member.generation in self._following and self._may_join(member)]
-            if not ready:
-                return
-            self._proposed = ready[0]
-            # The messages that it has copied did not say how often they were returned, and who has published them.
-            backing.tell_returns()
-            backing.out.append(instructions.taken(backing.publishers))
-            backing.took(ring.broadcast(ONLY, backing.out))
-            self._taken_told = backing.position
-            ring.change_view(self._view(frozenset(ready[:1]), ring.view.serial + 1))
+        admission = self._admission
+        if admission.proposed is None and admission.following and admission.count_next(self._ring):
             self._do()
-        if self._proposed.generation in self._following:
-            if backing.confirming.is_level(self._taken_told):
-                del self._following[self._proposed.generation]
-                self._replica.spawn(self._admit(self._proposed))
-
-    def _may_join(self, member: Member) -> bool:
-        until, _ = self._barred.get(member.node, (0.0, 0))
-        return self._replica.now() >= until
-
-    async def _admit(self, member: Member) -> None:
-        replica, row = self._replica, self._replica.row
-        assert row.group is not None
-        command = AdmitToRing(row.vhost, row.name, row.queue_id, row.group.epoch, member)
-        try:
-            changed = await replica.ask(replica.context.metadata, to_metadata.change_definitions(command))
-        except (AmqpError, ProcessDown):
-            return  # the learner counts until a change of the row shows whether it was admitted
-        if not changed and self._proposed == member:
-            self._proposed = None
-            self._ring.change_view(self._view(serial=self._ring.view.serial + 1))
+        if admission.proposed is not None:
+            admission.propose(self._ring)
 
     def _leave(self, why: str) -> None:
         # Not an orderly end, after which channels would confirm publishes that no replica has taken.

@@ -1,4 +1,4 @@
-"""Stalled rings: when the numbers of a ring stand still, and which member holds them up (CL-80).
+"""Stalled rings: when the numbers of a ring stand still, and which member leaves the ring then (CL-80).
 
 `StallWatch` notices that something is outstanding and nothing has risen for a while. Then the master asks the others
 how far they are, and `victim` chooses the member that has to leave the ring, so that publishes are confirmed again. If
@@ -7,11 +7,35 @@ no member is ahead of another one, none of them holds up the ring, and nobody is
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from ..actors.contracts.metadata import to_metadata
+from ..actors.contracts.queue import to_queue
+from ..actors.metadata.state.commands import EvictFromRings, GroupCommand, RemoveLearner
+from ..amqp.errors import AmqpError
+from ..gm_ring.wire import ONLY
+from ..routing.phrases import queue_phrase
 from ..routing.rows import Member
+from ..runtime.errors import ProcessDown, ProcessTimeout
+from .policy import policy_of
+
+if TYPE_CHECKING:
+    from ..actors.queue.mirroring import Replica
+    from ..gm_ring.ring import RingMember
+    from .admission import Admission
+    from .backing import MirroredQueue
+
+log = logging.getLogger("warren.mirror")
+
+#: Milliseconds for which a ring may make no progress while a publisher waits, if the policy has no `ha-ack-timeout`.
+ACK_TIMEOUT = 5_000
+
+#: Seconds in which a member must answer how far it has come in the stream.
+STANDING_SECONDS = 1.0
 
 
 class Standing(NamedTuple):
@@ -59,3 +83,62 @@ def victim(ring: Sequence[Member], standings: Mapping[Member, Standing]) -> tupl
     if safe and min(safe) < max(*safe, standings[ring[0]].received if len(safe) == 1 else 0):
         return mirrors[safe.index(min(safe))], "its disk does not take what it has received"
     return None
+
+
+class Eviction:
+    """Has the master of a ring evict the member that holds it up. Belongs to the replica `replica`."""
+
+    def __init__(
+        self, replica: Replica, member: Member, ring: RingMember, mirrored: MirroredQueue, admission: Admission
+    ) -> None:
+        self._replica = replica
+        self._ring = ring
+        self._mirrored = mirrored
+        self._admission = admission
+        self._member = member
+        self._watch = StallWatch()
+
+    @property
+    def is_outstanding(self) -> bool:
+        """Whether a publisher waits for the other members."""
+        return self._mirrored.is_followed and self._mirrored.confirming.is_waiting
+
+    def standing(self) -> tuple[int, int, int]:
+        """How far this member is: the fields of `Standing`."""
+        return self._ring.last(ONLY), self._ring.safe_at(ONLY), self._ring.lag_of_right()
+
+    def look_for_stall(self) -> None:
+        """Evict a member if the ring has stood still for too long. Called once in a while at the master."""
+        confirming, now = self._mirrored.confirming, self._replica.now()
+        numbers = confirming.received, confirming.stored
+        if self._watch.is_stalled(now, self.is_outstanding, numbers, self._ack_timeout) and self._mirrored.may_confirm:
+            self._replica.spawn(self._evict())
+
+    @property
+    def _ack_timeout(self) -> float:
+        """Seconds that the numbers of the ring may stand still."""
+        return float(policy_of(self._replica).get("ha-ack-timeout", ACK_TIMEOUT)) / 1000
+
+    async def _evict(self) -> None:
+        """Ask the members how far they have come in the stream, and evict the one that delays the others."""
+        replica, group = self._replica, self._replica.row.group
+        assert group is not None
+        counted = () if self._admission.proposed is None else (self._admission.proposed,)
+        ring = (*group.ring, *counted)
+        standings = {self._member: Standing(*self.standing())}
+        for member in ring[1:]:
+            address = replica.context.peers.replica(replica.row.queue_id, member)
+            with suppress(AmqpError, ProcessDown, ProcessTimeout):
+                standings[member] = Standing(*await replica.ask(address, to_queue.standing(), timeout=STANDING_SECONDS))
+        found = victim(ring, standings)
+        if found is None or replica.row.group != group or not self.is_outstanding:
+            return
+        (member, why), row = found, replica.row
+        log.warning("%s: the replica on %s is evicted: %s", queue_phrase(row.vhost, row.name), member.node, why)
+        self._admission.bar(member)
+        where = row.vhost, row.name, row.queue_id
+        command: GroupCommand = EvictFromRings(((*where, group.epoch),), member.node, why)
+        if member in counted:
+            command = RemoveLearner(*where, member)
+        with suppress(AmqpError, ProcessDown):
+            await replica.ask(replica.context.metadata, to_metadata.change_definitions(command))

@@ -32,7 +32,6 @@ LONGER_FILES = frozenset(
     gm_ring/ring.py
     management/answers/prometheus.py
     mirror/backing.py
-    mirror/replication.py
     runtime/loop/loop_base.py
     runtime/process.py
     runtime/system/actor_base.py

@@ -15,7 +15,7 @@ import pytest
 from warren.amqp.frames import build_content
 from warren.mirror import instructions, sync_source
 from warren.mirror.backing import SKIPPED
-from warren.mirror.replication import Safety
+from warren.mirror.safety import Safety
 from warren.mirror.stream_backing import mirrored
 from warren.mirror.sync_source import CHUNK_BYTES, Chunk, read_chunk
 from warren.mirror.sync_target import END, SyncTarget

@@ -1,0 +1,107 @@
+"""`Admission`: which learners the master of a ring counts as members, and when it proposes that one join (CL-75).
+
+A learner that has everything is counted first: publishes are confirmed only when it has them, too. When it has whatever
+was confirmed before, the master proposes that the log admit it. It stays counted until a change of the row shows the
+outcome.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..actors.contracts.metadata import to_metadata
+from ..actors.metadata.state.commands import AdmitToRing
+from ..amqp.errors import AmqpError
+from ..gm_ring.view import View
+from ..gm_ring.wire import ONLY
+from ..runtime.errors import ProcessDown
+from ..seams import seam
+from . import instructions
+
+if TYPE_CHECKING:
+    from ..actors.queue.mirroring import Replica
+    from ..gm_ring.ring import RingMember
+    from ..routing.rows import Member
+    from .backing import MirroredQueue
+
+#: Seconds for which an evicted replica is not admitted again: after its first eviction, then twice as long each time,
+#: up to a maximum.
+BARRED_SECONDS = 10.0
+BARRED_MOST = 600.0
+
+
+class Admission:
+    """Belongs to the replica `replica`, which may be or become the master."""
+
+    def __init__(self, replica: Replica, mirrored: MirroredQueue) -> None:
+        self._replica = replica
+        self._mirrored = mirrored
+        #: The generations of learners that have everything, and wait to be admitted.
+        self.following: dict[int, None] = {}
+        #: The learner that is counted.
+        self.proposed: Member | None = None
+        #: The position up to which it must have the stream to know who has published what.
+        self._taken_told = 0
+        #: By node: until when its replica is not admitted again, and how often it was evicted.
+        self._barred: dict[str, tuple[float, int]] = {}
+
+    @seam("replica: which learners the master counts")
+    def view(self, counted: frozenset[Member] = frozenset(), serial: int = 0) -> View:
+        """The view of the ring by the row of the queue, with these learners counted."""
+        group = self._replica.row.group
+        assert group is not None
+        return View(group.epoch, group.ring, {ONLY: group.master}, group.learners, frozenset(counted), serial)
+
+    def changed_view(self, serial: int) -> View:
+        """The view after a change of the row, by which the counted learner may have been admitted or removed."""
+        group = self._replica.row.group
+        assert group is not None
+        if self.proposed is not None and self.proposed not in group.learners:
+            self.proposed = None
+        return self.view(frozenset() if self.proposed is None else frozenset([self.proposed]), serial)
+
+    def count_next(self, ring: RingMember) -> bool:
+        """Count a learner that has everything from now on. Returns False if there is none."""
+        backing, group = self._mirrored, self._replica.row.group
+        learners = () if group is None else group.learners
+        ready = [member for member in learners if member.generation in self.following and self._may_join(member)]
+        if not ready:
+            return False
+        self.proposed = ready[0]
+        # The messages that it has copied did not say how often they were returned, and who has published them.
+        backing.tell_returns()
+        backing.out.append(instructions.taken(backing.publishers))
+        backing.took(ring.broadcast(ONLY, backing.out))
+        self._taken_told = backing.position
+        ring.change_view(self.view(frozenset(ready[:1]), ring.view.serial + 1))
+        return True
+
+    def propose(self, ring: RingMember) -> None:
+        """Propose that the counted learner join, once it has whatever was confirmed."""
+        member = self.proposed
+        if member is not None and member.generation in self.following:
+            if self._mirrored.confirming.is_level(self._taken_told):
+                del self.following[member.generation]
+                self._replica.spawn(self._admit(ring, member))
+
+    def bar(self, member: Member) -> None:
+        """Do not admit a replica of this node again for a while, because this one was evicted."""
+        _, times = self._barred.get(member.node, (0.0, 0))
+        until = self._replica.now() + min(BARRED_SECONDS * 2**times, BARRED_MOST)
+        self._barred[member.node] = until, times + 1
+
+    def _may_join(self, member: Member) -> bool:
+        until, _ = self._barred.get(member.node, (0.0, 0))
+        return self._replica.now() >= until
+
+    async def _admit(self, ring: RingMember, member: Member) -> None:
+        replica, row = self._replica, self._replica.row
+        assert row.group is not None
+        command = AdmitToRing(row.vhost, row.name, row.queue_id, row.group.epoch, member)
+        try:
+            changed = await replica.ask(replica.context.metadata, to_metadata.change_definitions(command))
+        except (AmqpError, ProcessDown):
+            return  # the learner counts until a change of the row shows whether it was admitted
+        if not changed and self.proposed == member:
+            self.proposed = None
+            ring.change_view(self.view(serial=ring.view.serial + 1))
