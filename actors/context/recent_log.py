@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections import deque
 from typing import NamedTuple
 
 from ...runtime.log_format import ROOT, LineFormatter
+from ...runtime.log_lines import LogLines
 
 #: Lines that are kept, and the characters of one line. A longer line is cut.
 LINES_KEPT = 1_000
@@ -35,32 +35,17 @@ class RecentLine(NamedTuple):
     text: str
 
 
-class RecentLog(logging.Handler):
-    """See the module. A line may come from any thread."""
+class RecentLog(LogLines[RecentLine]):
+    """See the module."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(LINES_KEPT)
         self._format = LineFormatter()
-        self._lines: deque[RecentLine] = deque(maxlen=LINES_KEPT)
         self._numbers = itertools.count(1)
-        self.is_open = False
 
     def __reduce__(self) -> tuple[type[RecentLog], tuple[()]]:
         """In another process of the operating system, which logs its own lines, the log is empty and not open."""
         return RecentLog, ()
-
-    def open(self) -> None:
-        """Keep lines from now on."""
-        if not self.is_open:
-            self.is_open = True
-            logging.getLogger(ROOT).addHandler(self)
-
-    def shut(self) -> None:
-        """Keep no more lines, and forget those that are kept."""
-        if self.is_open:
-            self.is_open = False
-            logging.getLogger(ROOT).removeHandler(self)
-            self._lines.clear()
 
     def emit(self, record: logging.LogRecord) -> None:
         text = self._format.text_of(record)

@@ -8,10 +8,10 @@ oldest are dropped.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from typing import NamedTuple
 
-from ...runtime.log_format import ROOT, LineFormatter
+from ...runtime.log_format import LineFormatter
+from ...runtime.log_lines import LogLines
 
 #: Lines that wait for the hub at most.
 LINES_KEPT = 1_000
@@ -25,28 +25,12 @@ class LogLine(NamedTuple):
     text: str
 
 
-class LogFeed(logging.Handler):
+class LogFeed(LogLines[LogLine]):
     """See the module."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(LINES_KEPT)
         self.setFormatter(LineFormatter())
-        self._lines: deque[LogLine] = deque(maxlen=LINES_KEPT)
-        self.is_open = False
-
-    def open(self, level: int) -> None:
-        """Take lines from this level on, from now on."""
-        self.setLevel(level)
-        if not self.is_open:
-            self.is_open = True
-            logging.getLogger(ROOT).addHandler(self)
-
-    def shut(self) -> None:
-        """Take no more lines."""
-        if self.is_open:
-            self.is_open = False
-            logging.getLogger(ROOT).removeHandler(self)
-            self._lines.clear()
 
     def emit(self, record: logging.LogRecord) -> None:
         self._lines.append(LogLine(record.levelname.lower(), record.created, self.format(record)))

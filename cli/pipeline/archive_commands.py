@@ -17,8 +17,10 @@ from .command import (
     duration,
     failures,
     output,
+    period,
     pipeline,
     print_result,
+    progress,
     size,
     spark_options,
     spark_session,
@@ -98,8 +100,7 @@ def archive(
 @click.option("--to-queue", help="Publish into this queue instead.")
 @click.option("--queue", help="Only the messages of this source queue.")
 @click.option("--key", "routing_keys", metavar="GLOB", help="Only messages with such a routing key.")
-@click.option("--since", type=click.DateTime(), help="Only messages that arrived then or later, in UTC.")
-@click.option("--until", type=click.DateTime(), help="Only messages that arrived then or earlier, in UTC.")
+@period
 @click.option("--rate", type=click.IntRange(min=1), help="Messages a second, evenly.")
 @click.option("--name", default="replay", show_default=True, help="A run of this name goes on where it stopped.")
 @click.option("--deduplicate", is_flag=True, help="Give each message an id for queues with x-warren-deduplicate.")
@@ -162,7 +163,7 @@ def replay(
     callback=size("256m or 1g"),
     help="The most bytes of files that become one.",
 )
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@progress
 @output
 def compact(target: str, formatter: str, quiet: bool, older_than: Any, **given: Any) -> None:
     """Merge the small files of an archive. It needs no Java, and messages may be archived meanwhile.

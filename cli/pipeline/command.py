@@ -43,6 +43,21 @@ def output(command: Command) -> Command:
     )(command)
 
 
+def progress(command: Command) -> Command:
+    """The option of jobs that show their progress."""
+    return click.option("--quiet", is_flag=True, help="Show no progress.")(command)
+
+
+def period(command: Command) -> Command:
+    """The options for messages that arrived within a time."""
+    for make in (
+        click.option("--until", type=click.DateTime(), help="Only messages that arrived then or earlier, in UTC."),
+        click.option("--since", type=click.DateTime(), help="Only messages that arrived then or later, in UTC."),
+    ):
+        command = make(command)
+    return command
+
+
 def login(command: Command) -> Command:
     """The options for who logs in to a broker."""
     for make in (
@@ -56,7 +71,7 @@ def login(command: Command) -> Command:
 def connection(command: Command) -> Command:
     """The options of all jobs that need a broker."""
     for make in (
-        click.option("--quiet", is_flag=True, help="Show no progress."),
+        progress,
         output,
         login,
         click.option(

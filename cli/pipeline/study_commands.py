@@ -10,7 +10,18 @@ from typing import Any
 import click
 
 from ..formatters import dumped, listing
-from .command import duration, failures, login, output, pipeline, print_result, size, spark_options, spark_session
+from .command import (
+    duration,
+    failures,
+    login,
+    output,
+    period,
+    pipeline,
+    print_result,
+    size,
+    spark_options,
+    spark_session,
+)
 
 #: Columns of `query` for people; `body` is behind them if it is asked for.
 SHOWN = ("came", "place", "queue", "seq", "exchange", "routing_key", "message_id", "size")
@@ -26,8 +37,7 @@ SHOWN = ("came", "place", "queue", "seq", "exchange", "routing_key", "message_id
 @click.option("--correlation-id", help="Messages with this property correlation-id.")
 @click.option("--routing-key", metavar="GLOB", help="Messages with such a routing key: * and ?")
 @click.option("--where", metavar="SQL", help="Messages for which this condition over the columns holds.")
-@click.option("--since", type=click.DateTime(), help="Only messages that came then or later, in UTC.")
-@click.option("--until", type=click.DateTime(), help="Only messages that came then or earlier, in UTC.")
+@period
 @click.option("--queue", "queues", multiple=True, help="Only this queue; may be given several times.")
 @click.option("--pattern", help="Only queues whose name fits: * and ?")
 @click.option("--limit", type=click.IntRange(min=1), default=32, show_default=True, help="Messages at most.")
