@@ -13,6 +13,7 @@ All functions are pure: they return new values and change no argument.
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from .fields import Table, encode_table
@@ -119,7 +120,7 @@ def _with_death(headers: Table, death: Table) -> Table:
     existing = headers.get("x-death")
     if existing is None:
         for part in ("reason", "queue", "exchange"):
-            headers = _with(headers, f"x-first-death-{part}", *_field(death, part))
+            headers = headers.replaced(f"x-first-death-{part}", *_field(death, part))
         return prepend_to_array_header(headers, "x-death", death)
     letter, deaths = existing
     if letter != "A":
@@ -136,7 +137,10 @@ def _with_death(headers: Table, death: Table) -> Table:
 
 def _with(headers: Table, name: str, letter: str, value: Any) -> Table:
     """`headers` with this value under `name`, sorted by name as RabbitMQ sorts every table that it changes."""
-    return Table(sorted(headers.replaced(name, letter, value), key=_encoded_name))
+    changed = headers.replaced(name, letter, value)
+    # Letters of ASCII sort as their bytes do, and most names need not be encoded.
+    is_ascii = all(map(str.isascii, map(itemgetter(0), changed)))
+    return Table(sorted(changed, key=itemgetter(0) if is_ascii else _encoded_name))
 
 
 def _encoded_name(entry: tuple[str, str, Any]) -> bytes:

@@ -79,6 +79,12 @@ _FIXED = {
 }
 #: Bytes that a value takes behind its type letter, for the letters of fixed size.
 _SIZES = {**{letter: form.size for letter, form in _FIXED.items()}, "t": 1, "D": 5, "V": 0}
+#: By the byte of a letter: the letter that the value gets, the function that reads it, and its size.
+_FIXED_KINDS = [
+    ("l" if letter == "L" else letter, form.unpack_from, form.size) if (form := _FIXED.get(letter)) else None
+    for letter in map(chr, range(256))
+]
+_LONG_STRING, _TABLE, _ARRAY, _VOID, _BOOLEAN = b"SFAVt"
 _DECIMAL = struct.Struct(">BI")
 _LENGTH = struct.Struct(">I")
 
@@ -190,7 +196,8 @@ def _decode_entries(data: bytes, position: int, end: int) -> Table:
     #: For each table and array around that one: its entries, whether it is a table, its end, and the name of its entry
     #: that is being read.
     around: list[tuple[list[Any], bool, int, str]] = []
-    name = ""
+    name, fixed_kinds = "", _FIXED_KINDS
+    value: Any
     while True:
         while position < end:
             if is_table:
@@ -199,17 +206,38 @@ def _decode_entries(data: bytes, position: int, end: int) -> Table:
                     raise FieldError("name is cut off")
                 name = data[position + 1 : name_end].decode("utf-8", "surrogateescape")
                 position = name_end
-            letter = chr(data[position])
-            if letter == "F" or letter == "A":
+            kind = data[position]
+            position += 1
+            # Numbers and texts are read here, because a call for each entry of a long table takes as long again.
+            fixed = fixed_kinds[kind]
+            if fixed is not None:
+                letter, unpack, size = fixed
+                if position + size > end:
+                    raise FieldError("value is cut off")
+                value = unpack(data, position)[0]
+                position += size
+            elif kind == _LONG_STRING:
+                start = position + 4
+                stop = start + int.from_bytes(data[position:start], "big")
+                if start > end or stop > end:
+                    start, stop = _extent(data, position, end)
+                letter, value, position = "S", data[start:stop], stop
+            elif kind == _VOID:
+                letter, value = "V", None
+            elif kind == _BOOLEAN:
+                if position >= end:
+                    raise FieldError("value is cut off")
+                letter, value, position = "t", data[position] != 0, position + 1
+            elif kind == _TABLE or kind == _ARRAY:
                 if len(around) >= MAX_DEPTH:
                     raise TooDeep
-                start, stop = _extent(data, position + 1, end)
+                start, stop = _extent(data, position, end)
                 around.append((entries, is_table, end, name))
-                entries, is_table, position, end = [], letter == "F", start, stop
+                entries, is_table, position, end = [], kind == _TABLE, start, stop
                 continue
-            value, position = _decode_scalar(data, letter, position + 1, end)
-            if letter == "L":
-                letter = "l"
+            else:
+                letter = chr(kind)
+                value, position = _decode_scalar(data, letter, position, end)
             entries.append((name, letter, value) if is_table else (letter, value))
         if not around:
             return Table(entries)
@@ -220,22 +248,10 @@ def _decode_entries(data: bytes, position: int, end: int) -> Table:
 
 
 def _decode_scalar(data: bytes, letter: str, position: int, end: int) -> tuple[Any, int]:
-    """The value of type `letter`, which is neither a table nor an array, at `position`, and where it ends."""
-    if letter == "S" or letter == "x":
+    """The value of one of the rarer types at `position`, and where it ends."""
+    if letter == "x":
         start, stop = _extent(data, position, end)
         return data[start:stop], stop
-    fixed = _FIXED.get(letter)
-    if fixed is not None:
-        stop = position + fixed.size
-        if stop > end:
-            raise FieldError("value is cut off")
-        return fixed.unpack_from(data, position)[0], stop
-    if letter == "t":
-        if position >= end:
-            raise FieldError("value is cut off")
-        return data[position] != 0, position + 1
-    if letter == "V":
-        return None, position
     if letter == "D":
         if position + 5 > end:
             raise FieldError("value is cut off")

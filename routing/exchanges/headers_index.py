@@ -14,6 +14,7 @@ has its *anchor*, one of its names.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
@@ -40,7 +41,7 @@ class _Shape(NamedTuple):
 class HeadersIndex:
     """Finds the destinations whose requirements a message meets."""
 
-    __slots__ = ("_anchors", "_by_anchor", "_destinations", "_unconditional")
+    __slots__ = ("_anchors", "_by_anchor", "_destinations", "_names", "_unconditional")
 
     def __init__(self) -> None:
         #: By shape: the destinations for each combination of values.
@@ -49,6 +50,8 @@ class HeadersIndex:
         self._unconditional = DestinationSet()
         self._anchors: dict[_Shape, str] = {}
         self._by_anchor: dict[str, dict[_Shape, None]] = {}
+        #: How many shapes have each name. Other headers of a message are not compared with anything.
+        self._names: Counter[str] = Counter()
 
     def add(self, arguments: Table, target: Destination) -> None:
         for shape, values in _requirements(arguments):
@@ -86,8 +89,9 @@ class HeadersIndex:
         if not by_anchor or not headers:
             return tuple(found)
         values: dict[str, Hashable] = {}
+        names = self._names
         for name, _, value in headers:
-            if name not in values:
+            if name in names and name not in values:
                 values[name] = _comparable(value)
         for name in values:
             for shape in by_anchor.get(name, ()):
@@ -105,10 +109,15 @@ class HeadersIndex:
         names = dict.fromkeys(shape.compared + shape.present)
         anchor = min(names, key=lambda name: len(self._by_anchor.get(name, ())))
         self._anchors[shape] = anchor
+        self._names.update(tuple(names))
         self._by_anchor.setdefault(anchor, {})[shape] = None
 
     def _drop_anchor(self, shape: _Shape) -> None:
         anchor = self._anchors.pop(shape)
+        for name in dict.fromkeys(shape.compared + shape.present):
+            self._names[name] -= 1
+            if not self._names[name]:
+                del self._names[name]
         shapes = self._by_anchor[anchor]
         del shapes[shape]
         if not shapes:

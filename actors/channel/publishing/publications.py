@@ -245,7 +245,8 @@ class Publications:
 
     def _find_fate(self, key: bytes, content: bytes) -> Fate:
         """Check the properties of a message (AB-105); remember what follows from them if others may have that key."""
-        properties = decode_properties(content_properties(content))
+        # The headers under a plain key are sound and decide nothing.
+        properties = decode_properties(content_properties(content), with_headers=is_special(key))
         is_changed = self._check(properties)
         selected_keys: tuple[str, ...] = ()
         if properties.headers is not None:
