@@ -62,6 +62,8 @@ from .segment_scan import Scan, scan_segments, segment_sizes
 
 #: Entries in a segment, unless the vhost's configuration has another number (D-2).
 SEGMENT_ENTRIES = 16384
+#: Stands for the next segment of the last one: no queue has so many.
+_NO_SEGMENT = 1 << 62
 
 
 class Log(Protocol):
@@ -368,6 +370,16 @@ class QueueIndex:
         """The first number of the next segment."""
         return (number // self._entries + 1) * self._entries
 
+    def reach(self, number: int) -> int:
+        """Up to where a read that begins at `number` may go: where the next segment begins that has a file.
+
+        After a crash the numbers of a queue continue behind a gap, which has no files.
+        """
+        following = number // self._entries + 1
+        if following not in self._segments:
+            following = min((other for other in self._segments if other > following), default=_NO_SEGMENT)
+        return following * self._entries
+
     def bounds(self) -> tuple[int, int]:
         """Numbers that may be in the index, `[low, high)`, aligned to segments; (0, 0) for an empty index."""
         numbers = [number for number, segment in self._segments.items() if segment.unacked]
@@ -377,12 +389,12 @@ class QueueIndex:
         return (min(numbers) * self._entries, (max(numbers) + 1) * self._entries) if numbers else (0, 0)
 
     def read(self, start: int, stop: int) -> list[Entries]:
-        """Un-acked entries with `start <= number < stop`, ascending, as runs without holes; within one segment.
+        """Un-acked entries with `start <= number < stop`, ascending, as runs without holes; `stop` is within `reach`.
 
         Damaged entries are left out. Waits for the disk unless a read job of the range was handed to `loaded`.
         """
         number = start // self._entries
-        assert start < stop <= (number + 1) * self._entries, "a read within one segment"
+        assert start < stop <= self.reach(start), "a read of one segment, and of numbers that have no segment"
         found = [
             Entries(piece, is_stored)
             for embedded, stored in ((self._embedded, self._stored), self._flushing)
@@ -391,6 +403,7 @@ class QueueIndex:
         ]
         segment = self._segments.get(number)
         if segment is not None and segment.unacked and segment.size:
+            stop = min(stop, self.boundary_after(start))
             blocks = None
             if not self._cache.has_blocks(number, start, stop):
                 job = self._read_job(number, start, stop, segment)
@@ -407,6 +420,7 @@ class QueueIndex:
     def take_read(self, start: int, stop: int) -> SegmentReadJob | None:
         """The job that brings into memory what `read` of the same range needs; None if `read` needs no disk."""
         number = start // self._entries
+        stop = min(stop, self.boundary_after(start))
         segment = self._segments.get(number)
         if segment is None or not segment.unacked or not segment.size or self._cache.has_blocks(number, start, stop):
             return None

@@ -124,7 +124,7 @@ class SubQueues:
         """All runs of delta, in order. Each is read and not kept. Waits for the disk."""
         start, end = self.delta.start, self.delta.end
         while start < end:
-            stop = min(self._index.boundary_after(start), start + DELTA_READ, end)
+            stop = min(self._index.reach(start), start + DELTA_READ, end)
             yield from self._live(start, stop)
             start = stop
 
@@ -231,7 +231,7 @@ class SubQueues:
 
     def _first_slice(self) -> range:
         delta = self.delta
-        return range(delta.start, min(self._index.boundary_after(delta.start), delta.start + DELTA_READ, delta.end))
+        return range(delta.start, min(self._index.reach(delta.start), delta.start + DELTA_READ, delta.end))
 
     def load_from_delta(self, slices: int | None = None) -> None:
         """Move the first messages of delta to q3, from at most that many slices. When delta ends, all of q2 follows."""
@@ -383,13 +383,13 @@ class SubQueues:
         return source.runs.head.first if source.count else self.delta.start if self.delta.count else None
 
     def on_disk(self, first: int, last: int, most: int) -> range:
-        """The numbers at the beginning of `[first, last]`, up to `most`, that are in one segment; empty if `first` is
-        in memory.
+        """The numbers at the beginning of `[first, last]`, up to `most`, that one read of the index gets; empty if
+        `first` is in memory.
         """
         delta = self.delta
         if not delta.count or not delta.start <= first < delta.end:
             return range(first, first)
-        return range(first, min(self._index.boundary_after(first), first + most, delta.end, last + 1))
+        return range(first, min(self._index.reach(first), first + most, delta.end, last + 1))
 
     def ready_from(self, first: int, last: int, most: int) -> tuple[Iterable[Run], int]:
         """Ready runs that include every ready message of `[first, stop)`, and `stop`.
