@@ -10,9 +10,9 @@ from warren.amqp.frames import method_frame
 from warren.tests.behaviour.wire import Client
 from warren.tests.turn_meter import metered
 
-#: Calls that one turn may make: about 2 ms without the counting. A handler that goes through 2,000 things in one turn,
-#: and calls ten functions for each, makes more.
-MOST = 20_000
+#: Calls that one turn may make: about 1.5 ms without the counting. A handler that goes through 1,500 things in one
+#: turn, and calls ten functions for each, makes as many.
+MOST = 15_000
 
 
 #: Seconds that clients wait: counting makes the broker several times slower.

@@ -12,7 +12,7 @@ from .metered_broker import PATIENCE, all_at_once, broker, client, metered_broke
 # Importing the fixtures makes them available in this module.
 __all__ = ["broker", "client", "metered_broker", "turns"]
 
-MANY = 2_000
+MANY = 1_500
 
 
 def chain(channel, last):

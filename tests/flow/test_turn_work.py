@@ -1,6 +1,6 @@
 """No turn grows with what a client has: queues, bindings, channels, connections, or rows of a listing.
 
-Each test has a client do something with 2,000 things, and demands that no turn of any process did much work.
+Each test has a client do something with 1,500 things, and demands that no turn of any process did much work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .metered_broker import MOST, PATIENCE, all_at_once, broker, client, metered
 # Importing the fixtures makes them available in this module.
 __all__ = ["broker", "client", "metered_broker", "turns"]
 
-MANY = 2_000
+MANY = 1_500
 
 
 def declare(channel, **flags):
