@@ -187,7 +187,7 @@ _CHOICES = [
 
 
 @pytest.mark.parametrize("everybody", [False, True], ids=["one speaks", "all speak"])
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False), st.integers(1, 150))
 def test_the_laws_hold_under_every_plan(everybody, rng, steps):
     played(rng, steps, everybody)

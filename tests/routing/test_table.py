@@ -571,4 +571,4 @@ class RoutingMachine(RuleBasedStateMachine):
 
 
 TestAgainstModel = RoutingMachine.TestCase
-TestAgainstModel.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestAgainstModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -140,7 +140,7 @@ keys = st.lists(st.sampled_from(["a", "b", ""]), max_size=5).map(".".join)
 patterns = st.lists(st.sampled_from(["a", "b", "", "*", "#", "#"]), max_size=5).map(".".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(patterns, max_size=8), st.data(), st.lists(keys, min_size=1, max_size=3))
 def test_the_trie_agrees_with_the_definition(bound, data, routing_keys):
     bindings = {f"q{number}": pattern for number, pattern in enumerate(bound)}

@@ -114,5 +114,5 @@ class Web(RuleBasedStateMachine):
         assert not any(flow.blocked for flow in self.flows.values())
 
 
-Web.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+Web.TestCase.settings = settings(max_examples=75, stateful_step_count=60, deadline=None)
 TestWeb = Web.TestCase

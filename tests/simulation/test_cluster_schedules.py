@@ -17,7 +17,7 @@ from warren.simulation.shrinking import plainest, shrink
 
 from .processes import check_same_traces
 
-SCHEDULES = int(os.environ.get("WARREN_CLUSTER_SCHEDULES", "40"))
+SCHEDULES = int(os.environ.get("WARREN_CLUSTER_SCHEDULES", "24"))
 BATCHES = 4
 
 

@@ -92,7 +92,7 @@ def test_parts_of_a_block_are_the_block_again(runs, data):
         )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(stored_runs(), st.data())
 def test_a_changed_or_cut_head_or_table_is_no_block(runs, data):
     block = block_of(runs)[0]

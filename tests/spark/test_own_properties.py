@@ -42,7 +42,7 @@ def plans(row_plan):
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(st.lists(properties, min_size=1, max_size=8), st.sampled_from([0, 1, 2]))
 def test_whole_properties(plans, many, place):
     """SP-42: the plain parser is the twin."""
@@ -54,7 +54,7 @@ def test_whole_properties(plans, many, place):
         assert batch(many, plans[place])[1].to_pylist() == plain.to_pylist()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(st.lists(properties | damaged, min_size=1, max_size=6))
 def test_properties_that_cannot_be_decoded(plans, many):
     with pytest.MonkeyPatch.context() as patched:

@@ -93,7 +93,7 @@ def messages_of(runs, has_bodies=True):
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(runs(), st.booleans())
 def test_a_block_has_what_the_runs_have(runs, has_bodies):
     builder = BlockBuilder(0, has_bodies)

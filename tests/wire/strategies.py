@@ -14,7 +14,7 @@ from warren.amqp.methods import METHODS
 from warren.amqp.properties import Properties
 
 #: No time limit for an example, because the machine may be loaded.
-steady = settings(deadline=None, max_examples=200)
+steady = settings(deadline=None, max_examples=100)
 
 names = st.text(max_size=20).map(lambda s: s.encode("utf-8", "replace").decode("utf-8"))
 short_strings = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)

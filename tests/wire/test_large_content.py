@@ -82,7 +82,7 @@ def received(reader: FrameReader, pieces: list[bytes]) -> tuple[list[Event], tup
 
 
 @given(st.integers(0, 1 << 32))
-@settings(steady, max_examples=200)
+@settings(steady, max_examples=80)
 def test_large_contents_are_read_like_small_ones(seed: int) -> None:
     """The slow path is the twin: events, and the fault if there is one, are the same for any cut."""
     rng = Random(seed)
@@ -97,7 +97,7 @@ def test_large_contents_are_read_like_small_ones(seed: int) -> None:
 
 @given(st.integers(0, 1 << 32))
 @example(21124)  # a content that begins like the one before, with its first body frames in the same piece
-@settings(steady, max_examples=400)
+@settings(steady, max_examples=200)
 def test_content_started_is_set_by_the_same_pieces(seed: int) -> None:
     """AB-33: a connection blocks at a frame of a content that is complete, not at a part of one."""
     rng = Random(seed)

@@ -210,7 +210,7 @@ def test_pamqp_knows_most_of_our_methods() -> None:
 
 @pytest.mark.filterwarnings("ignore:This command is deprecated")
 @given(st.data())
-@settings(steady, max_examples=400)
+@settings(steady, max_examples=200)
 def test_pamqp_and_we_agree_on_methods(data: st.DataObject) -> None:
     """amqp-broker section 6: both encode the same values to the same bytes, and pamqp decodes our bytes."""
     ids = data.draw(st.sampled_from(_SHARED))

@@ -11,7 +11,7 @@ from warren.amqp.properties import FLAG_HEADERS, NO_PROPERTIES, Properties, deco
 
 from .strategies import properties, short_strings, tables
 
-thorough = settings(deadline=None, max_examples=600)
+thorough = settings(deadline=None, max_examples=300)
 
 CELERY = Properties(
     content_type="application/json",

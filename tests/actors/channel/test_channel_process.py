@@ -376,7 +376,7 @@ moves = st.one_of(
 
 
 @given(st.integers(1, 6), st.lists(moves, max_size=40))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_grants_are_conserved_and_the_limit_holds(first_limit, plan):
     """AB-127 to AB-129: unacknowledged deliveries stay within the limit, no grant is lost, and all messages arrive."""
     with Stage() as stage:

@@ -575,7 +575,7 @@ class TestTableAndStore:
     @given(
         turns=st.lists(st.lists(OPERATIONS, min_size=1, max_size=6), max_size=12), faults=st.lists(FAULTS, max_size=8)
     )
-    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_agree_whatever_happens_at_once_and_whatever_fails(self, tmp_path_factory, turns, faults):
         """QS-40, QS-41: all operations of a turn run at the same time.
 

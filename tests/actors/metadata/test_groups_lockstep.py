@@ -146,7 +146,7 @@ def begun() -> tuple[State, State, Script]:
 
 
 @given(STEPS, st.integers(0, 59))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_states_agree_on_the_groups(steps, cut):
     """Two states in lockstep, and from some command on a third, made from the stored rows of the first."""
     first, second, script = begun()
@@ -165,7 +165,7 @@ def test_states_agree_on_the_groups(steps, cut):
 
 
 @given(STEPS)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=125, deadline=None)
 def test_a_ring_changes_only_as_the_proof_allows(steps):
     state, _, script = begun()
     for step in steps:

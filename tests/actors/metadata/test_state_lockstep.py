@@ -222,7 +222,7 @@ def contents(state: State) -> object:
 
 
 @given(commands=SEQUENCES, cut=st.integers(5, 69))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_states_that_apply_the_same_commands_stay_equal(commands, cut):
     """Two states in lockstep, and from some command on a third, made from the stored rows of the first."""
     first, second = State(), State()
@@ -242,7 +242,7 @@ def test_states_that_apply_the_same_commands_stay_equal(commands, cut):
 
 
 @given(commands=SEQUENCES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_a_command_would_add_is_what_it_adds(commands):
     """The log writes to the disk what `additions` returns, and applies the command afterwards."""
     state = State()
@@ -266,7 +266,7 @@ def test_what_a_command_would_add_is_what_it_adds(commands):
 
 
 @given(commands=SEQUENCES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_binding_outlives_its_ends(commands):
     """Each binding has its ends and is found from both, each durable one has durable ends, each owner a queue."""
     state = State()
@@ -290,7 +290,7 @@ def test_no_binding_outlives_its_ends(commands):
 
 
 @given(commands=SEQUENCES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_record_outlives_its_user_or_virtual_host(commands):
     state = State()
     apply(state, CreateVhost("/"))

@@ -44,7 +44,7 @@ class Turns:
 
 
 @given(st.lists(st.one_of(runs, turns, refusals), max_size=50))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_confirms_are_those_of_a_dict_of_numbers(steps):
     """One queue numbers in order, the levels of a priority queue out of order. Some publishes await no confirm, the
     queue gives numbers to messages for which nobody waits, and ranges that are safe may overlap them.

@@ -417,7 +417,7 @@ def test_a_reader_whose_deliveries_are_written_late_misses_nothing(stage, channe
     assert stub.take_got() == pairs(400, 402) and published == 402
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_whatever_others_do_a_reader_gets_each_number_once_and_in_order(data):
     """Publishes, acknowledgements and requeues may come in any order. The reader misses only numbers that left before

@@ -256,7 +256,7 @@ def test_model(broker):
     run_state_machine_as_test(
         On,
         settings=settings(
-            max_examples=50,
+            max_examples=25,
             stateful_step_count=25,
             deadline=None,
             phases=[Phase.generate],

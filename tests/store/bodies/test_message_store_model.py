@@ -348,4 +348,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestMessageStore = StoreMachine.TestCase
-TestMessageStore.settings = settings(max_examples=80, stateful_step_count=20, deadline=None)
+TestMessageStore.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)

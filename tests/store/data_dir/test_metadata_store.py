@@ -82,7 +82,7 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestMachine.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
 
 
 @pytest.fixture

@@ -166,7 +166,7 @@ class VhostMachine(RuleBasedStateMachine):
 
 
 TestVhost = VhostMachine.TestCase
-TestVhost.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestVhost.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
 
 
 @pytest.fixture

@@ -166,7 +166,7 @@ class JournalMachine(RuleBasedStateMachine):
 
 
 TestJournal = JournalMachine.TestCase
-TestJournal.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestJournal.settings = settings(max_examples=75, stateful_step_count=30, deadline=None)
 
 
 @pytest.fixture
@@ -322,7 +322,7 @@ class TestDamage:
         return journal
 
     @given(data=st.data())
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=50, deadline=None)
     def test_costs_only_its_frame(self, data):
         """Whichever byte is damaged, each start replays the other frames and leaves the file as it is."""
         disk = FaultyDisk()

@@ -169,7 +169,7 @@ def test_index_against_model(tmp_path_factory, kind):
         directory = tmp_path_factory
         engine = kind
 
-    run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=20, stateful_step_count=25, deadline=None))
 
 
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)

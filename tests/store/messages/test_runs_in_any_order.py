@@ -69,7 +69,7 @@ def test_ready_and_pending_runs_are_two_dicts(block_runs):
     """Each message is where the model has it, with its origin and its redelivered flag; no count drifts."""
 
     @given(steps)
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=150, deadline=None)
     def check(steps):
         ready, pending, next_number = RunQueue(), PendingRuns(), 0
         waiting, taken = {}, {}  # number: redelivered
@@ -132,7 +132,7 @@ def test_ready_and_pending_runs_are_two_dicts(block_runs):
 
 
 @given(st.lists(st.integers(0, 200), unique=True), st.integers(0, 200), st.integers(0, 20), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_runs_are_found_by_number(numbers, first, count, data):
     """Wherever the blocks are cut."""
 

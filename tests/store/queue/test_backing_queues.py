@@ -379,7 +379,7 @@ class VariableUnembeddedMachine(VariableMachine):
     embed_below = 0
 
 
-SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None)
+SETTINGS = settings(max_examples=30, stateful_step_count=40, deadline=None)
 TestMemoryQueue = QueueMachine.TestCase
 TestMemoryQueue.settings = SETTINGS
 TestPriorityQueue = PriorityMachine.TestCase

@@ -73,7 +73,7 @@ def test_the_flood_of_one_shop_holds_no_other_back():
         assert max(order.index(f"shop {number}") for number in range(99)) + 1 == latest
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     lengths=st.lists(st.integers(1, 12), min_size=1, max_size=8),
     batch=st.integers(1, 5),
@@ -248,7 +248,7 @@ class Divided:
             assert self.queue.requeue([tag]) == 1
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data())
 def test_changes_of_the_lanes_lose_no_message(data):
     """Whatever decides about the lanes, and how many there may be, each message is delivered, and settled by its

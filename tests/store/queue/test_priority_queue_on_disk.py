@@ -170,7 +170,7 @@ class PagedPriorityMachine(PriorityMachine):
 
 
 TestPagedPriorityQueue = PagedPriorityMachine.TestCase
-TestPagedPriorityQueue.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestPagedPriorityQueue.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
 
 
 @pytest.fixture

@@ -283,7 +283,7 @@ TestMemory = MemoryRangeMachine.TestCase
 TestDirect = DirectRangeMachine.TestCase
 TestReadsAhead = AheadRangeMachine.TestCase
 TestMemory.settings = TestDirect.settings = TestReadsAhead.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None
+    max_examples=30, stateful_step_count=40, deadline=None
 )
 
 

@@ -253,7 +253,7 @@ class SharedMachine(RuleBasedStateMachine):
 
 
 TestSharedBodies = SharedMachine.TestCase
-TestSharedBodies.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestSharedBodies.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
 
 
 # -- what only segments know

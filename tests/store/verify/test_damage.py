@@ -148,7 +148,7 @@ def template(request, tmp_path_factory) -> tuple[Path, bool, set, set]:
 @pytest.mark.parametrize("boot_id", [BOOT, "another boot"])
 @given(data=st.data())
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 def test_any_byte(template, boot_id, tmp_path, caplog, data):
     """Journal, segments, message store."""
@@ -280,7 +280,7 @@ def test_a_truncated_lmdb_file(template, tmp_path, name, size):
 
 @given(data=st.data())
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 def test_any_byte_of_the_recovery_terms(template, tmp_path, data):
     """Terms are trusted as they were written, or not at all."""

@@ -995,7 +995,7 @@ class TestAnyDamage:
             os.utime(path, ns=times)
 
     @given(data=st.data(), boot_id=st.sampled_from(["boot", "other"]))
-    @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_a_damaged_byte_is_found(self, template, data, boot_id):
         usual = template.found(boot_id)
 
@@ -1006,7 +1006,7 @@ class TestAnyDamage:
         assert len(self.damaged(template, data, boot_id, damage)) > len(usual)
 
     @given(data=st.data(), boot_id=st.sampled_from(["boot", "other"]))
-    @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_any_other_damage_is_survived(self, template, data, boot_id):
         def damage(whole: bytes) -> bytes:
             start, stop = sorted((data.draw(st.integers(0, len(whole))), data.draw(st.integers(0, len(whole)))))

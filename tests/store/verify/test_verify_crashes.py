@@ -76,7 +76,7 @@ def messages(report: VhostReport) -> dict[str | None, int]:
 
 
 @given(seed=st.integers(0, 1 << 32), at=st.integers(1, 60), during=st.sampled_from(["work", "stop", "start"]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_after_a_crash(seed, at, during):
     with TemporaryDirectory() as root:
         node = Node(root, Random(seed))
@@ -95,7 +95,7 @@ def test_after_a_crash(seed, at, during):
 
 
 @given(seed=st.integers(0, 1 << 32))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_after_a_clean_stop(seed):
     with TemporaryDirectory() as root:
         node = Node(root, Random(seed))

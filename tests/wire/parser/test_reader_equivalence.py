@@ -23,7 +23,7 @@ def _reader(rng: Random, fast: bool) -> FrameReader:
 
 
 @given(st.integers(0, 1 << 32), st.integers(1, 120))
-@settings(steady, max_examples=500)
+@settings(steady, max_examples=200)
 def test_fast_and_slow_return_the_events_of_the_conversation(seed: int, length: int) -> None:
     """AB-45: any publishes, acks and methods, on interleaved channels, cut at random, with any credit."""
     rng = Random(seed)
@@ -38,7 +38,7 @@ def test_fast_and_slow_return_the_events_of_the_conversation(seed: int, length: 
 
 
 @given(st.integers(0, 1 << 32))
-@settings(steady, max_examples=60)
+@settings(steady, max_examples=30)
 def test_fast_and_slow_agree_while_limits_change(seed: int) -> None:
     """`max_body_size` and `frame_max` may be set at any time and hold from then on."""
     data, _ = conversation(Random(seed), 60)
@@ -59,7 +59,7 @@ def test_fast_and_slow_agree_while_limits_change(seed: int) -> None:
 
 
 @given(st.integers(0, 1 << 32))
-@settings(steady, max_examples=150)
+@settings(steady, max_examples=75)
 def test_a_byte_that_differs_among_messages_that_are_alike(seed: int) -> None:
     """Messages of one size whose ids differ are compared many at a time. Whatever byte of one of them is another, both
     paths return the same events and find the same fault.

@@ -25,7 +25,7 @@ def spread(runs):
 
 
 @given(st.lists(st.one_of(deliveries, settlements, ranges, others), max_size=60))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_unacked_is_a_dict_of_delivery_tags(steps):
     """Single, multiple and unknown tags in any order, with rollbacks of a transaction in between."""
     unacked, model, taken = Unacked(), {}, []

@@ -20,7 +20,7 @@ def numbers(ranges: Iterable[Range]) -> list[int]:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "discard"]), small_ranges), max_size=40))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_range_set_is_a_set_of_integers(operations):
     """Ranges stay sorted, disjoint and merged; `discard` returns exactly the integers that were in the set."""
     ranges, model = RangeSet(), set()
@@ -117,7 +117,7 @@ operations = st.one_of(
 
 
 @given(st.integers(0, 3), st.lists(operations, max_size=40))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_every_number_is_sent_once_with_the_outcome_of_all_its_queues(uncounted, steps):
     """AB-110, AB-111, AB-113: fan-out, refusals, crashes and deletions in any order, flushed at any time.
 

@@ -115,7 +115,7 @@ steps = st.one_of(
 
 
 @given(st.booleans(), st.booleans(), st.lists(steps, max_size=40))
-@settings(max_examples=700, deadline=None)
+@settings(max_examples=350, deadline=None)
 def test_every_message_goes_to_the_consumer_that_rabbitmq_chooses(single_active, mixed, plan):
     """AB-122, AB-124, AB-128, FC-32: priorities, round robin, prefetch, unsent deliveries, grants, shared channels."""
     consumers, model = Consumers(single_active), Model(single_active)
