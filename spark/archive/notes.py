@@ -113,37 +113,62 @@ def _place(file: ArchivedFile) -> tuple[str, str, int]:
 
 def committed_files(target: str) -> list[ArchivedFile]:
     """The files of committed micro-batches, by queue and number, also those that have been merged since."""
-    found = []
-    for path in _committed(f"{target}/{OWN}/files"):
-        for row in pa.parquet.read_table(path).to_pylist():
-            # Spark's files of Parquet have times in UTC, and do not state the zone.
-            times = {name: row[name] and row[name].replace(tzinfo=UTC) for name in ("arrived_least", "arrived_most")}
-            found.append(ArchivedFile(**row | times))
-    return sorted(found, key=_place)
+    return sorted(CommittedFiles(target).take(), key=_place)
 
 
-def _committed(folder: str) -> list[str]:
-    """The files that Spark's file sink has committed, by its log, which has a file for each micro-batch or for many."""
-    log = Path(folder, "_spark_metadata")
-    if not log.exists():
-        return []
-    batches: dict[int, Path] = {}
-    compacted = -1
-    for entry in log.iterdir():
-        number, _, ending = entry.name.partition(".")
-        if not number.isdigit() or ending not in ("", "compact"):
-            continue
-        if ending == "compact":
-            compacted = max(compacted, int(number))
-            batches[int(number)] = entry
-        else:
-            batches.setdefault(int(number), entry)
-    paths = []
-    for batch, entry in sorted(batches.items()):
-        if batch >= compacted:
+class CommittedFiles:
+    """Reads the notes about the files of committed micro-batches, those that are new at each call.
+
+    Spark's file sink lists its files in a log that has an entry for each micro-batch, or one that repeats all before it
+    (`.compact`).
+    """
+
+    def __init__(self, target: str) -> None:
+        self._folder = f"{target}/{OWN}/files"
+        #: The last micro-batch whose entry was read, and the names of the notes in the entries until then.
+        self._batch = -1
+        self._known: set[str] = set()
+
+    def take(self) -> list[ArchivedFile]:
+        """The files of the micro-batches that were committed since the last call, in no order."""
+        found = []
+        for name in self._new_notes():
+            for row in pa.parquet.read_table(f"{self._folder}/{name}").to_pylist():
+                # Spark's files of Parquet have times in UTC, and do not state the zone.
+                times = {
+                    name: row[name] and row[name].replace(tzinfo=UTC) for name in ("arrived_least", "arrived_most")
+                }
+                found.append(ArchivedFile(**row | times))
+        return found
+
+    def _new_notes(self) -> list[str]:
+        """The names of files with notes that entries of the log name for the first time."""
+        names = []
+        for entry in self._new_entries():
             for line in entry.read_text("utf-8").splitlines()[1:]:
                 status = json.loads(line)
-                if status.get("action", "add") == "add":
-                    # The log has absolute paths; the archive may have been moved since.
-                    paths.append(os.path.join(folder, os.path.basename(unquote(status["path"]))))
-    return paths
+                # The log has absolute paths; the archive may have been moved since.
+                name = os.path.basename(unquote(status["path"]))
+                if status.get("action", "add") == "add" and name not in self._known:
+                    self._known.add(name)
+                    names.append(name)
+        return names
+
+    def _new_entries(self) -> list[Path]:
+        """The entries behind the last one, from the last of those that repeat all before it on."""
+        log = Path(self._folder, "_spark_metadata")
+        if not log.exists():
+            return []
+        entries: dict[int, Path] = {}
+        first = 0
+        for entry in log.iterdir():
+            number, _, ending = entry.name.partition(".")
+            if not number.isdigit() or ending not in ("", "compact") or int(number) <= self._batch:
+                continue
+            if ending == "compact":
+                first = max(first, int(number))
+                entries[int(number)] = entry
+            else:
+                entries.setdefault(int(number), entry)
+        self._batch = max(entries, default=self._batch)
+        return [entry for number, entry in sorted(entries.items()) if number >= first]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet
 
-from ..archive.notes import OWN, ArchivedFile, committed_files, noted_files
+from ..archive.notes import OWN, ArchivedFile, CommittedFiles, noted_files
 from ..archive.parquet_files import date_of
 from ..errors import wrong_options
 
@@ -77,9 +77,9 @@ def archive(
 
     target = os.path.abspath(target)
     os.makedirs(target, exist_ok=True)
-    known = set(committed_files(target))
+    run = _Run(target)
     spark.dataSource.register(ArchiveSource)
-    given = {"deleteOnCommit": "false" if keep else "true", **_spelt(options), "target": target, "compress": compress}
+    given = {"deleteOnCommit": "false" if keep else "true", **spelt(options), "target": target, "compress": compress}
     stream = spark.readStream.format("warren-archive").options(**given).load()
     sink = (
         stream.writeStream.format("parquet")
@@ -90,22 +90,17 @@ def archive(
     try:
         while not query.awaitTermination(LOOK):
             if on_progress is not None:
-                on_progress(_progress(target, known, query.lastProgress))
+                on_progress(run.progress(query.lastProgress))
     finally:
         if query.isActive:
             query.stop()
+    last = run.progress(query.lastProgress)
     if on_progress is not None:
-        on_progress(_progress(target, known, query.lastProgress))
-    added = [file for file in committed_files(target) if file not in known]
-    return ArchiveResult(
-        sum(file.path is not None for file in added),
-        sum(file.rows for file in added),
-        sum(file.bytes for file in added),
-        sum(file.gone for file in added),
-    )
+        on_progress(last)
+    return ArchiveResult(run.files, last.messages, last.bytes, run.gone)
 
 
-def _spelt(options: Mapping[str, Any]) -> dict[str, str]:
+def spelt(options: Mapping[str, Any]) -> dict[str, str]:
     """Options of Python as Spark's: `max_bytes_per_trigger` is `maxBytesPerTrigger`."""
     found = {}
     for name, value in options.items():
@@ -116,20 +111,34 @@ def _spelt(options: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _progress(target: str, known: set[ArchivedFile], last: Any) -> ArchiveProgress:
-    found = ArchiveProgress()
-    for file in committed_files(target):
-        if file not in known:
-            found.messages += file.rows
-            found.bytes += file.bytes
-    for source in (last or {}).get("sources", ()) if last is not None else ():
-        end, latest = source["endOffset"], source["latestOffset"]
-        places = [json.loads(each) if isinstance(each, str) else each for each in (end, latest)]
-        if all(places):
-            for name, place in places[0]["queues"].items():
-                goal = places[1]["queues"].get(name, place)
-                found.queues[name] = place["next"], goal["next"]
-    return found
+class _Run:
+    """What a run has added to an archive. It reads each note once, however many there are."""
+
+    def __init__(self, target: str) -> None:
+        self._committed = CommittedFiles(target)
+        self._committed.take()
+        self.files = self.gone = 0
+        self._messages = self._bytes = 0
+
+    def progress(self, last: Any) -> ArchiveProgress:
+        """How far the run is; `last` is the last progress of its query, None if it has none."""
+        for file in self._committed.take():
+            self.files += file.path is not None
+            self.gone += file.gone
+            self._messages += file.rows
+            self._bytes += file.bytes
+        found = ArchiveProgress(self._messages, self._bytes)
+        for source in last["sources"] if last is not None else ():
+            places = [json.loads(each) if isinstance(each, str) else each for each in _ends(source)]
+            if all(places):
+                for name, place in places[0]["queues"].items():
+                    goal = places[1]["queues"].get(name, place)
+                    found.queues[name] = place["next"], goal["next"]
+        return found
+
+
+def _ends(source: Any) -> tuple[Any, Any]:
+    return source["endOffset"], source["latestOffset"]
 
 
 def read_archive(
