@@ -104,6 +104,16 @@ def already_deleting(queue: str, owner: str) -> SparkSourceError:
     )
 
 
+def no_samples(where: str, vhost: str) -> SparkSourceError:
+    """The broker publishes no samples of flow control in this virtual host."""
+    return SparkSourceError(
+        "E5",
+        f"{where} publishes no samples of flow control in vhost '{vhost}'. Start each node with the setting "
+        f'event_exchange_vhost = "{vhost}" (a line in the file of `warren start --config`), or name the vhost of that '
+        "setting in the URL",
+    )
+
+
 def data_loss(queue: str, count: int, first: int, last: int, cause: str) -> SparkSourceError:
     """Numbers of a planned range are gone."""
     return SparkSourceError(

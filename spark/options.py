@@ -450,7 +450,10 @@ class SinkOptions(ConnectionOptions):
         "`exactly-once` needs `messageId`, and [queues that deduplicate](#each-row-exactly-once)",
     )
     message_id: str | None = option(
-        _text, None, "a column whose value names a row for ever, for brokers that drop what is published twice"
+        _text,
+        None,
+        "a column whose value names a row for ever, for brokers that drop what is published twice; `source`: the"
+        " columns `queue_id` and `seq` of rows that were read from warren",
     )
     job: str | None = option(_text, None, "with `messageId` in a batch: the name under which its rows are known")
     mandatory: bool = option(_flag, "true", "a row that reaches no queue is an error; `false` drops it")
@@ -467,6 +470,13 @@ class SinkOptions(ConnectionOptions):
         if self.delivery_guarantee == "exactly-once" and self.message_id is None:
             raise wrong_options(
                 "option 'deliveryGuarantee' of format 'warren': exactly-once needs 'messageId', a column whose value "
-                "names each row for ever"
+                "names each row for ever, or 'source' for rows that were read from warren"
             )
         self.place()
+
+    @property
+    def id_columns(self) -> tuple[str, ...]:
+        """The columns whose values together name a row for ever; none without `messageId`."""
+        if self.message_id is None:
+            return ()
+        return ("queue_id", "seq") if self.message_id.lower() == "source" else (self.message_id,)

@@ -5,7 +5,7 @@ Method frames and encoded properties are made once for each distinct value, so a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -49,7 +49,8 @@ class Outgoing(NamedTuple):
 class RowEncoder:
     """Makes frames of record batches with these columns.
 
-    id_of    makes the message's id of the value in the column that `messageId` names; None without that option
+    id_columns    the columns whose values name a row for ever; without them messages get no ids
+    scope         the name within which these ids are unique
     """
 
     def __init__(
@@ -58,15 +59,15 @@ class RowEncoder:
         routing_key: str,
         is_mandatory: bool,
         frame_max: int,
-        id_column: str | None = None,
-        id_of: Callable[[Any], str] | None = None,
+        id_columns: Sequence[str] = (),
+        scope: str = "",
     ) -> None:
         self._exchange = exchange
         self._routing_key = routing_key
         self._is_mandatory = is_mandatory
         self._step = frame_max - FRAME_OVERHEAD if frame_max else 1 << 62
-        self._id_column = id_column
-        self._id_of = id_of
+        self._id_columns = id_columns
+        self._scope = scope
         self._row = 0
         self._method = lru_cache(maxsize=4096)(self._method_frame)
 
@@ -78,7 +79,7 @@ class RowEncoder:
         keys = columns.get("routing_key") or [None] * count
         named = [name for name in columns if name in PROPERTY_COLUMNS or name in ("headers", "persistent")]
         encoded = columns.get("properties") or [None] * count
-        ids = columns.get(self._id_column or "") or [None] * count
+        ids = [columns[name] for name in self._id_columns]
         bodies = columns["body"]
         known: dict[tuple[Any, ...], bytes] = {}
         for at in range(count):
@@ -92,16 +93,20 @@ class RowEncoder:
                 props = known.get(values)
                 if props is None:
                     props = known[values] = properties_of({name: columns[name][at] for name in named})
-            if self._id_of is not None:
-                if ids[at] is None:
-                    raise wrong_options(
-                        f"column '{self._id_column}', which 'messageId' names, is null in a row; each row needs a "
-                        "value of its own"
-                    )
-                props = with_id(props, self._id_of(ids[at]))
+            if ids:
+                props = with_id(props, "/".join((self._scope, *self._id(ids, at))))
             frames = self._method(exchange, key) + self._content(props, body)
             yield Outgoing(self._row, exchange, key, body, frames)
             self._row += 1
+
+    def _id(self, ids: Sequence[Sequence[Any]], at: int) -> Iterator[str]:
+        for name, values in zip(self._id_columns, ids):
+            if values[at] is None:
+                raise wrong_options(
+                    f"column '{name}', which 'messageId' stands for, is null in a row; each row needs a "
+                    "value of its own"
+                )
+            yield str(values[at])
 
     def _method_frame(self, exchange: str, key: str) -> bytes:
         return method_frame(CHANNEL, BasicPublish(exchange=exchange, routing_key=key, mandatory=self._is_mandatory))
@@ -189,9 +194,15 @@ def with_id(props: bytes, message_id: str) -> bytes:
     return encode_properties(found)
 
 
-def check_columns(declared: Sequence[tuple[str, str]], ignored: bool, id_column: str | None) -> None:
-    """Raise SparkSourceError E4 for a column that the sink does not take, or one of a wrong type."""
+def check_columns(declared: Sequence[tuple[str, str]], ignored: bool, id_columns: Sequence[str]) -> None:
+    """Raise SparkSourceError E4 for a column that the sink does not take or does not have, or one of a wrong type."""
     types = dict(declared)
+    for name in id_columns:
+        if name not in types:
+            raise wrong_options(
+                f"option 'messageId' of format 'warren' needs a column '{name}', and the rows have none. They have "
+                f"{', '.join(sorted(types))}"
+            )
     if types.get("body") not in ("binary", "string"):
         raise wrong_options("the sink 'warren' needs a column 'body' of type binary or string")
     for name, type in types.items():
@@ -202,7 +213,7 @@ def check_columns(declared: Sequence[tuple[str, str]], ignored: bool, id_column:
             raise wrong_options(f"column 'headers' is of type {type}: the sink takes map<string,string> or a struct")
         if wanted is not None and type != wanted:
             raise wrong_options(f"column '{name}' is of type {type}: the sink 'warren' takes {wanted}")
-        if name not in TAKEN and name != id_column and not ignored:
+        if name not in TAKEN and name not in id_columns and not ignored:
             raise wrong_options(
                 f"the sink 'warren' has no column '{name}'. Drop it, or set ignoreColumns=true; it takes "
                 f"{', '.join(sorted(TAKEN))}"

@@ -65,7 +65,7 @@ class WarrenDataSource(DataSource):
         from .rows.columns import names_of
 
         options = SinkOptions.parse(self._given())
-        check_columns(names_of(schema), options.ignore_columns, options.message_id)
+        check_columns(names_of(schema), options.ignore_columns, options.id_columns)
         return options
 
     def _given(self) -> dict[str, str]:

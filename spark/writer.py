@@ -54,8 +54,8 @@ class Publisher:
             options.routing_key,
             options.mandatory,
             self._connection.frame_max,
-            options.message_id,
-            None if options.message_id is None else lambda value: f"{scope}/{value}",
+            options.id_columns,
+            scope,
         )
         #: Checks that each row goes to a queue that drops duplicates; None if rows may be published twice.
         self._guard = Guard(options) if options.delivery_guarantee == "exactly-once" else None

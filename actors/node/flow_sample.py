@@ -174,18 +174,22 @@ def _keep(rows: dict[str, Items], process_id: str, items: Items, is_wanted: bool
 
 
 def _figures(kind: str, items: Items) -> list[float]:
-    """What only grows: seconds blocked, in, out, and for a queue the seconds blocked by the link, journal, segments and
-    store.
+    """What only grows: seconds blocked, in, out, and for a queue acknowledgements and the seconds blocked by the link,
+    journal, segments and store.
     """
     blocked = items.get("blocked_seconds", 0.0)
     if kind == "connection":
         return [blocked, items["recv_oct"], items["send_oct"]]
     counts = items["counts"]
-    through = [float(sum(counts[at] for at in _PLACES[name])) for name in ("published", "delivered")]
+    published, delivered, acked = (sum(counts[at] for at in _PLACES[name]) for name in _THROUGH)
+    if kind == "channel":
+        return [blocked, published, delivered]
     by = items.get("blocked_seconds_by", {})
-    return [blocked, *through, *[by.get(peer, 0.0) for peer in _PEERS]] if kind == "queue" else [blocked, *through]
+    return [blocked, published, delivered, acked, *[by.get(peer, 0.0) for peer in _PEERS]]
 
 
+#: The sums of counters that a queue has of its own.
+_THROUGH = ("published", "delivered", "acked")
 #: The kinds of peers that block a queue.
 _PEERS = ("link", "journal", "segments", "store")
 
@@ -202,8 +206,9 @@ def _object(kind: str, items: Items, moved: Sequence[float], waiting: tuple[int,
         "out": int(moved[2]),
     }
     if kind == "queue":
-        found |= {"ready": waiting[0], "unacked": waiting[1]}
-        found["blocked_by"] = {peer: round(seconds, 3) for peer, seconds in zip(_PEERS, moved[3:]) if seconds}
+        found |= {"ready": waiting[0], "unacked": waiting[1], "consumers": items.get("consumers", 0)}
+        found["acked"] = int(moved[3])
+        found["blocked_by"] = {peer: round(seconds, 3) for peer, seconds in zip(_PEERS, moved[4:]) if seconds}
     if kind == "channel":
         found |= {"unacked": waiting[1], "unconfirmed": items["messages_unconfirmed"], "backlog": items["backlog"]}
     return found

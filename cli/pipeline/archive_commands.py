@@ -24,6 +24,7 @@ from .command import (
     size,
     spark_options,
     spark_session,
+    times,
 )
 
 if TYPE_CHECKING:
@@ -102,6 +103,9 @@ def archive(
 @click.option("--key", "routing_keys", metavar="GLOB", help="Only messages with such a routing key.")
 @period
 @click.option("--rate", type=click.IntRange(min=1), help="Messages a second, evenly.")
+@click.option(
+    "--speed", callback=times("2x or 0.5x"), help="In the rhythm in which they arrived, so many times as fast."
+)
 @click.option("--name", default="replay", show_default=True, help="A run of this name goes on where it stopped.")
 @click.option("--deduplicate", is_flag=True, help="Give each message an id for queues with x-warren-deduplicate.")
 @click.option("--dry-run", is_flag=True, help="Count only.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -149,16 +150,33 @@ def spark_session(job: str, master: str, conf: tuple[str, ...], memory: str | No
             spark.stop()
 
 
-def duration(example: str) -> Callable[..., float]:
-    """A callback of click for a time such as 12h; gives seconds."""
+def duration(example: str) -> Callable[..., float | None]:
+    """A callback of click for a time such as 12h; gives seconds, and None for an option that is not given."""
 
-    def parsed(context: click.Context, parameter: click.Parameter, text: str) -> float:
+    def parsed(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
         from ...spark.options import Wrong, parse_seconds
 
         try:
-            return parse_seconds(text)
+            return None if text is None else parse_seconds(text)
         except Wrong:
             raise click.BadParameter(f"'{text}' is not a time such as {example}") from None
+
+    return parsed
+
+
+def times(example: str) -> Callable[..., float | None]:
+    """A callback of click for how many times as fast something is, such as 2x; gives a number."""
+
+    def parsed(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+        if text is None:
+            return None
+        try:
+            found = float(text.removesuffix("x"))
+        except ValueError:
+            found = 0.0
+        if not 0 < found < math.inf:
+            raise click.BadParameter(f"'{text}' is not a speed such as {example}")
+        return found
 
     return parsed
 

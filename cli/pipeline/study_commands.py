@@ -142,6 +142,11 @@ def analyse(
 @pipeline.command()
 @click.option("--archive", required=True, type=click.Path(exists=True), help="The folder of an archive.")
 @click.option(
+    "--flow",
+    type=click.Path(exists=True, file_okay=False),
+    help="The folder of `warren pipeline flow --to`: for prefetch, and for queues that were the bottleneck.",
+)
+@click.option(
     "--node-rate",
     type=click.IntRange(min=1),
     default=300_000,
@@ -167,6 +172,7 @@ def analyse(
 @spark_options
 def capacity(
     archive: str,
+    flow: str | None,
     node_rate: int,
     growth: float,
     keep_for: float,
@@ -176,11 +182,11 @@ def capacity(
     conf: tuple[str, ...],
     memory: str | None,
 ) -> None:
-    """Advise on shards, limits, memory and disk for the queues of an archive, with each formula and its numbers."""
+    """Advise on shards, limits, prefetch, memory and disk for the queues of an archive, with each formula."""
     with spark_session("capacity", master, conf, memory) as spark:
         from ...spark.jobs.capacity import capacity as job
 
-        result = job(spark, archive, node_rate=node_rate, growth=growth, keep_for=keep_for, memory=machine)
+        result = job(spark, archive, node_rate=node_rate, growth=growth, keep_for=keep_for, memory=machine, flow=flow)
     if formatter == "json":
         print_result(formatter, result, "")
         return

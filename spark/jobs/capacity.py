@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import math
 import os
+import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ..archive.notes import noted_files
 from ..errors import wrong_option, wrong_options
 from .archive import read_archive
+from .flow_table import read_consumed, read_flow
+from .flow_windows import ConsumedRow
 
 #: Bytes of memory that a broker needs for a message beside its body and properties.
 OVERHEAD = 120
@@ -23,6 +28,8 @@ CLOSE = 0.7
 LAZY_ABOVE = 1 / 3
 #: Files of an archive below this average are worth merging.
 SMALL_FILES = 16 << 20
+#: The most that is advised as prefetch: above that a consumer has nothing more to gain.
+MOST_PREFETCH = 2_000
 #: Less time than this says nothing about a day.
 LEAST_SECONDS = 3600.0
 
@@ -93,6 +100,7 @@ def capacity(
     growth: float = 2.0,
     keep_for: float = 3 * _DAY,
     memory: int | None = None,
+    flow: str | None = None,
 ) -> CapacityResult:
     """Advise on shards, memory, limits and disk for the queues of an archive.
 
@@ -100,6 +108,7 @@ def capacity(
     growth       how many times today's traffic there will be
     keep_for     seconds for which messages, and files of the archive, are kept
     memory       bytes of memory of the broker's machine; this machine's if it is not given
+    flow         the folder of a table of the job `flow`, for advice on prefetch, and on queues that were the bottleneck
 
     Raises SparkSourceError E4: there is no message, or none whose time of arrival is known.
     """
@@ -114,7 +123,10 @@ def capacity(
             f"the archive '{archive}' has no message whose time of arrival is known, so nothing can be advised"
         )
     memory = memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    advice = [each for row in rows for each in _of_queue(row, node_rate, growth)]
+    slow = {} if flow is None else _bottlenecks(flow)
+    advice = [each for row in rows for each in _of_queue(row, node_rate, growth, slow.get(row.queue))]
+    if flow is not None:
+        advice += _prefetches(read_consumed(flow))
     needed = sum(_memory(row) for row in rows)
     share = needed / memory
     advice.append(
@@ -154,13 +166,62 @@ def _memory(row: Any) -> int:
     return int(row.backlog * (row.body + row.properties + OVERHEAD) * 2)
 
 
-def _of_queue(row: Any, node_rate: int, growth: float) -> list[Advice]:
+def _bottlenecks(flow: str) -> dict[str, tuple[int, int]]:
+    """By queue: in how many windows it was the bottleneck, and how many windows of its node there are."""
+    rows = read_flow(flow)
+    if not rows:
+        raise wrong_options(f"'{flow}' has no table of `warren pipeline flow`, or an empty one")
+    windows = Counter(node for node, _ in {(row.node, row.start) for row in rows})
+    found: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        if row.verdict is not None and row.stage == "queue":
+            for name in re.findall(r"'([^']*)'", (row.object or "").partition(" in vhost ")[0]):
+                found[name] = found.get(name, (0, 0))[0] + 1, windows[row.node]
+    return found
+
+
+def _prefetches(rows: Iterable[ConsumedRow]) -> list[Advice]:
+    """The prefetch of the consumers of each queue, by Little's law: as many messages as a consumer acknowledges in the
+    time for which it holds one.
+    """
+    by_queue: dict[tuple[str, str], list[ConsumedRow]] = {}
+    for row in rows:
+        if row.acked:
+            by_queue.setdefault((row.vhost, row.queue), []).append(row)
+    found = []
+    for (_, queue), some in sorted(by_queue.items()):
+        rate = _most([row.acked / row.consumers for row in some])
+        held = _most([row.unacked / row.acked for row in some])
+        needed = rate * held
+        advised = min(MOST_PREFETCH, 1 << max(0, math.ceil(needed) - 1).bit_length())
+        limit = f", at most {MOST_PREFETCH:,}" if needed > MOST_PREFETCH else ""
+        found.append(
+            Advice(
+                *(queue, "prefetch", f"{advised}"),
+                f"{rate:,.1f} messages/s of a consumer × {held:,.4g} s from delivery to acknowledgement (99% of "
+                f"{len(some):,} windows have no more) = {needed:,.1f}, up to the next power of 2{limit}",
+            )
+        )
+    return found
+
+
+def _most(values: Iterable[float]) -> float:
+    """The smallest value that 99% of them do not exceed."""
+    ordered = sorted(values)
+    return ordered[math.ceil(0.99 * len(ordered)) - 1]
+
+
+def _of_queue(row: Any, node_rate: int, growth: float, slow: tuple[int, int] | None) -> list[Advice]:
     ratio = growth * row.peak / node_rate
     close = ", which is close to what one node can do" if CLOSE < ratio <= 1 else ""
+    shards = max(1, math.ceil(ratio))
+    if slow is not None and shards == 1:
+        shards = 2
+        close = f"; but the queue was the bottleneck in {slow[0]:,} of {slow[1]:,} windows, so two shards at least"
     waited = max(0, row.waited) / 1000
     return [
         Advice(
-            *(row.queue, "x-warren-shards", str(max(1, math.ceil(ratio)))),
+            *(row.queue, "x-warren-shards", str(shards)),
             f"growth {growth:g} × {row.peak:,} messages/s (99.9% of the seconds with messages have no more) ÷ "
             f"{node_rate:,} messages/s of a node = {ratio:.3g}{close}",
         ),

@@ -7,15 +7,19 @@ part it writes the number at which each queue goes on into the archive; a later 
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import json
+import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import numpy
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet
@@ -24,7 +28,7 @@ from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...amqp.properties import Properties, decode_properties, encode_properties
 from ..archive.notes import OWN, ArchivedFile, noted_files
-from ..errors import wrong_options
+from ..errors import wrong_option, wrong_options
 from ..options import SinkOptions
 from ..outgoing import with_id
 from ..writer import Publisher
@@ -33,6 +37,10 @@ from ..writer import Publisher
 PART = 10_000
 #: The header by which a replayed message is known: the name of the run.
 HEADER = "x-warren-replay"
+#: Seconds after which the number at which a run goes on is written although no part is complete.
+NOTED = 1.0
+#: Seconds by which a message may be published too early, so that messages close to each other are published together.
+FINEST = 0.005
 #: Queues that are replayed side by side.
 SIDE_BY_SIDE = 4
 
@@ -65,6 +73,7 @@ def replay(
     since: datetime | None = None,
     until: datetime | None = None,
     rate: int | None = None,
+    speed: float | None = None,
     name: str = "replay",
     deduplicate: bool = False,
     dry_run: bool = False,
@@ -78,6 +87,8 @@ def replay(
     routing_keys            only messages whose key fits this pattern of `*` and `?`
     since, until            only messages that arrived then; those whose arrival is not known are left out then
     rate                    messages a second, evenly; otherwise as fast as the broker confirms
+    speed                   instead: in the rhythm in which they arrived, so many times as fast; a message whose arrival
+                            is not known follows the one before it at once
     name                    a run of this name goes on where an earlier one stopped
     deduplicate             give each message an id, so that a queue with `x-warren-deduplicate` drops a second one
     options                 how to reach the broker: `url` and others
@@ -86,6 +97,10 @@ def replay(
     """
     if (exchange is None) == (to_queue is None):
         raise wrong_options("a replay needs either an exchange or a queue as its target")
+    if rate is not None and speed is not None:
+        raise wrong_options("a replay has either a rate or a speed")
+    if speed is not None and not 0 < speed < math.inf:
+        raise wrong_option("speed", f"{speed:g}", "a number above 0")
     target = os.path.abspath(target)
     queues = _queues(target, queue)
     chosen = _Choice(routing_keys, since, until)
@@ -101,6 +116,11 @@ def replay(
         }
     )
     side_by_side = min(SIDE_BY_SIDE, len(queues)) or 1
+    rhythm = None
+    if speed is not None:
+        # Each queue has a thread, or one would wait for its turn while its messages are due.
+        side_by_side = len(queues)
+        rhythm = _Rhythm.of([_rows(target, files, chosen, notes.get(key)[0]) for key, files in queues.items()], speed)
     lock = threading.Lock()
     sent = 0
 
@@ -112,7 +132,7 @@ def replay(
                 on_progress(sent)
 
     def one(key: tuple[str, str], files: Sequence[ArchivedFile]) -> ReplayResult:
-        work = _Replay(target, sink, side_by_side, name, notes, chosen, deduplicate, progressed)
+        work = _Replay(target, sink, side_by_side, name, notes, chosen, deduplicate, rhythm, progressed)
         work.own_key = to_queue is None and routing_key is None
         return work.run(key, files)
 
@@ -190,31 +210,44 @@ class _Replay:
         notes: _Notes,
         chosen: _Choice,
         deduplicate: bool,
+        rhythm: _Rhythm | None,
         progressed: Callable[[int], None],
     ) -> None:
         self._target, self._sink, self._side_by_side, self._name = target, sink, side_by_side, name
         self._notes, self._chosen, self._deduplicate, self._progressed = notes, chosen, deduplicate, progressed
+        self._rhythm = rhythm
         self._marked: dict[bytes, bytes] = {}
 
     def run(self, key: tuple[str, str], files: Sequence[ArchivedFile]) -> ReplayResult:
         after, was_begun = self._notes.get(key)
         publisher = Publisher(self._sink, 0, self._side_by_side, self._name)
-        messages = size = 0
+        messages = size = pending = 0
+        noted_at = time.monotonic()
         first = last = None
         try:
-            for batch in _rows(self._target, files, self._chosen, after):
-                self._notes.begin(key, after)
+            for batch in self._due(_rows(self._target, files, self._chosen, after)):
+                if pending and (pending + batch.num_rows > PART or time.monotonic() - noted_at > NOTED):
+                    self._notes.put(key, after)
+                    pending, noted_at = 0, time.monotonic()
+                if not pending:
+                    self._notes.begin(key, after)
                 publisher.send(iter([self._outgoing(key, batch)]))
                 after = batch.column("seq")[batch.num_rows - 1].as_py() + 1
-                self._notes.put(key, after)
+                pending += batch.num_rows
                 messages += batch.num_rows
                 size += sum(map(len, batch.column("body").to_pylist()))
                 times = [batch.column("arrived")[place].as_py() for place in (0, batch.num_rows - 1)]
                 first, last = first or times[0], times[1] or last
                 self._progressed(batch.num_rows)
+            if pending:
+                self._notes.put(key, after)
             return ReplayResult(1, messages, size, first, last, PART if was_begun and not self._deduplicate else 0)
         finally:
             publisher.abort()
+
+    def _due(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches, or parts of them as soon as they are due."""
+        return batches if self._rhythm is None else self._rhythm.parts(batches)
 
     def _outgoing(self, key: tuple[str, str], batch: Any) -> Any:
         """The batch as the sink takes it: with the header of this run, and with an id if there is to be one."""
@@ -241,6 +274,51 @@ class _Replay:
                 self._marked.clear()
             marked = self._marked[props] = encode_properties(found)
         return marked
+
+
+class _Rhythm:
+    """When messages are due that are published in the rhythm in which they arrived. All queues of a run share it.
+
+    first    when the first message of all arrived, in microseconds; it is due at once
+    speed    how many times as fast the messages are published as they arrived
+    """
+
+    def __init__(self, first: int, speed: float) -> None:
+        self._first = first
+        self._speed = speed
+        self._began = time.monotonic()
+
+    @classmethod
+    def of(cls, queues: Iterable[Iterator[Any]], speed: float) -> _Rhythm:
+        """The rhythm of these queues, each given as its batches."""
+        arrivals = [_arrivals(batch) for batches in queues for batch in itertools.islice(batches, 1)]
+        known = [each[each != _UNKNOWN].min(initial=_NEVER) for each in arrivals]
+        return cls(int(min(known, default=_NEVER)), speed)
+
+    def parts(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The rows of these batches, in parts, each as soon as its last row is due."""
+        for batch in batches:
+            due = numpy.maximum.accumulate((_arrivals(batch) - self._first) / (1e6 * self._speed))
+            at = 0
+            while at < batch.num_rows:
+                late = time.monotonic() - self._began - due[at]
+                if late < -FINEST:
+                    time.sleep(min(-late, 3600.0))
+                    continue
+                # All that is due by now, or within the time in which nobody notices.
+                stop = max(at + 1, int(numpy.searchsorted(due, due[at] + late + FINEST, side="right")))
+                yield batch.slice(at, stop - at)
+                at = stop
+
+
+#: Stands for a time of arrival that is not known, which so is due at once.
+_UNKNOWN = -(1 << 62)
+_NEVER = 1 << 62
+
+
+def _arrivals(batch: Any) -> Any:
+    """When the rows of a batch arrived, in microseconds since the epoch, as an array of numpy."""
+    return pa.compute.fill_null(batch.column("arrived").cast(pa.int64()), _UNKNOWN).to_numpy()
 
 
 class _Notes:

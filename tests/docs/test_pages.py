@@ -12,7 +12,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: The modules that a page may tell its readers to import.
 PUBLIC_MODULES = {
     *("warren", "warren.extensions", "warren.sharding", "warren.simulation.strategies"),
-    *("warren.spark", "warren.spark.jobs.archive", "warren.spark.jobs.query"),
+    *("warren.spark", "warren.spark.jobs.archive", "warren.spark.jobs.flow", "warren.spark.jobs.query"),
 }
 
 parametrize_pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -314,12 +314,11 @@ def copy_rows(spark, url, folder):
     """Start a query that publishes each message of `orders` to `copies`, exactly once."""
     source = {"url": url, "queue": "orders", "columns": "queue_id,seq,body", "maxMessagesPerTrigger": "4000"}
     rows = spark.readStream.format("warren").options(**source).load()
-    rows = rows.selectExpr("body", "concat(queue_id, '/', seq) as id")
     sink = rows.writeStream.format("warren").options(
         url=url,
         routingKey="copies",
         deliveryGuarantee="exactly-once",
-        messageId="id",
+        messageId="source",
         confirmWindow="500",
         checkpointLocation=f"{folder}/copies",
     )

@@ -18,6 +18,8 @@ from warren.spark.errors import SparkSourceError
 from warren.spark.jobs.analyse import analyse
 from warren.spark.jobs.archive import archive
 from warren.spark.jobs.capacity import capacity
+from warren.spark.jobs.flow_table import FlowTable
+from warren.spark.jobs.flow_windows import Key, Sums, Windows, consumed_rows
 from warren.spark.jobs.query import find_messages, query
 
 # The first query of a session starts workers of Python, which takes long on a machine that does much else.
@@ -194,6 +196,38 @@ def test_capacity_is_what_the_formulas_give_by_hand(own_session, spark, tmp_path
     nothing = ["pipeline", "capacity", "--archive", str(tmp_path / "queue=busy")]
     failed = CliRunner().invoke(root, nothing, standalone_mode=False).exception
     assert isinstance(failed, CommandFailure) and failed.code == 64 and "has no message" in failed.message
+
+
+def test_a_table_of_flow_adds_prefetch_and_slow_queues(spark, tmp_path):
+    """SP-100: by Little's law, with the figures of 99% of the windows."""
+    archive, _ = seeded_archive(tmp_path / "archive")
+    folder, windows = str(tmp_path / "flow"), Windows(10)
+    table, sums = FlowTable(folder), []
+    table.begin(10)
+    nobody = ("", "", 0, 0, 0)
+    for at in range(0, 1000, 10):
+        sums.append((Key(at, "a@a", "node", "", ""), Sums(10, 10.0, 0, *nobody, 0)))
+        # 2 consumers acknowledge 30 messages a second and hold 12, but for one window in which they are busier.
+        acked, held = (9000, 9000.0) if at == 500 else (300, 120.0)
+        sums.append((Key(at, "a@a", "consumed", "/", "busy"), Sums(10, held, 2, *nobody, acked)))
+        sums.append((Key(at, "a@a", "consumed", "/", "quiet"), Sums(10, 10.0, 1, *nobody, 0)))
+        sums.append((Key(at, "a@a", "consumed", "/", "deep"), Sums(10, 500_000.0, 1, *nobody, 10)))
+        if at < 30:
+            slow = "queues 'quiet', 'other' in vhost '/'"
+            sums.append((Key(at, "a@a", "verdict", "queue", slow), Sums(10, 8.0, 1, *nobody, 0)))
+    windows.update(sums)
+    table.put(windows.rows(), consumed_rows(10, sums))
+    advice = capacity(spark, archive, growth=1, memory=8_000_000, flow=folder).advice
+    found = {(each.queue, each.setting): each for each in advice}
+    # 15 messages a second of each consumer × 0.4 s = 6.
+    assert (found["busy", "prefetch"].value, found["deep", "prefetch"].value) == ("8", "2000")
+    assert found["busy", "prefetch"].because.startswith("15.0 messages/s of a consumer × 0.4 s from delivery")
+    assert "= 6.0, up to the next power of 2" in found["busy", "prefetch"].because
+    assert found["deep", "prefetch"].because.endswith("at most 2,000") and ("quiet", "prefetch") not in found
+    assert [found[name, "x-warren-shards"].value for name in ("busy", "quiet")] == ["1", "2"]
+    assert "the bottleneck in 3 of 100 windows" in found["quiet", "x-warren-shards"].because
+    with pytest.raises(SparkSourceError, match="has no table of `warren pipeline flow`"):
+        capacity(spark, archive, flow=str(tmp_path))
 
 
 def test_the_command_finds_messages(own_session, places):

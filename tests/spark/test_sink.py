@@ -20,6 +20,8 @@ TYPES = {
     "persistent": pa.bool_(),
     "priority": pa.int32(),
     "message_id": pa.string(),
+    "queue_id": pa.string(),
+    "seq": pa.int64(),
     "content_type": pa.string(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "headers": pa.map_(pa.string(), pa.string()),
@@ -72,7 +74,7 @@ def test_another_library_reads_what_the_sink_writes(rows, frame_max):
 
 
 def test_ids_are_put_beside_a_message_id_that_a_row_has():
-    encoder = RowEncoder("", "q", True, 4096, "content_type", lambda value: f"job/{value}")
+    encoder = RowEncoder("", "q", True, 4096, ("content_type",), "job")
     rows = [{"body": b"1", "content_type": "a"}, {"body": b"2", "content_type": "b", "message_id": "own"}]
     headers = []
     for message in encoder.messages(batch_of(rows)):
@@ -96,7 +98,31 @@ def test_ids_are_put_beside_a_message_id_that_a_row_has():
 )
 def test_columns_that_the_sink_does_not_take(columns, reason):
     with pytest.raises(SparkSourceError, match=reason):
-        check_columns(columns, False, None)
+        check_columns(columns, False, ())
+
+
+def test_rows_that_were_read_from_warren_name_themselves(broker, queue):
+    """SP-84: the id is the queue's id and the number, so a row that comes again is dropped."""
+    options = SinkOptions.parse({"messageId": "SOURCE"})
+    assert options.id_columns == ("queue_id", "seq")
+    columns = [("body", "binary"), ("queue_id", "string"), ("seq", "bigint")]
+    check_columns(columns, False, options.id_columns)
+    with pytest.raises(SparkSourceError, match="has no column 'queue_id'"):
+        check_columns(columns, False, ())
+    with pytest.raises(
+        SparkSourceError, match="needs a column 'seq', and the rows have none. They have body, queue_id"
+    ):
+        check_columns(columns[:2], False, options.id_columns)
+    broker.declare_queue(queue, durable=True, arguments={"x-warren-deduplicate": 100})
+    rows = [{"body": b"%d" % number, "queue_id": "9f", "seq": number} for number in range(20)]
+    given = {"deliveryGuarantee": "exactly-once", "messageId": "source", "routingKey": queue}
+    publish(broker, rows[:10], **given)
+    publish(broker, rows, **given)
+    found = [broker.get(queue) for _ in range(20)]
+    assert [each.body for each in found] == [row["body"] for row in rows]
+    assert found[7].properties["message_id"] == "job/9f/7" and broker.queue(queue).messages == 0
+    with pytest.raises(SparkSourceError, match="column 'seq', which 'messageId' stands for, is null in a row"):
+        publish(broker, [{"body": b"x", "queue_id": "9f", "seq": None}], **given)
 
 
 def publish(broker, rows, **given):

@@ -27,6 +27,7 @@ def channel(**items):
 def queue(name="orders", **items):
     usual = {"name": name, "vhost": "/", "state": "running", "blocked_by": [], "blocked_share": 0.0}
     usual |= {"blocked_seconds": 0.0, "blocked_seconds_by": {}, "messages_ready": 0, "messages_unacknowledged": 0}
+    usual["consumers"] = 0
     return {**usual, "counts": counts(), **items}
 
 
@@ -50,6 +51,11 @@ def test_a_sample_has_the_differences():
         ("orders", 7, 2, 0.25),
         ("new", 3, 0, 0.0),
     ]
+    assert [(each["acked"], each["consumers"]) for each in sample["objects"]] == [(0, 0), (0, 0)]
+    acked = queue(counts=counts(publish=107, deliver=2, ack=2), messages_unacknowledged=5, consumers=3)
+    samples.read("queue", "q1", acked)
+    (row,) = samples.sample(node(counts=counts(publish=120)))["objects"]
+    assert (row["acked"], row["consumers"], row["unacked"]) == (2, 3, 5)
     samples.end("q1")
     assert samples.sample(node(counts=counts(publish=120)))["ready"] == 0
 

@@ -1,0 +1,133 @@
+"""The rhythm of a replay: messages are published as far apart as they arrived, or faster (SP-97)."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from click.testing import CliRunner
+
+from warren import Broker
+from warren.cli.main import root
+from warren.spark.archive.parquet_files import FileWriter
+from warren.spark.errors import SparkSourceError
+from warren.spark.jobs import replay as replay_module
+from warren.spark.jobs.replay import FINEST, _Rhythm, replay
+
+FIRST = datetime(2026, 11, 24, 10, tzinfo=UTC)
+SCHEMA = pa.schema(
+    [
+        *(("seq", pa.int64()), ("exchange", pa.string()), ("routing_key", pa.string()), ("body", pa.binary())),
+        *(("properties", pa.binary()), ("arrived", pa.timestamp("us", tz="UTC"))),
+    ]
+)
+
+
+def batch(seconds, first=0):
+    """Messages that arrived so many seconds after the first; None if that is not known."""
+    rows = [
+        {"seq": first + n, "exchange": "", "routing_key": "k", "body": b"%d" % (first + n), "properties": b"\0\0"}
+        | {"arrived": None if each is None else FIRST + timedelta(seconds=each)}
+        for n, each in enumerate(seconds)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+def write(folder, queues):
+    """An archive with these messages by queue."""
+    entries = []
+    for queue, seconds in queues.items():
+        writer = FileWriter(str(folder), queue, f"{queue:0<32}", range(len(seconds)), 0, 0, "zstd")
+        entries += [entry._asdict() for entry in writer.write(iter([batch(seconds)]))]
+    log = Path(folder, "_warren", "files", "_spark_metadata")
+    log.mkdir(parents=True)
+    pyarrow.parquet.write_table(pa.Table.from_pylist(entries), log.parent / "part-0.parquet")
+    (log / "0").write_text('v1\n{"path": "file:///part-0.parquet", "action": "add"}')
+    return str(folder)
+
+
+class Clock:
+    """Stands in for the clock: time passes only while somebody sleeps."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = Clock()
+    monkeypatch.setattr(replay_module, "time", found)
+    return found
+
+
+def published(rhythm, clock, batches):
+    """When each message is published, in seconds after the beginning."""
+    return [
+        (number, clock.now - 100) for part in rhythm.parts(iter(batches)) for number in part.column("seq").to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("speed", [0.5, 1.0, 4.0])
+def test_each_message_is_published_when_it_is_due(clock, speed):
+    seconds = [0, 0, 1.5, 1.5 + 60, 1.5 + 60.0001, 7200]
+    batches = [batch(seconds[:4]), batch(seconds[4:], 4)]
+    rhythm = _Rhythm.of([iter(batches)], speed)
+    found = published(rhythm, clock, batches)
+    assert [number for number, _ in found] == list(range(6))
+    assert [at for _, at in found] == pytest.approx([each / speed for each in seconds], abs=FINEST)
+
+
+def test_what_arrived_in_another_order_or_is_not_known_keeps_its_place(clock):
+    batches = [batch([None, 2, 1, None, 3])]
+    rhythm = _Rhythm.of([iter(batches)], 1)
+    # The first that is known, 1, is the beginning.
+    assert published(rhythm, clock, batches) == [(0, 0), (1, 1), (2, 1), (3, 1), (4, 2)]
+    nothing_known = [batch([None, None])]
+    clock.now = 100.0
+    assert published(_Rhythm.of([iter(nothing_known)], 1), clock, nothing_known) == [(0, 0), (1, 0)]
+
+
+def test_what_is_late_is_published_at_once(clock):
+    batches = [batch([0, 1, 2, 3])]
+    rhythm, found = _Rhythm.of([iter(batches)], 1), []
+    for part in rhythm.parts(iter(batches)):
+        found.append((part.num_rows, clock.now - 100))
+        clock.now += 2.5  # as long as it takes to publish
+    assert found == [(1, 0), (2, 2.5), (1, 5.0)]
+
+
+def test_queues_share_one_rhythm(tmp_path):
+    """The queue whose first message came later begins later."""
+    target = write(tmp_path / "archive", {"a": [0, 0.6], "b": [0.4]})
+    with Broker(port=0) as broker:
+        broker.declare_queue("again")
+        result = replay(target, url=broker.url, to_queue="again", speed=2)
+        found = [broker.get("again") for _ in range(3)]
+        assert [(each.body, each.headers) for each in found] == [
+            (body, {"x-warren-replay": "replay"}) for body in (b"0", b"0", b"1")
+        ]
+        assert (result.messages, result.queues, result.may_repeat) == (3, 2, 0)
+        places = json.loads(Path(target, "_warren", "replay", "replay.json").read_text())
+        assert sorted(places.values()) == [[1, False], [2, False]]
+        assert replay(target, url=broker.url, to_queue="again", speed=2).messages == 0
+
+
+def test_wrong_speeds(tmp_path):
+    target = write(tmp_path / "archive", {"a": [0]})
+    with pytest.raises(SparkSourceError, match="either a rate or a speed"):
+        replay(target, to_queue="q", rate=5, speed=1)
+    with pytest.raises(SparkSourceError, match="'speed' of format 'warren' cannot be '0': give a number above 0"):
+        replay(target, to_queue="q", speed=0)
+    base = ["pipeline", "replay", "--from", target, "--to-queue", "q", "--dry-run"]
+    for text in ("fast", "0x", "-1", "infx"):
+        failed = CliRunner().invoke(root, [*base, "--speed", text])
+        assert failed.exit_code == 2 and "is not a speed such as 2x or 0.5x" in failed.output
+    assert CliRunner().invoke(root, [*base, "--speed", "1.5x"]).exit_code == 0
