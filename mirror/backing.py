@@ -86,7 +86,7 @@ class MirroredQueue(BackingQueue):
         return self.inner
 
     def took(self, count: int) -> None:
-        """The ring has taken the instructions of this turn, and numbered them up to `count`."""
+        """Note that the ring has taken the instructions of this turn, and numbered them up to `count`."""
         self.out = []
         self.position = count
 
@@ -113,11 +113,11 @@ class MirroredQueue(BackingQueue):
         return self.inner.discard(origin, 0, False).start
 
     def reserve(self, number: int) -> None:
-        """The master may have given all numbers below this one."""
+        """Note that the master may have given all numbers below this one."""
         self._reserved = max(self._reserved, number)
 
     def remove(self, leaving: Iterable[range]) -> None:
-        """Messages leave a mirror, wherever they are."""
+        """Remove messages from a mirror, wherever in its queue they are."""
         gone = list(leaving)
         self._forget_returns(gone)
         self._leaving += [(span, False) for span in gone]
@@ -132,22 +132,22 @@ class MirroredQueue(BackingQueue):
         self.remove_more()
 
     def follow_segment(self) -> None:
-        """The next run that the master publishes begins a segment (a mirror of a stream)."""
+        """For a mirror of a stream: begin a segment with the next run that the master publishes."""
 
     def follow_drop(self, number: int) -> None:
-        """The master has dropped the segments before this number (a mirror of a stream)."""
+        """For a mirror of a stream: drop the segments before this number, as the master has."""
 
     def reached_by_all(self) -> None:
-        """The ring has everything that this replica, which is the master now, had taken as a mirror."""
+        """Note that the ring has everything that this replica, which is the master now, had taken as a mirror."""
 
     def returned(self, returns: dict[int, int]) -> None:
-        """Messages were returned to the master so often by now (a mirror of a quorum queue)."""
+        """For a mirror of a quorum queue: note how often messages were returned to the master by now."""
 
     def tell_returns(self) -> None:
         """Send the mirrors of a quorum queue how often each message was returned, because a mirror has joined."""
 
     def _forget_returns(self, leaving: Iterable[range]) -> None:
-        """These messages leave the mirror."""
+        """Forget how often messages that leave the mirror were returned."""
 
     @property
     def is_behind(self) -> bool:

@@ -41,7 +41,7 @@ class Confirming:
         self.highest_received = self.highest_stored = 0
 
     def published(self, position: int, first: int, last: int, is_durable: bool) -> None:
-        """Messages with these numbers are in the instruction at this position, and a publisher awaits a confirm."""
+        """Note messages, in the instruction at this position, for which a publisher awaits a confirm."""
         (self._durable if is_durable else self._transient).append((position, first, last))
 
     def needs_no_mirror(self, first: int, last: int) -> None:

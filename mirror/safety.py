@@ -16,11 +16,11 @@ class Safety:
         self._waiting: deque[tuple[int, int, int]] = deque()
 
     def took(self, position: int, first: int, last: int) -> None:
-        """A run has to be on the disk before this position counts as safe."""
+        """Note a run that has to be on the disk before this position counts as safe."""
         self._waiting.append((position, first, last))
 
     def reached(self, last: int, safe: list[tuple[int, int]]) -> int:
-        """These numbers are safe. Returns the position up to which all instructions are, at most `last`."""
+        """Note that these numbers are safe. Returns the position up to which all instructions are, at most `last`."""
         for low, high in safe:
             waiting = self._waiting
             while waiting and low <= waiting[0][1] and waiting[0][2] <= high:

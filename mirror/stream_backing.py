@@ -55,7 +55,7 @@ class MirroredStream(MirroredQueue, StreamBacking):
         self.is_inherited = True
 
     def resurrect(self) -> None:
-        """All messages on the disk may be delivered, because no other replica has any."""
+        """Do nothing: all messages on the disk may be delivered, because no other replica has any."""
 
     def reached_by_all(self) -> None:
         unshown, self._unshown = self._unshown, None

@@ -78,7 +78,7 @@ class SyncTarget:
         return due
 
     def chunk(self, position: int, cursor: int) -> tuple[Placed, Placed]:
-        """A chunk has come, with the messages below this cursor at this position of the stream.
+        """Take a chunk that has the messages below this cursor, as they were at this position of the stream.
 
         Returns the instructions to carry out before the messages of the chunk are taken, and those for afterwards.
         """

@@ -323,7 +323,7 @@ class RoutingTable:
         self.version += 1
 
     def set_policy_alternate(self, vhost: str, exchange: str, alternate: str | None) -> None:
-        """A policy defines this alternate exchange for the exchange, or None. One among its arguments wins (AB-158)."""
+        """Set the alternate exchange that policies define, None if none does. The exchange's argument wins (AB-158)."""
         host = self._vhosts.get(vhost)
         row = None if host is None else host.exchanges.get(exchange)
         if host is None or row is None:

@@ -48,7 +48,7 @@ class JsonFormatter(logging.Formatter):
         traceback = _traceback(self, record)
         if traceback:
             entry["error"] = traceback
-        # ASCII, because a name on the wire may have bytes that are not UTF-8.
+        # `dumps` writes ASCII with escapes, because a name on the wire may have bytes that are not UTF-8.
         return json.dumps(entry)
 
 

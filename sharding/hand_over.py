@@ -42,13 +42,13 @@ class HandOver(Protocol[Item]):
     """What both orders do."""
 
     def arrived(self, shard: int, publisher: str | None, number: int | None, item: Item) -> None:
-        """A delivery of this shard has arrived. Publisher and number are None if its headers do not have them."""
+        """Take a delivery of this shard. Publisher and number are None if its headers do not have them."""
 
     def take(self) -> HandedOver[Item] | None:
         """The delivery whose turn it is, or None as long as it has not arrived."""
 
     def give_up(self) -> None:
-        """The missing numbers did not arrive within the gap timeout: skip them."""
+        """Skip the missing numbers, because they did not arrive within the gap timeout."""
 
     def drop(self, shard: int) -> None:
         """Forget the deliveries of a shard whose channel has ended: the broker will deliver them again."""

@@ -265,7 +265,7 @@ class Shard:
         channel.basic_consume(self.queue, delivered, consumer_tag=f"{tag}{self.index}", callback=begun)
 
     def _cancelled(self, frame: Any) -> None:
-        """The broker cancelled the consumer, because the queue of this shard was deleted: nothing more can come."""
+        """Handle that the broker cancelled the consumer, because the queue of this shard was deleted."""
         self._consume = None
 
     def cancel(self, done: Future[None]) -> None:

@@ -20,7 +20,7 @@ class ClientOutput:
     """What the channel gathers in a batch and sends to the connection at its end.
 
     The parts of a channel append to `frames` and `notices`. Large contents are no frames but pieces of their own, so
-    that nobody copies them; `frames` then begins again behind them.
+    that they are not copied; `frames` then begins again behind them.
     """
 
     __slots__ = ("frame_max", "frames", "notices", "number", "pieces")

@@ -105,8 +105,8 @@ class Transaction:
                 return
 
     def confirms_arrived(self) -> bool:
-        """Take confirms and refusals that have come for a commit. Return whether that was the last, and the commit is
-        answered.
+        """Take confirms and refusals that have come for a commit, and answer it if none is missing. Return whether it
+        was answered.
         """
         self._take_confirms()
         if not self.is_committing or len(self._publisher.confirms):
@@ -116,7 +116,7 @@ class Transaction:
         return True
 
     def meets_short_queue(self) -> None:
-        """A queue refused a publish because too few of its replicas are in sync (CL-123)."""
+        """Note that a queue refused a publish because too few of its replicas are in sync (CL-123)."""
         self._has_met_short_queue = self._publisher.held_back is not None
 
     def _take_confirms(self) -> None:

@@ -215,7 +215,7 @@ class ChannelTable:
                 await self._process.next_turn()
 
     def closed(self, entry: ChannelEntry, is_crossed: bool) -> None:
-        """The channel has ended. `is_crossed`: both sides sent channel.close."""
+        """Note that the channel has ended. `is_crossed`: both sides sent channel.close."""
         entry.is_ended = True
         if is_crossed and self.by_number.get(entry.number) is entry:
             self._stray_close_ok[entry.number] = None

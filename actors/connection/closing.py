@@ -118,7 +118,7 @@ class Closing:
         connection.refresh_watch()
 
     def fail(self, error: AmqpError) -> None:
-        """An error ends the connection; the state decides how the client is notified (AB-38)."""
+        """End the connection because of an error. The state decides how the client is notified (AB-38)."""
         connection = self.connection
         report = choose_report(connection.state, error, self._capabilities())
         if report != LOG_ONLY:
@@ -133,7 +133,7 @@ class Closing:
             self._close(error)
 
     def forced(self, error: AmqpError) -> None:
-        """An operator or the node's stop ends the connection; before `running` the socket is closed at once (AB-31)."""
+        """End the connection for an operator or because the node stops; at once if it does not run yet (AB-31)."""
         connection = self.connection
         if connection.state in ("running", "blocked"):
             log.warning("%s: %s", connection.name, one_line(error.reply_text))
@@ -142,7 +142,7 @@ class Closing:
             self.lost(error.text)
 
     def lost(self, reason: str) -> None:
-        """The TCP connection has ended, or the broker ends it without a frame."""
+        """Close the socket without a frame, because the TCP connection has ended or the broker drops it."""
         connection = self.connection
         if connection.sock is None:
             return

@@ -78,7 +78,7 @@ class Heartbeats:
             self._process.start_timer(interval, CHECK_HEARTBEAT)
 
     def reading_resumed(self) -> None:
-        """The connection reads again after a time in which it did not."""
+        """Restart the count of silent intervals, because the connection reads again after a pause."""
         self._monitor.restart()
 
     def send_if_due(self) -> None:

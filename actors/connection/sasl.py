@@ -108,7 +108,7 @@ def verify(
             return credentials.fault
         is_right = True
     else:
-        # Also for an unknown user, so that the time does not reveal which users exist.
+        # For an unknown user the hash is computed too, so that the time does not reveal which users exist.
         known = user or NOBODY
         is_right = is_password(credentials.password, known.password_hash, known.hashing_algorithm)
     if user is None:

@@ -6,9 +6,9 @@ receives direct replies, Metadata is `meta`, the node's supervisor `node`, and `
 
     <node>-<incarnation>/<name>
 
-so it follows from the row of the queue, and nobody has to ask for it (CL-10). It leads nowhere while the nodes are not
-connected, and no longer when the node has started again or the queue has another process: then it is like the address
-of a process that has ended (`runtime/remote_systems`).
+so it follows from the row of the queue, and no process has to ask for it (CL-10). While the nodes are not connected,
+and for good once the node has started again or the queue has another process, it is like the address of a process that
+has ended (`runtime/remote_systems`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ METADATA_NAME, NODE_NAME, ALARMS_NAME = "meta", "node", "alarms"
 #: The families of names of queues and of channels that receive direct replies.
 QUEUES, CHANNELS = "q", "c"
 
-#: What the names of replicas begin with. Each registers its own, because others may answer it in its first turn.
+#: What the names of replicas begin with. Each replica registers its own name, because other replicas may send to it
+#: before its first turn has ended.
 REPLICAS = "gm"
 
 

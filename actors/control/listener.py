@@ -132,5 +132,5 @@ class ControlListener(Process):
             self.socket.close()
             self.socket = None
         if self.run_file is not None and self.context.settings.control_dir is not None:
-            # Here and now, because a process that ends can no longer wait for another thread.
+            # This waits for the disk on this thread, because a process that ends cannot wait for another thread.
             place.withdraw(self.context.settings.control_dir, self.run_file)

@@ -98,7 +98,7 @@ class DeadLettersInTransit:
         waiting = sum(in_transit.bytes_of(target) for target in in_transit.targets if queue_of(target) in absent)
         if waiting <= DOWN_BYTES:
             return
-        # Recorded as taken, so that they are gone after a crash too, and no file is kept for them.
+        # Record the dead letters as taken, so that they are gone after a crash too, and no file is kept for them.
         writer = LogWriter()
         for target in handed.targets:
             if queue_of(target) in absent:

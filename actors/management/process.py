@@ -161,7 +161,7 @@ class Management(Process):
             self.fd = -1
         child, self.child = self.child, None
         if child is not None:
-            # Killed rather than ended in order, because an actor that ends can no longer wait for another thread.
+            # Kill the process instead of ending it in order, because an actor that ends cannot wait for another thread.
             child.kill()
             _end(child)
 

@@ -174,7 +174,7 @@ class Elsewhere:
     # -- the routing table ---
 
     def show(self, changes: Sequence[Change]) -> None:
-        """The routing table has these changes: give the rows of queues on other nodes their addresses."""
+        """Give the rows of queues on other nodes, which the routing table has just got, their addresses."""
         for change in changes:
             if isinstance(change, QueuePut):
                 if change.row.node != self._here and self._routing.has_vhost(change.row.vhost):
@@ -199,7 +199,7 @@ class Elsewhere:
             self._next[f"{row.queue_id}/{generation}"] = address
 
     def own_started(self, row: QueueRow) -> None:
-        """A queue that is at home here is in the routing table with the address of its process."""
+        """Note that a queue that is at home here is in the routing table with the address of its process."""
         if self._peers:
             self._own[row.queue_id] = row
             self._next.pop(_name(row), None)
@@ -219,9 +219,7 @@ class Elsewhere:
         return found
 
     async def node_met(self, node: str, system: str) -> None:
-        """This node is connected to another one, whose processes are in that system: show its queues with their
-        addresses there.
-        """
+        """Show the queues of another node, which is connected now, with their addresses in its `system`."""
         is_first = not self._peers
         is_new = self._peers.met(node, system)
         self._process.send(self._alarms, to_alarms.node_met(node, self._peers.alarms(node)))
@@ -229,7 +227,7 @@ class Elsewhere:
             return
         shown = [row for vhost in self._routing.vhosts() for row in self._routing.queues(vhost)]
         if is_first:
-            # In one turn, because the other node may use any of them from now on.
+            # Note all of them in one turn, because the other node may use any of them from now on.
             self._own = {row.queue_id: row for row in shown if row.node == self._here}
         theirs = [row for row in shown if row.node == node]
         for at in range(0, len(theirs), ROWS_AT_A_TIME):

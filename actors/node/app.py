@@ -71,7 +71,7 @@ class App:
         self._starting.clear()
 
     def end(self, reason: str) -> None:
-        """The program ends this run although the app does not run yet."""
+        """Note that the program is to end this run, although the app does not run yet."""
         self._ends = reason
         self._changed.wake_all()
 

@@ -330,7 +330,7 @@ class QueueSupervisor(Process):
             return True
         if supervised.row.address is not None:
             self.request_exit(supervised.row.address)
-        # Afterwards, because the request wakes a dormant queue, which is monitored from then on.
+        # Demonitor after the request, because the request wakes a dormant queue, which is monitored from then on.
         self.demonitor(queue_id)
         if self.storage is not None and supervised.row.durable:
             await self._remove_files(supervised.row)
@@ -434,7 +434,7 @@ class QueueSupervisor(Process):
 
     async def on_terminate(self, sender: Sender) -> dict[int, Terms]:
         self.is_ending = True
-        # Two steps, so that a dead letter never reaches a queue that has ended already.
+        # All queues are held before the first one ends, so that a dead letter never reaches a queue that has ended.
         running: dict[str, _Supervised] = {}
         # A dead letter may have woken a dormant queue, which is to be held as well.
         while woken := {

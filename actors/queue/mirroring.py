@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from .role import Role
 
 
-#: The payloads of the timers of a replication: the others have to be told something; a member has not answered; the
-#: lease of the node has ended; the ring may stand still; channels that have not been heard of may be forgotten.
+#: The payloads of the timers of a replication, in this order: tell the other members what they may forget; attach again
+#: to a neighbour that has not answered; check whether the node has its lease again; check whether the ring makes
+#: progress; forget the publishes of channels that this replica does not know.
 DONE_TIMER, RETRY_TIMER, LEASE_TIMER, STALL_TIMER, ORPHAN_TIMER = RING_TIMERS = (
     "ring done",
     "ring retry",
@@ -105,10 +106,10 @@ class Replica(Protocol):
         """Serve the clients of the queue from now on."""
 
     def rest(self) -> None:
-        """Whatever clients send from now on waits (`Replication.is_resting`)."""
+        """Keep what clients send from now on, without handling it (`Replication.is_resting`)."""
 
     def go_on(self) -> None:
-        """Take what has waited, and serve clients again."""
+        """Handle what was kept, and serve clients again."""
 
 
 class Replication(Protocol):
@@ -122,31 +123,31 @@ class Replication(Protocol):
         """The role of a replica that is not the master; None for the master."""
 
     def change_row(self) -> None:
-        """The row of the queue has changed, and this replica is still a member of its group."""
+        """Use the changed row of the queue, of whose group this replica is still a member."""
 
     def receive(
         self, sender: Sender, generation: int, integers: list[int], kinds: bytes, contents: list[bytes]
     ) -> None:
-        """A frame of the ring has come from the member with this generation."""
+        """Handle a frame of the ring that the member with this generation has sent."""
 
     @property
     def serves(self) -> bool:
         """Whether this replica is the master and has begun to serve clients."""
 
     def reclaim(self, sender: Sender, channel_id: str, ranges: list[tuple[int, int]]) -> None:
-        """A channel asks which of these publishes this replica has taken; answered when they are safe.
+        """Answer a channel which of these publishes this replica has taken, as soon as they are safe.
 
-        Refused with AmqpError if this replica does not know, because it comes from the disk.
+        The answer is an AmqpError if this replica does not know, because it was recovered from the disk.
         """
 
     def answered(self, channel_id: str, floor: int) -> None:
-        """The channel awaits no answer for publishes below `floor`."""
+        """Note that the channel awaits no answer for publishes below `floor`."""
 
     def channel_gone(self, channel_id: str, is_certain: bool) -> None:
-        """The channel has ended; if that is not certain, the connection to its node was lost."""
+        """Note that the channel has ended, or, if that is not certain, that the connection to its node was lost."""
 
     def confirms_sent(self) -> None:
-        """The confirms of this turn are sent."""
+        """Note that the confirms of this turn have been sent."""
 
     def node_met(self, node: str) -> None:
         """There is a connection to the node again."""

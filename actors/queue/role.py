@@ -64,8 +64,9 @@ class Role(Protocol):
         yield from ()
 
     def release(self) -> None:
-        """Messages may leave from now on: whatever may receive their dead letters is recovered. Called after each
-        change of the settings as well, since they may make messages leave.
+        """Let messages leave from now on, because whatever may receive their dead letters is recovered.
+
+        Called after each change of the settings as well, since new settings may make messages leave.
         """
 
     def use_backing(self, backing: BackingQueue) -> None:
@@ -75,7 +76,7 @@ class Role(Protocol):
         raise AssertionError("queues with this role are neither mirrored nor have lanes")
 
     def leave(self) -> None:
-        """The replica gets another role: give everything back to the backing queue."""
+        """Give everything back to the backing queue, because the replica gets another role."""
 
     @property
     def is_quiet(self) -> bool:
@@ -84,13 +85,13 @@ class Role(Protocol):
     # -- turns
 
     def end_turn(self, is_held: bool) -> None:
-        """The messages of a turn are handled: do what they have made due.
+        """Do what the messages of this turn, all of which have been handled, have made due.
 
         `is_held`: store what was published, but let nothing leave, since the node stops.
         """
 
     def confirmed(self, safe: Sequence[ConfirmRange]) -> None:
-        """These messages are safe, on all replicas if there are several. Called at the end of a turn."""
+        """Note that these messages are safe, on all replicas if there are several. Called at the end of a turn."""
         return
 
     def timer_fired(self, name: str) -> None: ...

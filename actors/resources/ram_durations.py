@@ -64,8 +64,8 @@ class RamDurations:
         """
         self.desired = self._desired(ratio, disk_alarm)
         if self.desired == INFINITE and not disk_alarm:
-            # No queue has less than that. A node mostly has memory left, and may have a hundred thousand queues, all of
-            # which would be gone through twice a second.
+            # INFINITE is below no report, so no queue has to be notified. This spares a node with memory left a loop
+            # over perhaps a hundred thousand queues, twice a second.
             return []
         notified = []
         for report in self._reports.values():

@@ -47,7 +47,7 @@ class Activity:
             feed.changed[process_id] = None
 
     def leave(self, process_id: str) -> None:
-        """The process ends. Does nothing for one that has not entered."""
+        """Note that the process ends. Does nothing for one that has not entered."""
         found = self.members.pop(process_id, None)
         if found is not None:
             for feed in self._feeds:

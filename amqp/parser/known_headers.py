@@ -48,7 +48,7 @@ class KnownHeaders:
         return found
 
     def note(self, shape: PublishShape, length: bytes) -> None:
-        """A header without a pattern was read; make one once that has happened often enough to pay for compiling it."""
+        """Count a header that was read without a pattern; make one when there were enough to pay for compiling it."""
         candidates = self.on(shape.channel)
         candidate = candidates.get(length)
         if candidate is None:

@@ -210,14 +210,14 @@ class Raft:
             self._send(Barrier(self.leader_name, self.node, self.term, serial))
 
     def leader_lost(self, leader: str) -> None:
-        """The connection to this node broke and cannot be made again."""
+        """Note that the connection to this node, which may be the leader, broke and cannot be made again."""
         if leader == self.leader_name and self.leading is None:
             self.leader_name = None
             self._heard_until = self._now
             self._election_at = self._now + self._draw(*LOST_TICKS)
 
     def unreachable(self, node: str) -> None:
-        """The connection to this node broke, or a snapshot did not reach it: what was sent last may be lost."""
+        """Note that what was sent last to this node may be lost: the connection broke, or a snapshot did not arrive."""
         if self.leading is not None:
             self.leading.unreachable(node)
 
@@ -466,7 +466,7 @@ class Raft:
             self._accept(message.sender, mark.index)
 
     def _answer_late(self, message: Message) -> None:
-        """A message of an earlier term: a leader or a candidate is to learn that there is a later one."""
+        """Answer a message of an earlier term, so that its sender, a leader or a candidate, learns of the later one."""
         if isinstance(message, Append | Heartbeat | Snapshot):
             self._send(AppendAnswer(message.sender, self.node, self.term, False, 0))
         elif isinstance(message, PreVote):

@@ -255,7 +255,7 @@ class Leader:
     # -- barriers ---
 
     def ask_barrier(self, node: str, serial: int) -> None:
-        """`node` asks how far it must apply to have seen everything that is committed now."""
+        """Note that `node` asks how far it must apply to have seen everything that is committed now."""
         self._barriers.append((self._now, node, serial))
 
     def barriers_passed(self) -> list[tuple[str, int]]:
@@ -294,7 +294,7 @@ class Leader:
         return max(others, key=lambda node: (node not in members.witnesses, self._match(node), node), default=None)
 
     def relieve_witness(self) -> None:
-        """A witness that leads hands over as soon as another voter has every committed entry and answers."""
+        """If this node is a witness, hand over as soon as another voter has every committed entry and answers."""
         members = self._log.members
         if self.successor is None and self._node in members.witnesses:
             fittest = self._fittest()
@@ -311,7 +311,7 @@ class Leader:
                 self._send(TimeoutNow(self.successor, self._node, self._term))
 
     def leave(self) -> None:
-        """This node's vote is gone: let the members know what is committed, and have the fittest one elected."""
+        """Tell the members what is committed, and have the fittest one elected, because this node has no vote now."""
         self.send_appends()
         fittest = self._fittest()
         if fittest is not None:

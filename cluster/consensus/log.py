@@ -153,7 +153,7 @@ class RaftLog:
         self.written = min(self.written, first - 1)
 
     def commit(self, index: int) -> bool:
-        """A majority has the entries up to `index`; return whether more is committed now than before."""
+        """Note that a majority has the entries up to `index`; return whether more is committed now than before."""
         if index <= self.committed:
             return False
         assert index <= self.last_index, "the disk has lost entries for which this node had answered"
@@ -161,7 +161,7 @@ class RaftLog:
         return True
 
     def wrote(self, index: int, term: int) -> None:
-        """The disk has every entry up to this one, unless the log has replaced it meanwhile."""
+        """Note that the disk has every entry up to this one, unless the log has replaced it meanwhile."""
         if self.has(index, term):
             self.written = max(self.written, index)
 

@@ -75,7 +75,7 @@ class Progress:
         return self.state is Sending.PROBING and not self.is_waiting
 
     def sent(self, last_index: int, size: int, committed: int, now: int) -> None:
-        """An append whose last entry is at `last_index` was sent in the tick `now`."""
+        """Note that an append whose last entry is at `last_index` was sent in the tick `now`."""
         self.commit_sent = max(self.commit_sent, committed)
         if self.state is Sending.REPLICATING:
             if last_index >= self.next:
@@ -102,7 +102,7 @@ class Progress:
         return self.state is Sending.PROBING and previous_index == self.next - 1
 
     def heartbeat_answered(self, asked: int, last_index: int) -> None:
-        """The member answered the heartbeat of the tick `asked`; the leader's log ends at `last_index`."""
+        """Note the member's answer to the heartbeat of the tick `asked`; the leader's log ends at `last_index`."""
         if asked > self._probed:
             # The answer to the append would have come before this one, so one of the two was lost.
             self.is_waiting = False
@@ -111,7 +111,7 @@ class Progress:
             self.level_rounds = self.level_rounds + 1 if last_index - self.match <= LEVEL_ENTRIES else 0
 
     def replicate(self) -> None:
-        """The logs agree up to `match`: send without waiting."""
+        """Send without waiting for answers from now on, because the logs agree up to `match`."""
         self._enter(Sending.REPLICATING)
         self.next = self.match + 1
 

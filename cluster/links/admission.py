@@ -148,7 +148,7 @@ def _differing_setting(own: Identity, peer: Identity) -> str:
 
 
 def _of_a_stranger(membership: Membership, peer: Identity) -> Refusal | None:
-    """A node that belongs to no cluster may ask where it belongs, but not under the name of a member."""
+    """Why a node without a cluster is refused: it may ask where it belongs, but not under the name of a member."""
     known = membership.members.get(peer.node)
     is_admitted = known is None or known == peer.node_id or membership.replaces
     return None if is_admitted else _another_directory(peer.node)

@@ -240,7 +240,7 @@ class Link(Process):
         self.watch(handshake.fd, read=True, write=True)
 
     def _not_connected(self, attempt: Attempt, error: OSError) -> None:
-        """The connection was not made. Try the node's next address, if it has several."""
+        """Try the node's next address, if it has several, because the connection could not be made."""
         if len(attempt.endpoints) > 1 and not attempt.done:
             del attempt.endpoints[0]
             self._connect(attempt)

@@ -171,7 +171,7 @@ class Session:
                 self._on_full(sender)
 
     def silent_looks(self) -> int:
-        """For how many looks in a row nothing has come; this is another look."""
+        """Count another look at whether anything has come. Return for how many looks in a row nothing has."""
         self.looks += 1
         received = sum([lane.received_bytes for lane in self.lanes.values()])
         self._silent_looks = self._silent_looks + 1 if received == self._had_received else 0
@@ -192,7 +192,7 @@ class Session:
             lane.sent_messages += count
 
     def written(self) -> list[ActorAddress]:
-        """Note how much is left to be written; the senders that may go on, because the link is not full any more."""
+        """Note how much is left to be written. Return the senders that may go on, if the link is no longer full."""
         unsent = sum([lane.unsent for lane in self.lanes.values()])
         if self._room <= 0 and unsent >= LOW_MARK:
             return []

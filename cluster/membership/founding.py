@@ -94,7 +94,7 @@ class Founding:
         self.listed(nodes)
 
     def listed(self, nodes: Iterable[str]) -> None:
-        """The list was read again, as that of a file or of a name server may change."""
+        """Use these nodes: the list was read again, because that of a file or of a name server may change."""
         self.nodes = tuple(sorted(set(nodes)))
         self._reports = {name: report for name, report in self._reports.items() if name in self.nodes}
 
@@ -110,7 +110,7 @@ class Founding:
     # -- what others say ---
 
     def asked(self, report: Report) -> bool:
-        """Another node without a cluster has asked, with its own report.
+        """Note the report of another node without a cluster, which has asked for that of this node.
 
         Returns whether this node promises to it now. The caller then writes `promised` to the disk before it answers.
         """

@@ -224,7 +224,7 @@ class ConsensusLog:
                 return False
             outcome = Outcome(_NOTHING)
         except (AmqpError, DefinitionError) as error:
-            # Without the frames of this call, which would keep the log and its files alive.
+            # The traceback is removed, because its frames would keep the log and its files alive.
             outcome = Outcome(None, error.with_traceback(None))
         if self.replication.in_force >= self.replication.applied:
             answer(outcome)
@@ -273,7 +273,7 @@ class ConsensusLog:
         self.replication.pump()
 
     def timer_due(self) -> None:
-        """A timer of the process has fired. All its timers belong to `Replication`."""
+        """Handle a timer of the process that has fired. All its timers belong to `Replication`."""
         if self.replication is not None:
             self.replication.timer_due()
 

@@ -146,4 +146,4 @@ class ClusterMetadata(Metadata):
         self.agreed.link_down(node)
 
     async def on_link_refused(self, sender: Sender, node: str, sentence: str, is_gone: bool) -> None:
-        """A node that was never linked changes nothing; a link that is lost is reported by `link_down`."""
+        """Do nothing: that a node could not be linked changes nothing, and `link_down` reports a link that is lost."""

@@ -68,7 +68,7 @@ class Proposals:
         return bool(self._open)
 
     def add(self, data: bytes, answer: Answer, deadline: float | None, is_noted: bool) -> None:
-        """A command of this node.
+        """Add a command of this node, to be sent to the leader.
 
         is_noted   answer when it is applied here, without waiting for other nodes
         """
@@ -112,7 +112,7 @@ class Proposals:
         return serial in self._open
 
     def applied(self, serial: int, index: int, outcome: Outcome) -> None:
-        """The command, for which somebody waits, was applied or refused by the entry at `index`."""
+        """Answer an awaited command, which the entry at `index` has applied or refused, now or when it is in force."""
         proposal = self._open.pop(serial)
         if proposal.is_noted:
             proposal.answer(outcome)
@@ -124,7 +124,7 @@ class Proposals:
         self._waiting.append(_Waiting(index, outcome, answer, deadline))
 
     def in_force(self, index: int) -> None:
-        """All members that run have applied the log up to here."""
+        """Answer what waits for this index or an earlier one: all members that run have applied the log up to here."""
         if self._waiting and self._waiting[0].index <= index:
             ready = [each for each in self._waiting if each.index <= index]
             self._waiting = [each for each in self._waiting if each.index > index]
@@ -132,7 +132,10 @@ class Proposals:
                 each.answer(each.outcome)
 
     def replaced(self) -> None:
-        """A snapshot has replaced the state, so the log no longer shows what became of the commands that were sent."""
+        """Answer that the outcome is unknown to the commands that were sent, because a snapshot has replaced the state.
+
+        The log no longer shows what became of them.
+        """
         unknown = [serial for serial in self._open if serial <= self._sent_to]
         for serial in unknown:
             proposal = self._open.pop(serial)

@@ -176,7 +176,7 @@ class Replication:
     # -- what comes from outside ---
 
     def received(self, node: str, data: bytes) -> None:
-        """Another node has sent this. What has the wrong form is logged and dropped.
+        """Handle what another node has sent. What has the wrong form is logged and dropped.
 
         A sole voter takes nothing from nodes that its log does not list: what they say is about the log of another
         cluster, which this node has asked to join.
@@ -270,7 +270,7 @@ class Replication:
         self._timer = self._process.start_timer(ticks * TICK)
 
     def timer_due(self) -> None:
-        """The timer has fired, which this object has started by its process."""
+        """Handle the timer that this object has started through its process, and that has fired."""
         if not self._is_closed:
             self._process.spawn(self._beat_and_take_ticks())
 

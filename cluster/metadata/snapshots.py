@@ -74,7 +74,7 @@ class SnapshotSender:
         return answer.index == self._mark.index and answer.number == len(self._parts) - 1
 
     def tick(self, ticks: int) -> bool:
-        """Time has passed; return False if the member has been silent for too long."""
+        """Note that this many ticks have passed. Return False if the member has been silent for too long."""
         self._silent += ticks
         return self._silent <= ANSWER_TICKS
 
@@ -87,7 +87,7 @@ class SnapshotReceiver:
         self._parts: list[bytes] = []
 
     def take(self, node: str, part: wire.SnapshotPart) -> list[Change] | None:
-        """A part has arrived. Return the rows if it was the last one and none is missing."""
+        """Take a part that has arrived. Return the rows if it was the last one and none is missing."""
         of = node, part.term, part.mark
         if part.number == 0:
             self._of, self._parts = of, []

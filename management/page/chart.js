@@ -152,7 +152,7 @@ function clock(time) {
   return new Date(time).toLocaleTimeString([], { ...options, hour12: false });
 }
 
-/** The next of 1, 2, 4, 5, 8, 10 and their tens: an end of the axis that is easy to halve. */
+/** The end of an axis: `value` rounded up to 1, 2, 4, 5 or 8 times a power of ten, which are easy to halve. */
 function ceiling(value) {
   if (value <= 1) return 1;
   const unit = 10 ** Math.floor(Math.log10(value));

@@ -1,5 +1,5 @@
 /**
- * What views of a single object have in common: its facts, its rates, its bindings, and what one does with messages.
+ * What views of a single object have in common: facts, charts of rates, bindings, and messages.
  * @module
  */
 
@@ -110,13 +110,13 @@ export function messageShown(title, each, more = []) {
   return el("article", { class: "got" }, el("h3", {}, title), facts.element, el("pre", { class: "payload", tabindex: "0" }, each.payload));
 }
 
-/** The heading of a single object, with what one can do to it as a whole. */
+/** The heading of a single object, with the buttons that act on the object as a whole. */
 export function heading(kind, list, name, vhost, ...others) {
   return el("div", { class: "heading" }, el("span", { class: "crumb" }, el("a", { href: `#/${list}` }, kind), " /"), el("h1", {}, name),
     vhost !== undefined && el("span", { class: "crumb" }, `in virtual host ${vhost}`), others);
 }
 
-/** What stands in the place of an object that is gone. */
+/** What is shown instead of an object that no longer exists. */
 export function missing(element, value) {
   put(element, el("p", { class: "problem", role: "alert" }, `${value.reason ?? value.error}. It may have been deleted.`));
 }

@@ -165,7 +165,7 @@ export function section(title, content, options = {}) {
   return el("details", { class: "section", open: options.open ?? false }, el("summary", {}, title), el("div", { class: "inside" }, content));
 }
 
-/** A command that can be copied, in a list that is empty. */
+/** What an empty list shows: a text, and a command with a button that copies it. */
 export function hint(text, command) {
   return el("div", {}, el("p", {}, text), el("div", { class: "command" }, el("code", {}, command),
     el("button", { type: "button", onclick: () => attempt(() => navigator.clipboard.writeText(command), "The command is copied.") }, "Copy")));

@@ -30,7 +30,7 @@ function fill(element, attributes, children) {
     else if (name !== "value" || element.tagName === "OPTION") element.setAttribute(name, value === true ? "" : String(value));
   }
   append(element, children);
-  // The value of a choice can be set only when its options are there.
+  // The value of a <select> can be set only after its options have been added.
   if ("value" in attributes && element.tagName !== "OPTION") element.value = attributes.value;
   return element;
 }

@@ -9,7 +9,7 @@ import { may } from "./session.js";
 
 const MOST = 6;
 
-/** Where each kind of object is found, and the address of one. */
+/** Each kind of object: its name, the path of the API that lists it, and the address of an object's view. */
 const KINDS = [
   ["queue", "queues", (row) => `#/queues/${enc(row.vhost)}/${enc(row.name)}`],
   ["exchange", "exchanges", (row) => `#/exchanges/${enc(row.vhost)}/${encExchange(row.name)}`],

@@ -49,6 +49,6 @@ export function remember(name, value) {
   try {
     localStorage.setItem(`warren.${name}`, JSON.stringify(value));
   } catch {
-    // A browser that keeps nothing still shows everything.
+    // In a browser that refuses to store anything, the page only forgets its settings.
   }
 }

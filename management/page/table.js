@@ -191,7 +191,7 @@ export class List {
 
   sort(column) {
     const isSorted = column.sort === (this.set.sort || "name");
-    // The largest numbers are what one looks for, and the first names.
+    // The first click on a column sorts numbers from the largest down, and names from A to Z.
     const reverse = isSorted ? !this.set.reverse : Boolean(column.number);
     this.set.sort = column.sort === "name" ? "" : column.sort;
     this.set.reverse = reverse;

@@ -139,8 +139,8 @@ class SelectorPoller(Poller):
         self._last_fd = -1
 
     def _register(self, fd: int, mask: int, is_known: bool) -> None:
-        # Always from scratch: a kernel that forgot a closed descriptor watches the next one of that number only after
-        # another registration, which `modify` leaves out if the events are the same.
+        # Register anew each time. A kernel that forgot a closed descriptor watches the next one of that number only
+        # after another registration, which `modify` leaves out if the events are the same.
         self.forget(fd)
         reading = selectors.EVENT_READ if mask & READ else 0
         self._selector.register(fd, reading | (selectors.EVENT_WRITE if mask & WRITE else 0))

@@ -1,4 +1,4 @@
-"""`Watchdog`: remembers the longest turns of a loop, and warns of those in which everybody else waited too long.
+"""`Watchdog`: remembers the longest turns of a loop, and warns of those for which all other processes waited too long.
 
 One thread serves all processes, and nothing interrupts a turn. A turn should take less than 5 ms of processor time; one
 that takes 100 ms is a fault of warren or of an extension, and the log says which process had it.
@@ -60,7 +60,7 @@ class Watchdog:
         self._marked = self._processor()
 
     def note(self, cell: Cell, message: Any, seconds: float) -> float:
-        """A turn took `seconds` and handled `message` last. Returns its processor time."""
+        """Note a turn that took `seconds` and handled `message` last. Returns its processor time."""
         now = self._processor()
         used, self._marked = min(seconds, now - self._marked), now
         if used <= self.floor:

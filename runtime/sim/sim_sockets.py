@@ -173,11 +173,11 @@ class SimSocket:
     # -- connecting --------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A process makes this connection: it is neither readable nor writable before the other machine answers."""
+        """Begin to connect for a process: the socket is neither readable nor writable before the other side answers."""
         self._is_connected = False
 
     def connect_to(self, accepted: bool, peer: SimSocket) -> None:
-        """The other machine has answered an attempt to connect: `peer` waits there to be accepted, or was refused."""
+        """Take the answer to an attempt to connect: `peer` waits to be accepted at the other end, or was refused."""
         if accepted:
             self.peer, peer.peer = peer, self
             self._is_connected = True

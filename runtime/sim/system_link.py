@@ -192,7 +192,7 @@ class SystemLink:
     # -- called by the machines --------------------------------------------------------------------
 
     def crashed(self, machine: SimMachine) -> None:
-        """The process on this machine has ended, and with `is_up` false the machine as well."""
+        """Break the session, because the process on this machine has ended, and without `is_up` the machine too."""
         side = self._sides[machine.name]
         session = side.session or side.calling
         side.session = side.calling = None

@@ -57,7 +57,7 @@ class Metering:
     def enter(self) -> None:
         self._meters += 1
         if self._meters == 1:
-            # Found before the methods of the class, which stay as they are.
+            # Attributes of the object are found before the methods of its class, which stay as they are.
             vars(self._base).update(turn=self._turn, descriptor_turn=self._descriptor_turn)
 
     def leave(self) -> None:

@@ -170,7 +170,7 @@ class GarbageCollection:
         return now.total_size if now.ref_count else 0
 
     def fail(self, job: GcJob) -> None:
-        """`job.run` raised OSError: leave the files as they are. A later job may try them again."""
+        """Leave the files as they are, because `job.run` raised OSError. A later job may try them again."""
         assert job is self._job and self._at is _Station.RUNNING
         if isinstance(job, UnlinkJob):
             self._at = _Station.UNLINKABLE

@@ -199,7 +199,7 @@ class StoreEngine:
         self._clients[client] = _Client(is_notified)
 
     def detach(self, client: str) -> None:
-        """The client writes and removes nothing until it registers again, perhaps after the next start.
+        """Note that the client writes and removes nothing until it registers again, perhaps after the next start.
 
         Its messages stay.
         """
@@ -207,13 +207,13 @@ class StoreEngine:
             self._clients[client].is_detached = True
 
     def forget(self, client: str) -> None:
-        """The client is deleted, and has removed its messages. It gets no more reports."""
+        """Forget a client that is deleted and has removed its messages. It gets no more reports."""
         self._clients.pop(client, None)
         self._report_next.pop(client, None)
         self._report_now.pop(client, None)
 
     def lost(self, client: str) -> None:
-        """The client crashed.
+        """Forget a client that has crashed.
 
         Its references may stay for ever, so the next start must recount (queue-and-store section 10.1).
         """
@@ -222,7 +222,7 @@ class StoreEngine:
             self.forget(client)
 
     def doubt(self) -> None:
-        """There may be more references than queues have, so the next start must recount."""
+        """Have the next start recount the references, because there may be more of them than queues have."""
         self._is_tainted = True
 
     @property
@@ -445,7 +445,7 @@ class StoreEngine:
         return self._syncing
 
     def finish_sync(self, job: SyncJob) -> None:
-        """The job was run, so its messages are on disk. Reports them."""
+        """Report the messages of a job that was run: they are on the disk."""
         assert job is self._syncing
         self._syncing = None
         self._index.committed()
@@ -482,7 +482,7 @@ class StoreEngine:
         self.damaged += self._garbage.finish(job)
 
     def fail_gc(self, job: GcJob) -> None:
-        """`job.run` raised OSError: the files stay as they are. A later job may try them again."""
+        """Leave the files as they are, because `job.run` raised OSError. A later job may try them again."""
         self._garbage.fail(job)
 
     # -- inspection

@@ -40,7 +40,7 @@ class DigestFlush:
         self._offset = offset
 
     def run(self) -> None:
-        """Waits for the disk. After an OSError the job may be run again."""
+        """Do the job. Waits for the disk. After an OSError the job may be run again."""
         disk, directory = self._disk, self._directory
         self.size = append_ids(disk, directory, self._queue, self.bodies, self.file_number, self._offset)
         for number in ids_numbers(disk, directory):

@@ -204,7 +204,7 @@ class QueueIndex:
         self._add(run, is_stored)
 
     def hold(self, numbers: range, position: int) -> None:
-        """No flush writes these entries before the journal has synced up to `position`, except the last one.
+        """Let no flush but the last one write these entries before the journal has synced up to `position`.
 
         The journal never deletes a file with their records before that, because only files whose records are all on the
         disk are given up.
@@ -452,7 +452,7 @@ class QueueIndex:
         return job.blocks
 
     def _note_damage(self, number: int, segment: Segment, salvaged: Salvaged) -> None:
-        """From now on only the entries in whole frames of a damaged segment count."""
+        """Count only the entries in whole frames of a damaged segment from now on."""
         base = number * self._entries
         present = salvaged.present
         for flushing in self._flushing:
@@ -637,9 +637,9 @@ class QueueIndex:
             self._log.sizes(self._queue, kept)
 
     def _replace_segment(self, number: int, segment: Segment) -> Segment:
-        """A damaged file was rewritten and its blocks have other offsets.
+        """Replace the segment of a damaged file that was rewritten, so that its blocks have other offsets.
 
-        The segment is another object from now on, so that `loaded` drops the blocks of a read under way.
+        Because the segment is another object, `loaded` drops the blocks of a read under way.
         """
         self._cache.drop(number)
         salvaged = self._segments[number] = Segment(0, segment.unacked, segment.acks)

@@ -196,7 +196,7 @@ class LogWriter:
             self._frames += self._take_frame()
 
     def _advance(self, queue: int, number: int) -> None:
-        """The numbering stands at `number`, or higher if more numbers are reserved."""
+        """Note that the numbering stands at `number`, or higher if more numbers are reserved."""
         before = self._next.get(queue)
         self._next[queue] = number if before is None else max(before, number)
 

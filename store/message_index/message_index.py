@@ -168,7 +168,7 @@ class MessageIndex:
 
     def write(self, batch: Iterable[tuple[int, Sequence[Step]]]) -> None:
         """Write what queues have reported, in one transaction. A report may be repeated: that changes nothing."""
-        # Above the positions of keys that were put into files by a transaction that failed.
+        # A transaction that failed may have put keys into files. Their positions are not given again.
         position = max(self._position, self.keys.end)
         added: list[tuple[IndexedQueue, Rest, int]] = []
         with self._env.begin(write=True) as transaction:

@@ -152,7 +152,7 @@ class Run:
         self.body_bytes += body_bytes
 
     def complete(self) -> None:
-        """A run of higher numbers follows now, so this one grows no more at its end."""
+        """Note that a run of higher numbers follows, so that this one no longer grows at its end."""
         if len(self.contents) >= UNTRACKED_FROM and gc.is_tracked(self.contents):
             untrack(self.contents)
             if isinstance(self.origins, list):

@@ -190,8 +190,8 @@ class BackingQueue(ABC):
         """
 
     def mark_redelivered(self, numbers: range) -> None:
-        """These messages, which were published just now, may have been delivered by another replica of the queue. Only
-        a queue with replicas gets such messages.
+        """Have messages that were published just now count as redelivered, because another replica may have delivered
+        them. Only a queue with replicas gets such messages.
         """
         return
 
@@ -278,7 +278,7 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def resume(self) -> None:
-        """The journal or a store has granted credit again: continue paging."""
+        """Continue paging, because the journal or a store has granted credit again."""
 
     @abstractmethod
     def continue_paging(self) -> None:

@@ -110,8 +110,8 @@ class Limiter:
         return self.limit is not None or queue_id in self.shared
 
     def share(self, queue_ids: Sequence[str], prefetch: int, next_tag: int) -> None:
-        """A consumer with this prefetch comes to the shards with these queue ids. `next_tag` is the delivery tag that
-        its first delivery may have.
+        """Share the prefetch of a new consumer among the shards with these queue ids. `next_tag` is the lowest delivery
+        tag that its first delivery may have.
         """
         self.shared.update(dict.fromkeys(queue_ids, SharedPrefetch(queue_ids, prefetch, next_tag)))
 
@@ -162,9 +162,9 @@ class Limiter:
         self.grant()
 
     def delivered(self, queue_id: str, count: int, unacked: int) -> None:
-        """`count` deliveries of the queue have arrived. To be called only while there is a limit or a shared prefetch.
+        """Count `count` deliveries that have arrived from the queue. `unacked` of them await an acknowledgement.
 
-        `unacked` of them await an acknowledgement.
+        To be called only while there is a limit or a shared prefetch.
         """
         self._use(queue_id, count)
         shared = self.shared.get(queue_id)
@@ -184,12 +184,12 @@ class Limiter:
     # -- deliveries ---
 
     def exempt_get(self, delivery_tag: int) -> None:
-        """A message was fetched with basic.get, which the limit does not count (AB-128)."""
+        """Note the delivery of a basic.get, which the limit does not count (AB-128)."""
         if self.is_limited:
             self.exempt[delivery_tag] = None
 
     def settled(self, runs: list[UnackedRun]) -> None:
-        """These deliveries are unacknowledged no longer. `grant` follows, after all that are settled together."""
+        """Count these deliveries as settled. When all that are settled together are counted, `grant` must follow."""
         if self.exempt:
             for run in runs:
                 if run.consumer_tag is None:
@@ -238,8 +238,8 @@ class Limiter:
             return
         free = UNLIMITED if self.limit is None else self._free()
         if free > 0:
-            # First the settlements that made room: a queue must not use a grant for the message behind those that it
-            # gets back.
+            # Send the settlements that made room before the grants. Otherwise a queue would use a grant for the message
+            # behind those that it gets back.
             self._queues.send_settlements()
         full: deque[Request] = deque()
         used_up: set[SharedPrefetch] = set()

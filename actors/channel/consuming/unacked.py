@@ -199,10 +199,10 @@ class Unacked:
 
     @seam("which deliveries can no longer be settled")
     def disown(self, queue_id: str) -> None:
-        """The queue's process has ended: its deliveries may still be settled, without effect.
+        """Have settlements of this queue's deliveries reach no queue any more, because its process has ended.
 
-        A restarted queue keeps its id and numbers messages anew, so without this the settlement of a delivery of the
-        dead process would settle another message of the new one.
+        A restarted queue keeps its id and numbers messages anew. So the settlement of a delivery of the dead process
+        would settle another message in the new one.
         """
         source = self.sources.pop(queue_id, None)
         if source is not None:

@@ -58,11 +58,12 @@ class Confirms:
         return len(self._waiting)
 
     def begin(self) -> None:
-        """The client selects confirms: it counts its publishes from here on."""
+        """Begin to count delivery tags, because the client has selected confirms and counts its publishes from now."""
         self._uncounted = self.next_number - 1
 
     def publish(self, count: int, queue_ids: Iterable[str], more: int = 0) -> int:
         """Number `count` publishes that went to `queue_ids`, and return the first number.
+
         `more` is how many further queues will get them, which later calls of `owe` name. Publishes without any queue
         are acked at once.
         """
@@ -80,7 +81,7 @@ class Confirms:
         return first
 
     def owe(self, queue_ids: Iterable[str], first: int, last: int) -> int:
-        """These queues are to confirm the publishes from `first` to `last`. Returns how many queues they are."""
+        """Wait for these queues to confirm the publishes from `first` to `last`. Return how many queues they are."""
         queues = 0
         for queue_id in queue_ids:
             queues += 1
@@ -92,12 +93,12 @@ class Confirms:
         return queues
 
     def confirm(self, queue_id: str, ranges: Iterable[Range]) -> None:
-        """The queue has taken responsibility for these numbers. Numbers it did not owe, or nacked ones, are ignored."""
+        """Note that the queue has confirmed these numbers. Those that it does not owe, or nacked ones, are ignored."""
         owed = self._by_queue.get(queue_id)
         if owed is None:
             return
         if ranges == owed._ranges == self._waiting._ranges and not self._fan_out.stretches:
-            # The queue confirms all that the channel waits for: the only case with one queue that answers every batch.
+            # A fast path: the queue confirms all that the channel waits for, as a queue that gets all publishes does.
             del self._by_queue[queue_id]
             self._waiting.clear()
             for first, last in ranges:
@@ -118,7 +119,7 @@ class Confirms:
                 self.has_settled = True
 
     def refuse(self, queue_id: str, ranges: Iterable[Range]) -> None:
-        """The queue refused these numbers: nack them, whether other queues confirm or not (AB-111)."""
+        """Nack these numbers, which the queue has refused, whether other queues confirm them or not (AB-111)."""
         owed = self._by_queue.get(queue_id)
         if owed is None:
             return
@@ -128,7 +129,7 @@ class Confirms:
                     self._nacked.add(*piece)
                     self.has_settled = True
                 if self._fan_out:
-                    # The numbers have left `_waiting`, so confirms of their other queues only count down.
+                    # The numbers have left `_waiting`, so confirms of their other queues only reduce this count.
                     self._fan_out.count_down(low, high)
         if not owed:
             del self._by_queue[queue_id]
@@ -145,7 +146,7 @@ class Confirms:
 
     @seam("cluster: what becomes of publishes to a queue that has gone")
     def queue_gone(self, queue_id: str, is_crashed: bool) -> None:
-        """A queue has ended: the numbers it still owed are refused if it crashed, else confirmed (AB-111)."""
+        """Settle what a queue that has ended still owed: nack it if the queue crashed, else confirm it (AB-111)."""
         owed = self._by_queue.get(queue_id)
         if owed is not None:
             (self.refuse if is_crashed else self.confirm)(queue_id, list(owed))

@@ -43,23 +43,23 @@ class Failover:
         queues.floor_of = confirms.floor_of
 
     def keep(self, queue_id: str, entry: PublishEntry) -> None:
-        """The channel is about to send a mirrored queue this entry, and awaits confirms for it."""
+        """Retain an entry that the channel is about to send a mirrored queue, and for which it awaits confirms."""
         if self._retained is None:
             self._retained = Retained(self._context.settings.channel_retain_limit, self._context.retained_bytes)
         self._retained.keep(queue_id, entry)
 
     def answered(self, queue_id: str) -> None:
-        """The queue has confirmed or refused publishes."""
+        """Forget the publishes that the queue has confirmed or refused."""
         if self._retained:
             self._retained.answered(queue_id, self._confirms.floor_of(queue_id))
 
     def end(self) -> None:
-        """The channel has ended."""
+        """Forget everything, because the channel has ended."""
         if self._retained is not None:
             self._retained.forget_all()
 
     def queue_gone(self, queue_id: str, row: QueueRow | None, unsent: list[PublishEntry], is_crashed: bool) -> None:
-        """The process of a queue has ended, or cannot be reached. `unsent` was gathered for it."""
+        """Handle that the process of a queue has ended or cannot be reached. `unsent` was gathered for it."""
         queues, confirms = self._queues, self._confirms
         if queue_id in queues.held:
             return  # the publishes wait for the next master anyway

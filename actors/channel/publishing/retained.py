@@ -45,7 +45,7 @@ class Retained:
         return len(self._entries)
 
     def keep(self, queue_id: str, entry: PublishEntry) -> None:
-        """The channel is about to send the queue this entry, and awaits confirms for it."""
+        """Retain an entry that the channel is about to send the queue, and for which it awaits confirms."""
         self._entries[queue_id, entry[3]] = entry
         firsts = self._by_queue.get(queue_id)
         if firsts is None:
@@ -60,7 +60,7 @@ class Retained:
                 del self._by_queue[oldest]
 
     def answered(self, queue_id: str, floor: int) -> None:
-        """The queue owes no answer for publishes below the number `floor`."""
+        """Forget the publishes below the number `floor`, for which the queue owes no answer."""
         firsts = self._by_queue.get(queue_id)
         while firsts:
             entry = self._entries[queue_id, firsts[0]]

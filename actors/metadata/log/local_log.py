@@ -163,7 +163,8 @@ class LocalLog:
                     return
             applied = self._apply(command)
         except REFUSALS as error:
-            # Without the frames of this call: `answer` keeps the outcome, and would keep itself and the log alive.
+            # The traceback is removed, because its frames refer to `answer` and to this log. `answer` keeps the
+            # outcome, so this would be a cycle that keeps all of them alive.
             answer(Outcome(None, error.with_traceback(None)))
             return
         outcome = Outcome(applied)

@@ -161,7 +161,7 @@ class Replicas:
             self._restart_waiters.row_changed(row.vhost, row.name)
 
     def _removed(self, row: QueueRow) -> None:
-        """The queue is deleted. Its master ends by itself or by the effect of the deletion."""
+        """Forget a deleted queue, and end its mirror here. A master ends by itself or by the effect of the deletion."""
         life = self._lives.pop(row.queue_id, None)
         self._waits.pop(row.queue_id, None)
         self._moving.pop(row.queue_id, None)
@@ -170,7 +170,7 @@ class Replicas:
             self._changing.forget_queue(row.vhost, row.queue_id)
 
     def own_runs(self, row: QueueRow) -> None:
-        """The process of a mirrored queue whose master is here runs at the address in `row`."""
+        """Note that the master of a mirrored queue runs here, at the address in `row`."""
         mine = self._mine(row)
         life = self._lives.get(row.queue_id)
         if mine is None or row.state != "running" or life is not None and life.address == row.address:
@@ -181,14 +181,14 @@ class Replicas:
             self._changed(current)
 
     def vhost_started(self, vhost: str) -> None:
-        """The virtual host runs on this node."""
+        """Have the replicas of a virtual host, which runs on this node from now on, brought in line with their rows."""
         rows = self._state.vhosts.get(vhost)
         for row in () if rows is None else list(rows.queues.values()):
             if row.group is not None and not self._agrees(row):
                 self._begin(row)
 
     async def vhost_down(self, vhost: str) -> None:
-        """The processes of this virtual host have ended on this node."""
+        """Have the members here leave their groups, because the processes of this virtual host have ended here."""
         for queue_id, life in [each for each in self._lives.items() if each[1].vhost == vhost]:
             self._lives.pop(queue_id, None)
             await self._changing.note(LoseMember(vhost, life.name, queue_id, life.member))
@@ -205,8 +205,8 @@ class Replicas:
         if life is not None:
             return mine == life.member
         if mine is not None:
-            # The first member of a group has the process that the queue was declared with. A crash that was one too
-            # many is not followed by a start.
+            # In two cases no process is to be started here: the effect of the declaration starts that of the first
+            # member, and a queue that has crashed too often stays down.
             return mine.generation == 1 or row.state == "crashed"
         return not self._may_join(row)
 
@@ -297,8 +297,9 @@ class Replicas:
             await self._lost(vhost, name, queue_id, life.member)
 
     async def _lost(self, vhost: str, name: str, queue_id: str, member: Member) -> None:
-        """A process has ended or cannot start. If it crashes too often and nobody else has the messages, the queue has
-        crashed (AB-63).
+        """Have a member leave its group, because its process has ended or cannot start.
+
+        If the process crashes too often, and no other member is in the ring, the queue is marked crashed (AB-63).
         """
         self._waits.setdefault(queue_id, Backoff())
         row = self._state.queue(vhost, name)
@@ -346,7 +347,7 @@ class Replicas:
             self._process.send(life.address, to_queue.go_on())
 
     def node_met(self, node: str) -> None:
-        """There is a connection to this node, perhaps again: replicas go on where it was lost."""
+        """Notify the replicas here that this node is connected, perhaps again, so that they go on with those there."""
         for life in self._lives.values():
             self._process.send(life.address, to_queue.node_met(node))
 

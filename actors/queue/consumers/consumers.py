@@ -191,7 +191,7 @@ class Consumer:
             self.unacked += count
 
     def settled(self, tags: Sequence[int]) -> None:
-        """Messages that it had were acknowledged, rejected or requeued."""
+        """Note that messages that the consumer had were acknowledged, rejected or requeued."""
         self.unacked -= len(tags)
 
     @property

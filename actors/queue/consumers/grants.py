@@ -23,7 +23,7 @@ class Grants:
         self.unused: dict[str, ChannelRecord] = {}
 
     def set_limited(self, record: ChannelRecord, is_limited: bool) -> None:
-        """The channel has a limiter from now on, or no longer has one; earlier grants no longer count."""
+        """Note that the channel has a limiter from now on, or no longer has one. Earlier grants no longer count."""
         record.is_limited = is_limited
         record.granted, record.is_grant_requested = 0, False
         self.unused.pop(record.channel_id, None)

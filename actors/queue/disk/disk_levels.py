@@ -194,7 +194,7 @@ class DiskLevels:
     # -- what is durable ----------------------------------------------------------------------------
 
     def journal_synced(self, position: int) -> None:
-        """The journal has synced this queue's records up to `position`."""
+        """Note that the journal has synced this queue's records up to `position`."""
         self.journal.durable = position
         # The position of the store is read again: a body that was removed before it was sent counts as durable, and no
         # report of the store moves the position then.
@@ -203,7 +203,7 @@ class DiskLevels:
             level.durable(position, stored)
 
     def bodies_stored(self, kind: str, ids: list[bytes]) -> None:
-        """One of the stores has reported these bodies; no id is in both stores."""
+        """Note that one of the stores has reported these bodies. No id is in both stores."""
         journal = self.journal
         is_spared = kind == "ignored"
         if journal.bodies_are_spared and not is_spared:

@@ -172,7 +172,7 @@ class Durability:
         """The first half of a recovery: find out which messages need a body from the persistent store."""
         process, storage, number = self._process, self.storage, self.number
         self._is_alone = recovery.is_alone
-        # Until the queue is open: the journal may ask for a flush as soon as it has answered.
+        # No flush may begin before the queue is open, and the journal may ask for one as soon as it has answered.
         self.flusher.is_busy = True
         replayed = await process.ask(storage.journal, to_journal.open(number, process.myAddress))
         self._levels.replayed = dict(replayed)
@@ -336,12 +336,12 @@ class Durability:
         return {"disk_reads": self.loader.messages, "disk_writes": self._levels.written}
 
     def journal_synced(self, position: int) -> None:
-        """The journal has synced this queue's records up to `position`."""
+        """Note that the journal has synced this queue's records up to `position`."""
         self._levels.journal_synced(position)
         self._has_synced.wake_all()
 
     def bodies_stored(self, kind: str, ids: list[bytes]) -> None:
-        """One of the stores has reported these bodies as `written` or `ignored`; no id is in both stores."""
+        """Note that a store has reported these bodies as `written` or `ignored`. No id is in both stores."""
         self._levels.bodies_stored(kind, ids)
 
     async def flush_synced(self) -> bool:

@@ -101,8 +101,8 @@ class Flusher:
         for level in list(self._levels.values()):
             await self._flush(level, is_synced=True)
         if self._digest_log is not None:
-            # Taken now that the messages are in the segments, or gone: a digest must not be on the disk without its
-            # message.
+            # The digests are taken only now, when the messages are in the segments or gone: a digest must not be on the
+            # disk without its message.
             digests = self._digest_log.take_flush()
             if digests is not None and await self._is_run(digests.run):
                 self._digest_log.flushed(digests)
@@ -158,7 +158,8 @@ class Flusher:
         writer = level.segment_writer
         if writer.unflushed_bytes > UNCHECKED_BYTES and not await self._is_run(writer.check_room):
             return False
-        # Afterwards, because a purge may have asked for a release meanwhile: it reads what a flush may remove.
+        # The releases run after the wait, because a purge may have asked for one meanwhile, and before the flush,
+        # because they read what the flush may remove.
         await self._release(level)
         return True
 

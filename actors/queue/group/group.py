@@ -140,7 +140,7 @@ class Group(Role):
         return next((member for member in self.members if member.row.queue_id == queue_id), None)
 
     def answered(self, member: Member) -> None:
-        """The member has answered a question, so that its offer is here if it has any."""
+        """Note that the member has answered a question. If it has messages, its offer came before the answer."""
         member.questions -= 1
         self._is_due = True
 

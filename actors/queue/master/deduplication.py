@@ -92,7 +92,7 @@ class Deduplication:
         return digest != NO_KEY and digest in self.window
 
     def accepted(self, first: int, digests: Sequence[bytes], is_persistent: bool) -> None:
-        """The queue has accepted messages under the numbers from `first` on, in this turn."""
+        """Note that the queue has accepted messages under the numbers from `first` on, in this turn."""
         window, unsafe, numbers = self.window, self._unsafe, self._numbers
         for number, digest in enumerate(digests, first):
             if digest != NO_KEY:

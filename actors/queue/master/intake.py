@@ -86,7 +86,7 @@ class PublishDelay:
         self.is_stalled = False
 
     def timer_fired(self) -> None:
-        """No delivery was written in time: the queue takes everything that waits."""
+        """Let the queue take everything that waits, because no delivery was written in time."""
         self.is_timing = False
         self.is_stalled = True
 
@@ -219,7 +219,7 @@ class Intake(Arrivals):
         self._confirms.known += deduplication.dropped_duplicates(arrival.digests, arrival.parts)
 
     def _remember(self, numbers: range, arrival: Arrival) -> None:
-        """The queue has accepted messages with keys under these numbers."""
+        """Note that the queue has accepted the arrival under these numbers, if it has keys for deduplication."""
         if self.deduplication is not None and arrival.digests is not None:
             self.deduplication.accepted(numbers.start, arrival.digests, arrival.origin.persistent)
 
@@ -233,7 +233,7 @@ class Intake(Arrivals):
             yield arrival
 
     def answered(self, record: ChannelRecord) -> None:
-        """The limiter of the channel has answered, or never will. The arrivals that wait for it go on."""
+        """Go on with the arrivals that wait for the limiter of the channel, which has answered or never will."""
         if self._asked.pop(record.channel_id, None) is None:
             return
         self._consumers.resume(record)

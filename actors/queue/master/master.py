@@ -351,7 +351,7 @@ class Master(Role):
             and len(consumers)
         ):
             raise AmqpError(ACCESS_REFUSED, f"{self._phrase} in exclusive use")
-        # The limit of the new consumer alone: to look at all of them would make n consumers cost n² steps.
+        # Set the limit of the new consumer alone. To set those of all consumers would cost n² steps for n of them.
         bounds = bounds_of(consumer, self.settings)
         if any(bounds):
             consumer.limit = HeldLimit(bounds, self.backing.head, ())

@@ -85,7 +85,7 @@ class Pacing:
         return admitted
 
     def purged(self) -> None:
-        """No ready message is left, so what arrives next waits for the delivery clock alone."""
+        """Set the admission clock to the delivery clock, because no ready message is left before those that arrive."""
         self._admission.latest = self._delivery.latest
         if self._admission.warm_up is not None and self._delivery.warm_up is not None:
             self._admission.warm_up.tokens = self._delivery.warm_up.tokens

@@ -26,13 +26,13 @@ class QueueExpiry:
         self._last_use = 0.0
 
     def apply(self, settings: QueueSettings) -> None:
-        """The time until an unused queue expires begins anew with each change of its settings, as in RabbitMQ."""
+        """Begin anew to count the time until the queue expires. RabbitMQ does so with each change of settings, too."""
         self._seconds = None if settings.expires is None else settings.expires / 1000
         self._stop_timer()
         self.use()
 
     def use(self) -> None:
-        """The queue is used.
+        """Note a use of the queue.
 
         A timer that runs already is left alone: when it fires, `timer_fired` starts it again for the time that is left.
         """
@@ -42,12 +42,12 @@ class QueueExpiry:
                 self._start_timer(self._seconds)
 
     def enter(self) -> None:
-        """A consumer or reader has come: the queue cannot expire before it leaves."""
+        """Note a new consumer or reader, before whose end the queue cannot expire."""
         self._users += 1
         self._stop_timer()
 
     def leave(self, count: int = 1) -> None:
-        """So many consumers or readers have left."""
+        """Note that this many consumers or readers have left."""
         self._users -= count
         self.use()
 

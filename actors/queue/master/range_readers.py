@@ -105,7 +105,7 @@ class RangeReaders:
         self._numbering = HeaderAdder(NUMBER_HEADER)
 
     def use_backing(self, backing: BackingQueue) -> None:
-        """The messages are in another backing queue now. Readers end if it cannot be read by number."""
+        """Use another backing queue, which has the messages now. Readers end if it cannot be read by number."""
         self.backing = backing if isinstance(backing, SupportsRangeRead) else None
         self._queue = backing
         if self.backing is None:
@@ -195,13 +195,13 @@ class RangeReaders:
             self._serve(reader)
 
     def use_grant(self, record: ChannelRecord) -> None:
-        """The limiter of the channel has granted deliveries. Its readers use them first; its consumers get the rest."""
+        """Let the readers of a channel use what its limiter has granted. What they leave is for its consumers."""
         for reader in list(self.readers.values()):
             if reader.consumer.channel is record:
                 self._serve(reader)
 
     def sent(self, record: ChannelRecord, count: int) -> None:
-        """The connection has written so many of this queue's deliveries to the channel."""
+        """Count deliveries of this queue to the channel that its connection has written to the socket."""
         for reader in self.readers.values():
             if reader.consumer.channel is record:
                 reader.count_sent(count)
@@ -245,7 +245,7 @@ class RangeReaders:
             self._effects.outbox.put(consumer, (origin, redelivered, tags, [content for _, _, content in messages]))
 
     def settle(self, tags: Sequence[int]) -> None:
-        """Deliveries to one reader were acknowledged, requeued or rejected."""
+        """Count deliveries to one reader as settled, whether acknowledged, requeued or rejected."""
         reader = self.readers.get(-tags[0])
         if reader is not None:
             reader.consumer.unacked -= len(tags)
@@ -277,7 +277,7 @@ class RangeReaders:
             self._take(reader, backing, last)
 
     def _read_segments(self, reader: RangeReader, backing: SupportsRangeRead, last: int, job: SegmentReadJob) -> None:
-        """The entries of the batch are in segments that must be read from the disk first."""
+        """Have the segments read from the disk that have the entries of the batch."""
         reader.is_loading = True
         self._effects.run(SegmentRead(job, partial(self._segments_read, reader, backing, last)))
 

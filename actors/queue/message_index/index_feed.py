@@ -52,7 +52,7 @@ class IndexFeed:
         return not self._steps and not self.behind
 
     def came(self, first: int, contents: Sequence[bytes]) -> None:
-        """Messages with the numbers from `first` on came into the queue."""
+        """Report that these messages, with the numbers from `first` on, came into the queue."""
         step = Came(first, self.now(), list(map(content_properties, contents)))
         self._waiting += len(contents)
         self._bytes += sum(map(len, step.props))
@@ -61,14 +61,14 @@ class IndexFeed:
             self._fall_behind(first + len(contents))
 
     def gone(self, reason: str, numbers: Sequence[int], detail: str = "") -> None:
-        """The messages with these numbers have left the queue."""
+        """Report that the messages with these numbers have left the queue."""
         self._waiting += len(numbers)
         self._steps.append(Gone(reason, detail, self.now(), numbers))
         if self._waiting > MOST_WAITING and self.next_number is not None:
             self._fall_behind(self.next_number())
 
     def rest_is_gone(self, reason: str, stop: int, kept: frozenset[int] = frozenset()) -> None:
-        """All messages below the number `stop` have left the queue, except those of `kept`."""
+        """Report that all messages below the number `stop`, except those of `kept`, have left the queue."""
         self._steps.append(Rest(reason, self.now(), stop, kept))
 
     def take(self) -> list[Report]:
@@ -87,7 +87,7 @@ class IndexFeed:
         return steps
 
     def repeat_from(self, number: int) -> None:
-        """The index has every message below `number`. Messages that are neither there nor in the feed must be read."""
+        """Note that the index has every message below `number`: others that are not in the feed have to be read."""
         if self.next_number is not None:
             waiting = next((step.first for step in self._steps if isinstance(step, Came)), self.next_number())
             self.behind = range(number, waiting)

@@ -81,8 +81,9 @@ class Indexing:
         self._retention = 0
 
     def use_backing(self, backing: BackingQueue) -> None:
-        """The messages are in this backing queue from now on. A queue that gets fair lanes remains lane 0, from which
-        messages that have to be read can still be read by number.
+        """Use this backing queue, which has the messages from now on.
+
+        A queue that gets fair lanes goes on as its lane 0, where messages can still be read by number.
         """
         self.feed.next_number = None
         if isinstance(backing, SupportsRangeRead):
@@ -90,7 +91,7 @@ class Indexing:
             self.feed.next_number = lambda: backing.numbers().stop
 
     def apply(self, sources: tuple[str, ...], retention: int) -> None:
-        """Messages that come from now on have their keys in `sources`; `retention` is in ms."""
+        """Take the keys of messages that come from now on from `sources`; `retention` is in ms."""
         if (sources, retention) != (self._sources, self._retention) or not self._is_registered:
             self._sources, self._retention = sources, retention
             self._is_registered = False
@@ -128,7 +129,7 @@ class Indexing:
             self._is_registered = True
             self.feed.repeat_from(known)
             if isinstance(self._backing, SupportsRangeRead):
-                # Departures may not have reached the index before it, or this node, ended.
+                # Reports of departures may have been lost when the former index, or this node, ended.
                 self.feed.rest_is_gone(LOST, self._backing.numbers().start)
         if self.feed.behind:
             await self._catch_up(index)
@@ -148,7 +149,7 @@ class Indexing:
         first = max(feed.behind.start, lowest)
         if first >= feed.behind.stop:
             feed.behind = range(0)
-            # Behind the departures that wait in the feed.
+            # The feed appends this to the departures that wait in it, whose reasons are known and take precedence.
             feed.rest_is_gone(LOST, lowest)
             return
         since = feed.behind_since
@@ -159,21 +160,21 @@ class Indexing:
             await self._report(index, steps)
 
     def stop(self) -> None:
-        """The queue is no longer indexed: everything about it leaves the index."""
+        """Have everything about the queue removed from the index, because the queue is no longer indexed."""
         self._is_stopped = True
         address = self._places.of(self._row.vhost)
         if address is not None:
             self._process.send(address, to_indexer.forget(self._number))
 
     def queue_deleted(self) -> None:
-        """The queue ends. The index keeps what it knows for a while."""
+        """Report that the queue ends. The index keeps what it knows of the queue for a while."""
         self._is_stopped = True
         address = self._places.of(self._row.vhost)
         if address is not None:
             self._process.send(address, to_indexer.deleted(self._number, self.feed.take()))
 
     async def finish(self) -> None:
-        """The node stops: wait a moment until everything is reported."""
+        """Wait a moment until everything is reported, because the node stops."""
         with suppress(ProcessTimeout):
             await self._has_ended.wait_for(lambda: not self._is_running, LAST_REPORT_SECONDS)
         self._is_stopped = True

@@ -224,11 +224,11 @@ class ReplicaProcess(Process):
         self.runner.has_changed.wake_all()
 
     def rest(self) -> None:
-        """The master of a mirrored queue takes nothing until `go_on`, or until it is the master no more."""
+        """Have the master of a mirrored queue take nothing until `go_on`, or until it is the master no more."""
         self._take_delayed()
 
     def go_on(self) -> None:
-        """The master of a mirrored queue was at rest, and stays the master."""
+        """Have the master of a mirrored queue, which was at rest and stays the master, serve clients again."""
         self._take_early()
         self._count_in_sync()
         self.request_turn()

@@ -189,7 +189,7 @@ class RoleRunner:
             self.role.timer_fired(name)
 
     def put_off_timer(self, name: str) -> None:
-        """A timer that the role has started is due, but the replica is at rest."""
+        """Put off a timer of the role that is due while the replica is at rest."""
         if self._timers is None:
             self._timers = {}
         self._timers[name] = self._process.start_timer(RESTING_SECONDS, name)

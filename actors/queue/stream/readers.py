@@ -105,7 +105,7 @@ class StreamReaders:
         self._loads: list[range] = []
 
     def use_backing(self, backing: StreamBacking) -> None:
-        """The messages are here from now on, under the same numbers."""
+        """Use this backing queue, which has the messages from now on, under the same numbers."""
         self._backing = backing
 
     # -- coming and going ---------------------------------------------------------------------------
@@ -182,18 +182,18 @@ class StreamReaders:
             self._due[reader] = None
 
     def use_grant(self, record: ChannelRecord) -> None:
-        """The limiter of the channel granted deliveries. What its readers do not use is returned."""
+        """Let the readers of a channel use what its limiter has granted, and return the rest."""
         for reader in self._of_channel.get(record, ()):
             self._serve(reader)
         self._grants.give_back(record)
 
     def published(self, numbers: range, origins: Origins, contents: Sequence[bytes], time: int) -> None:
-        """The stream has these messages, which are not on the disk yet."""
+        """Keep messages that were published, and are not on the disk yet, for readers at the tail."""
         if self.by_number:
             self._fresh.append(Piece(numbers.start, origins, list(contents), time))
 
     def advance(self, limit: int) -> None:
-        """Everything below `limit` is on the disk."""
+        """Note that everything below `limit` is on the disk, and may be delivered."""
         before, self.limit = self.limit, limit
         fresh, pieces = self._fresh, []
         while fresh and fresh[0].stop <= limit:
@@ -308,7 +308,7 @@ class StreamReaders:
         return True
 
     def _bodies_read(self, span: range, runs: list[Run], bodies: Bodies, _: Bodies) -> None:
-        """The bodies of the span's large messages were read; None stands for a body that was lost."""
+        """Take the bodies of the span's large messages, which were read; None stands for a body that was lost."""
         left, pieces = iter(bodies), []
         for run in runs:
             if not run.kind & ABSENT:
@@ -348,7 +348,7 @@ class StreamReaders:
         return is_done
 
     def _found(self, reader: StreamReader, middle: int, runs: list[Run]) -> bool:
-        """The message in the middle of what is searched was read; there is none if its data was damaged."""
+        """Go on with a search whose middle message was read. `runs` has no message if its data was damaged."""
         reader.is_searching = False
         among = reader.search
         assert among is not None

@@ -16,7 +16,7 @@ export function definitions({ reload }) {
     element: el("div", { class: "columns" },
       el("section", {}, el("h2", {}, "Export definitions"), el("p", {}, "A file with users, virtual hosts, permissions, policies, queues, exchanges and bindings; no messages."),
         form("Export definitions", [scope], "Download", async ({ vhost }) => save(`${vhost ? `warren-${vhost.replace(/[^\w.-]/g, "_")}` : "warren"}.json`, await get(path(vhost))), { keep: true })),
-      el("section", {}, el("h2", {}, "Import definitions"), el("p", {}, "What is there stays, or is changed to what the file says. A file with an error changes nothing."), file,
+      el("section", {}, el("h2", {}, "Import definitions"), el("p", {}, "Existing objects stay, and those that the file defines are changed to match it. A file with an error changes nothing."), file,
         form("Import definitions", [scope], "Import", async ({ vhost }) => {
           if (!file.files.length) throw new Error("Choose a file first.");
           await request("POST", path(vhost), parsed(await file.files[0].text()));

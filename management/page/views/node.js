@@ -28,7 +28,7 @@ const CHARTS = [
   ["Runtime", [{ id: "context_switches", label: "Context switches" }, { id: "gc_num", label: "Garbage collections" }], rate, RATE],
 ];
 
-/** What is done while a resource is short. */
+/** What the alarm of each resource says. */
 const ALARMS = { memory: "The memory in use is above its limit", disk: "The free disk space is below its limit" };
 
 /** @param {import("../main.js").Context} context @returns {import("../main.js").View} */
@@ -127,7 +127,7 @@ function turnTable() {
   ], (row) => `${row.process} ${row.message} ${row.ended_at}`, "Longest turns");
 }
 
-/** What the memory is for. The node walks all its pages for that, so it is measured when somebody looks, and on demand. */
+/** What the memory is used for. Measuring walks all pages of memory, so the node measures only when this is opened, or on demand. */
 function memoryPart(path) {
   const table = new Table([
     { id: "category", title: "Category", cell: (row) => row.category },

@@ -78,7 +78,7 @@ function policyForm(kind, vhost, reload) {
 /** What a pattern matches now: some names of each kind, and what is in effect for them already. */
 async function preview(vhost, pattern, applies) {
   if (!pattern) return "";
-  // Lists are filtered in any case of letters, and policies match in the same case.
+  // The API filters lists without regard to case, and policies distinguish case.
   const kinds = applies === "all" ? ["queues", "exchanges"] : [applies];
   try {
     return await Promise.all(kinds.map(async (kind) => {

@@ -60,7 +60,7 @@ export function user({ names: [name], reload }) {
     { name: "vhost", label: "Virtual host", value: "/", required: true }, { name: "exchange", label: "Exchange", value: "amq.topic" },
     { name: "write", label: "Write: routing keys that may be published", value: ".*" }, { name: "read", label: "Read: routing keys that may be bound", value: ".*" },
   ], "Set topic permissions", async ({ vhost, ...values }) => { await request("PUT", `topic-permissions/${enc(vhost)}/${enc(name)}`, values); reload(); });
-  // The tags of now stand in the form, because a change sets them all.
+  // The form begins with the present tags, because submitting it replaces all of them.
   let areTagsShown = false;
   const showTags = (row) => {
     if (areTagsShown) return;

@@ -11,7 +11,7 @@ from .file_sync import sync_fully
 
 
 def sync_directory(path: str) -> None:
-    """Waits for the disk. Raises OSError, FileNotFoundError for a directory that does not exist."""
+    """Make the names durable. Waits for the disk. Raises OSError, FileNotFoundError for a missing directory."""
     if os.name == "nt":
         return
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

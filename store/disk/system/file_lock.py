@@ -89,7 +89,7 @@ class WindowsLocks:
         return True
 
     def unlock(self, fd: int) -> None:
-        """Nothing: Windows does not fork, and closing the descriptor gives the lock back."""
+        """Do nothing: Windows does not fork, and closing the descriptor gives the lock back."""
 
 
 class NoLocks:

@@ -136,7 +136,7 @@ class Paging:
     def _page_acks(self, quota: int) -> int:
         """Take bodies of pending messages out of memory, the youngest first.
 
-        Whole runs, so a round may exceed its quota by one run.
+        Only whole runs are paged, so a round may exceed its quota by one run.
         """
         pending = self._pending
         for run in reversed(pending.runs):

@@ -86,7 +86,7 @@ class ReadAhead:
     def prepared(
         self, job: ReadAheadJob, persistent: Sequence[bytes | None], transient: Sequence[bytes | None]
     ) -> None:
-        """The job was run; `persistent` and `transient` are the bodies of `job.missing`, in that order."""
+        """Take what a job has read. `persistent` and `transient` are the bodies of `job.missing`, in that order."""
         if job.missing.persistent or job.missing.transient:
             self._place.loaded(job.missing, persistent, transient)
             if None in persistent or None in transient:

@@ -112,7 +112,7 @@ class SegmentWriter:
         return self._index.take_removal()
 
     def forget(self) -> None:
-        """The queue ends. Its owner runs the releases that are left and then calls `delete_files`."""
+        """Forget all entries, because the queue ends. Its owner then runs the releases and calls `delete_files`."""
         self._index.forget()
 
     def delete_files(self) -> None:

@@ -33,7 +33,7 @@ async def set_pace(
     warm_up_ms: int | None = None,
     vhost: str = "/",
 ) -> str | None:
-    """Let so many messages of a queue go in each period.
+    """Have a queue deliver this many messages in each period.
 
     Only one policy applies to a queue, so the new one also takes over what the policy that applied until now defines.
     Answered with the name of that policy.

@@ -163,7 +163,7 @@ def _holding_back(share: float, stage: Sequence[Items]) -> list[Items]:
 
 
 def _share(blocked: Sequence[Items]) -> str:
-    """For how long the one that was blocked the longest was blocked."""
+    """For which part of the time the process that was blocked the longest was blocked."""
     return f"{max(items['blocked_share'] for items in blocked):.0%} of {SHARE_SECONDS} s"
 
 
