@@ -12,7 +12,8 @@ from warren.actors.disk.inspection import JournalView, MessageStoreView
 @pytest.mark.parametrize("view", [JournalView, MessageStoreView])
 def test_the_process_before_is_not_the_one_that_is_known(view):
     """The credit of a queue's crashed process must not count for the queue's next one, as the simulation once did."""
-    process = SimpleNamespace(_addresses={"q": "the process before"})
+    addresses = {"q": "the process before"}
+    process = SimpleNamespace(_addresses=addresses, _queues=SimpleNamespace(addresses=addresses))
     assert view(process).knows("q", "the process before")
     assert not view(process).knows("q", "the process after")
     assert not view(process).knows("another", "the process after")

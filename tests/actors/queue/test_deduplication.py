@@ -160,7 +160,7 @@ def free_files(stage, queue, is_asked=True):
     """Have the journal give up all its files; publish something so that it writes."""
     journal = stage.actor(stage.storage.journal)
     first = journal.files.current
-    journal._begin_freeing(journal.files.rotate(), journal._settings.file_limit)
+    journal._freeing.begin(journal.files.rotate(), journal._settings.file_limit)
     if is_asked:
         stage.tell(stage.metadata, queue.address, "flush_synced")
     Publisher(stage).publish(stage.declare("other"), 1)

@@ -88,7 +88,7 @@ def test_the_counts_outlive_the_journal_files_that_they_were_written_to(tmp_path
         queue = filled(stage)
         journal = stage.actor(stage.storage.journal)
         first = journal.files.current
-        journal._begin_freeing(journal.files.rotate(), journal._settings.file_limit)
+        journal._freeing.begin(journal.files.rotate(), journal._settings.file_limit)
         stage.tell(stage.metadata, queue.address, "flush_synced")
         Publisher(stage).publish(queue, 1)
         stage.until(lambda: journal.files.oldest > first)
@@ -108,7 +108,7 @@ def test_the_counts_of_a_queue_that_is_down_outlive_the_journal_files_too(tmp_pa
         first = journal.files.current
         queue = stage.recovered()
         journal._lose(int(queue.id[:14], 16))
-        journal._begin_freeing(journal.files.rotate(), journal._settings.file_limit)
+        journal._freeing.begin(journal.files.rotate(), journal._settings.file_limit)
         Publisher(stage).publish(stage.declare("other"), 1)
         stage.until(lambda: journal.files.oldest > first)
         stage.quiet()
