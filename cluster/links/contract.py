@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...actors.context.node_context import NodeContext
     from .admission import Identity
     from .config import LinkConfig
-    from .link import Connected
+    from .handshake import Connected
 
 #: What a node sends its peers about itself in the greeting, by name: strings, numbers, booleans, None, lists of them.
 Facts = dict[str, Any]

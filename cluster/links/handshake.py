@@ -6,12 +6,12 @@ import os
 import socket
 import ssl
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...actors.connection.tls.tls_transport import TlsTransport
 from .admission import MALFORMED, Refusal
 from .encoding.frames import MAX_GREETING_FRAME, FrameReader
-from .greeting import Acceptor, Connector, Step
+from .greeting import Acceptor, Connector, Greeted, Step
 
 
 class Handshake:
@@ -102,3 +102,10 @@ class Handshake:
                 self.unsent = self.unsent[self.sock.send(self.unsent) :]
             except BlockingIOError:
                 pass
+
+
+class Connected(NamedTuple):
+    """A connection whose greeting is over."""
+
+    handshake: Handshake
+    greeted: Greeted

@@ -30,8 +30,8 @@ from .contract import LinkItems, LinksError, Membership, ToLink, ToLinks, ToLink
 from .encoding.messages import MESSAGES
 from .encoding.registry import Registry
 from .greeting import NONCE_BYTES, Acceptor
-from .handshake import Handshake
-from .link import Connected, Link
+from .handshake import Connected, Handshake
+from .link import Link
 from .refusals import Refusals
 
 if TYPE_CHECKING:
