@@ -10,32 +10,28 @@ an answer before then, and no queue is started. When the disk refuses the write,
 accepts it, because an entry cannot be taken back; until then proposals are refused (`is_failing`), except removals, by
 which operators make room.
 
-**In force.** A change is answered when every member that runs has applied it (CL-31). The members report to the leader
-up to where they have applied the log; the leader reports to all of them how far everybody has. A member that the leader
-has not heard for `SILENT_TICKS` does not count, so that one that dies delays the answers for that time at most. Nor
-does a member that is more than `LAG_TICKS` behind, as one whose disk refuses writes (CL-32). A leader with such a disk
-hands over.
+**In force.** A change is answered when every member that runs has applied it (`InForce`). A leader whose disk refuses
+writes hands over.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ...actors.disk.disk_retry import DiskRetry
 from ...runtime.process import Process
 from ...runtime.signal import Signal
-from ...seams import seam
 from ...store.data_dir.log_tables import LogWrite
 from ...store.data_dir.metadata_store import Change, MetadataStore, MetadataWriteError
 from ..consensus.core import Raft, Ready
-from ..consensus.leader import HEARTBEAT_TICKS, Leader, Refused
+from ..consensus.leader import HEARTBEAT_TICKS, Refused
 from ..consensus.log import Mark
 from ..consensus.messages import Heartbeat, Snapshot
 from ..consensus_store import compaction, write_of
 from . import digest, wire
+from .in_force import InForce
 from .log_members import LogMembers
 from .replicated_state import ReplicatedState
 from .snapshots import SnapshotReceiver, SnapshotSender, pack_snapshot
@@ -54,8 +50,6 @@ CALM_TICKS = HEARTBEAT_TICKS
 LATE_TICKS = 1
 #: Ticks that are made up for after the process has stood still. Any election has ended by then.
 MOST_TICKS = 100
-#: Ticks without an answer after which a member does not count for what is in force.
-SILENT_TICKS = 40
 #: Seconds that a link to the leader may be broken before this node counts the leader as lost (CL-17).
 BROKEN_SECONDS = 0.3
 #: Ticks after which the leader is asked again for barriers that it has not answered.
@@ -63,9 +57,6 @@ BARRIER_TICKS = 20
 #: Applied entries that the log keeps for members that lag (CL-24), and how many more there are when it drops them.
 KEPT_ENTRIES = 5_000
 COMPACT_AT = 1_000
-#: Ticks after which a member that has not applied what was committed then does not count either (CL-32). Its lease has
-#: ended before, so it serves nobody.
-LAG_TICKS = 50
 #: Seconds until a write that was refused is repeated.
 RETRY_SECONDS = 1.0
 
@@ -107,7 +98,7 @@ class Replication:
         self._members = LogMembers(raft, definitions)
         self._send_bytes = send
         self._replaced = replaced
-        self._report_in_force = in_force
+        self._in_force = InForce(raft, self._members, in_force)
         self._report_leader = led
         self._ticked = ticked
         self._beat = beat
@@ -118,15 +109,9 @@ class Replication:
         self._senders: dict[str, SnapshotSender] = {}
         self._receiver = SnapshotReceiver()
         self._leader: tuple[str | None, int] = (None, -1)
-        #: On the leader: up to where each member has applied the log, and the last index that it was sent as in force.
-        self._applied_by: dict[str, int] = {}
-        self._told: dict[str, int] = {}
-        #: On the leader: what was committed at each of the last `LAG_TICKS`, the oldest first.
-        self._committed_before = deque([0], LAG_TICKS)
-        #: The last entry that this node has applied, and up to where everything is in force.
+        #: The last entry that this node has applied.
         self.applied = raft.log.applied
         process.set_applied(self.applied)
-        self.in_force = 0
         self._is_writing = False
         self._compacted: Mark | None = None
         self._last_tick = self._last_beat = process.now()
@@ -147,6 +132,11 @@ class Replication:
     def is_failing(self) -> bool:
         """Whether the disk refuses what is to be written."""
         return self._retry.is_failing
+
+    @property
+    def in_force(self) -> int:
+        """Up to where everything is in force on all nodes."""
+        return self._in_force.index
 
     @property
     def leads(self) -> bool:
@@ -193,9 +183,9 @@ class Replication:
             if isinstance(each, wire.Propose):
                 self.propose(each.batches)
             elif isinstance(each, wire.Applied):
-                self._member_applied(node, each.index)
+                self._say_in_force(self._in_force.member_applied(node, each.index, self.applied))
             elif isinstance(each, wire.InForce):
-                self._everybody_applied(each.index)
+                self._in_force.reached(each.index)
             elif isinstance(each, wire.SnapshotPart):
                 self._part_arrived(node, each)
             elif isinstance(each, wire.SnapshotTaken):
@@ -309,11 +299,11 @@ class Replication:
             del self._senders[node]
             self.raft.unreachable(node)
         if self.leads:
-            self._committed_before.extend([self.raft.log.committed] * ticks)
+            self._in_force.ticked(ticks)
             if self.is_failing and len(self.raft.log.members.voters) > 1:
                 self.transfer(None)
         self._are_members_changing = self._members.follow_table()
-        self._find_in_force()
+        self._say_in_force(self._in_force.find(self.applied))
         self._repeat_barriers(ticks)
         self._ticked()
         self._wind()
@@ -338,6 +328,10 @@ class Replication:
 
     def _say(self, node: str, said: wire.Said) -> None:
         self._outbox.setdefault(node, []).append(said)
+
+    def _say_in_force(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            self._say(node, wire.InForce(self._in_force.index))
 
     def pump(self) -> None:
         """Take from the core what it has to send and to write. Called when a turn ends."""
@@ -364,9 +358,7 @@ class Replication:
         self._leader = led
         if leader is not None and leader != before:
             log.info("%s leads the cluster's metadata in term %d", leader, led[1])
-            self._applied_by.clear()
-            self._told.clear()
-            self._committed_before = deque([0], LAG_TICKS)
+            self._in_force.leader_changed()
             if leader != self.raft.node:
                 self._say(leader, wire.Applied(self.applied))
         self._report_leader()
@@ -438,57 +430,8 @@ class Replication:
         leader = self.raft.leader_name
         if leader is not None and leader != self.raft.node:
             self._say(leader, wire.Applied(self.applied))
-        self._find_in_force()
+        self._say_in_force(self._in_force.find(self.applied))
         self.pump()
-
-    # -- in force ---
-
-    def _member_applied(self, node: str, index: int) -> None:
-        known = self._applied_by.get(node, 0)
-        if index <= known:
-            # The member repeats its report because its link was made again, or because it has started again. What this
-            # node sent it before may be lost.
-            self._told.pop(node, None)
-        self._applied_by[node] = max(index, known)
-        self._find_in_force()
-        self._tell(node)
-
-    def _find_in_force(self) -> None:
-        """If this node leads, find the index up to which all running members have applied the log, and tell them.
-
-        A change is answered to its client only when its index is reached. So what was answered is in force on every
-        node that serves clients (CL-31).
-        """
-        leading = self.raft.leading
-        if leading is None:
-            return
-        self._applied_by[self.raft.node] = self.applied
-        index = self._applied_everywhere(leading)
-        if index > self.in_force:
-            self._everybody_applied(index)
-            for node in self.raft.log.members.everyone:
-                self._tell(node)
-
-    @seam("cluster: which changes are in force")
-    def _applied_everywhere(self, leading: Leader) -> int:
-        """The index up to which every running member has applied the log that may hold a lease."""
-        index = self.raft.log.committed
-        due = self._committed_before[0]
-        for node in self._members.running():
-            applied = self._applied_by.get(node, 0)
-            if applied >= due and (node == self.raft.node or leading.is_heard(node, SILENT_TICKS)):
-                index = min(index, applied)
-        return index
-
-    def _tell(self, node: str) -> None:
-        if self.leads and node != self.raft.node and self._told.get(node, 0) < self.in_force:
-            self._told[node] = self.in_force
-            self._say(node, wire.InForce(self.in_force))
-
-    def _everybody_applied(self, index: int) -> None:
-        if index > self.in_force:
-            self.in_force = index
-            self._report_in_force(index)
 
     # -- snapshots ---
 

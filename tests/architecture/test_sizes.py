@@ -27,7 +27,6 @@ LONGER_FILES = frozenset(
     amqp/methods.py
     amqp/parser/reader.py
     cluster/consensus/core.py
-    cluster/metadata/replication.py
     gm_ring/ring.py
     management/answers/prometheus.py
     mirror/backing.py

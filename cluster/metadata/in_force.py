@@ -1,0 +1,108 @@
+"""`InForce`: up to where the changes of the log are in force on all nodes.
+
+A change is answered when every member that runs has applied it (CL-31). The members report to the leader up to where
+they have applied the log; the leader reports to all of them how far everybody has. A member that the leader has not
+heard for `SILENT_TICKS` does not count, so that one that dies delays the answers for that time at most. Nor does a
+member that is more than `LAG_TICKS` behind, as one whose disk refuses writes (CL-32).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ...seams import seam
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ..consensus.core import Raft
+    from ..consensus.leader import Leader
+    from .log_members import LogMembers
+
+#: Ticks without an answer after which a member does not count for what is in force.
+SILENT_TICKS = 40
+#: Ticks after which a member that has not applied what was committed then does not count either (CL-32). Its lease has
+#: ended before, so it serves nobody.
+LAG_TICKS = 50
+
+
+class InForce:
+    """One node's part in it. `report` is called with `index` when that has risen."""
+
+    def __init__(self, raft: Raft, members: LogMembers, report: Callable[[int], None]) -> None:
+        self.raft = raft
+        self._members = members
+        self._report = report
+        #: Up to where everything is in force.
+        self.index = 0
+        #: On the leader: up to where each member has applied the log, and the last index that it was sent as in force.
+        self._applied_by: dict[str, int] = {}
+        self._told: dict[str, int] = {}
+        #: On the leader: what was committed at each of the last `LAG_TICKS`, the oldest first.
+        self._committed_before = deque([0], LAG_TICKS)
+
+    def leader_changed(self) -> None:
+        """Forget what the members have reported to an earlier leader."""
+        self._applied_by.clear()
+        self._told.clear()
+        self._committed_before = deque([0], LAG_TICKS)
+
+    def ticked(self, ticks: int) -> None:
+        """So many ticks have passed on the leader."""
+        self._committed_before.extend([self.raft.log.committed] * ticks)
+
+    def member_applied(self, node: str, index: int, own: int) -> list[str]:
+        """A member has applied the log up to this index. Returns what `find` does."""
+        known = self._applied_by.get(node, 0)
+        if index <= known:
+            # The member repeats its report because its link was made again, or because it has started again. What this
+            # node sent it before may be lost.
+            self._told.pop(node, None)
+        self._applied_by[node] = max(index, known)
+        told = self.find(own)
+        return [*told, *self._untold([node])]
+
+    def find(self, own: int) -> list[str]:
+        """If this node leads, find the index up to which all running members have applied the log.
+
+        This node has applied it up to `own`. Returns the nodes to which the index has to be sent. What was answered to
+        clients is in force on every node that serves clients (CL-31), because a change is answered only when its index
+        is reached.
+        """
+        leading = self.raft.leading
+        if leading is None:
+            return []
+        self._applied_by[self.raft.node] = own
+        index = self._applied_everywhere(leading)
+        if index <= self.index:
+            return []
+        self.reached(index)
+        return self._untold(self.raft.log.members.everyone)
+
+    def reached(self, index: int) -> None:
+        """Everything up to this index is in force."""
+        if index > self.index:
+            self.index = index
+            self._report(index)
+
+    @seam("cluster: which changes are in force")
+    def _applied_everywhere(self, leading: Leader) -> int:
+        """The index up to which every running member has applied the log that may hold a lease."""
+        own = self.raft.node
+        index = self.raft.log.committed
+        due = self._committed_before[0]
+        for node in self._members.running():
+            applied = self._applied_by.get(node, 0)
+            if applied >= due and (node == own or leading.is_heard(node, SILENT_TICKS)):
+                index = min(index, applied)
+        return index
+
+    def _untold(self, nodes: Iterable[str]) -> list[str]:
+        """The nodes among `nodes` to which this node, if it leads, has not sent `index`. They count as told now."""
+        raft = self.raft
+        if raft.leading is None:
+            return []
+        untold = [node for node in nodes if node != raft.node and self._told.get(node, 0) < self.index]
+        self._told.update(dict.fromkeys(untold, self.index))
+        return untold
