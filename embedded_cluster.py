@@ -82,7 +82,7 @@ class Cluster(Messaging):
         waiting = [broker for broker in self._brokers.values() if not broker.is_running]
         self._ended.clear()
         try:
-            # At once, because a node waits for a majority before it accepts connections.
+            # All are started at the same time, because a node waits for a majority before it accepts connections.
             self._each(waiting, Broker.start)
         except BaseException:
             self.stop()

@@ -344,7 +344,7 @@ class RunningNode:
     def interrupt(self) -> None:
         """End the start or `run_until_interrupted`; may be called from a signal handler."""
         self._is_interrupted = True
-        # Through the loop's inbox, so that a signal that comes just before the loop runs takes effect.
+        # The call goes through the loop's inbox, so that a signal that comes just before the loop runs takes effect.
         self._base.post(self._base.stop)
 
     def reload_certificates(self) -> None:
@@ -402,7 +402,7 @@ def clustering_of(settings: Settings, is_founder: bool = False) -> Clustering | 
     """The processes of a node with a cluster port; None for a node that is alone."""
     if settings.cluster_port is None:
         return None
-    # Here, because a node that is alone needs none of these modules.
+    # Imported here, because a node that is alone needs none of these modules.
     from .cluster.membership.process import Members
     from .cluster.metadata.process import ClusterMetadata
     from .mirror.replication import NodeMirroring

@@ -25,8 +25,8 @@ An async handler that waits does not hold up later messages. When the process en
 A handler whose work grows with something that a client chooses, and that must be done before the next message is
 handled, is a **sliced handler**, a generator (`Slices`). Where it yields, its turn ends. In its next turns the process
 goes on with this handler alone: it handles no message, resumes no coroutine and calls no `after_batch` until the
-handler has returned. Its mailbox keeps the order of what arrives meanwhile, so for everybody else the handler is one
-long turn that does not stop the other processes.
+handler has returned. Its mailbox keeps the order of what arrives meanwhile. So other processes see the effects of one
+long turn, but do not have to wait for it.
 
 A process reaches the outside world (clock, timers, descriptors, threads) through its host alone: `cell.Cell` on an
 event loop or in a simulation, `stock_host.StockHost` on Thespian's own system bases.
@@ -276,7 +276,7 @@ class Process(Actor):
     def reply_error(self, sender: Sender, error: BaseException) -> None:
         """Answer the ask of `sender` with an error, which its `await` raises; otherwise like `reply`."""
         if type(sender) is ReplyHandle and self._asked.pop(sender.key, None) is not None:
-            # Without the traceback, because its frames cannot be pickled and would keep their objects alive.
+            # The traceback is left out, because its frames cannot be pickled and would keep their objects alive.
             self.send(sender.address, ("$answer", sender.ref, False, error.with_traceback(None)))
 
     def request_exit(self, address: Address[Any]) -> None:
@@ -350,7 +350,7 @@ class Process(Actor):
         """The address of the process that is registered as `name` on the node `node`, which may be this one.
 
         None if that node is not connected now; on this node, if there is no such process. An address is that of the run
-        of the node that is connected now: after the node has restarted, messages to it reach nobody.
+        of the node that is connected now: after the node has restarted, messages to it reach no process.
         """
         address: Address[Any] | None = self._host.named_address(node, name)
         return address
@@ -377,8 +377,8 @@ class Process(Actor):
         """
         self.demonitor(name)
         ref = self._new_ref()
-        # First, because it raises if `address` is none. A process that ends takes back what it has noted here, and an
-        # error then would end the whole system.
+        # Call the host first, because it raises an error if `address` is no address. A process that ends removes the
+        # monitors that are noted below, and an error at that point would end the whole system.
         self._host.monitor(address, ref)
         self._monitor_refs[name] = ref
         self._monitored[ref] = (name, address)
@@ -416,7 +416,7 @@ class Process(Actor):
 
     @property
     def label(self) -> str:
-        """What the process stands for, for people, such as the name of a queue; empty if that is its class alone."""
+        """What the process stands for, as operators read it, such as a queue's name; empty if its class says it all."""
         return ""
 
     @property
@@ -482,7 +482,7 @@ class Process(Actor):
         self._asks: dict[int, Pending] = {}
         #: Asks of other processes that this one has not answered yet.
         self._asked: dict[tuple[str, Any], ReplyHandle] = {}
-        #: Coroutines that wait. An ordered set, so that a simulation closes them in the same order every time.
+        #: Coroutines that wait, as the keys of a dict, so that a simulation closes them in the same order every time.
         self._tasks: dict[Task, None] = {}
         self._monitor_refs: dict[Hashable, int] = {}
         self._monitored: dict[int, tuple[Hashable, ActorAddress]] = {}
@@ -592,7 +592,7 @@ class Process(Actor):
             self._step(pending.task)
 
     def _forget(self, sender: ActorAddress, ref: Any) -> None:
-        """The asker no longer waits for the answer to its ask `ref`."""
+        """Forget an ask, to which its asker no longer awaits an answer."""
         self._asked.pop((sender.actorAddressString, ref), None)
 
     def _timer_due(self, sender: ActorAddress, ref: int) -> Any:
@@ -656,8 +656,8 @@ class Process(Actor):
         """Delete all attributes, after everything else.
 
         The parts of a process refer to each other and back to it, so that reference counting alone frees none of them.
-        A queue's messages would stay in memory until the garbage collector's rarest round, which comes by the number of
-        objects and not by their size.
+        A queue's messages would stay in memory until the collector examines its oldest generation, which depends on the
+        number of objects and not on their size.
         """
         self.__dict__.clear()
         for name in self._slots:

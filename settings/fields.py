@@ -119,7 +119,7 @@ def check_credit(key: str, pair: tuple[int, int]) -> None:
 
 def check_pattern(key: str, pattern: str) -> None:
     if pattern:
-        from ..definitions.patterns import fault  # here, because few nodes have a pattern and the import takes long
+        from ..definitions.patterns import fault  # few nodes have a pattern, and the import takes long
 
         reason = fault(pattern)
         if reason:

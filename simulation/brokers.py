@@ -66,7 +66,7 @@ class Brokers:
     # -- what happens to a node ---
 
     def kill(self, index: int) -> None:
-        """The process of the node dies."""
+        """Kill the process of the node."""
         node = self.node(index)
         if index not in self.down:
             self._tell(node.name, "is killed")
@@ -74,7 +74,7 @@ class Brokers:
             self._is_down(index)
 
     def lose_power(self, index: int) -> None:
-        """The machine of the node loses power."""
+        """Cut the power of the node's machine."""
         node = self.node(index)
         if index not in self.down:
             self._tell(node.name, "loses power")
@@ -96,14 +96,14 @@ class Brokers:
             node.boot()
 
     def pause(self, index: int) -> None:
-        """The machine of the node stands still."""
+        """Let the machine of the node stand still."""
         node = self.node(index)
         if index not in self.down and not node.machine.is_paused:
             self._tell(node.name, "stands still")
             node.machine.pause()
 
     def resume(self, index: int) -> None:
-        """The machine of the node goes on."""
+        """Let the machine of the node go on."""
         node = self.node(index)
         if node.machine.is_paused:
             self._tell(node.name, "goes on")
@@ -112,7 +112,7 @@ class Brokers:
     # -- what happens to the network ---
 
     def partition(self, one: int, other: int, oneway: bool) -> None:
-        """Nothing passes between two nodes; with `oneway` only what `one` sends is lost."""
+        """Let nothing pass between two nodes; with `oneway` only what `one` sends is lost."""
         first, second = self.node(one), self.node(other)
         if self._network is None or one == other:
             raise ValueError("a network is cut between two nodes: give two indexes, and make the Sim with nodes=3")

@@ -112,13 +112,13 @@ class SimNode:
     # -- ending ---
 
     def kill(self) -> None:
-        """The process dies; the machine keeps what was written."""
+        """Kill the process; the machine keeps what was written."""
         self.machine.crash()
         if self.disks is not None:
             self.disks.kill()
 
     def lose_power(self) -> None:
-        """The machine loses power, unless a power cut in the middle of a write has stopped it already."""
+        """Cut the power of the machine, unless a power cut in the middle of a write has stopped it already."""
         self.machine.crash(power=False)
         if self.disks is not None:
             self.disks.lose_power(ChosenRandom(self.world.below))

@@ -129,7 +129,7 @@ class Schedule:
             )
 
     def forget_declared(self, queue: str) -> None:
-        """The queue was deleted, so every channel declares it again before it uses it."""
+        """Have every channel declare the queue again before using it, because the queue was deleted."""
         for client in self.clients.values():
             for channel in client.channels.values():
                 channel.declared.discard(queue)

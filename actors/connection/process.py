@@ -1,8 +1,8 @@
 """`Connection`: the process of one client connection (amqp-broker section 2, flow-control section 4).
 
 It owns the socket, the frame reader, the input (`SocketInput`) and the output. It sends each channel what one batch
-brings for it as one message. It is the only process
-that reacts to missing credit by not doing something: it stops reading (FC-22).
+brings for it as one message. It is the only process that stops working when it has no credit: it does not read from the
+socket (FC-22).
 
 The states are those of amqp-broker section 2.2, see `amqp.connection_state`. `Handshake` decides the steps up to
 `running`, `ChannelTable` keeps track of the channels, and `Closing` ends the connection. This file has the rest: input
@@ -14,7 +14,7 @@ waiting methods, FC-34; enough events for one turn) stop it at once. Input that 
 unparsed and in order.
 
 A connection of a node whose lease has ended neither reads nor writes (CL-52): other nodes may have changed what it
-would answer. It goes on when the lease is back; the node closes it if that takes long.
+would answer about. It goes on when the node has a lease again; the node closes it if that takes long.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ log = logging.getLogger("warren.connection")
 #: One object for all connections, because each empty frozenset takes 216 bytes.
 NO_ALARMS: frozenset[str] = frozenset()
 
-#: The payload of a timer. The others are `CLOSE_TIMER` and those of `Heartbeats`.
+#: The payloads of the timers that this file starts. Others are `CLOSE_TIMER` and those of `Heartbeats`.
 HANDSHAKE_TIMEOUT = "handshake"
 LEASE_CHECK = "lease"
 
@@ -308,7 +308,7 @@ class Connection(Process):
         self.unpause(TURN_PAUSE)
 
     def _block(self) -> None:
-        """There is a reason to block, and the reader has read a content frame: it takes effect now (AB-33, FC-24)."""
+        """Block the connection, because there is a reason and the reader has read a content frame (AB-33, FC-24)."""
         if self.state == "running":
             self.state = "blocked"
             self._send_blocked()
@@ -385,7 +385,7 @@ class Connection(Process):
 
     @seam("cluster: whether a connection waits for a lease")
     def _needs_lease(self) -> bool:
-        """Whether the client may receive what only a part of the majority may give, unlike the end of a connection."""
+        """Whether the connection needs a lease for what it may do now. Only the end of a connection needs none."""
         return self.state not in ("closing", "closed")
 
     def on_pause_input(self, sender: Sender, number: int, is_paused: bool) -> None:
@@ -421,7 +421,7 @@ class Connection(Process):
             self.closing.fail(AmqpError(541))
 
     def on_overload(self, address: ActorAddress) -> None:
-        """The mailbox of a channel overflowed, which credit prevents unless the broker has a fault (FC-60)."""
+        """Close the connection: a channel's mailbox overflowed, which credit prevents but for a fault (FC-60)."""
         self.closing.fail(AmqpError(506, "too many messages wait for a channel of this connection"))
 
     def on_channel_failed(self, sender: Sender, number: int, error: AmqpError) -> None:
@@ -443,8 +443,7 @@ class Connection(Process):
                 self.channels.flush()
                 self.closing.by_client()
             else:
-                # The only other method is connection.update-secret. The broker's only user has a fixed password, so
-                # there is nothing to update (AB-37).
+                # The only other method is connection.update-secret, which is answered and changes nothing (AB-37).
                 self.put_method(0, methods.ConnectionUpdateSecretOk())
 
     def _take_handshake_step(self, method: Method) -> None:
@@ -498,7 +497,7 @@ class Connection(Process):
             self.output.put_all(pieces, notices)
 
     def on_writable(self, fd: int) -> None:
-        """`after_batch` writes."""
+        """Do nothing: `after_batch` writes."""
 
     def after_batch(self) -> None:
         if self.sock is None:

@@ -157,7 +157,7 @@ class ControlSession(Process):
         self._put(refusal(kind, text))
 
     def on_writable(self, fd: int) -> None:
-        """`after_batch` writes."""
+        """Do nothing: `after_batch` writes."""
 
     def after_batch(self) -> None:
         if self.sock is None:

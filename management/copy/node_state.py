@@ -130,7 +130,7 @@ class NodeState:
         return self.own if node == self.node_name else self.others.get(node)
 
     def tick(self, time: float) -> None:
-        """A statistics interval has passed: what has changed in it gets a sample."""
+        """Add a sample of everything that has changed in the statistics interval that has just passed."""
         history = self.history
         history.begin_tick(time)
         for kind, key in set().union(*[counted.changes(history) for counted in self.counted]):

@@ -63,7 +63,7 @@ async def mirror_sync_critical(call: Call) -> Any:
 
 
 async def quorum_critical(call: Call) -> Any:
-    """No quorum queue would be left without a majority of its members if this node stopped."""
+    """Check that no quorum queue would be left without a majority of its members if this node stopped."""
     if len(call.state.node["members"]) == 1:
         return {**OK, "reason": "single node cluster"}
     node = call.state.node_name
@@ -78,7 +78,7 @@ async def quorum_critical(call: Call) -> Any:
 
 
 def _needs(node: str, members: Sequence[str], online: Sequence[str]) -> bool:
-    """Whether there is no majority of the members without this node."""
+    """Whether the members that are online have no majority without this node."""
     return node in online and len(online) - 1 <= len(members) // 2
 
 

@@ -14,14 +14,14 @@ in the lane of that connection. Processes that a timer, a blocking call or anoth
 their own descriptor if they watch one, and that of their parent otherwise: the queues of a virtual host have one lane
 for all their timers.
 
-Clients that come by the thousand at once share one lane, because a thousand lanes would delay everybody else: see
+Clients that come by the thousand at once share one lane, because a thousand lanes would delay all other clients: see
 `Process.share_turns`. Their descriptors have turns in that lane as well.
 
 A lane with several processes serves them in the order in which they joined it. A *crowded* lane, with more than `BURST`
 of them, has one on its run queue; the others wait beside it, as if they were idle. So a process that waits there behind
 20,000 others, and gets a message in a turn of another lane, joins that lane too, and has its turn where it comes first.
-Otherwise a client whose queue has had a timer, or a message of somebody else, would wait for the turns of all processes
-that had one at the same time.
+Otherwise a client whose queue has had a timer, or a message of another client, would wait for the turns of all
+processes that had one at the same time.
 """
 
 from __future__ import annotations

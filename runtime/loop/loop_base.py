@@ -20,8 +20,8 @@ processor time.
 The loop calls `on_readable` and `on_writable` directly instead of sending a message: the poller is level triggered and
 would report the descriptor again and again while that message waited.
 
-If the loop slept and a single descriptor has become ready, its client is alone, and what follows from its input is done
-without rounds and lanes, until nobody is ready or somebody else may be due (`_serve_alone`).
+If the loop slept and a single descriptor has become ready, its client is alone. What follows from its input is then
+done without rounds and lanes, until no process is ready or another client may have to be served (`_serve_alone`).
 
 These are the bounds on waiting. A busy actor delays the other actors by at most `budget` messages. An actor waits for
 the actors in its own lane, and for at most `BURST` turns of each other lane at a time. Busy actors delay the
@@ -88,7 +88,7 @@ LONG_TURN_SECONDS = 2.5e-3
 LONG_TURN_MEMORY = 0.02
 
 #: Seconds for which a lane then goes on with what its own turns have woken. What a client publishes takes five turns to
-#: its consumer, and each of them would wait for a long turn of everybody else.
+#: its consumer, and each of them would wait for a long turn of every other client.
 FOLLOWED_SECONDS = 1e-3
 
 #: Seconds between two calls of `housekeep` at least.
@@ -147,17 +147,17 @@ class LoopBase(ActorBase):
         self._shutdown_seconds = shutdown_seconds
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._is_asleep = False
-        #: What the program has the loop do between two rounds, from time to time.
+        #: A function of the program that the loop calls between two rounds, from time to time.
         self.housekeep: Callable[[], object] | None = None
-        #: Leave the loop after this round.
+        #: Whether to leave the loop after this round.
         self._is_stopping = False
-        #: End all actors when the loop is left.
+        #: Whether to end all actors when the loop is left.
         self._is_shutdown_requested = False
-        #: End them without a further turn.
+        #: Whether to end them without a further turn.
         self._is_killed = False
-        #: Every actor has ended.
+        #: Whether every actor has ended.
         self._is_closed = False
-        #: Every thread has ended as well.
+        #: Whether every thread has ended as well.
         self._has_ended_entirely = False
         self._ended = threading.Event()
         #: Held by the thread that acts in the system: the one that runs the loop, or one that calls while no loop runs.
@@ -221,7 +221,7 @@ class LoopBase(ActorBase):
                 self._close()
         finally:
             self._runner = None
-            # Not earlier, so that a `stop` that came before the loop ran takes effect.
+            # Reset at the end of a run, not at its beginning, so that a `stop` that came before the run takes effect.
             self._is_stopping = False
             self._running.release()
 
@@ -301,7 +301,7 @@ class LoopBase(ActorBase):
                     elif lane or lane.waiting is not None:
                         active.append(lane)
                     else:
-                        # Forgotten while it is empty: it takes 0.8 KiB, and most connections are idle.
+                        # The owner of an empty lane keeps none: it takes 0.8 KiB, and most connections are idle.
                         lane.owner.lane = None
                     if now > round_ends:
                         break
@@ -318,7 +318,8 @@ class LoopBase(ActorBase):
                 self._serve_crowd()
                 now = monotonic()
             if active or ready or lanes.crowd or self._unserved:
-                # Descriptors that are left from the last time are all that there is to do: no turn moves `now` on.
+                # If there is nothing to do but descriptors that are left from the last poll, serve them now. Without a
+                # turn `now` stays the same, so the time of the next poll would not come.
                 if now >= next_poll or self._unserved and not active:
                     self._serve_descriptors()
                     if self.housekeep is not None and now >= next_care:
@@ -377,15 +378,15 @@ class LoopBase(ActorBase):
         return time.monotonic()
 
     def _serve_alone(self, owner: Cell, fd: int, mask: int, wanted: int, wake_at: float | None) -> float:
-        """Serve the only descriptor that is ready, and at once everybody whom that makes busy; return the time.
+        """Serve the only descriptor that is ready, then at once all processes that this makes ready. Return the time.
 
-        While one client alone is busy there is nothing to share out. A round with a lane for each turn would take 6 µs
+        While one client alone is busy, turns need not be shared out. A round with a lane for each turn would take 6 µs
         of the 80 µs of a message that is published, confirmed, delivered and acknowledged. After `POLL_INTERVAL`, or
         when a call, a timer or the end of a round is due, the processes that are still ready join the lane of `owner`.
         """
         ready, inbox, turn, monotonic = self.ready, self._inbox, self.turn, time.monotonic
         began = monotonic()
-        # Not longer than the floor, so that the watchdog is passed every turn that it asks for.
+        # This lasts no longer than the floor, so that the watchdog gets each turn of more than the floor by itself.
         ends = began + min(POLL_INTERVAL, self.watchdog.floor)
         if wake_at is not None and wake_at < ends:
             ends = wake_at
@@ -404,7 +405,7 @@ class LoopBase(ActorBase):
                 cell = ready.popleft()
                 message = turn(cell)
         except BaseException:
-            # As in `_rounds`. A cell that is idle has had its turn.
+            # As in `_rounds`, keep the cell whose turn was cut short. A cell that is idle has had its turn.
             if cell.actor is not None and not cell.is_idle and cell not in ready:
                 ready.append(cell)
             raise
@@ -502,7 +503,7 @@ class LoopBase(ActorBase):
                 finally:
                     self._running.release()
             else:
-                # Not for ever, because the thread that runs the loop may leave it.
+                # Check again after a while, because the thread that runs the loop may leave it.
                 done.wait(0.1)
         ok, value = outcome.pop()
         if ok:
@@ -631,7 +632,7 @@ class LoopBase(ActorBase):
         self.is_ending = True
         deadline = time.monotonic() + self._shutdown_seconds
         if self._is_killed:
-            # First of all: the actors close the files on which these calls work.
+            # The pool is closed before the actors end, because these close the files on which its calls work.
             self._pool.close(self._shutdown_seconds)
         else:
             self._ask_actors_to_exit(deadline)

@@ -195,7 +195,7 @@ class ClusterFaults:
             node.disks.fill(False)
 
     def _went_down(self, node: ClusterNode, milliseconds: int) -> None:
-        """The node has ended. Start it again after `milliseconds`."""
+        """Have a node that has ended started again after `milliseconds`."""
         self._stopping.pop(node.letter, None)
         self._down.add(node.letter)
         self._later(node, "down", milliseconds, self._boot)

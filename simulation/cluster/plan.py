@@ -242,7 +242,7 @@ def draw_cluster_plan(below: Below, nodes: int = 3, longest: int = 24, is_mirror
 
 
 def _draw_lonely(below: Below, letters: str) -> list[Action]:
-    """A node is cut off until it has no lease, and its client goes on. Random actions alone seldom do that."""
+    """Actions that cut a node off until it has no lease, while its client goes on. Random actions seldom do that."""
     lonely = below(len(letters))
     letter, client = letters[lonely], CLIENTS[lonely % len(CLIENTS)]
     publish: dict[str, int | str] = {"queue": queue_of(letter), "count": 2, "size": SIZES[0]}
@@ -257,7 +257,7 @@ def _draw_lonely(below: Below, letters: str) -> list[Action]:
 
 
 def _draw_election(below: Below, letters: str) -> list[Action]:
-    """The nodes die in the middle of electing a leader, and start again at once."""
+    """Actions by which the nodes die in the middle of electing a leader, and start again at once."""
     actions = [Action(ALL, 0, "kill", {"for": 0}, 0), Action(NET, 0, "wait", {"for": 1_000 + 100 * below(16)})]
     for _ in range(3):
         actions.append(Action(letters[below(len(letters))], 0, "kill", {"for": 0}, STEPS[below(len(STEPS))]))

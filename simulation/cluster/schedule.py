@@ -82,7 +82,7 @@ class ClusterSchedule:
             raise PromiseBroken(f"{text}, though nothing has happened to the cluster")
 
     def check_in_force(self, queue: str, is_there: bool) -> None:
-        """A declare or a delete was answered: every node that serves clients must know."""
+        """Check, after a declare or a delete was answered, that every node which serves clients knows the outcome."""
         self.checks.check_in_force(queue, is_there)
 
     # -- running ---

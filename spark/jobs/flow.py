@@ -119,7 +119,7 @@ def flow(
             try:
                 is_interrupted = _run(_summed(stream, width), samples, written, folder, last)
             finally:
-                # Also if the broker went away: what was seen until then is what somebody looks for.
+                # The report is written even if the broker went away: what happened until then matters most.
                 rows = written.rows()
                 if report is not None:
                     _write_report(report, rows, width)

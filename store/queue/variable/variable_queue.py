@@ -235,7 +235,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         return self._index.has_lost_entries
 
     def delete_and_terminate(self) -> None:
-        """The owner then calls `dispose`, runs the releases of `segment_writer` and calls its `delete_files`."""
+        """As the interface says. The owner then also runs the releases of `segment_writer`, and its `delete_files`."""
         self.segment_writer.release(self.sub_queues.delta, self._pending)
         self._place.forget_between(0, self._next)
         self.segment_writer.forget()
@@ -464,7 +464,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         return messages
 
     def _take_expired(self, now: int, limit: int) -> Iterator[Run]:
-        """Take up to `limit` messages that expire no later than `now`. Those of a run all do or none does."""
+        """Take up to `limit` messages that expire no later than `now`. All messages of a run expire together."""
         left = self.available(limit)
         while left and (head := self.sub_queues.head()) is not None and head.expiry is not None and head.expiry <= now:
             count = min(len(head.contents), left)
@@ -550,7 +550,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         return known
 
     def purge(self, limit: int = UNLIMITED) -> int:
-        """Delta is not read, and goes at once. From the tail on, so that QS-3 to QS-6 hold in between."""
+        """Purge from the tail on, so that QS-3 to QS-6 hold in between. Delta is purged at once, without being read."""
         purged = 0
         while purged < limit and (count := self._purge_last(limit - purged)):
             purged += count
