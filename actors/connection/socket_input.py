@@ -19,6 +19,9 @@ from .read_size import READ_MIN, ReadSize
 BETWEEN_LARGE = 4096
 LARGE_FROM = 256 * 1024
 
+#: Bytes of a large body that one read takes. A turn has a few reads, and a socket may hold several megabytes.
+READ_LARGE = 512 * 1024
+
 #: Why the input has ended, for the log, where the client closed it in order.
 CLOSED_BY_CLIENT = "the client closed the TCP connection"
 
@@ -100,7 +103,7 @@ class SocketInput:
 
     def _read_into(self, large: LargeContent, recv_into: Callable[[memoryview], int]) -> bool:
         try:
-            count = recv_into(large.room)
+            count = recv_into(large.room[:READ_LARGE])
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:

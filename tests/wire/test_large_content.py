@@ -152,6 +152,16 @@ def test_the_content_is_the_buffer_itself() -> None:
     assert address == ctypes.cast(taken, ctypes.c_void_p).value
 
 
+def test_a_body_of_any_size_is_received_in_place_from_the_start() -> None:
+    """What had been gathered elsewhere would be copied in one turn, which would grow with the body."""
+    reader = FrameReader(131072)
+    size = 50 << 20
+    first = frame(FRAME_BODY, 1, bytes(131072 - 8))
+    reader.feed(method_frame(1, BasicPublish(routing_key="q")) + header(size) + first[:1000])
+    assert reader.next() is None and reader.large is not None
+    assert reader.large.filled < 2000 and reader.large.size > size
+
+
 def test_frames_that_alternate_with_those_of_another_channel_are_copied_once() -> None:
     """A content whose frames are not as announced is gathered frame by frame from then on."""
     reader = FrameReader(FRAME)

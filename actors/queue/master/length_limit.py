@@ -107,10 +107,10 @@ class LengthLimit:
         in steps: `is_behind` is then set, and the role calls this again in other turns, and delivers nothing before the
         last step.
         """
-        backing, dead_letterer, effects = self.backing, self._dead_letterer, self._effects
-        used, self.is_behind = 0, False
+        backing, dead_letterer, effects, work = self.backing, self._dead_letterer, self._effects, self._work
+        self.is_behind = False
         while len(backing) and (excess := self._excess()):
-            if used >= self._work.most:
+            if work.left <= 0:
                 self.is_behind = True
                 effects.need_turn()
                 return
@@ -131,4 +131,4 @@ class LengthLimit:
                 )
             else:
                 dead_letterer.count("maxlen", backing.drop(min(excess, DROP_BATCH)))
-            used += 1 + (before - len(backing)) // DROPPED_AS_ONE
+            work.left -= 1 + (before - len(backing)) // DROPPED_AS_ONE

@@ -117,6 +117,7 @@ class Core:
         return consumer
 
     def turn(self) -> None:
+        self.state.work.left = self.state.work.most
         self.master.end_turn(False)
         self.state.confirms.collect(self.backing.drain_confirmed())
 

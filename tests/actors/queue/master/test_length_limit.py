@@ -58,3 +58,22 @@ def test_a_lowered_limit_drops_the_head_at_once_unless_publishes_are_refused(ove
     core.publish(1, first=5, number=6)
     core.turn()
     assert len(core.sent("refuse")) == (overflow == "reject-publish") and len(core.backing) == left
+
+
+def test_a_turn_drops_no_more_than_it_may():
+    """AB-100: a large message displaces many small ones, in several turns. No turn does so twice."""
+    core = Core(x_max_length_bytes=2000)
+    for _ in range(20):
+        core.publish(100, first=0)  # bodies of one or two digits
+        core.turn()
+    size = core.backing.ready_bytes
+    before = len(core.backing)
+    core.publish(1, first=10 ** (size - 1))
+    lengths = [before]
+    core.turn()
+    while core.master.length_limit.is_behind:
+        lengths.append(len(core.backing))
+        core.turn()
+    assert len(core.backing) == 1 and len(lengths) > 2
+    most = core.state.work.most
+    assert max(one - other for one, other in zip(lengths, lengths[1:])) <= most + 1
