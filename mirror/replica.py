@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..actors.contracts.disk import HandedEntry
     from ..actors.contracts.info_items import InfoItems
     from ..actors.contracts.queue import AtMostOnceEntry, PublishEntry
-    from ..actors.queue.consumers.consumers import ChannelRecord, Consumer
+    from ..actors.queue.consumers.consumer import ChannelRecord, Consumer
     from ..actors.queue.replica_state import ReplicaState
     from ..routing.arguments.queue_settings import QueueSettings
     from ..runtime.coroutines import Slices

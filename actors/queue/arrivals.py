@@ -24,7 +24,7 @@ from ...store.messages.message import (
 )
 from ...store.messages.parts import Part, part_of_nobody, split_parts
 from ...store.queue.backing_queue import Handed
-from .consumers.consumers import ChannelRecord
+from .consumers.consumer import ChannelRecord
 from .disk.transit import Transit
 
 if TYPE_CHECKING:

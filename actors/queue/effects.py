@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address, C, Message
     from ...store.queue.variable.read_ahead import ReadAheadJob
     from ..contracts.channel import DeliveryRun
-    from .consumers.consumers import ChannelRecord, Consumer
+    from .consumers.consumer import ChannelRecord, Consumer
     from .disk.disk_loader import Job
     from .message_index.index_feed import IndexFeed
 

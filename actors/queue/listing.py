@@ -9,7 +9,7 @@ from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.inspection import Residence
 from ...store.queue.range_read import SupportsRangeRead
 from ...store.queue.streams.stream_segments import StreamBacking
-from .consumers.consumers import ChannelRecord
+from .consumers.consumer import ChannelRecord
 
 if TYPE_CHECKING:
     from ..contracts.info_items import InfoItems

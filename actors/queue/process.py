@@ -29,7 +29,7 @@ from ...store.queue.streams.stream_segments import StreamBacking
 from ..context.starting import ToNewQueue
 from ..contracts.queue import Browsed, LookedUp, Peeked
 from .batches import fits
-from .consumers.consumers import Consumer
+from .consumers.consumer import Consumer
 from .listing import NO_DISK, reading_items, storage_items
 from .message_index.look_up import browse, look_up, peek
 from .mirroring import Replication

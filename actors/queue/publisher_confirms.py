@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...store.messages.parts import Part, split_parts
 from ..contracts.channel import to_channel
-from .consumers.consumers import ChannelRecord
+from .consumers.consumer import ChannelRecord
 from .effects import Effects
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ...runtime.turn_work import TurnWork
 from ...store.queue.backing_queue import BackingQueue
 from ..context.node_context import NodeContext
 from ..contracts.metadata import to_metadata
-from .consumers.consumers import ChannelRecord
+from .consumers.consumer import ChannelRecord
 from .disk.durability import Durability
 
 #: How many messages a queue that ends may free in a turn instead of settling one.

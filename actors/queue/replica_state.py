@@ -12,7 +12,7 @@ from ...runtime.credit import CreditFlow
 from ...runtime.turn_work import TurnWork
 from ...store.queue.backing_queue import BackingQueue
 from ..statistics.counts import MessageCounts
-from .consumers.consumers import ChannelRecord
+from .consumers.consumer import ChannelRecord
 from .disk.head_read import HeadRead
 from .disk.transit import Transit
 from .effects import Effects

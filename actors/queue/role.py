@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..contracts.disk import HandedEntry
     from ..contracts.info_items import InfoItems
     from ..contracts.queue import AtMostOnceEntry, PublishEntry
-    from .consumers.consumers import ChannelRecord, Consumer
+    from .consumers.consumer import ChannelRecord, Consumer
 
 
 class Wait(enum.Enum):

@@ -22,7 +22,6 @@ LONGER_FILES = frozenset(
     """
     actors/channel/process.py
     actors/connection/process.py
-    actors/queue/consumers/consumers.py
     actors/queue/master/master.py
     amqp/methods.py
     amqp/parser/reader.py

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...contracts.channel import to_channel
 from ..effects import Effects
-from .consumers import ChannelRecord
+from .consumer import ChannelRecord
 
 
 class Grants:

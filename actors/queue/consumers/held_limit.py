@@ -16,7 +16,8 @@ from ....routing.arguments.consumer_arguments import max_unacked_bytes, max_unac
 from ....routing.arguments.queue_settings import QueueSettings
 from ....runtime.turn_work import STEP
 from ....store.messages.message import QueuedMessage, body_size
-from .consumers import ChannelRecord, Consumer, Consumers, Limit
+from .consumer import ChannelRecord, Consumer, Limit
+from .consumers import Consumers
 
 if TYPE_CHECKING:
     from ....runtime.coroutines import Slices

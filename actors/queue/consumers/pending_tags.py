@@ -124,3 +124,15 @@ def _by_page(tags: list[int]) -> Iterator[tuple[int, list[int]]]:
         stop = bisect_left(tags, (number + 1) << PAGE_BITS, start)
         yield number, tags[start:stop]
         start = stop
+
+
+def joined_pieces(pieces: list[Sequence[int]]) -> list[Sequence[int]]:
+    """The ack tags of messages that a client settled one by one, out of order, as one piece; other pieces as they are.
+
+    The backing queue sorts a piece into ranges. A thousand messages that were settled in random order are then mostly a
+    few ranges, and cost little more than if they had been settled in order. Negative tags are those of readers.
+    """
+    if sum(map(len, pieces)) > 4 * len(pieces):
+        return pieces
+    tags = [tag for piece in pieces for tag in piece if tag >= 0]
+    return [*([tags] if tags else []), *[piece for piece in pieces if piece[0] < 0]]

@@ -38,7 +38,8 @@ from ....store.messages.message import slice_of
 from ...contracts.channel import to_channel
 from ...contracts.queue import to_queue
 from ..batches import batches
-from ..consumers.consumers import ChannelRecord, Consumer, Consumers
+from ..consumers.consumer import ChannelRecord, Consumer
+from ..consumers.consumers import Consumers
 from ..consumers.grants import Grants
 from ..listing import replica_items
 from ..master.queue_expiry import QueueExpiry

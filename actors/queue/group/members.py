@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ....routing.rows import QueueRow
     from ....runtime.contract import Address
     from ...contracts.queue import ToQueue
-    from ..consumers.consumers import Consumer
+    from ..consumers.consumer import Consumer
 
 
 @dataclass(slots=True, eq=False)

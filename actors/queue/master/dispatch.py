@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from ....store.messages.message import Delivery, slice_of
 from ....store.queue.backing_queue import BackingQueue
-from ..consumers.consumers import ChannelRecord, Consumers, Share
+from ..consumers.consumer import ChannelRecord
+from ..consumers.consumers import Consumers, Share
 from ..consumers.grants import Grants
 from ..disk.head_read import HeadRead
 from ..effects import Effects

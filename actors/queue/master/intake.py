@@ -21,7 +21,8 @@ from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.levels.fair_queue import FairQueue
 from ....store.queue.range_read import SupportsRangeRead
 from ..arrivals import Arrival, Arrivals
-from ..consumers.consumers import ChannelRecord, Consumers, Share
+from ..consumers.consumer import ChannelRecord
+from ..consumers.consumers import Consumers, Share
 from ..disk.transit import Transit
 from ..effects import Effects
 from ..publisher_confirms import PublisherConfirms

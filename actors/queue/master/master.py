@@ -34,8 +34,10 @@ from ....routing.phrases import queue_phrase
 from ....seams import seam
 from ....store.queue.range_read import SupportsRangeRead
 from ..batches import batches
-from ..consumers.consumers import ChannelRecord, Consumer, Consumers, joined_pieces
+from ..consumers.consumer import ChannelRecord, Consumer
+from ..consumers.consumers import Consumers
 from ..consumers.held_limit import HeldLimit, bounds_of, give_limits, sets_bounds
+from ..consumers.pending_tags import joined_pieces
 from ..disk.levels import apply_level_settings
 from ..role import Role, Steps, Wait
 from .dead_letterer import DeadLetterer, Rejections

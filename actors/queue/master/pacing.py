@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from ....routing.arguments.consumer_arguments import consumer_group
 from ....routing.arguments.queue_settings import QueueSettings
 from ....store.queue.backing_queue import BackingQueue
-from ..consumers.consumers import Consumer, Consumers, Gate
+from ..consumers.consumer import Consumer, Gate
+from ..consumers.consumers import Consumers
 from ..effects import Effects
 from .pace_clock import MILLISECOND, SECOND, TICK, PaceClock
 

@@ -17,7 +17,7 @@ from ....routing.arguments.range_read_arguments import BLOCK_CONTENT_TYPE, NEXT_
 from ....store.block import BlockBuilder
 from ....store.messages.message import Origin
 from ....store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead, window_from
-from ..consumers.consumers import Consumer
+from ..consumers.consumer import Consumer
 
 #: A message in a reader's buffer: origin, redelivered, the content as it is delivered.
 Buffered = tuple[Origin, bool, bytes]

@@ -49,7 +49,8 @@ from ....store.messages.message import Origin
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead
 from ...contracts.channel import to_channel
-from ..consumers.consumers import ChannelRecord, Consumer, Consumers
+from ..consumers.consumer import ChannelRecord, Consumer
+from ..consumers.consumers import Consumers
 from ..disk.disk_loader import Bodies, BodyRead, SegmentRead
 from ..effects import Effects
 from ..role import Steps, Wait

@@ -12,7 +12,7 @@ from ....store.messages.message import QueuedMessage
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.range_read import SupportsRangeRead
 from ...contracts.queue import Browsed, LookedUp, Peeked
-from ..consumers.consumers import ChannelRecord
+from ..consumers.consumer import ChannelRecord
 from ..disk.disk_loader import DiskLoader
 from .indexing import read_range
 

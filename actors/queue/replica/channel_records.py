@@ -16,7 +16,7 @@ from ....runtime.system.address import is_elsewhere, node_of, system_of
 from ....runtime.turn_work import STEP
 from ...contracts.channel import to_channel
 from ...events.credit_events import trace_credit
-from ..consumers.consumers import UNSENT_LIMIT, ChannelRecord
+from ..consumers.consumer import UNSENT_LIMIT, ChannelRecord
 
 if TYPE_CHECKING:
     from ....runtime.contract import Address

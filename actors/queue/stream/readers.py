@@ -31,7 +31,7 @@ from ....store.messages.records import stub_id
 from ....store.messages.run import ABSENT, Run
 from ....store.queue.streams.stream_segments import StreamBacking
 from ....store.queue.variable.placement import BodyIds
-from ..consumers.consumers import ChannelRecord, Consumer
+from ..consumers.consumer import ChannelRecord, Consumer
 from ..consumers.grants import Grants
 from ..disk.disk_loader import Bodies, BodyRead, SegmentRead
 from ..effects import Effects

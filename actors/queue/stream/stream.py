@@ -26,7 +26,7 @@ from ....routing.arguments.stream_arguments import DEFAULT_SEGMENT_BYTES
 from ....routing.phrases import queue_phrase
 from ....store.queue.streams.stream_segments import StreamBacking
 from ..arrivals import Arrivals
-from ..consumers.consumers import ChannelRecord, Consumer
+from ..consumers.consumer import ChannelRecord, Consumer
 from ..consumers.grants import Grants
 from ..listing import replica_items
 from ..role import Result, Role, Steps

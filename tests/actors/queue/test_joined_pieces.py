@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from warren.actors.queue.consumers.consumers import joined_pieces
+from warren.actors.queue.consumers.pending_tags import joined_pieces
 
 from ..stage import Stage, Stub
 

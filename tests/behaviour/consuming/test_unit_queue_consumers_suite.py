@@ -1,6 +1,7 @@
 """unit_queue_consumers_SUITE: a test for each of its cases (AB-124, AB-125), without a broker."""
 
-from warren.actors.queue.consumers.consumers import ChannelRecord, Consumer, Consumers
+from warren.actors.queue.consumers.consumer import ChannelRecord, Consumer
+from warren.actors.queue.consumers.consumers import Consumers
 
 
 def consumer(channel, tag, priority=0):

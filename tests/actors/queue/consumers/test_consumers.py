@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.actors.queue.consumers.consumers import UNSENT_LIMIT_SMALL, ChannelRecord, Consumer, Consumers
+from warren.actors.queue.consumers.consumer import UNSENT_LIMIT_SMALL, ChannelRecord, Consumer
+from warren.actors.queue.consumers.consumers import Consumers
 
 CHANNELS = 3
 

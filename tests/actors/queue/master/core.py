@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warren.actors.queue.consumers.consumers import ChannelRecord, Consumer
+from warren.actors.queue.consumers.consumer import ChannelRecord, Consumer
 from warren.actors.queue.disk.head_read import HeadRead
 from warren.actors.queue.disk.levels import levelled_queue
 from warren.actors.queue.effects import Effects

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.actors.queue.consumers.consumers import UNSENT_LIMIT_SMALL
+from warren.actors.queue.consumers.consumer import UNSENT_LIMIT_SMALL
 
 from .core import Core
 
