@@ -32,7 +32,7 @@ from ...amqp.constants import PROTOCOL_HEADER
 from ...amqp.errors import AmqpError
 from ...amqp.frames import method_frame
 from ...amqp.method import Method
-from ...amqp.parser.events import METHOD, RUN
+from ...amqp.parser.events import ACKS, METHOD, RUN
 from ...amqp.parser.frame_meanings import HANDSHAKE, RUNNING
 from ...amqp.parser.reader import FrameReader
 from ...runtime.contract import Sender
@@ -79,14 +79,17 @@ NEWCOMERS, LEAVERS = "newcomers", "leavers"
 OUTPUT_PAUSE = "output"
 
 #: Bounds on the events of the client that a connection handles in one turn: each run of messages and each group of
-#: acknowledgements counts 1, each other method 16, because it may open a channel. 512 KiB of input may be 26,000 of
-#: them. The rest waits for the next turn.
+#: acknowledgements counts 1 or more, each other method 16, because it may open a channel. 512 KiB of input may be
+#: 26,000 of them. The rest waits for the next turn.
 EVENTS_PER_TURN = 1024
 METHOD_COUNTS = 16
 
 #: If the channel must decode the properties of a message, the reader has read each of their values. This many bytes of
 #: such properties count as one event.
 KEY_COUNTS = 64
+
+#: So many acknowledgements of a group count as one event.
+ACKS_AS_ONE = 8
 
 #: The pause of a connection that has handled as many events as it may in one turn.
 TURN_PAUSE = "turn"
@@ -297,7 +300,12 @@ class Connection(Process):
             if event is None:
                 break
             kind = event[0]
-            left -= METHOD_COUNTS if kind is METHOD else 1 if kind is not RUN else 1 + len(event[3]) // KEY_COUNTS
+            if kind is RUN:
+                left -= 1 + len(event[3]) // KEY_COUNTS
+            elif kind is ACKS:
+                left -= 1 + len(event[2]) // ACKS_AS_ONE
+            else:
+                left -= METHOD_COUNTS if kind is METHOD else 1
             if left <= 0:
                 self.pause(TURN_PAUSE)
                 self.spawn(self._read_on())
