@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..actors.queue.mirroring import Replica
     from ..gm_ring.ring import RingMember
     from ..routing.rows import Member
-    from .backing import MirroredQueue
+    from .backing.mirrored_queue import MirroredQueue
 
 #: Seconds for which an evicted replica is not admitted again: after its first eviction, then twice as long each time,
 #: up to a maximum.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..routing.arguments.queue_settings import QueueSettings
     from ..runtime.coroutines import Slices
     from ..store.messages.message import Delivery
-    from .backing import MirroredQueue
+    from .backing.mirrored_queue import MirroredQueue
 
 
 class Mirror(Role):

@@ -36,14 +36,14 @@ from ..runtime.exit_reason import ExitKind, ExitReason
 from ..runtime.system.address import node_of, system_of
 from . import handover, instructions
 from .admission import Admission
-from .backing import MirroredQueue
+from .backing.mirrored_queue import MirroredQueue
+from .backing.mirrored_stream import mirrored
 from .learner import Learner
 from .policy import policy_of
 from .publishers import Reclaims
 from .replica import Mirror
 from .safety import Safety
 from .stall import Eviction
-from .stream_backing import mirrored
 from .sync_source import numbers_of, read_chunk
 from .sync_target import Placed
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..actors.queue.mirroring import Replica
     from ..gm_ring.ring import RingMember
     from .admission import Admission
-    from .backing import MirroredQueue
+    from .backing.mirrored_queue import MirroredQueue
 
 log = logging.getLogger("warren.mirror")
 

@@ -28,7 +28,6 @@ LONGER_FILES = frozenset(
     cluster/consensus/core.py
     gm_ring/ring.py
     management/answers/prometheus.py
-    mirror/backing.py
     runtime/loop/loop_base.py
     runtime/process.py
     runtime/system/actor_base.py

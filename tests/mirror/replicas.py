@@ -18,7 +18,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from warren.actors.queue.mirroring import DONE_TIMER
-from warren.mirror.backing import MirroredQueue
+from warren.mirror.backing.mirrored_queue import MirroredQueue
 from warren.mirror.replication import MirrorReplication
 from warren.routing.rows import Member, MirrorGroup, QueueRow
 from warren.runtime.credit import CreditFlow

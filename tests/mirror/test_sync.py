@@ -14,9 +14,9 @@ import pytest
 
 from warren.amqp.frames import build_content
 from warren.mirror import instructions, sync_source
-from warren.mirror.backing import SKIPPED
+from warren.mirror.backing.mirrored_queue import SKIPPED
+from warren.mirror.backing.mirrored_stream import mirrored
 from warren.mirror.safety import Safety
-from warren.mirror.stream_backing import mirrored
 from warren.mirror.sync_source import CHUNK_BYTES, Chunk, read_chunk
 from warren.mirror.sync_target import END, SyncTarget
 from warren.store.messages.message import Origin

@@ -11,13 +11,14 @@ that it took as a mirror before all members have these messages.
 
 from __future__ import annotations
 
-from ..store.index.segment_jobs import SegmentReadJob
-from ..store.messages.run import Run
-from ..store.queue.backing_queue import BackingQueue
-from ..store.queue.range_read import SupportsRangeRead
-from ..store.queue.streams.stream_segments import StreamBacking, StreamSegments
-from . import instructions
-from .backing import MirroredQueue, MirroredRangeQueue
+from ...store.index.segment_jobs import SegmentReadJob
+from ...store.messages.run import Run
+from ...store.queue.backing_queue import BackingQueue
+from ...store.queue.range_read import SupportsRangeRead
+from ...store.queue.streams.stream_segments import StreamBacking, StreamSegments
+from .. import instructions
+from .mirrored_queue import MirroredQueue
+from .mirrored_range_queue import MirroredRangeQueue
 
 #: Body bytes of a segment in a learner's copy, because the chunks do not show where the source's segments begin.
 COPIED_SEGMENT_BYTES = 16 << 20
