@@ -11,7 +11,9 @@ def test_my_service(warren_sim):                a simulated broker: see docs/sim
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,21 +52,35 @@ class Simulator:
         """
         from .simulation.search import ScheduleFailed, check
 
+        story = ""
         try:
-            check(scenario, schedules, seed, **options)
+            with _without_log():
+                check(scenario, schedules, seed, **options)
         except ScheduleFailed as failed:
-            pytest.fail(str(failed), pytrace=False)
+            story = str(failed)
+        # Not while the error is handled: pytest would show that one as well, with the same story.
+        if story:
+            pytest.fail(story, pytrace=False)
 
     def run(self, scenario: Scenario, seed: int = 0, **options: Any) -> str:
         """Run `scenario(sim)` once; returns the story."""
         from .simulation.service import Sim
 
-        sim = Sim(seed, **options)
-        try:
+        with _without_log(), Sim(seed, **options) as sim:
             scenario(sim)
             return sim.story()
-        finally:
-            sim.close()
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Log nothing of the simulated brokers. pytest would print the lines of hundreds of runs above the one story."""
+    log = logging.getLogger("warren")
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 @pytest.fixture

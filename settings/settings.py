@@ -306,7 +306,8 @@ class Settings:
     # CL-124
     cluster_peer_addresses: Mapping[str, str] = setting(
         {},
-        "where this node reaches others, by their names, such as `10.0.0.2:25672`, for nodes behind a proxy or tunnel",
+        "where this node reaches others, by their names, such as `10.0.0.2:25672`, for nodes behind a proxy or tunnel;"
+        " a node that is here itself, and has no `cluster_port`, listens on the port of its address",
         read=read_peer_addresses,
     )
     cluster_cookie_file: str | None = setting(
@@ -481,7 +482,8 @@ class Settings:
             missing = "cluster_tls_cert_file" if self.cluster_tls_cert_file is None else "cluster_tls_ca_file"
             raise wrong(missing, None, "a path, because TLS between nodes needs a certificate and the authorities")
         if self.cluster_port is None and any(self.cluster_formation[source] for source in SOURCES):
-            object.__setattr__(self, "cluster_port", DEFAULT_CLUSTER_PORT)
+            own = self.cluster_peer_addresses.get(self.node_name, "")
+            object.__setattr__(self, "cluster_port", int(own.rpartition(":")[2]) if own else DEFAULT_CLUSTER_PORT)
         if self.cluster_role == "witness" and self.cluster_port is None:
             raise wrong("cluster_role", "witness", "'data' on a node without a cluster_port, which has no cluster")
         check_pattern("credential_validator_regexp", self.credential_validator_regexp)

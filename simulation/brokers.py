@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from ..actors.queue.process import Queue
 from ..runtime.sim.world import SimWorld
@@ -17,6 +18,21 @@ Tell = Callable[[str, str], None]
 
 #: The most nodes that a simulated cluster has.
 MOST_NODES = len(LETTERS)
+
+#: What may happen to a node: its process is killed, its machine loses power or stands still, or no other node hears it.
+FailureKind = Literal["kill", "lose_power", "pause", "cut_off"]
+FAILURES_OF_ONE: tuple[FailureKind, ...] = ("kill", "lose_power", "pause")
+FAILURES: tuple[FailureKind, ...] = (*FAILURES_OF_ONE, "cut_off")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What happens to the node of that index, `after` so many virtual seconds, and for how many."""
+
+    kind: FailureKind
+    node: int
+    after: float
+    seconds: float
 
 
 class Brokers:
@@ -52,6 +68,14 @@ class Brokers:
     def are_up(self) -> bool:
         """Whether every node has started and stands up. Raises what a start failed with."""
         return not self._stopping and all([node.is_up and not node.machine.is_paused for node in self.nodes])
+
+    @property
+    def serving(self) -> SimNode:
+        """The first node that runs. Raises RuntimeError if none does."""
+        for node in self.nodes:
+            if node.is_up and not node.machine.is_paused:
+                return node
+        raise RuntimeError("no node of the simulated broker runs")
 
     @property
     def queues(self) -> list[Queue]:
@@ -108,6 +132,16 @@ class Brokers:
         if node.machine.is_paused:
             self._tell(node.name, "goes on")
             node.machine.resume()
+
+    def end_failure(self, failure: Failure) -> None:
+        """The node starts or goes on, or the others hear it again."""
+        if failure.kind == "pause":
+            self.resume(failure.node)
+        elif failure.kind != "cut_off":
+            self.start(failure.node)
+        elif self._network is not None:
+            self._tell(self.node(failure.node).name, "is heard by the others again")
+            self._network.mend_links_of(self.nodes[failure.node].name)
 
     # -- what happens to the network ---
 

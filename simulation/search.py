@@ -8,8 +8,9 @@ from typing import Any
 
 from .service import Sim
 
-#: Runs after the first failure, in search of a shorter story.
+#: Runs after the first failure, in search of a shorter story, and the lines of a story that is short enough.
 FURTHER = 100
+SHORT_STORY = 12
 
 Scenario = Callable[[Sim], Any]
 
@@ -34,13 +35,11 @@ class Failure:
 
 def attempt(scenario: Scenario, seed: int, **options: Any) -> Failure | None:
     """Run `scenario(sim)` once. None if no assertion failed; other errors are raised."""
-    sim = Sim(seed, **options)
-    try:
-        scenario(sim)
-    except AssertionError as error:
-        return Failure(seed, error, sim.story())
-    finally:
-        sim.close()
+    with Sim(seed, **options) as sim:
+        try:
+            scenario(sim)
+        except AssertionError as error:
+            return Failure(seed, error, sim.story())
     return None
 
 
@@ -53,8 +52,13 @@ def check(scenario: Scenario, schedules: int = 200, seed: int = 0, **options: An
         found = attempt(scenario, number, **options)
         if found is None:
             continue
-        others = (attempt(scenario, other, **options) for other in range(number + 1, number + 1 + FURTHER))
-        shortest = min([found, *(other for other in others if other is not None)], key=lambda failure: failure.lines)
+        shortest = found
+        for other in range(number + 1, number + 1 + FURTHER):
+            if shortest.lines <= SHORT_STORY:
+                break
+            failure = attempt(scenario, other, **options)
+            if failure is not None and failure.lines < shortest.lines:
+                shortest = failure
         text = str(shortest.error).partition("\n")[0] or "an assertion of the scenario"
         raise ScheduleFailed(
             f"seed {shortest.seed} breaks it:\n\n{shortest.story}\n{'':15}BROKEN     {text}\n"

@@ -15,6 +15,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ..runtime.sim.choosing import Chooser, DrawnChooser
+from .brokers import FAILURES, FAILURES_OF_ONE, Failure
 from .plan import CREDITS, SHORT_TURN, TURN_MESSAGES, Action, Below, Plan, draw_action, with_dead_letter_queue
 from .queue_kinds import NAMES
 
@@ -49,6 +50,18 @@ def plans(draw: Any, longest: int = 25, has_store: bool | None = None) -> Plan:
         draw(st.integers(0, 1)),
         turn_messages=draw(st.sampled_from((TURN_MESSAGES, SHORT_TURN))),
     )
+
+
+@st.composite
+def failures(draw: Any, nodes: int = 3, most: int = 3, seconds: float = 10.0) -> list[Failure]:
+    """Up to `most` failures of a broker of so many nodes, for `Sim.suffer`.
+
+    Each begins within `seconds` virtual seconds, and is healed after as many at most.
+    """
+    kinds = FAILURES if nodes > 1 else FAILURES_OF_ONE
+    times = st.floats(0.0, seconds, allow_nan=False).map(lambda time: round(time, 3))
+    failure = st.builds(Failure, st.sampled_from(kinds), st.integers(0, nodes - 1), times, times)
+    return list(draw(st.lists(failure, max_size=most)))
 
 
 def drawn(data: Any, most: int = DECISIONS) -> Chooser:

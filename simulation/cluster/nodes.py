@@ -142,6 +142,14 @@ class ClusterNodes:
                     if link.is_cut:
                         link.mend()
 
+    def mend_links_of(self, node: str) -> None:
+        """Let everything arrive again that passes between this node and the others."""
+        for other in self:
+            if other.name != node:
+                for link in (self.world.link(node, other.name), self.world.link(other.name, node)):
+                    if link.is_cut:
+                        link.mend()
+
     def reach(self, one: str, other: str) -> bool:
         """Whether these two nodes can talk to each other now."""
         return (

@@ -11,7 +11,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 #: The modules that a page may tell its readers to import.
 PUBLIC_MODULES = {
-    *("warren", "warren.extensions", "warren.sharding", "warren.simulation.strategies"),
+    *("warren", "warren.extensions", "warren.sharding", "warren.simulation", "warren.simulation.strategies"),
     *("warren.spark", "warren.spark.jobs.archive", "warren.spark.jobs.flow", "warren.spark.jobs.query"),
 }
 

@@ -1,4 +1,4 @@
-"""docs/simulation.md: its service loses an order, which the story shows; the corrected service loses none."""
+"""docs/simulation.md: its programs lose an order, which the stories show; the corrected programs lose none."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "simulation.md").read_text()
-[PROGRAM] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PROGRAM, SHOP, WITH_FAILURES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 CORRECTED = PROGRAM.replace("        message.ack()\n", "").replace(
     "        ledger.commit(row)\n", "        ledger.commit(row)\n        message.ack()\n"
 )
@@ -18,7 +18,7 @@ def run(tmp_path, program):
     (tmp_path / "test_it.py").write_text(program)
     # The plugin is named here because an older installation does not announce it, and blocked under its announced name
     # because a newer one would load it twice.
-    plugins = ["-p", "no:cacheprovider", "-p", "no:warren", "-p", "warren.pytest_plugin"]
+    plugins = ["--hypothesis-seed=0", "-p", "no:cacheprovider", "-p", "no:warren", "-p", "warren.pytest_plugin"]
     command = [
         sys.executable,
         "-c",
@@ -48,6 +48,33 @@ def test_the_service_loses_an_order(tmp_path):
 def test_the_corrected_service_loses_no_order(tmp_path):
     assert CORRECTED != PROGRAM
     result = run(tmp_path, CORRECTED)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.timeout(120)
+def test_the_shop_loses_an_order_on_failover_alone(tmp_path):
+    result = run(tmp_path, SHOP)
+    assert "FAILED test_it.py::test_on_three_nodes" in result.stdout, result.stdout
+    assert "1 failed, 1 passed" in result.stdout
+    story = [line.partition(" ms  ")[2] for line in result.stdout.splitlines() if " ms  " in line]
+    assert any(line.startswith("shop       receives the refusal of b'") for line in story)
+    assert any(re.match(r"warren@[abc]   (is killed|loses power|stands still|and warren)", line) for line in story)
+    assert len(story) < 30  # it fits on a screen; the page shows one such story
+    assert result.stdout.count("BROKEN     an accepted order is lost") == 1
+
+
+@pytest.mark.timeout(120)
+def test_the_corrected_shop_loses_no_order(tmp_path):
+    corrected = SHOP.replace('(yield order) == "lost":', '(yield order) != "confirmed":')
+    assert corrected != SHOP
+    fewer = corrected.replace("nodes=3", "schedules=25, nodes=3").replace("_lost)", "_lost, schedules=25)")
+    result = run(tmp_path, fewer)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.timeout(120)
+def test_failures_are_drawn_by_hypothesis(tmp_path):
+    result = run(tmp_path, WITH_FAILURES.replace("max_examples=20", "max_examples=8"))
     assert result.returncode == 0, result.stdout
 
 

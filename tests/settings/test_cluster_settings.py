@@ -50,6 +50,18 @@ def test_a_node_with_a_list_has_a_cluster_port_and_others_have_none():
     assert Settings(cluster_formation={"nodes": ["warren@a"]}, cluster_port=0).cluster_port == 0
 
 
+def test_a_node_listens_on_the_port_of_its_own_address_unless_it_has_a_cluster_port():
+    """So all nodes can have one file, also on one machine."""
+    shared = {
+        "cluster_formation": {"nodes": ["warren@a", "warren@b"]},
+        "cluster_peer_addresses": {"warren@a": "127.0.0.1:1001", "warren@b": "[::1]:1002"},
+    }
+    assert Settings(node_name="warren@a", **shared).cluster_port == 1001
+    assert Settings(node_name="warren@b", **shared).cluster_port == 1002
+    assert Settings(node_name="warren@c", **shared).cluster_port == 25_672
+    assert Settings(node_name="warren@a", cluster_port=7, **shared).cluster_port == 7
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from warren.simulation.brokers import Failure
 from warren.simulation.search import ScheduleFailed, attempt, check
 from warren.simulation.service import Sim
 
@@ -159,3 +160,90 @@ def test_a_network_of_one_node_cannot_be_cut():
             sim.partition(0, 0)
     finally:
         sim.close()
+
+
+def of_three_nodes(scenario, schedules=12):
+    check(scenario, schedules, nodes=3)
+
+
+def test_a_producer_learns_what_became_of_each_publish():
+    """A queue with one copy where two are needed refuses, and takes publishes again once there is a second copy."""
+    answers = []
+
+    def work():
+        for body in BODIES[:4]:
+            while (answer := (yield body)) != "confirmed":
+                answers.append(answer)
+            answers.append(answer)
+
+    def scenario(sim):
+        answers.clear()
+        taken = set()
+        sim.set_policy("ha", "^q$", {"ha-mode": "exactly", "ha-params": 2, "ha-min-in-sync": 2})
+        sim.producer("maker", "q", work)
+        sim.service("taker", "q", lambda message: (taken.add(message.body), message.ack())[1])
+        sim.kill(1)
+        sim.run(sim.world.delay(2.0))
+        sim.heal()
+        assert sim.until_done()
+        assert answers.count("confirmed") == 4 and set(answers) <= {"confirmed", "refused", "lost"}
+        assert taken >= set(BODIES[:4])
+
+    of_three_nodes(scenario)
+    with Sim(nodes=3) as sim:
+        scenario(sim)
+
+
+def test_a_producer_whose_connection_breaks_is_told_so():
+    answers = []
+
+    def work():
+        answers.append((yield b"one"))
+
+    with Sim(seed=1) as sim:
+        sim.producer("maker", "q", work)
+        assert sim.run_until(lambda: any("publishes" in text for _, _, text in sim.told))
+        sim.kill()
+        assert sim.until_done()
+    assert answers == ["lost"]
+
+
+def test_a_policy_is_in_force_on_every_node_and_a_bad_one_is_refused():
+    with Sim(nodes=3) as sim:
+        sim.set_policy("ttl", "^q$", {"message-ttl": 1000})
+        for node in sim.brokers.nodes:
+            assert node.supervisor.context.definitions.policies_of("/") is not None
+        with pytest.raises(Exception, match="is not a valid message TTL"):
+            sim.set_policy("bad", "^q$", {"message-ttl": "soon"})
+
+
+def test_queues_are_declared_with_arguments():
+    def scenario(sim):
+        rows = careful(sim)
+        sim.disturb()
+        assert sim.until_done()
+        assert {body for body, _ in rows} == set(BODIES)
+        assert {row["type"] for row in sim.brokers.nodes[0].listing("queues")} == {"quorum"}
+
+    def declared(sim):
+        sim.declare_queue("q", {"x-queue-type": "quorum"})
+        scenario(sim)
+
+    of_three_nodes(declared, 6)
+
+
+def test_failures_begin_and_end_at_their_times():
+    failures = [Failure("kill", 0, 1.0, 2.0), Failure("pause", 1, 2.0, 0.5), Failure("cut_off", 2, 3.0, 1.0)]
+    with Sim(nodes=3) as sim:
+        begin = sim.world.time
+        sim.suffer(failures)
+        told = [(round(time - begin, 3), who, text) for time, who, text in sim.told if "run" not in text]
+    assert told == [
+        (1.0, "warren@a", "is killed"),
+        (2.0, "warren@b", "stands still"),
+        (2.5, "warren@b", "goes on"),
+        (3.0, "warren@a", "starts"),
+        (3.0, "warren@c", "and warren@a are cut off"),
+        (3.0, "warren@c", "and warren@b are cut off"),
+        (4.0, "warren@c", "is heard by the others again"),
+    ]
