@@ -183,7 +183,7 @@ class RunningNode:
         self._is_interrupted = self._has_started = False
         #: Whether other nodes are to lead the mirrored queues when this one stops. They are not if they stop as well.
         self.moves_masters = clustering is not None
-        #: Lets the node go on that stands still.
+        #: The function that ends a pause, while the node stands still.
         self._go_on: Callable[[], None] | None = None
         try:
             on_begin(self)

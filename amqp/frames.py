@@ -128,7 +128,8 @@ def _body_frames(content: bytes) -> Iterable[tuple[int, int]]:
 def framing(channel: int, step: int, size: int) -> tuple[struct.Struct, tuple[bytes, ...]]:
     """The heads and ends of body frames that hold `size` bytes, `step` in each frame except perhaps the last.
 
-    Returns a Struct that takes the heads and ends out of the frames with one call, and what it must return.
+    Returns a Struct that takes the heads and ends out of the frames with one call, and the value that this call returns
+    if the framing is right.
     """
     lengths = [step] * (size // step) + [size % step] * (size % step > 0)
     heads = [HEAD.pack(FRAME_BODY, channel, length) for length in lengths]

@@ -216,7 +216,7 @@ SIMILAR = 0.6
 
 
 def main() -> None:
-    """The console script."""
+    """Run the command line: the entry point of the console script."""
     for stream in (sys.stdout, sys.stderr):
         # A name that the terminal's encoding cannot show is escaped.
         if isinstance(stream, io.TextIOWrapper):

@@ -335,7 +335,7 @@ class RingMember:
         return member in self.view.learners and self.view.members[-1] == self.me
 
     def _on_stranger(self, sender: Member, frame: Pubs | Numbers | Progress | Attach | Seed) -> None:
-        """A frame of a member that the view does not have: any more, or yet. Learners come without a new epoch."""
+        """Handle a frame of a member that is not in the view any more, or yet. Learners come without a new epoch."""
         if frame.epoch < self.view.epoch:
             self._send(sender, Fenced(self.view.epoch))
         if isinstance(frame, Attach | Progress) and len(self._strangers) < STRANGERS_MOST:

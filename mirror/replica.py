@@ -37,20 +37,20 @@ class Mirror(Role):
         self._backing = backing
 
     def apply(self, settings: QueueSettings) -> None:
-        """Nothing to do: only the master applies limits, expiry and dead-lettering."""
+        """Do nothing: only the master applies limits, expiry and dead-lettering."""
 
     def release(self) -> None:
-        """Nothing leaves a mirror by itself."""
+        """Do nothing: no message leaves a mirror by itself."""
 
     def leave(self) -> None:
-        """Nothing to give back: a mirror has delivered nothing."""
+        """Do nothing: a mirror has delivered nothing, so it has nothing to give back."""
 
     @property
     def is_quiet(self) -> bool:
         return True
 
     def end_turn(self, is_held: bool) -> None:
-        """Nothing to do: the replication handles what the ring has brought."""
+        """Do nothing: the replication handles what the ring has brought."""
 
     def timer_fired(self, name: str) -> None: ...
 

@@ -189,7 +189,7 @@ class MirrorReplication:
                 self._ring.neighbour_is_back(member)
 
     def follows(self, generation: int) -> None:
-        """A learner has everything that the ring has."""
+        """Note that a learner has everything that the ring has."""
         self._admission.following[generation] = None
 
     # -- the end of a turn

@@ -413,7 +413,7 @@ def _put_exchange(host: _Vhost, row: ExchangeRow) -> None:
 
 
 def _remove_exchange(host: _Vhost, row: ExchangeRow) -> None:
-    # One that was hidden is gone already.
+    # An exchange that was hidden has been removed already.
     host.exchanges.pop(row.name, None)
     host.routers.pop(row.name, None)
 

@@ -592,7 +592,7 @@ class Process(Actor):
             self._step(pending.task)
 
     def _forget(self, sender: ActorAddress, ref: Any) -> None:
-        """Forget an ask, to which its asker no longer awaits an answer."""
+        """Forget an ask whose asker no longer waits for the answer."""
         self._asked.pop((sender.actorAddressString, ref), None)
 
     def _timer_due(self, sender: ActorAddress, ref: int) -> Any:

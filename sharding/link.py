@@ -15,7 +15,7 @@ class LinkUser(Protocol):
         """Open the channels on this connection."""
 
     def link_lost(self, reason: str) -> None:
-        """The connection ended, and its channels with it."""
+        """Note that the connection has ended, and its channels with it."""
 
 
 class Link:

@@ -140,7 +140,7 @@ class ChannelTable:
         self._with_events.clear()
 
     def bump(self, entry: ChannelEntry, amount: int) -> None:
-        """The channel grants credit for `amount` more publishes."""
+        """Add credit that the channel grants, for `amount` more publishes."""
         self._credit.bump(entry.channel_id, amount)
         if self.by_number.get(entry.number) is entry:
             self._reader.credit[entry.number] = self._credit.credit_from(entry.channel_id)

@@ -101,7 +101,7 @@ class Closing:
     # -- causes ---
 
     def by_client(self) -> None:
-        """The client has sent connection.close."""
+        """End the connection because the client has sent connection.close."""
         connection = self.connection
         log.info("%s closed by the client", connection.name)
         connection.state = "closing"

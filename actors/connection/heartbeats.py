@@ -82,7 +82,7 @@ class Heartbeats:
         self._monitor.restart()
 
     def send_if_due(self) -> None:
-        """The timer `SEND_HEARTBEAT` is due."""
+        """Handle the timer `SEND_HEARTBEAT`: send a heartbeat if one is due."""
         if self._sender.step(self._output.total_written - self._sent_bytes):
             frame = heartbeat()
             self._sent_bytes += len(frame)

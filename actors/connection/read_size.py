@@ -25,7 +25,7 @@ class ReadSize:
         self._small_reads = 0
 
     def adapt(self, received: int) -> None:
-        """A read has returned `received` bytes."""
+        """Adapt the size to a read that has returned `received` bytes."""
         if received == self.size:
             self.size = min(READ_MAX, received * 2)
         elif received < self.size // 4:

@@ -66,7 +66,7 @@ class FileFreeing:
         self.idle_since: int | None = None
 
     def committed(self) -> None:
-        """A commit is done. Called if there are closed files, or if no idle timer runs."""
+        """Handle the end of a commit. Called if there are closed files, or if no idle timer runs."""
         files = self._files
         if files.closed_files:
             self.begin(files.current, self._file_limit)
@@ -88,11 +88,11 @@ class FileFreeing:
         self._has_ended = True
 
     def retry(self) -> None:
-        """The timer `RETRY` is due."""
+        """Handle the timer `RETRY`: files may be freed again."""
         self._is_paused = False
 
     def idle(self, is_committing: bool) -> None:
-        """The timer `IDLE` is due: free the current file if nothing was appended since."""
+        """Handle the timer `IDLE`: free the current file if nothing was appended since."""
         files = self._files
         was_idle, self.idle_since = self.idle_since == files.position, None
         if not was_idle:

@@ -259,7 +259,7 @@ class Journal(Process):
         self._lose(name)
 
     def _lose(self, queue: int) -> None:
-        """The queue's process has ended or must start again: records that it has not flushed are in the files alone."""
+        """Note that a queue's process has ended or must start again. What it has not flushed is in the files alone."""
         self._remove(queue)
         self._queues.absent.add(queue)
 

@@ -34,7 +34,7 @@ class JournalQueues:
         self.absent.discard(queue)
 
     def sleeping(self, queues: Mapping[int, Address[ToDiskUser]]) -> None:
-        """These queues have no records in the files."""
+        """Note dormant queues, which have no records in the files."""
         self.absent.difference_update(queues)
         self.dormant.update(queues)
 

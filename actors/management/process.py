@@ -117,7 +117,7 @@ class Management(Process):
             log.log(logging.getLevelNamesMapping().get(str(level).upper(), logging.WARNING), "%s", text)
 
     async def _ended(self) -> None:
-        """The process has closed its output, so it ends."""
+        """Handle the end of the process, which has closed its output."""
         child, self.child, had_ports = self.child, None, bool(self.known_ports)
         self.known_ports = {}
         if child is None:

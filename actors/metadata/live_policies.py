@@ -46,7 +46,7 @@ class LivePolicies:
         self._running: set[str] = set()
 
     def recovered(self, vhost: str) -> None:
-        """The virtual host is in the routing table, and its queues start with the policies that there are."""
+        """Note the policies with which a virtual host begins. Its queues have started with them."""
         policies = self._followed[vhost] = self._definitions.policies_of(vhost)
         if policies is not None and policies.defines("exchanges", "alternate-exchange"):
             for row in self._routing.exchanges(vhost):
@@ -60,7 +60,10 @@ class LivePolicies:
                 self._show_alternate(change.row, policies)
 
     def queue_started(self, row: QueueRow, read_version: int) -> None:
-        """The process of a queue, at the address in `row`, has read the policies at some time since `read_version`."""
+        """Send a queue that has started its settings if the policies have changed since `read_version`.
+
+        The queue's process, at the address in `row`, has read them at some time since then.
+        """
         changed = self._changed_at.get(row.vhost)
         if changed is not None and changed > read_version:
             self._process.send(row.address, to_queue.apply_settings(self._settings_of(row)))
@@ -70,7 +73,7 @@ class LivePolicies:
         self._changed_at.pop(vhost, None)
 
     def changed(self, changes: Iterable[RecordChange]) -> None:
-        """Definitions have changed."""
+        """Begin to apply the policies among these changes."""
         for vhost in dict.fromkeys(each.record.vhost for each in changes if isinstance(each.record, Policy)):
             self._changed_at[vhost] = self._definitions.version
             if vhost not in self._running:

@@ -181,7 +181,7 @@ class Recovery:
                 self._changing.forget_queue(vhost, row.queue_id)
 
     def _finish(self, vhost: str) -> None:
-        """The table has everything of this virtual host now."""
+        """Let a virtual host begin to work, because the routing table has all its rows."""
         self._routing.recovering.discard(vhost)
         supervisor = self._changing.supervisors.get(vhost)
         if supervisor is not None:

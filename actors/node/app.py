@@ -57,12 +57,12 @@ class App:
             self._changed.wake_all()
 
     def started(self) -> None:
-        """The app serves clients."""
+        """Note that the app serves clients, and answer those who asked for its start."""
         self.state = "running"
         self._answer("")
 
     def failed(self, error: Exception) -> None:
-        """The app cannot start."""
+        """Answer those who asked for the start of the app that it cannot start."""
         self._answer(str(error))
 
     def _answer(self, text: str) -> None:

@@ -203,7 +203,7 @@ class QueueSupervisor(Process):
             self.send(supervised.row.address, to_queue.recovered())
 
     def _lost(self, supervised: _Supervised, down: ProcessDown) -> None:
-        """The queue could not be recovered: mark it stopped, and try again later."""
+        """Mark a queue that could not be recovered stopped, and try again later."""
         row, wait = supervised.row, supervised.next_wait()
         log.error(
             "%s cannot be recovered: %s. What it has on disk stays there. The broker tries again in %g s",
@@ -408,7 +408,7 @@ class QueueSupervisor(Process):
         return address
 
     def _started(self, supervised: _Supervised) -> None:
-        """The queue's process has answered that it is open. If it has ended since, handle that now."""
+        """Note that a queue's process has answered that it is open. If it has ended since, handle that now."""
         supervised.is_starting = False
         if supervised.ended is not None:
             restart = self.on_down(supervised.row.queue_id, supervised.ended)

@@ -150,10 +150,10 @@ class Replication(Protocol):
         """Note that the confirms of this turn have been sent."""
 
     def node_met(self, node: str) -> None:
-        """There is a connection to the node again."""
+        """Go on with the members on a node to which there is a connection again."""
 
     def follows(self, generation: int) -> None:
-        """A learner has all messages of the queue."""
+        """Note that a learner has all messages of the queue."""
 
     async def chunk(self, first: int) -> tuple[int, int, list[bytes]]:
         """Messages with numbers from `first` on, for a learner (`ToQueue.sync_chunk`).
@@ -179,7 +179,7 @@ class Replication(Protocol):
         """Whether the master, although it is about to be at rest, still takes acknowledgements."""
 
     def go_on(self) -> None:
-        """The master that came to rest stays the master."""
+        """Go on as the master after coming to rest."""
 
     def standing(self) -> tuple[int, int, int]:
         """How far this member of the ring is (`ToQueue.standing`)."""
@@ -198,7 +198,7 @@ class Replication(Protocol):
         """One of the `RING_TIMERS` of the process, which the replication has started, is due."""
 
     def end_turn(self) -> None:
-        """The role has done what is due: tell the other replicas, and find out what may be confirmed."""
+        """Tell the other replicas what the role has done in this turn, and find out what may be confirmed."""
 
 
 class Mirroring(Protocol):

@@ -511,7 +511,7 @@ class FrameReader:
         return self._complete(large.channel, assembly)
 
     def _give_up_large(self, large: LargeContent) -> None:
-        """The frames are not as announced, or are not to be read any more: read on frame by frame."""
+        """Read on frame by frame, because the frames are not as announced or are not to be read any more."""
         self.large = None
         assembly = self._assemblies[large.channel]
         # Only once for each content, so that a client cannot have the frames so far copied again and again.

@@ -329,7 +329,7 @@ class Raft:
         self._wait_for_leader()
 
     def _hear(self, leader: str) -> None:
-        """The leader of this term has sent something."""
+        """Note a sign of life of this term's leader, and follow it."""
         assert self.leading is None, f"{leader} and {self.node} both lead in term {self.term}"
         if self.role is not Role.FOLLOWER or self.leader_name != leader:
             self._follow(self.term, leader)

@@ -164,7 +164,7 @@ class Leader:
         return 0 if progress is None else progress.match
 
     def committed(self, first: int, last: int) -> None:
-        """The entries from `first` to `last` are committed now."""
+        """Note that the entries from `first` to `last` are committed now."""
         self._uncommitted_bytes -= sum(len(entry.data) for entry in self._log.between(first, last))
 
     @property

@@ -87,7 +87,7 @@ class Progress:
             self._probed = now
 
     def accepted(self, index: int) -> None:
-        """The member has the log up to `index`."""
+        """Note that the member has the log up to `index`."""
         self.match = max(self.match, index)
         self.next = max(self.next, self.match + 1)
         while self._unanswered and self._unanswered[0][0] <= index:

@@ -82,7 +82,7 @@ class Connecting:
         self._process = process
         self._config = config
         self._node = node
-        #: With what this node greets.
+        #: The identity that this node sends in greetings.
         self.identity = identity
         self._begin_session = begin_session
         self._failed = failed
@@ -114,7 +114,7 @@ class Connecting:
         return "" if self.place is None else f"{self.place[0]}:{self.place[1]}"
 
     def moved(self, place: tuple[str, int] | None) -> None:
-        """The node is at another place now, or this node is to connect to it no more."""
+        """Connect to the node at another place from now on, or, without a place, no more."""
         changed, self.place = place != self.place, place
         if place is None:
             self._drop_attempt()
@@ -124,7 +124,7 @@ class Connecting:
             self._attempt_in(0.0)
 
     def session_began(self) -> None:
-        """A session is up: a refusal that comes after it is logged, even if it was logged before."""
+        """Note that a session is up. The next refusal is logged, even if it was logged before the session."""
         self._last_logged = ("", 0.0)
 
     def end(self) -> None:
@@ -258,7 +258,7 @@ class Connecting:
     # -- lanes that the other node makes ---
 
     def accepted(self, connected: Connected) -> None:
-        """The other node has made a lane, and it was greeted."""
+        """Take a lane that the other node has made and that was greeted."""
         greeted, own = connected.greeted, self.identity.node
         if self.is_held:
             connected.handshake.sock.close()

@@ -147,7 +147,7 @@ class Link(Process):
         self.connecting.accepted(connected)
 
     def _not_connected(self, sentence: str, is_gone: bool) -> None:
-        """An attempt has failed."""
+        """Notify the watchers of an attempt that has failed, and plan the next one."""
         self.reason = sentence
         for watcher in self.watchers:
             self.send(watcher, to_link_watcher.link_refused(self.node, sentence, is_gone))

@@ -300,7 +300,7 @@ class ConsensusLog:
     # -- what becomes of proposals ---
 
     def report(self, proposer: Proposer, serial: int, index: int, command: Command | None, outcome: Outcome) -> None:
-        """A command of any node took effect or was refused."""
+        """Handle a command, of whichever node, that has taken effect or was refused."""
         is_awaited = proposer == self._proposer and self._proposals.is_awaited(serial)
         if outcome.applied is not None and command is not None:
             self._owner.applied(command, outcome.applied, is_awaited)

@@ -81,7 +81,7 @@ class InForce:
         return self._untold(self.raft.log.members.everyone)
 
     def reached(self, index: int) -> None:
-        """Everything up to this index is in force."""
+        """Note that everything up to this index is in force."""
         if index > self.index:
             self.index = index
             self._report(index)

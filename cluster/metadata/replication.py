@@ -421,7 +421,7 @@ class Replication:
                 return
 
     def _has_applied(self, ready: Ready) -> None:
-        """What was applied is committed for certain."""
+        """Report how far this node has applied the log, because what it has applied is committed for certain."""
         if ready.committed:
             self.applied = ready.committed[-1].index
         elif ready.snapshot is None:

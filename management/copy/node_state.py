@@ -39,7 +39,7 @@ class NodeState:
         self.clear()
 
     def clear(self) -> None:
-        """The node begins to send everything again."""
+        """Forget everything, because the node begins to send all of it again."""
         self._names_by_id.clear()
         self.own = Counted(self.node_name, self._names_by_id)
         self.vhosts: dict[str, Row] = {}

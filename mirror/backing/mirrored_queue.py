@@ -180,7 +180,7 @@ class MirroredQueue(BackingQueue):
         return inner.is_empty()
 
     def promote(self) -> None:
-        """The mirror becomes the master: all its messages are ready again, and may have been delivered before."""
+        """Make the mirror the master: all its messages are ready again, and may have been delivered before."""
         inner = self.inner
         inner.requeue(inner.pending_numbers())
         self._begin_anew()
@@ -280,7 +280,7 @@ class MirroredQueue(BackingQueue):
         self._repeated.add(numbers.start, numbers.stop - 1)
 
     def _left(self, tags: Sequence[int]) -> None:
-        """Messages have left the master."""
+        """Send the mirrors an instruction about messages that have left the master."""
         if self._repeated:
             for span in spans(tags):
                 self._repeated.discard(span.start, span.stop - 1)

@@ -81,14 +81,14 @@ POLL_INTERVAL = 1e-3
 #: idle must not wait for all of them before its input is read.
 ROUND_SECONDS = 2e-3
 
-#: Seconds of processor time from which on a turn is long, and for how many seconds the lanes of others have their turns
-#: together after one. Not less: a lane that goes on meets each queue before others have sent to it, so batches are
-#: smaller, and turns of 1 ms are common with full batches.
+#: Seconds of processor time from which on a turn is long. For `LONG_TURN_MEMORY` seconds after a long turn, a lane goes
+#: on at once with what its own turns have woken, for `FOLLOWED_SECONDS`. With a lower bound batches would be smaller:
+#: turns of 1 ms are common with full batches, and a lane that goes on reaches a queue before others have sent to it.
 LONG_TURN_SECONDS = 2.5e-3
 LONG_TURN_MEMORY = 0.02
 
-#: Seconds for which a lane then goes on with what its own turns have woken. What a client publishes takes five turns to
-#: its consumer, and each of them would wait for a long turn of every other client.
+#: See `LONG_TURN_SECONDS`. What a client publishes takes five turns to its consumer, each of which would otherwise wait
+#: for a long turn of every other client.
 FOLLOWED_SECONDS = 1e-3
 
 #: Seconds between two calls of `housekeep` at least.

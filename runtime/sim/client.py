@@ -94,7 +94,7 @@ class SimStream:
     # -- called by the world -----------------------------------------------------------------------
 
     def attach(self, sock: SimSocket) -> None:
-        """The other side has accepted the connection."""
+        """Use this socket, because the other side has accepted the connection."""
         self._socket = sock
         sock.changed = self._update
         if self.is_open:
@@ -103,7 +103,7 @@ class SimStream:
             sock.abort()
 
     def refuse(self) -> None:
-        """The other side has refused the connection."""
+        """Note that the other side has refused the connection."""
         self._is_refused = True
         self._update()
 

@@ -319,7 +319,7 @@ class SimBase(ActorBase):
             world.at(world.time + world.delay(world.conditions.blocking_delay), self._make_possible, self._last_call)
 
     def _make_possible(self, number: int) -> None:
-        """The delay of a blocking call is over: it is a possible step from now on."""
+        """Make a blocking call a possible step, because its delay is over."""
         job = self._calls.pop(number, None)
         if job is not None:  # otherwise the machine has crashed
             self._add_job(job)

@@ -164,7 +164,7 @@ class SystemLink:
             self._call_soon()
 
     def _way_changed(self) -> None:
-        """A direction was cut or mended."""
+        """Handle that a direction was cut or mended."""
         is_cut = any(self._way_from(side).is_cut for side in self._sides.values())
         if is_cut == self._is_cut:
             return

@@ -287,7 +287,7 @@ class SimWorld:
         return here
 
     def _arrive_at(self, here: SimSocket, source: SimMachine, target: SimMachine, port: int) -> None:
-        """An attempt to connect reaches the other machine."""
+        """Have an attempt to connect reach the other machine."""
         if not target.is_up:
             return
         back = self.link(target.name, source.name)

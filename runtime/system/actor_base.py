@@ -63,7 +63,8 @@ from .status import actor_status, system_status
 
 log = logging.getLogger("warren.runtime")
 
-#: A descriptor with one of these is readable, or writable: a read or a write finds out what a hang-up means.
+#: The masks with which a descriptor counts as readable, or as writable. After a hang-up it is both: the read or write
+#: then raises the error.
 READABLE, WRITABLE = READ | HANG_UP, WRITE | HANG_UP
 
 #: The address of every system itself, as in Thespian (`ActorSystem.systemAddress`).
@@ -437,11 +438,11 @@ class ActorBase:
             remote.carry(sender, target, message)
 
     def system_up(self, name: str, carry: Carry) -> None:
-        """The system `name` is connected: send it messages by `carry`, and pass what comes from it to `arrived`."""
+        """Note that the system `name` is connected. `carry` sends it messages; pass what comes from it to `arrived`."""
         self.remotes.connect(name, carry)
 
     def system_down(self, name: str) -> None:
-        """The connection to the system `name` has ended, after everything that came from it has arrived.
+        """Note that the connection to the system `name` has ended, after everything that came from it has arrived.
 
         Open asks across it fail, and monitors across it fire, with NOCONNECTION. Does nothing if it is not connected.
         """

@@ -47,7 +47,7 @@ class LocalNames:
         self.of_process.setdefault(address.addressDetails, []).append(f"{family}/")
 
     def forget(self, details: str) -> None:
-        """The process with this address has ended."""
+        """Forget the names of the process with this address, which has ended."""
         for name in self.of_process.pop(details):
             # Another process may have taken the name over.
             if name.endswith("/"):
@@ -57,7 +57,7 @@ class LocalNames:
                 del self._addresses[name]
 
     def clear(self) -> None:
-        """All processes have ended."""
+        """Forget all names, because all processes have ended."""
         self._addresses.clear()
         self._families.clear()
         self.of_process.clear()

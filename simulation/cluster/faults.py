@@ -167,7 +167,7 @@ class ClusterFaults:
         queue = action.text("queue")
         self.schedule.tell("cluster", f"an operator has {node.name} lead {queue}")
         self.has_promoted = True
-        # Those in flight when the master has come to rest.
+        # Acks that are in flight when the master comes to rest are lost.
         self.schedule.ledger.acks_may_be_lost()
         node.begin_operation("promote", name=queue, vhost=VHOST, node=node.name)
 

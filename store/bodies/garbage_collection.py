@@ -72,7 +72,7 @@ class GarbageCollection:
         return []
 
     def synced(self) -> None:
-        """The commit that was last taken is durable."""
+        """Note that the commit that was last taken is durable."""
         if self._at is self._at_in_sync:
             self._at = {_Station.PLANNED: _Station.READY, _Station.APPLIED: _Station.UNLINKABLE}.get(self._at, self._at)
 

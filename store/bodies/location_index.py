@@ -232,7 +232,7 @@ class LocationIndex:
             self._put_meta(transaction, "intents", changes.intents)
 
     def committed(self) -> None:
-        """The frozen changes are in the environment."""
+        """Forget the frozen changes, because the environment has them."""
         self._frozen, self._is_frozen = {}, False
         self._stop_reading()
 

@@ -195,7 +195,7 @@ def _mend(
     interrupted = {number for files in saved.intents for number in files}
     for number in interrupted:
         index.drop_located_in(number)
-    wanted = {}  # file: from where on
+    wanted = {}  # by file: the offset from which it is scanned
     for number, size in sorted(sizes.items()):
         if number in interrupted or number not in saved.rows or number > saved.checkpoint.file:
             wanted[number] = 0

@@ -10,16 +10,16 @@ class Progress:
     """
 
     def enter(self, vhost: str) -> None:
-        """The recovery of that virtual host begins."""
+        """Note that the recovery of this virtual host begins."""
 
     def begin(self, phase: str, total: int) -> None:
-        """A phase begins, which reads `total` bytes."""
+        """Note that a phase begins, which reads `total` bytes."""
 
     def advance(self, size: int) -> None:
         """`size` more bytes of this phase have been read."""
 
     def leave(self) -> None:
-        """The virtual host is recovered."""
+        """Note that the virtual host is recovered."""
 
 
 NO_PROGRESS = Progress()

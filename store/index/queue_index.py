@@ -498,7 +498,7 @@ class QueueIndex:
         return any(self._segments[number].is_damaged for number in self._emptied if number in self._segments)
 
     def _note_emptied(self, number: int) -> None:
-        """The file of a segment has no un-acked entry left."""
+        """Note that the file of a segment has no un-acked entry left."""
         if number not in self._emptied:
             self._emptied[number] = self._log.sizes(self._queue, {number: 0})
 

@@ -127,7 +127,7 @@ class KeyTable:
         transaction.delete(_KEY.pack(queue, first, MOST - at, MOST - position), db=self.table)
 
     def prune(self, transaction: lmdb.Transaction[bytes]) -> None:
-        """Nothing: LMDB uses the pages of removed rows again."""
+        """Do nothing: LMDB uses the pages of removed rows again."""
 
 
 class KeyFiles:
@@ -196,7 +196,7 @@ class KeyFiles:
                 yield Candidate(position, second, number)
 
     def remove(self, transaction: lmdb.Transaction[bytes], queue: int, first: int, at: int, position: int) -> None:
-        """Nothing: the entry leads to no place any more."""
+        """Do nothing: the entry leads to no place any more."""
 
     def prune(self, transaction: lmdb.Transaction[bytes]) -> None:
         cursor = transaction.cursor(self._ids)

@@ -54,7 +54,7 @@ class AckTimeouts:
         self._process.start_timer(self._context.settings.channel_tick_interval / 1000, "consumer_timeout")
 
     async def check(self) -> None:
-        """The timer has fired. Raise AmqpError 406 if an acknowledgement is overdue."""
+        """Handle the timer. Raise AmqpError 406 if an acknowledgement is overdue."""
         self.is_timing = False
         if self._unacked.oldest is None:
             return

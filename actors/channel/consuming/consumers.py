@@ -346,7 +346,7 @@ class ChannelConsumers:
             events.emit(self._process, "consumer.deleted", fields)
 
     def report_all_deleted(self) -> None:
-        """The channel has ended, and its consumers with it."""
+        """Report that all consumers have ended, because the channel has."""
         for consumer in self.by_tag.values():
             if consumer.stage != "starting":
                 self._report_deleted(consumer)
@@ -354,8 +354,8 @@ class ChannelConsumers:
     # -- queues that end ---
 
     def queue_gone(self, queue_id: str, crashed: QueueRow | None) -> None:
-        """A queue has ended. `crashed` is its row if it crashed, so that its consumers consume again after its restart;
-        None if it was deleted, which cancels them (AB-126).
+        """Handle the end of a queue. `crashed` is its row if it crashed, so that its consumers consume again after the
+        restart; None if it was deleted, which cancels them (AB-126).
         """
         again = []
         for consumer in list(self.by_tag.values()):

@@ -116,7 +116,7 @@ class Limiter:
         self.shared.update(dict.fromkeys(queue_ids, SharedPrefetch(queue_ids, prefetch, next_tag)))
 
     def unshare(self, queue_ids: Iterable[str]) -> None:
-        """The consumer has left these shards."""
+        """Forget the prefetch of a consumer that has left these shards."""
         shared = next((self.shared[each] for each in queue_ids if each in self.shared), None)
         if shared is None:
             return
@@ -157,7 +157,7 @@ class Limiter:
         self._process.send(address, to_queue.limiter_grant(self._config.channel_id, count))
 
     def take_back(self, queue_id: str, count: int) -> None:
-        """The queue returns `count` granted deliveries."""
+        """Take back `count` granted deliveries that the queue returns."""
         self._use(queue_id, count)
         self.grant()
 

@@ -223,7 +223,7 @@ class Publisher:
             contents = [with_properties(content, publication.props) for content in contents]
         if self._context.routing.traced:
             if publication.wide is not None:
-                self._publications.look_up(publication, maxsize)  # a copy names all queues
+                self._publications.look_up(publication, maxsize)  # a traced copy names all queues
             self._tracer.trace_publish(publication.rows, origins, contents)
         if self.held_back is not None:
             self.held_back.append((publication, origins, contents, body_bytes))
@@ -374,7 +374,7 @@ class Publisher:
             self._wait(None)
 
     def _drop(self, publication: Publication, contents: Sequence[bytes]) -> None:
-        """No queue gets the messages: return them if they are mandatory, and confirm each before the next is returned.
+        """Handle messages that no queue gets. Return mandatory ones, and confirm each before the next is returned.
 
         A client that gets a return does not expect confirms of earlier publishes behind it (AB-113). Messages for
         queues whose homes are down are refused instead of confirmed: these queues exist, and do not get them.
@@ -445,7 +445,7 @@ class Publisher:
         if self.held_back is None:
             self.held_back = []
             self.awaits_confirms = True
-            self._publications.forget()  # the remembered ones have groups, and in a transaction there are none
+            self._publications.forget()  # remembered publications have groups, and those of a transaction none
 
     async def commit(self) -> None:
         """Publish what the transaction has held back; the commit waits until `confirms` is empty."""

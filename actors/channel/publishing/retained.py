@@ -79,7 +79,7 @@ class Retained:
                 yield _part(entry, first, last)
 
     def forget_all(self) -> None:
-        """The channel has ended."""
+        """Forget everything, because the channel has ended."""
         self._of_node.count -= self._bytes
         self._bytes = 0
         self._entries.clear()

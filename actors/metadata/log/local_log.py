@@ -81,7 +81,7 @@ class _Proposal:
         self.check(changes, version)
 
     def check(self, changes: list[effects.Change], version: int) -> None:
-        """`changes` are what the command would make of the state of this version."""
+        """Note the changes that the command would make to the state of this version."""
         self.changes = changes
         self.written = {(change.table, change.key): change for change in map(row_change, changes)}
         self.version = version

@@ -46,14 +46,14 @@ class LogOwner(Protocol):
     """What a log calls besides the answers to its proposals."""
 
     def applied(self, command: Command, applied: Applied, is_own: bool) -> None:
-        """A command was applied to the state just now; `is_own`: this node proposed it.
+        """Handle a command that was applied to the state just now; `is_own`: this node proposed it.
 
         Whoever proposed it performs its effects when it is answered. Those of another node's command are performed
         here, as far as they concern this node.
         """
 
     def replaced(self, applied: Applied) -> None:
-        """The state was replaced by a newer one, which differs from it by these changes."""
+        """Handle these changes, which are the difference to a newer state that has replaced this one."""
 
 
 class Log(Protocol):
@@ -71,7 +71,7 @@ class Log(Protocol):
         """
 
     def begin(self) -> None:
-        """A turn has ended: begin to commit what was proposed in it."""
+        """Begin to commit what was proposed in the turn that has just ended."""
 
     def close(self) -> None:
         """Close what is open, because the process ends."""

@@ -56,7 +56,7 @@ class Homes:
         return own is not None and own.role == "witness"
 
     def declared(self, home: str) -> None:
-        """The queue for which this home was chosen has its row, or was refused."""
+        """Note that the queue for which this home was chosen has its row, or was refused."""
         self._chosen[home] -= 1
 
     def _locator(self, vhost: str, name: str, queue_type: str, arguments: Table) -> str:

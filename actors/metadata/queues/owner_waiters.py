@@ -33,6 +33,6 @@ class OwnerWaiters:
             self._process.reply(sender, row is None)
 
     def owner_ended(self, connection_id: str) -> None:
-        """The exclusive queues of the connection are gone."""
+        """Answer all that wait for the end of this connection's exclusive queues, which are gone."""
         for sender in self._waiting.pop(connection_id, ()):
             self._process.reply(sender, True)

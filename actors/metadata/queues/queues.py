@@ -191,7 +191,7 @@ class Queues:
     # --- changes of state ---
 
     async def restarted(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
-        """The queue runs at another address, whatever its state was before.
+        """Handle that a queue runs at another address, whatever its state was before.
 
         A queue without a row was deleted: its process crashed while it ended, and the supervisor must not restart it.
         """
@@ -215,7 +215,7 @@ class Queues:
         return row if row is not None and row.queue_id == queue_id else None
 
     async def crashed(self, vhost: str, name: str, queue_id: str) -> None:
-        """The queue crashed too often, and is not restarted."""
+        """Mark a queue crashed, because it has crashed too often and is not restarted."""
         row = self._state.queue(vhost, name)
         if row is None or row.queue_id != queue_id:
             self._changing.forget_queue(vhost, queue_id)
@@ -236,7 +236,7 @@ class Queues:
         return self._changing.note(DeleteQueue(vhost, name, queue_id, is_ended=True))
 
     async def all_stopped(self, vhost: str) -> None:
-        """The processes of this virtual host have ended on this node."""
+        """Mark the queues of this virtual host on this node stopped, because its processes have ended."""
         rows = self._state.vhosts.get(vhost)
         if rows is not None:
             state: QueueState = "stopped"
@@ -246,7 +246,7 @@ class Queues:
             await self._changing.note(SetQueueStates(vhost, states))
 
     def published(self, changes: Sequence[Change]) -> None:
-        """The routing table has these changes: answer those who waited for them."""
+        """Answer those who waited for these changes, which the routing table has now."""
         for change in changes if self.restart_waiters.is_waited_for else ():
             if isinstance(change, (QueuePut, QueueRemoved)):
                 self.restart_waiters.row_changed(change.row.vhost, change.row.name)
@@ -295,13 +295,13 @@ class _Deletion:
         self._changed.wake_all()
 
     async def leaves(self, name: str) -> None:
-        """The process of this queue is about to end: return when its row is gone."""
+        """Note that the process of this queue is about to end. Return when its row is gone."""
         self._waiting.add(name)
         self._changed.wake_all()
         await self._changed.wait_for(lambda: self._gone)
 
     def rows_are_gone(self) -> None:
-        """The rows were removed, or the deletion was refused."""
+        """Let the processes end, because the rows were removed or the deletion was refused."""
         self._gone = True
         self._changed.wake_all()
 

@@ -106,7 +106,7 @@ class Replicas:
     # -- what the rows say ---
 
     def published(self, changes: Sequence[Change]) -> None:
-        """The routing table has these changes."""
+        """Handle the changes of mirrored queues among these, which the routing table has now."""
         for change in changes:
             if isinstance(change, QueuePut):
                 if change.row.group is not None or change.row.queue_id in self._lives:

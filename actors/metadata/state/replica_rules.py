@@ -38,7 +38,7 @@ class _OfType(NamedTuple):
     usual: int
 
 
-#: More than a cluster has nodes.
+#: A number of replicas above that of any cluster's nodes, so that each node has one.
 _EVERYWHERE = 1 << 16
 
 _OF_TYPES = {

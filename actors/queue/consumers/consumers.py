@@ -292,7 +292,7 @@ class Consumers:
         return False
 
     def limit_changed(self, channel: ChannelRecord) -> None:
-        """The channel has a limiter now, or has none any more."""
+        """Note that the channel has a limiter from now on, or none any more."""
         if channel.is_limited and channel.consumers:
             self._limited[channel] = None
         else:

@@ -29,7 +29,7 @@ class Grants:
         self.unused.pop(record.channel_id, None)
 
     def add(self, record: ChannelRecord, count: int) -> None:
-        """The limiter grants `count` more deliveries."""
+        """Add a grant of the limiter for `count` more deliveries."""
         record.granted += count
         record.is_grant_requested = False
         self.unused[record.channel_id] = record
@@ -56,5 +56,5 @@ class Grants:
             self.give_back(record)
 
     def forget(self, record: ChannelRecord) -> None:
-        """The channel has ended."""
+        """Forget the grant of a channel that has ended."""
         self.unused.pop(record.channel_id, None)

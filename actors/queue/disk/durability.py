@@ -296,7 +296,7 @@ class Durability:
         return self.levels[number] if number in self.levels else self._levels.make(number)
 
     def use_backing(self, backing: BackingQueue, settings: QueueSettings) -> None:
-        """The queue has got lanes or lost them."""
+        """Use another backing queue and settings, because the queue has got lanes or lost them."""
         self._backing = self.loader.backing = backing
         self._settings = settings
 
@@ -370,7 +370,7 @@ class Durability:
     # -- memory -------------------------------------------------------------------------------------
 
     def start_reporting(self) -> None:
-        """Messages came in: report to the memory monitor until the queue is idle again."""
+        """Begin to report to the memory monitor, until the queue is idle again, because messages came in."""
         if not self._has_report_timer:
             self._has_report_timer = True
             self._process.start_timer(REPORT_SECONDS, "report")

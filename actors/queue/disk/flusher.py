@@ -186,7 +186,7 @@ class Flusher:
     # -- waiting ------------------------------------------------------------------------------------
 
     def done(self) -> None:
-        """No job runs any more."""
+        """Note that no job runs any more."""
         self.is_busy = False
         self._became_quiet.wake_all()
 

@@ -95,7 +95,7 @@ class Transit:
         self._log.take_over(self._number, first_id, count)
 
     def drop_bodies(self, first_id: int, contents: Sequence[bytes]) -> None:
-        """The queue does not keep these dead letters: remove the bodies that were written for them."""
+        """Remove the bodies that were written for these dead letters, which the queue does not keep."""
         self._bodies.remove([as_bytes(first_id + at) for at, content in enumerate(contents) if self._is_large(content)])
 
     def give_up(self) -> None:

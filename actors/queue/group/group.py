@@ -116,7 +116,7 @@ class Group(Role):
         self._is_due = True
 
     def leave(self) -> None:
-        """A group has no other role."""
+        """Do nothing: the process of a group has no other role."""
 
     @property
     def is_quiet(self) -> bool:
@@ -133,7 +133,7 @@ class Group(Role):
             self._state.effects.end("expired")
 
     def head_loaded(self) -> None:
-        """A group has no head."""
+        """Do nothing: a group has no head."""
 
     # -- members ------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Group(Role):
         self._is_due = True
 
     def offer(self, member: Member, count: int) -> None:
-        """The member has `count` ready messages."""
+        """Note an offer: the member has `count` ready messages."""
         member.offered, member.offered_since = count, self._state.now()
         self._is_due = True
 
@@ -166,7 +166,7 @@ class Group(Role):
         self._state.effects.send(member.address, to_queue.limiter_grant(self.take_id, taken))
 
     def returned(self, member: Member, count: int) -> None:
-        """The member returns `count` grants that it does not use."""
+        """Take back `count` grants that the member does not use."""
         member.granted -= count
         for consumer, room in member.give_up_places(count):
             self._give_back_place(consumer, room)
@@ -333,7 +333,7 @@ class Group(Role):
         raise AssertionError("nothing is routed to a group")
 
     def take_delayed(self) -> None:
-        """Nothing is published to a group."""
+        """Do nothing: nothing is published to a group."""
 
     # -- consuming ----------------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ class Strict:
         return None
 
     def served(self, member: Member, count: int) -> None:
-        """The order of the members decides, and nothing else."""
+        """Do nothing: only the order of the members decides."""
 
 
 class Turns:

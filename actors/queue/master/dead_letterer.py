@@ -97,7 +97,7 @@ class DeadLetterer:
         self._cycles = _NO_CYCLES
 
     def apply(self, settings: QueueSettings) -> None:
-        """Messages that die from now on go to the dead-letter exchange of `settings`, with its routing key."""
+        """Use the dead-letter exchange and routing key of `settings` for messages that die from now on."""
         self._exchange = settings.dead_letter_exchange
         self._routing_key = settings.dead_letter_routing_key
 

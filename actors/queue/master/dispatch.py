@@ -130,7 +130,7 @@ class Dispatch:
             self._return_all_grants()
 
     def _await_slot(self, pacing: Pacing) -> None:
-        """The next message is not due yet. If no consumer can take one, the slot moves to the moment when one can."""
+        """Wait for the slot of the next message. If no consumer can take it, the slot moves to when one can."""
         if self._consumers.can_any_take():
             pacing.await_slot()
         # The channels' consumers on other queues may use the grants meanwhile.

@@ -476,7 +476,7 @@ class Master(Role):
                 self.rejections.reject(tags)
 
     def _settled(self, record: ChannelRecord, outcome: Outcome) -> None:
-        """All messages of a settlement are settled: do what that makes due."""
+        """Do what has become due because all messages of a settlement are settled."""
         if outcome == "requeue" and self.length_limit.drops_head:
             self.length_limit.drop_overflow()  # AB-102
         if self.consumers.resume(record) or outcome == "requeue":

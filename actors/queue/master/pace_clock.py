@@ -74,7 +74,7 @@ class PaceClock:
     """One clock; times are in ns.
 
     unit   between two slots
-    kept   how long ago a slot may have come and still be used, beyond which the clock does not save time up
+    kept   how long a slot that was not used in time may still be used; earlier ones are lost
     """
 
     __slots__ = ("kept", "latest", "unit", "warm_up")

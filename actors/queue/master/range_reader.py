@@ -109,10 +109,10 @@ class MessageReader(RangeReader):
         )
 
     def delivered(self, count: int) -> None:
-        """Nothing to do: the channel bounds the messages that are not written yet, for all its consumers together."""
+        """Do nothing: the channel bounds the messages that are not written yet, for all its consumers together."""
 
     def count_sent(self, count: int) -> None:
-        """Nothing to do; see `delivered`."""
+        """Do nothing; see `delivered`."""
 
 
 class BlockReader(RangeReader):

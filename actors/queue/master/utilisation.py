@@ -27,14 +27,14 @@ class Utilisation:
         self.is_held_back = False
 
     def hold_back(self) -> None:
-        """No consumer can take the messages that are ready."""
+        """Note that no consumer can take the messages that are ready."""
         if not self.is_held_back:
             now = self._now()
             self.is_held_back = True
             self._active, self._since = now - self._since, now
 
     def let_go(self) -> None:
-        """A consumer can take a message again."""
+        """Note that a consumer can take a message again."""
         if self.is_held_back:
             now = self._now()
             self._average = _average(self._active, now - self._since, self._average)

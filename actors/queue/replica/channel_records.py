@@ -40,7 +40,7 @@ class ChannelRecords:
         self.by_id: dict[str, ChannelRecord] = {}
 
     def begin(self, context: NodeContext, phrase: str, effects: Effects) -> None:
-        """The replica has its row. Credit that it gives goes into `effects`; events call the queue `phrase`."""
+        """Begin when the replica has its row. Credit for channels goes to `effects`; events call the queue `phrase`."""
         self.credit = CreditFlow(
             context.settings.credit_flow_default_credit,
             effects.grant,

@@ -182,7 +182,7 @@ class RoleRunner:
             yield
 
     def timer_fired(self, name: str) -> None:
-        """A timer that the role has started is due."""
+        """Pass on to the role a timer that it has started."""
         if self._timers is not None:
             self._timers.pop(name, None)
         if self._stage.is_open:

@@ -177,7 +177,7 @@ class StreamReaders:
             self._due[reader] = None
 
     def resume(self, record: ChannelRecord) -> None:
-        """The channel can take deliveries again."""
+        """Serve the readers of a channel again, because it can take deliveries."""
         for reader in self._of_channel.get(record, ()):
             self._due[reader] = None
 
@@ -327,7 +327,7 @@ class StreamReaders:
             self._window.add(span, pieces, self._read_from())
 
     def _wake(self) -> None:
-        """A read is done, and readers may have waited for it."""
+        """Serve all readers that lack messages, because a read is done for which some may have waited."""
         for reader in self.by_number.values():
             if reader.position < self.limit:
                 self._due[reader] = None

@@ -132,10 +132,10 @@ class Stream(Role):
             self.readers.deliver()
 
     def timer_fired(self, name: str) -> None:
-        """A stream has no timer."""
+        """Do nothing: a stream has no timer."""
 
     def head_loaded(self) -> None:
-        """A stream does not read its head ahead."""
+        """Do nothing: a stream does not read its head ahead."""
 
     # -- publishing ---------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class Stream(Role):
     # -- consuming ----------------------------------------------------------------------------------
 
     def deliver_due(self) -> None:
-        """Nothing: a message that is not on the disk is not delivered before the end of the turn."""
+        """Do nothing: a message that is not on the disk is not delivered before the end of the turn."""
 
     def consume(self, consumer: Consumer) -> Steps[bool]:
         self.readers.begin(consumer)
@@ -249,7 +249,7 @@ class Stream(Role):
     # -- the queue as a whole -----------------------------------------------------------------------
 
     def use(self) -> None:
-        """A stream does not expire."""
+        """Do nothing: a stream does not expire."""
 
     def counts(self) -> tuple[int, int]:
         return len(self._backing), len(self.readers.by_number)

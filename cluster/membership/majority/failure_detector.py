@@ -46,7 +46,7 @@ class FailureDetector:
         self._refused_since.pop(node, None)
 
     def refused(self, node: str, now: float) -> None:
-        """The host of this node has refused a connection."""
+        """Note that the host of this node has refused a connection."""
         if node in self._heard:
             self._refused_since.setdefault(node, now)
 

@@ -104,7 +104,7 @@ class NoLocks:
         raise OSError("this system has no file locks")
 
     def unlock(self, fd: int) -> None:
-        """Nothing was locked."""
+        """Do nothing: nothing was locked."""
 
 
 def _find_locks() -> FileLocks:

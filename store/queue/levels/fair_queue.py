@@ -295,7 +295,7 @@ class FairQueue(LevelledQueue):
         return None
 
     def _skip_rounds(self) -> None:
-        """No lane has credit for its next message: add what the rounds would add in which none can deliver."""
+        """Add the credit of all rounds in which no lane could deliver, if none has credit for its next message now."""
         missing = []
         for lane in self._round:
             head = lane.level.head()
