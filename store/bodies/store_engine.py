@@ -3,8 +3,7 @@
 How it works
 ------------
 A **client** is a queue. It writes messages and removes them; a message that was written n times stays until it was
-removed n times. The store answers every write of a client that asks for reports by exactly one (QS-30): `written`
-when the message is on disk, `ignored` if it was removed before.
+removed n times. `client_reports` has the clients, and the answers to their writes.
 
 A written message **waits** in memory. If it is removed while it waits, it never reaches the disk (queue-and-store
 section 6.5). When a `SyncJob` is taken, the waiting messages get their places at the end of the **current** file; a
@@ -32,14 +31,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Container, Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from ...seams import seam
 from ..disk.disk import Disk
 from ..disk.progress import NO_PROGRESS, Progress
 from ..disk.system.boot_id import this_boot
 from . import store_recovery
+from .client_reports import Client, ClientReports, StoreReport
 from .file_summary import FileSummary
 from .garbage_collection import GarbageCollection, GcJob
 from .lease import Lease
@@ -48,34 +46,10 @@ from .open_files import OpenFiles
 from .rdq_file import OVERHEAD
 from .read_job import BodyReadJob, Cold
 from .store_recovery import References, State
-from .sync_job import FileAppend, SyncJob
+from .sync_job import FileAppend, SyncJob, Waiting
 
 #: Bytes; the current file is left for a new one when it is larger.
 FILE_LIMIT = 16 << 20
-
-
-class StoreReport(NamedTuple):
-    """The answer to writes of a client; `kind` is "written" or "ignored"."""
-
-    client: str
-    kind: str
-    ids: list[bytes]
-
-
-@dataclass
-class _Client:
-    is_notified: bool
-    is_detached: bool = False
-
-
-class _Waiting:
-    """A message that waits for the next SyncJob."""
-
-    __slots__ = ("ref_count", "message")
-
-    def __init__(self, message: bytes) -> None:
-        self.ref_count = 1
-        self.message = message
 
 
 class StoreEngine:
@@ -107,18 +81,14 @@ class StoreEngine:
         self._summary = FileSummary(file_limit)
         self._files = OpenFiles(disk, directory)
         self._lease = Lease(index_path + ".lock")
-        self._clients: dict[str, _Client] = {}
+        self._reports = ClientReports()
         self._is_tainted = False
-        self._waiting: dict[bytes, _Waiting] = {}
-        # The ids to report as written to each client, after the next sync and after the one under way.
-        self._report_next: dict[str, dict[bytes, None]] = {}
-        self._report_now: dict[str, dict[bytes, None]] = {}
+        self._waiting: dict[bytes, Waiting] = {}
         self._cache: dict[bytes, bytes] = {}
         # Ids of messages that lost their last reference while the sync under way wrote them. They are in the cache.
         self._gone_under_way: list[bytes] = []
         self._durable = Checkpoint(0, 0)
         self._syncing: SyncJob | None = None
-        self._reports: dict[tuple[str, str], list[bytes]] = {}
         self._generation = 0
         self._is_open = False
         #: Bytes of the messages that wait for the next SyncJob.
@@ -175,9 +145,13 @@ class StoreEngine:
         self._is_open = False
         self._files.close()
         self._index.close(is_clean=True)
-        if self._is_durable and not self._is_tainted and all(client.is_detached for client in self._clients.values()):
+        if (
+            self._is_durable
+            and not self._is_tainted
+            and all(client.is_detached for client in self._reports.clients.values())
+        ):
             store_recovery.write_state(
-                self._disk, self._directory, State(True, self._generation, self._boot_id, sorted(self._clients))
+                self._disk, self._directory, State(True, self._generation, self._boot_id, sorted(self.clients))
             )
 
     def abandon(self) -> None:
@@ -196,28 +170,27 @@ class StoreEngine:
 
     def register(self, client: str, is_notified: bool = True) -> None:
         """Add a client, which may then write and remove. `is_notified`: its writes are reported."""
-        self._clients[client] = _Client(is_notified)
+        self._reports.clients[client] = Client(is_notified)
 
     def detach(self, client: str) -> None:
         """Note that the client writes and removes nothing until it registers again, perhaps after the next start.
 
         Its messages stay.
         """
-        if client in self._clients:
-            self._clients[client].is_detached = True
+        if client in self._reports.clients:
+            self._reports.clients[client].is_detached = True
 
     def forget(self, client: str) -> None:
         """Forget a client that is deleted and has removed its messages. It gets no more reports."""
-        self._clients.pop(client, None)
-        self._report_next.pop(client, None)
-        self._report_now.pop(client, None)
+        self._reports.forget(client)
 
     def lost(self, client: str) -> None:
         """Forget a client that has crashed.
 
         Its references may stay for ever, so the next start must recount (queue-and-store section 10.1).
         """
-        if client in self._clients and not self._clients[client].is_detached:
+        known = self._reports.clients.get(client)
+        if known is not None and not known.is_detached:
             self.doubt()
             self.forget(client)
 
@@ -227,12 +200,13 @@ class StoreEngine:
 
     @property
     def clients(self) -> list[str]:
-        return list(self._clients)
+        return list(self._reports.clients)
 
     @seam("which references a message store counts")
     def write(self, client: str, messages: Iterable[tuple[bytes, bytes]]) -> None:
         """Add one reference to each (id, message). Does nothing if the client is not registered."""
-        known = self._clients.get(client)
+        reports = self._reports
+        known = reports.clients.get(client)
         if known is None:
             return
         report_next: list[bytes] = []
@@ -246,7 +220,7 @@ class StoreEngine:
                 continue
             entry = self._index.get(message_id)
             if entry is None or not entry.ref_count and self._summary.rows[entry.file].locked:
-                self._waiting[message_id] = _Waiting(message)
+                self._waiting[message_id] = Waiting(message)
                 self.waiting_bytes += len(message)
                 report_next.append(message_id)
                 continue
@@ -256,11 +230,11 @@ class StoreEngine:
             # A message that has a place and is not on disk is part of the sync under way.
             (written if self._is_on_disk(entry) else report_now).append(message_id)
         if known.is_notified:
-            for reported, ids in ((self._report_next, report_next), (self._report_now, report_now)):
+            for reported, ids in ((reports.next, report_next), (reports.now, report_now)):
                 if ids:
                     reported.setdefault(client, {}).update(dict.fromkeys(ids))
             if written:
-                self._report(client, "written", written)
+                reports.report(client, "written", written)
 
     def adopt(self, ids: Iterable[bytes]) -> list[bytes]:
         """Add one reference to each message that exists. Returns the ids of the others."""
@@ -279,7 +253,7 @@ class StoreEngine:
 
     def remove(self, client: str, ids: Iterable[bytes]) -> None:
         """Remove one reference to each message. Unknown ids are skipped."""
-        report_next, report_now = self._report_next.get(client, {}), self._report_now.get(client, {})
+        report_next, report_now = self._reports.next.get(client, {}), self._reports.now.get(client, {})
         ignored = []
         for message_id in ids:
             if message_id in report_next:
@@ -307,7 +281,7 @@ class StoreEngine:
                 else:
                     self._gone_under_way.append(message_id)
         if ignored:
-            self._report(client, "ignored", ignored)
+            self._reports.report(client, "ignored", ignored)
 
     def remove_between(
         self, client: str, first: bytes, last: bytes, keep: Container[bytes], limit: int
@@ -384,12 +358,7 @@ class StoreEngine:
 
     def take_reports(self) -> list[StoreReport]:
         """The reports for clients since the last call."""
-        reports = [StoreReport(client, kind, ids) for (client, kind), ids in self._reports.items()]
-        self._reports = {}
-        return reports
-
-    def _report(self, client: str, kind: str, ids: Iterable[bytes]) -> None:
-        self._reports.setdefault((client, kind), []).extend(ids)
+        return self._reports.take()
 
     # -- writing
 
@@ -439,7 +408,7 @@ class StoreEngine:
             self._cache[message_id] = waiting.message
         self._waiting = {}
         self.waiting_bytes = 0
-        self._report_now, self._report_next = self._report_next, {}
+        self._reports.sync_taken()
         changes = self._index.freeze(self._summary.take_changed(), self._garbage.sync_taken(), self._end())
         self._syncing = SyncJob(self._lease, self._disk, self._directory, self._index, parts, changes, self._is_durable)
         return self._syncing
@@ -465,10 +434,7 @@ class StoreEngine:
             if entry is None or not entry.ref_count:
                 # No queue refers to the body any more; without this it would stay in memory until the next file begins.
                 self._cache.pop(message_id, None)
-        for client, ids in self._report_now.items():
-            if ids:
-                self._report(client, "written", ids)
-        self._report_now = {}
+        self._reports.synced()
         self._garbage.synced()
 
     # -- garbage

@@ -34,7 +34,6 @@ LONGER_FILES = frozenset(
     settings/settings.py
     sharding/facade.py
     simulation/model/queue_model.py
-    store/bodies/store_engine.py
     store/index/queue_index.py
     store/queue/variable/variable_queue.py
     tests/actors/disk/test_journal.py

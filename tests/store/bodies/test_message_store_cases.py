@@ -12,9 +12,10 @@ from random import Random
 
 import pytest
 
+from warren.store.bodies.client_reports import StoreReport
 from warren.store.bodies.combine import StoreBroken
 from warren.store.bodies.location_index import LocationIndex
-from warren.store.bodies.store_engine import StoreEngine, StoreReport
+from warren.store.bodies.store_engine import StoreEngine
 from warren.store.bodies.store_recovery import read_state
 from warren.store.disk.faulty_disk import Crash, FaultyDisk
 from warren.store.disk.real_disk import RealDisk

@@ -1,0 +1,65 @@
+"""`ClientReports`: the clients of a message store, and the reports that each is owed.
+
+A write that asks for reports gets exactly one (QS-30): `written` when the message is on disk, `ignored` if it was
+removed before. A message is written by the sync under way, or by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class StoreReport(NamedTuple):
+    """The answer to writes of a client; `kind` is "written" or "ignored"."""
+
+    client: str
+    kind: str
+    ids: list[bytes]
+
+
+@dataclass
+class Client:
+    """A queue that writes and removes messages."""
+
+    is_notified: bool
+    is_detached: bool = False
+
+
+class ClientReports:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.clients: dict[str, Client] = {}
+        #: The ids to report as written to each client, after the next sync and after the one under way.
+        self.next: dict[str, dict[bytes, None]] = {}
+        self.now: dict[str, dict[bytes, None]] = {}
+        self._ready: dict[tuple[str, str], list[bytes]] = {}
+
+    def forget(self, client: str) -> None:
+        """Forget a client, which gets no more reports."""
+        self.clients.pop(client, None)
+        self.next.pop(client, None)
+        self.now.pop(client, None)
+
+    def report(self, client: str, kind: str, ids: Iterable[bytes]) -> None:
+        """Report these messages to the client."""
+        self._ready.setdefault((client, kind), []).extend(ids)
+
+    def sync_taken(self) -> None:
+        """The next sync is the one under way from now on."""
+        self.now, self.next = self.next, {}
+
+    def synced(self) -> None:
+        """The messages of the sync under way are on the disk."""
+        for client, ids in self.now.items():
+            if ids:
+                self.report(client, "written", ids)
+        self.now = {}
+
+    def take(self) -> list[StoreReport]:
+        """The reports since the last call."""
+        reports = [StoreReport(client, kind, ids) for (client, kind), ids in self._ready.items()]
+        self._ready = {}
+        return reports
