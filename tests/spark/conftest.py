@@ -10,8 +10,12 @@ from importlib.util import find_spec
 import pytest
 
 # Every Java of these tests lives for less than a minute. The better of Java's two compilers would take more processor
-# time than the code that it makes faster, and the collector with threads of its own has nothing to do.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# time than the code that it makes faster, the collector with threads of its own has nothing to do, and verifying the
+# classes of Spark takes a twelfth of the time.
+os.environ.setdefault(
+    "JAVA_TOOL_OPTIONS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+)
 
 HAS_SPARK = all(find_spec(name) for name in ("pyspark", "pyarrow", "numpy"))
 if not HAS_SPARK and "CI" in os.environ:

@@ -41,7 +41,7 @@ FIRST = {
     "dead_letter_lost": 90,
     "dead_letter_taken_without_record": 950,
     "dead_letters_reversed": 99,
-    "double_delivery_after_channel_close": 74,
+    "double_delivery_after_channel_close": 40,
     "expired_too_early": 72,
     "expiry_lost_on_requeue": 72,
     "flushed_before_it_is_written": 16,
