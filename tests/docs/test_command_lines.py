@@ -273,7 +273,7 @@ def value_of(command, argument, broker):
 
 
 def test_every_usage_line_names_its_arguments_as_the_command_does():
-    """So the values above are for the arguments that the command takes."""
+    """This makes sure that the values above are for the arguments that the command takes."""
     commands = {name: rest for name, rest in USAGES}
     on_other_pages = {"start", "simulate", "perf-test", "pipeline"}
     assert {name for name in ELSEWHERE if " " not in name} <= commands.keys() | on_other_pages

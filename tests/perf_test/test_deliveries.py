@@ -92,7 +92,7 @@ def test_it_finds_what_a_slow_reader_finds(groups, data):
 
 
 def test_deliveries_that_are_alike_are_one_batch():
-    """Otherwise the test would be the limit and not the broker."""
+    """If each were handled by itself, the load test would be the limit and not the broker."""
     batches = []
     feed(DeliveryReader(batches.append, lambda *frame: None), stream([("c", 1, "key", b"\x00\x00", 12, 1000)]))
     assert [batch.messages for batch in batches] == [1000]

@@ -66,7 +66,7 @@ def is_met(found: dict[str, Any], entry: tuple[str, str, Any]) -> bool:
     st.lists(st.one_of(st.none(), headers), min_size=1, max_size=4),
 )
 def test_the_index_finds_what_comparing_with_each_binding_finds(bindings, removed, messages):
-    """Also after bindings were removed, and each destination once."""
+    """It does so after bindings were removed, too, and finds each destination once."""
     index = HeadersIndex()
     for wanted, name in bindings:
         index.add(wanted, ("queue", name))

@@ -309,7 +309,7 @@ class TestOpenAsks:
         assert caught.value.reason == ExitReason(ExitKind.CRASH, "ValueError: provoked")
 
     def test_so_does_every_other_end(self, system, pair):
-        """Both for asks that were handled and for asks that are still in the mailbox."""
+        """That holds for asks that were handled and for asks that are still in the mailbox."""
         supervisor, child = pair
         system.tell(supervisor, ("ask_child", child, ("hang",)))
         system.tell(supervisor, ("ask_child", child, ("wait",)))

@@ -294,7 +294,7 @@ class TestReportedState:
     """flow_hold (FC-10, FC-41, FC-42) and the counters of FC-45."""
 
     def test_flow_shows_for_the_hold_time_from_the_start_of_the_block(self):
-        """One second for channels and queues; a further exhausted peer does not prolong it."""
+        """Channels and queues show it for one second; a further exhausted peer does not prolong that."""
         clock = Clock()
         credit, _ = flow((2, 1), clock=clock, hold=1.0)
         assert not credit.in_flow()

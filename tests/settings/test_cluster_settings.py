@@ -51,7 +51,7 @@ def test_a_node_with_a_list_has_a_cluster_port_and_others_have_none():
 
 
 def test_a_node_listens_on_the_port_of_its_own_address_unless_it_has_a_cluster_port():
-    """So all nodes can have one file, also on one machine."""
+    """This lets all nodes have one file, also on one machine."""
     shared = {
         "cluster_formation": {"nodes": ["warren@a", "warren@b"]},
         "cluster_peer_addresses": {"warren@a": "127.0.0.1:1001", "warren@b": "[::1]:1002"},

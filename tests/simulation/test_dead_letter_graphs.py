@@ -56,7 +56,7 @@ def play(graph: Graph, steps: list[tuple[Any, ...]], seed: int) -> None:
 @settings(drawing, max_examples=40)
 @given(graphs, st.lists(step, min_size=2, max_size=10), st.integers(0, 1 << 16))
 def test_every_confirmed_message_is_at_one_place(graph: Graph, steps: list[tuple[Any, ...]], seed: int) -> None:
-    """Also the dead letters of refused publishes (`reject-publish-dlx`), and of messages in a cycle (AB-153)."""
+    """That includes dead letters of refused publishes (`reject-publish-dlx`) and of messages in a cycle (AB-153)."""
     play(graph, steps, seed)
 
 

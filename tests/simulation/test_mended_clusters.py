@@ -110,7 +110,7 @@ def test_queues_run_again_although_their_stop_was_agreed_on_late():
 
 
 def test_an_operator_starts_a_node_again_that_came_up_without_its_virtual_host(cluster):
-    """As it does if its disk is full at that moment. Found with mirrored queues, which other nodes serve meanwhile."""
+    """A node with a full disk comes up like that. Found with mirrored queues, which other nodes serve meanwhile."""
     node = cluster.nodes["b"]
     cluster.perform(parse_cluster_plan("cluster nodes=3\nb kill for=100").actions[0])
     assert cluster.world.run_until(lambda: node.process(VhostSupervisor) is not None, 60)

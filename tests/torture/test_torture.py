@@ -50,6 +50,6 @@ VariableQueue.recover = forgetful
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_fault_of_a_faulty_broker_is_found(tmp_path, fault):
-    """Otherwise a run without a violation would prove nothing."""
+    """If it were not, a run without a violation would prove nothing."""
     with pytest.raises(Violation):
         Torture(tmp_path, random.Random(fault).randrange(1000), SMALL, FAULTS[fault]).run(60)

@@ -82,7 +82,7 @@ def test_a_method_that_belongs_on_channel_0_alone(line):
 
 
 def test_the_number_of_open_channels_is_limited(make_line):
-    """Their numbers are not, and a closed channel makes room."""
+    """The limit is on their count, not on their numbers, and a closed channel makes room."""
     line = make_line()
     line.open(channel_max=2)
     line.open_channel(7)

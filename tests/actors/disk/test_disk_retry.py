@@ -71,7 +71,7 @@ def test_a_write_that_works_is_not_reported(stage, caplog):
 
 
 def test_it_can_be_given_up(stage):
-    """The attempt that fails then raises."""
+    """An attempt that fails after that raises its error."""
     writer = stage.create(Writer)
     stage.tell(writer, writer, "give_up")
     assert written(stage, writer, None, 1) == "given up"

@@ -37,8 +37,8 @@ def drop(stage, address, name):
 
 
 def test_what_the_journal_missed_is_not_confirmed(stage):
-    """Nor is what was sent after it. The queue starts again with what is on the disk, its channels refuse the publishes
-    that were not confirmed, and the queue goes on.
+    """What was sent after it is not confirmed either. The queue starts again with what is on the disk. Its channels
+    refuse the publishes that were not confirmed, and the queue goes on.
     """
     queue, publisher = stage.declare(), Publisher(stage)
     kept = publisher.publish(queue, 3)

@@ -408,7 +408,7 @@ def test_the_journal_flushes_for_a_queue_that_is_down(disk):
 
 
 def test_a_queue_that_opens_while_the_journal_flushes_for_it_waits(disk):
-    """Otherwise both would write the same segments."""
+    """If it did not wait, both would write the same segments."""
     stage = JournalStage(disk, file_limit=2000)
     with stage:
         one, two = Writer(stage, ONE), Writer(stage, TWO)

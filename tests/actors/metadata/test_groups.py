@@ -286,7 +286,7 @@ def test_a_learner_is_the_master_only_if_the_policy_allows_losses(promote, state
 def test_a_master_that_is_stopped_in_order_is_followed_as_the_policy_says(
     on_shutdown, on_failure, after_stop, after_failure
 ):
-    """As in RabbitMQ, but for the default of `ha-promote-on-failure`, which is `when-synced`."""
+    """The rules are RabbitMQ's, but for the default of `ha-promote-on-failure`, which is `when-synced`."""
     keys = {"ha-promote-on-shutdown": on_shutdown, "ha-promote-on-failure": on_failure}
     policy = json.dumps({"ha-mode": "all", **{key: value for key, value in keys.items() if value is not None}})
     for in_order, state in (("a", after_stop), ("", after_failure)):

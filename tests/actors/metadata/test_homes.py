@@ -97,7 +97,7 @@ def test_an_exclusive_queue_stays_with_its_connection(state, homes):
 
 
 def test_only_nodes_that_can_have_queues(state, homes):
-    """Neither a node that is down, nor a witness, nor one in maintenance."""
+    """No queue is placed on a node that is down, on a witness, or on a node in maintenance."""
     declare(state, B, "one")
     apply(state, ChangeNodes(down=((A, "1"),)))
     assert choose(homes, "min-masters") == C

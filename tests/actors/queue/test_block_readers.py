@@ -179,7 +179,7 @@ def test_a_strict_range_of_blocks_ends_with_an_error_if_messages_leave_before_th
 
 
 def test_another_queue_id_is_refused(stage, queue):
-    """So that a reader of a queue that was deleted and declared again does nothing to the new one."""
+    """The refusal keeps a reader of a queue that was deleted and declared again from acknowledging in the new one."""
     channel = stage.create(Channel)
     assert read(stage, queue, channel, queue_id=queue.id, ack_to=1) is True
     other = "9f" * 16

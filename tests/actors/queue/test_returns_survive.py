@@ -68,7 +68,7 @@ def test_a_queue_that_crashes_keeps_the_counts(stage):
 
 @pytest.mark.parametrize("ends", [["kill"], ["stop"], ["kill", "kill"], ["stop", "kill"], ["kill", "stop", "kill"]])
 def test_a_restarted_broker_keeps_the_counts(tmp_path, disk, ends):
-    """Also after a second end, when the terms of the first one are used up."""
+    """It keeps them after a second end, too, when the terms of the first one are used up."""
     rows = ()
     for start, end in enumerate(ends):
         with DurableStage(tmp_path, disk, rows) as stage:

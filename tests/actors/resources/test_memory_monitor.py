@@ -151,7 +151,7 @@ def test_before_the_alarm_free_heap_is_given_back(machine, start, active):
 
 
 def test_before_the_alarm_garbage_is_collected(machine, start, active):
-    """Otherwise unused memory would block publishers, for as long as too few objects are made for a round of
+    """Without that, unused memory would block publishers, for as long as too few objects are made for a round of
     the collector.
     """
     start()

@@ -23,7 +23,7 @@ def only_deep(headers):
 @pytest.mark.parametrize("letter", "FA")
 @pytest.mark.parametrize("levels", [200, MAX_DEPTH])
 def test_deep_headers_arrive_as_they_are(channel, name, levels, letter):
-    """Also where the broker decodes and encodes them: as a dead letter, which has headers of the broker beside them."""
+    """That includes a dead letter, whose headers the broker decodes, adds its own to, and encodes again."""
     headers = nested(levels, letter)
     dead = channel.queue(f"{name}-dead")
     channel.queue(name, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})

@@ -144,7 +144,7 @@ def test_all_errors_are_listed_and_nothing_is_changed(broker, run):
 
 
 def test_bindings_of_what_rabbitmq_does_not_export_are_left_out(broker, run):
-    """Its files have the bindings of exclusive queues and of internal exchanges, but not these, and it imports them."""
+    """RabbitMQ exports and imports bindings of exclusive queues and internal exchanges, but not these."""
     missing = {"vhost": "/", "source": "amq.direct", "routing_key": "k", "arguments": {}}
     document = {
         "queues": [{"vhost": "/", "name": "of a file"}],

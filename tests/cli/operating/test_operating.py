@@ -88,7 +88,7 @@ def test_memory_breakdown_for_people_and_as_csv(broker, run):
 
 
 def test_status_shows_the_watermark_in_use(broker, run):
-    """Not the one of the settings, from which the limit beside it does not follow."""
+    """It does not show that of the settings, from which the limit beside it does not follow."""
     assert run("set_vm_memory_high_watermark", "0.25")[0] == 0
     assert "Memory high watermark setting: 0.25, computed to:" in run("status")[1]
     assert run("set_vm_memory_high_watermark", "absolute", "2GB")[0] == 0
@@ -110,7 +110,7 @@ def test_a_queue_shows_what_it_writes_to_the_disk_and_reads_from_it(broker, run)
 
 
 def test_small_messages_are_read_from_segments(broker, run):
-    """Those that were not written to a segment yet need not be read. Those that are read while a flush appends to their
+    """Messages that are not in a segment yet need not be read. Those that are read while a flush appends to their
     segment are read again.
     """
     broker.declare_queue("q", durable=True, arguments={"x-queue-mode": "lazy"})
@@ -145,7 +145,7 @@ def test_disk_columns_of_a_queue_without_a_disk(tmp_path, run, directory):
 
 
 def test_replicated_types_of_queues_name_their_leader_and_members(broker, run):
-    """As RabbitMQ does; for a classic queue these columns are empty there too."""
+    """RabbitMQ does so, too; for a classic queue these columns are empty there as well."""
     for kind in ("classic", "quorum", "stream"):
         broker.declare_queue(kind, durable=True, arguments={"x-queue-type": kind})
     node = "warren@localhost"
@@ -422,7 +422,7 @@ def test_a_run_file_of_another_user_names_the_owner(tmp_path, monkeypatch):
 
 
 def test_a_run_file_that_cannot_be_read_on_a_system_without_owners(tmp_path, monkeypatch):
-    """As on Windows, which has no module `pwd`."""
+    """Windows is such a system: it has no module `pwd`."""
 
     def refused(path, **_):
         raise PermissionError(13, "Permission denied", path)

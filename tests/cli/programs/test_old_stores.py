@@ -96,7 +96,7 @@ def test_a_store_of_format_2_verifies_clean(store):
 
 
 def test_a_store_of_format_2_drains(store):
-    """Also the messages of `brief`, whose time is over, and which are dead letters now."""
+    """So do the messages of `brief`, which have expired and are dead letters now."""
     state, path = store
     with started("--data-dir", str(path)) as (process, port):
         with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:

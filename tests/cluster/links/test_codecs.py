@@ -86,7 +86,7 @@ ANYTHING = st.recursive(
 @each_codec
 @given(value=ANYTHING, raw=st.binary(max_size=20))
 def test_whatever_arrives_is_a_value_or_an_error(codec, values, value, raw):
-    """And a value that is accepted is one that could have been sent."""
+    """A value that is accepted is one that could have been sent."""
     try:
         decoded = codec.decode(value, c.Incoming("b@h-2", "a@h-1", raw))
     except c.CodecError:

@@ -58,7 +58,7 @@ def test_what_a_turn_produces_leaves_as_one_frame(pair):
 
 
 def test_asks_are_answered(pair):
-    """Also with errors, and between processes that know each other only by an address that was sent."""
+    """An error is an answer, too. Processes that know each other only by an address that was sent can ask as well."""
     a, b = pair
     assert a.ask("inquire", "b@h", to_peer.name("ab\udcff")) == "\udcffba"
     b.ask("tell", "a@h", [5])

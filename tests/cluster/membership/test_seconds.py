@@ -40,7 +40,7 @@ def test_three_nodes_start_and_stop_without_waiting_for_rounds(nodes):
 
 @pytest.mark.parametrize("letter", "abc")
 def test_a_node_that_stops_counts_as_down_at_once(nodes, letter):
-    """Also if it was the leader: a new one waits for a beat of all others, which send it without a round's delay."""
+    """The leader does so as well: a new one waits for a beat of all others, which send it without a round's delay."""
     started(nodes)
     world, stopping = nodes.world, nodes[letter]
     other = next(node for node in nodes if node is not stopping)

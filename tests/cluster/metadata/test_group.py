@@ -388,7 +388,7 @@ def test_a_node_whose_state_differs_ends(group, monkeypatch):
 
 
 def test_a_node_that_starts_again_learns_what_is_in_force(group):
-    """Also if nothing is changed meanwhile: its declarations of what exists wait for that."""
+    """It does so even if nothing is changed meanwhile, because its declarations of what exists wait for that."""
     leader = group.wait_for_leader()
     late = next(member for member in group.members if member is not leader)
     group.wait_until_level()

@@ -104,7 +104,7 @@ def test_a_transient_queue_goes_with_its_home(nodes, near):
 
 
 def test_a_queue_whose_home_is_down_can_be_deleted(nodes, near):
-    """But not with if-empty, because no node can check that."""
+    """A delete with if-empty is refused, because no node can check that."""
     near.queue("q", durable=True)
     nodes.kill("b")
     nodes.down("b")

@@ -256,7 +256,7 @@ class TestCallersThread:
         assert ended == [True] and time.monotonic() - started < 1
 
     def test_a_running_loop_cannot_be_run_again(self, base):
-        """Not by any thread."""
+        """No thread can run it again."""
         with pytest.raises(RuntimeError, match="running already"):
             base.run_forever()
 

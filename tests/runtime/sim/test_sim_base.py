@@ -176,7 +176,7 @@ def test_how_often_a_turn_takes_all_is_a_condition(join_one_in, turns):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_first_message_of_a_new_process_is_its_creators(seed):
-    """As in Erlang, where the creator of a process waits until it is initialised, no other sender can be faster."""
+    """No other sender can be faster. In Erlang, too, the creator of a process waits until that is initialised."""
 
     class Nursery(Process):
         def on_birth(self, sender, stranger):

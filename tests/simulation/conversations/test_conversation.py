@@ -154,7 +154,7 @@ def test_what_a_sender_sends_after_a_held_message_waits_behind_it(seed):
     ],
 )
 def test_a_command_without_effect_fails(commands, complaint):
-    """Otherwise a renamed message would make a conversation pass for ever."""
+    """If it passed, a conversation would pass for ever after a message in it was renamed."""
     with pytest.raises(ConversationBroken) as caught:
         play("node store=0 queues=orders\n\n" + commands + END)
     assert str(caught.value).startswith(complaint)

@@ -249,7 +249,7 @@ def test_msg_store_forget_with_writes_in_flight(store):
 
 
 def test_a_body_removed_while_it_is_written_leaves_memory_with_the_sync(store):
-    """Not only when the next file begins: until then 16 MB of bodies that nobody can read would stay in memory."""
+    """If it left only when the next file begins, up to 16 MB of bodies that nobody can read would stay in memory."""
     body = b"body" * 1000
     references = sys.getrefcount(body)
     store.write("q", [(A, body)])

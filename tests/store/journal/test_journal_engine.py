@@ -221,7 +221,7 @@ def test_numbers_survive_messages(disk):
 
 
 def test_a_file_whose_head_exceeds_the_limit_takes_more_than_one_batch(disk):
-    """Otherwise the record that retires files would begin a file, which again had to be retired, for ever."""
+    """If it took one, the record that retires files would begin a file, which had to be retired again, for ever."""
     journal = opened(disk, file_limit=100)
     for queue in range(1, 30):
         DirectLog(journal).publish(queue, run_of(0, 1))
@@ -297,7 +297,7 @@ def test_full_disk_confirms_nothing_and_harms_nothing():
 
 
 def test_on_a_real_disk(tmp_path):
-    """The same files, through the operating system."""
+    """The journal works on files of the operating system as on simulated ones."""
     disk = RealDisk(str(tmp_path))
     disk.make_dir("j")
     journal = opened(disk, file_limit=10_000)

@@ -237,7 +237,7 @@ def test_a_number_that_is_given_again_is_another_message(index):
 
 
 def test_positions_begin_again_above_those_of_a_lost_index(tmp_path):
-    """So that an id never names two messages."""
+    """This keeps an id from naming two messages."""
     path = str(tmp_path / "index")
     for created_at in (1000, 2000):
         index = MessageIndex(path, MANY, created_at, SECRET)

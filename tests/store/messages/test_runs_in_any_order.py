@@ -168,7 +168,7 @@ def test_runs_are_found_by_number(numbers, first, count, data):
 
 
 def test_messages_that_come_back_one_by_one_are_joined_again():
-    """So that a queue whose messages were all requeued is as it was before."""
+    """A queue whose messages were all requeued is then as it was before."""
     ready, pending = RunQueue(), PendingRuns()
     for first in range(0, 10_000, 500):
         pending.add(run_of(first, 500))
@@ -181,7 +181,7 @@ def test_messages_that_come_back_one_by_one_are_joined_again():
 
 
 def test_memory_is_bounded_by_what_is_unacknowledged():
-    """One message of each thousand is left: the slots of the others are let go."""
+    """If one message of each thousand is left, the slots of the others are freed."""
     pending = PendingRuns()
     for first in range(0, 100_000, 1000):
         pending.add(run_of(first, 1000))

@@ -94,7 +94,7 @@ def test_queues_that_cannot_be_read_by_number_say_why(channel):
 
 
 def test_others_queues_are_absent(broker, channel):
-    """Those that the user may not read, and exclusive ones of other connections."""
+    """Absent are queues that the user may not read, and exclusive queues of other connections."""
     channel.queue_declare("orders.mine", exclusive=True)
     parameters = pika.URLParameters(broker.url)
     parameters.credentials = pika.PlainCredentials("reader", "secret")

@@ -46,8 +46,8 @@ def decide(publications, routing, routing_key="q", **properties):
 
 
 def test_messages_keep_their_origin_when_the_routing_table_changes(publications, routing):
-    """Otherwise a consumer, which keeps an origin with the heads of its deliveries, would keep one for each change of
-    the table and free all of them in one turn.
+    """If they got new origins, a consumer would keep one for each change of the table with the heads of its deliveries,
+    and free all of them in one turn.
     """
     first = decide(publications, routing)
     routing.put_queue(QueueRow("/", "other", "address", "other"))

@@ -10,7 +10,7 @@ from .core import Core
 
 
 def test_messages_go_round_and_each_consumer_gets_its_own_in_order():
-    """One delivery for each run of neighbours that go to one consumer."""
+    """Each run of neighbours that go to one consumer is one delivery."""
     core = Core()
     core.consume("one", "a"), core.consume("other", "b")
     core.publish(6)

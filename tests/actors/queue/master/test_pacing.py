@@ -162,7 +162,7 @@ class Paced(Core):
 
 
 def test_deliveries_are_spaced():
-    """One message for each slot, also when the queue is empty and a consumer waits."""
+    """Each slot has one message, also when the queue is empty and a consumer waits."""
     core = Paced(rate=10)
     core.consume()
     core.publish(3)

@@ -26,7 +26,7 @@ def offsets(chunk):
 
 
 def test_each_message_has_its_offset():
-    """Also those that came together and are one piece in the chunk, and those behind a gap."""
+    """Messages that came together and are one piece in the chunk have theirs too, and so have those behind a gap."""
     window = Window()
     window.add(range(5, 12), [piece(5, 2), piece(7, 1), piece(10, 2)], 0)
     chunk = window.find(5)

@@ -127,7 +127,7 @@ def test_retention_by_size(tmp_path, is_on_disk):
 
 
 def test_retention_removes_files(tmp_path):
-    """Those of the index and, of large messages, the bodies in the message store."""
+    """It removes files of the index and, of large messages, the bodies in the message store."""
     arguments = {**STREAM, "x-max-length-bytes": 1_000_000, "x-stream-max-segment-size-bytes": 100_000}
     with Broker(port=0, data_dir=tmp_path) as broker:
         client = Client(broker.url)
@@ -212,7 +212,7 @@ def test_a_time_among_many_messages(tmp_path):
 
 
 def test_dead_letters_go_to_a_stream(tmp_path):
-    """Also those with large bodies, by way of the journal."""
+    """Dead letters with large bodies do so too, by way of the journal."""
     with Broker(port=0, data_dir=tmp_path) as broker:
         client = Client(broker.url)
         channel = client.channel()
