@@ -2,10 +2,10 @@
 
 How it works
 ------------
-`publish` records a message in the journal and keeps its entry here as **unflushed**. An ack of an unflushed entry
-forgets it: a message consumed early never reaches a file of the index. `flush` writes the remaining entries into
-**segments**, files `<n>.idx` for the numbers `n * E .. (n + 1) * E - 1`; only then may the journal retire its old
-files. A segment whose entries are all acked is deleted.
+`publish` records a message in the journal and keeps its entry here as **unflushed** (`unflushed`). An ack of an
+unflushed entry forgets it: a message consumed early never reaches a file of the index. `flush` writes the remaining
+entries into **segments**, files `<n>.idx` for the numbers `n * E .. (n + 1) * E - 1`; only then may the journal retire
+its old files. A segment whose entries are all acked is deleted.
 
 No method waits for the disk unless its docstring says so. What waits is a **job**: the owner takes it, runs it in
 another thread and hands it back:
@@ -23,10 +23,6 @@ The state of a number is the union of segments and journal: published in either,
 between a flush and the journal's retirement therefore repeats records of a number without harm (C-12). `segment_file`
 describes the layout of a segment.
 
-An entry whose journal record must be on the disk before it is written to a segment is **held** (`hold`). A message that
-another queue has handed over is one: if its entry were on the disk without the record that it was taken, a crash would
-leave it both in this queue and in transit (`journal.in_transit`).
-
 A segment costs two integers in memory (`segment`), and the segments used last a table each (`segment_cache`), so a
 backlog costs disk and not memory.
 
@@ -40,17 +36,13 @@ Transient messages that were paged out stand in segments too, but not in the jou
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from ..disk.disk import Disk
 from ..disk.progress import NO_PROGRESS, Progress
 from ..journal.replay import Replayed
-from ..messages.arrivals import copy_of
 from ..messages.lives import Lives
-from ..messages.message import slice_of
-from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from ..messages.spans import spans
 from .segment import Segment
@@ -59,6 +51,7 @@ from .segment_file import BlockTable, Entries, cut, mark, segment_path
 from .segment_jobs import FlushJob, ReleaseJob, SegmentAppend, SegmentReadJob, check_room
 from .segment_salvage import Salvaged, log_salvaged
 from .segment_scan import Scan, scan_segments, segment_sizes
+from .unflushed import Unflushed
 
 #: Entries in a segment, unless the vhost's configuration has another number (D-2).
 SEGMENT_ENTRIES = 16384
@@ -100,19 +93,16 @@ class QueueIndex:
         "_cache",
         "_directory",
         "_disk",
-        "_embedded",
         "_emptied",
         "_entries",
         "_flush",
-        "_flushing",
-        "_held",
         "_log",
         "_queue",
         "_segments",
-        "_stored",
         "_unsynced",
         "has_lost_entries",
         "uncounted",
+        "unflushed",
     )
 
     def __init__(
@@ -123,14 +113,8 @@ class QueueIndex:
         self._queue = queue
         self._log = log
         self._entries = segment_entries
-        #: Unflushed entries that have their contents here, and those whose bodies are in the message store.
-        self._embedded = PendingRuns()
-        self._stored = PendingRuns()
-        #: Embedded and stored entries that the flush under way writes.
-        self._flushing = PendingRuns(), PendingRuns()
+        self.unflushed = Unflushed(log)
         self._flush: FlushJob | None = None
-        #: Numbers of entries that no flush writes before the journal has synced up to the position beside them.
-        self._held: deque[tuple[int, range]] = deque()
         self._segments: dict[int, Segment] = {}
         self._cache = SegmentCache(segment_entries)
         #: Segments whose file has no un-acked entry left, with the position of the record that they will be removed. A
@@ -174,7 +158,7 @@ class QueueIndex:
         if changed:
             self.has_lost_entries = True
             self._log.sizes(self._queue, changed)
-        self._embedded, self._stored = replayed.embedded, replayed.stored
+        self.unflushed.embedded, self.unflushed.stored = replayed.embedded, replayed.stored
         return found
 
     def drop_missing(self, found: Scan, missing: Sequence[int]) -> Scan:
@@ -194,34 +178,14 @@ class QueueIndex:
 
     def publish(self, run: Run, is_stored: bool = False) -> int:
         """Add a run without holes and record it in the journal; returns the position at which it is durable."""
-        self._add(run, is_stored)
+        self.unflushed.add(run, is_stored)
         return self._log.publish(self._queue, run, is_stored)
 
     def page(self, run: Run, is_stored: bool) -> None:
         """Add a run without a record in the journal: it is transient, or the next synced flush makes it durable."""
         if run.origin.persistent:
             self._log.skip_to(self._queue, run.end)
-        self._add(run, is_stored)
-
-    def hold(self, numbers: range, position: int) -> None:
-        """Let no flush but the last one write these entries before the journal has synced up to `position`.
-
-        The journal never deletes a file with their records before that, because only files whose records are all on the
-        disk are given up.
-        """
-        self._held.append((position, numbers))
-
-    @property
-    def is_holding(self) -> bool:
-        """Whether entries wait for the journal before a flush may write them."""
-        held = self._held
-        while held and held[0][0] <= self._log.durable:
-            held.popleft()
-        return bool(held)
-
-    def hold_nothing(self) -> None:
-        """Have the last flush write everything, even what the journal has not synced, because no flush follows it."""
-        self._held.clear()
+        self.unflushed.add(run, is_stored)
 
     def reserve(self, number: int) -> int:
         """Have the numbering continue at `number` or above after an unclean end; returns the journal's position."""
@@ -235,20 +199,6 @@ class QueueIndex:
         """Record how often messages were returned to the queue by now, as `LogWriter.returned` does."""
         self._log.returned(self._queue, returns, is_repeated)
 
-    def _add(self, run: Run, is_stored: bool) -> None:
-        (self._stored if is_stored else self._embedded).add(
-            Run(
-                run.first,
-                run.contents[:],
-                slice_of(run.origins, slice(None)),
-                run.expiry,
-                run.redelivered,
-                run.body_bytes,
-                run.sizes,
-                arrived=copy_of(run.arrived),
-            )
-        )
-
     def ack(self, tags: Sequence[int], journaled: bool = True) -> int:
         """Remove entries; each tag is in the index and acked once.
 
@@ -256,7 +206,8 @@ class QueueIndex:
         """
         gone = spans(tags)
         for span in gone:
-            self._ack(span)
+            for part in self.unflushed.ack(span):
+                self._ack_in_segments(part)
         return self._log.ack(self._queue, gone) if gone and journaled else 0
 
     def record_ack(self, tags: Sequence[int]) -> int:
@@ -271,22 +222,7 @@ class QueueIndex:
         """The position of the queue's last record in the journal."""
         return self._log.position
 
-    def _ack(self, span: range) -> None:
-        for unflushed in (self._embedded, self._stored):
-            oldest = unflushed.oldest(span)
-            if oldest is not None:
-                unflushed.discard_oldest(oldest, len(span))
-                return
-            count = unflushed.count_in(span) if unflushed.count else 0
-            if count:
-                missing = unflushed.missing(span) if count < len(span) else []
-                unflushed.discard(span)
-                for part in missing:
-                    self._ack(part)
-                return
-        for flushing in self._flushing:
-            if flushing.count:
-                flushing.discard(span)  # the flush under way writes these entries, so a later flush writes their acks
+    def _ack_in_segments(self, span: range) -> None:
         for number in range(span[0] // self._entries, span[-1] // self._entries + 1):
             part = cut(span, number * self._entries, (number + 1) * self._entries)
             if not part:
@@ -311,11 +247,10 @@ class QueueIndex:
             span = range(low, high)
             segment = self._segments.get(number)
             has_unacked = segment is not None and segment.unacked
-            if not (has_unacked or self._embedded.count_in(span) or self._stored.count_in(span)):
+            if not (has_unacked or self.unflushed.has_any(span)):
                 continue
             if len(span) == self._entries and bisect_left(kept, high) == bisect_left(kept, low):
-                for unflushed in (self._embedded, self._stored, *self._flushing):
-                    unflushed.discard(span)
+                self.unflushed.discard(span)
                 if segment is not None:
                     # This holds even if the flush under way is about to write the file: no acks of its entries follow.
                     self._note_emptied(number)
@@ -338,7 +273,7 @@ class QueueIndex:
         """
         kept = set(keep)
         known = []
-        for stored in (self._stored, self._flushing[1]):
+        for stored in (self.unflushed.stored, self.unflushed.under_way[1]):
             for run in stored.between(start, stop):
                 wanted = [number for number in range(run.first, run.end) if number not in kept]
                 known += [run.part(span.start - run.first, span.stop - run.first) for span in spans(wanted)]
@@ -383,7 +318,7 @@ class QueueIndex:
     def bounds(self) -> tuple[int, int]:
         """Numbers that may be in the index, `[low, high)`, aligned to segments; (0, 0) for an empty index."""
         numbers = [number for number, segment in self._segments.items() if segment.unacked]
-        for unflushed in (self._embedded, self._stored):
+        for unflushed in (self.unflushed.embedded, self.unflushed.stored):
             if unflushed.runs:
                 numbers += [unflushed.runs.head.first // self._entries, (unflushed.runs.tail.end - 1) // self._entries]
         return (min(numbers) * self._entries, (max(numbers) + 1) * self._entries) if numbers else (0, 0)
@@ -395,12 +330,7 @@ class QueueIndex:
         """
         number = start // self._entries
         assert start < stop <= self.reach(start), "a read of one segment, and of numbers that have no segment"
-        found = [
-            Entries(piece, is_stored)
-            for embedded, stored in ((self._embedded, self._stored), self._flushing)
-            for unflushed, is_stored in ((embedded, False), (stored, True))
-            for piece in unflushed.between(start, stop)
-        ]
+        found = list(self.unflushed.between(start, stop))
         segment = self._segments.get(number)
         if segment is not None and segment.unacked and segment.size:
             stop = min(stop, self.boundary_after(start))
@@ -455,7 +385,7 @@ class QueueIndex:
         """Count only the entries in whole frames of a damaged segment from now on."""
         base = number * self._entries
         present = salvaged.present
-        for flushing in self._flushing:
+        for flushing in self.unflushed.under_way:
             mark(present, (range(run.first, run.end) for run in flushing.between(base, base + self._entries)), base)
         self._cache.keep_table(number, salvaged.table, segment)
         before = segment.unacked
@@ -474,7 +404,7 @@ class QueueIndex:
     @property
     def unflushed_bytes(self) -> int:
         """Body bytes of unflushed entries that hold their contents in memory."""
-        return self._embedded.body_bytes
+        return self.unflushed.embedded.body_bytes
 
     def check_room(self, size: int) -> None:
         """Raise OSError if the disk has less free space than `size` bytes. Waits for the disk."""
@@ -523,7 +453,7 @@ class QueueIndex:
     @property
     def unflushed_runs(self) -> int:
         """How many runs of entries a flush would write."""
-        return len(self._embedded.runs) + len(self._stored.runs)
+        return len(self.unflushed.embedded.runs) + len(self.unflushed.stored.runs)
 
     def take_flush(self, is_synced: bool = False, most: tuple[int, int] | None = None) -> FlushJob | None:
         """A flush of all unflushed entries that are not held, and of all acks; None if there are none.
@@ -533,7 +463,7 @@ class QueueIndex:
         """
         assert self._flush is None, "one flush at a time"
         removable = self._take_emptied()
-        taken = self._take_flushed(most)
+        taken = self.unflushed.take(most)
         pieces: dict[int, list[Entries]] = {}
         for unflushed, is_stored in zip(taken, (False, True)):
             for run in unflushed.runs:
@@ -564,7 +494,7 @@ class QueueIndex:
                 emptied.append(number)
         if not (parts or emptied or is_synced and (self._unsynced or self._are_names_unsynced)):
             return None
-        self._flushing = taken
+        self.unflushed.under_way = taken
         removed = {number: self._segments[number].is_damaged for number in emptied if self._segments[number].size}
         self._flush = FlushJob(
             self._disk, self._directory, parts, removed, set(self._unsynced), self._are_names_unsynced, is_synced
@@ -574,37 +504,11 @@ class QueueIndex:
                 del self._segments[number]
         return self._flush
 
-    def _take_flushed(self, most: tuple[int, int] | None) -> tuple[PendingRuns, PendingRuns]:
-        """Remove the entries that a flush is to write, with `most` as in `take_flush`; return those that are embedded
-        and those in the store.
-        """
-        held = self._take_held()
-        if most is None:
-            taken = self._embedded, self._stored
-            self._embedded, self._stored = held
-            return taken
-        part = self._embedded.take_oldest(*most), self._stored.take_oldest(*most)
-        for unflushed, kept in zip((self._embedded, self._stored), held, strict=True):
-            for run in kept.runs:
-                unflushed.add(run)
-        return part
-
-    def _take_held(self) -> tuple[PendingRuns, PendingRuns]:
-        """Remove the held entries from the unflushed ones; return those that are embedded and those in the store."""
-        held = PendingRuns(), PendingRuns()
-        if self.is_holding:
-            for unflushed, taken in zip((self._embedded, self._stored), held, strict=True):
-                for _, numbers in self._held:
-                    for run in unflushed.between(numbers.start, numbers.stop) if unflushed.count else ():
-                        unflushed.discard(range(run.first, run.end))
-                        taken.add(run)
-        return held
-
     def flushed(self, flush: FlushJob) -> None:
         """Note the results of a flush that was run."""
         assert flush is self._flush
         self._flush = None
-        self._flushing = PendingRuns(), PendingRuns()
+        self.unflushed.flushed()
         sizes: dict[int, int] = {}
         if flush.is_synced:
             sizes = {number: self._segments[number].size for number in self._unsynced if number in self._segments}
@@ -667,7 +571,7 @@ class QueueIndex:
 
     def terminate(self) -> dict[int, int]:
         """Flush synced; returns the un-acked entries of each segment, `clean` of the next start. Waits for the disk."""
-        self.hold_nothing()
+        self.unflushed.hold_nothing()
         self.flush(True)
         return {number: segment.unacked for number, segment in self._segments.items()}
 
@@ -678,10 +582,8 @@ class QueueIndex:
         """
         self._segments.clear()
         self._cache.clear()
-        self._embedded.clear()
-        self._stored.clear()
+        self.unflushed.clear()
         self._emptied.clear()
-        self._held.clear()
         self._unsynced.clear()
         self._are_names_unsynced = False
         self._log.delete(self._queue)

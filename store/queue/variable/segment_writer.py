@@ -74,7 +74,7 @@ class SegmentWriter:
 
     def take_last_flush(self) -> FlushJob | None:
         """The job of the flush with which the queue ends: it also writes what the journal has not synced."""
-        self._index.hold_nothing()
+        self._index.unflushed.hold_nothing()
         return self.take_flush(True)
 
     @property

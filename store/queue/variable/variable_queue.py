@@ -359,7 +359,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
             if position:
                 self._journal_position = position
                 if must_be_journaled:
-                    self._place.index.hold(range(run.first, run.end), position)
+                    self._place.index.unflushed.hold(range(run.first, run.end), position)
         if is_direct:
             self.segment_writer.needs_flush = True
             self.unconfirmed.went_directly(run.first, run.end - 1, confirm)
@@ -536,7 +536,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
     @property
     def awaits_journal_to_end(self) -> bool:
         index = self._place.index
-        return bool(self._moved) or index.is_holding or index.has_damaged_empty_file
+        return bool(self._moved) or index.unflushed.is_holding or index.has_damaged_empty_file
 
     @seam("which messages are requeued")
     def requeue(self, tags: Sequence[int]) -> int:

@@ -494,20 +494,20 @@ class TestHolding:
     def test_they_are_written_when_the_journal_has_synced(self, disk):
         log, index = self.index(disk)
         index.publish(run_of(0, 3))
-        index.hold(range(3, 5), index.publish(run_of(3, 2)))
+        index.unflushed.hold(range(3, 5), index.publish(run_of(3, 2)))
         index.publish(run_of(5, 2))
         index.flush(True)
         assert self.in_segments(disk) == [0, 1, 2, 5, 6]
         assert sorted(held(index, 0, ENTRIES)) == list(range(7))
-        assert index.is_holding and index.take_flush(True) is None
+        assert index.unflushed.is_holding and index.take_flush(True) is None
         log.sync()
-        assert not index.is_holding
+        assert not index.unflushed.is_holding
         index.flush(True)
         assert self.in_segments(disk) == list(range(7))
 
     def test_an_ack_forgets_them(self, disk):
         log, index = self.index(disk)
-        index.hold(range(2), index.publish(run_of(0, 2)))
+        index.unflushed.hold(range(2), index.publish(run_of(0, 2)))
         index.flush(True)
         index.ack([0, 1])
         log.sync()
@@ -517,7 +517,7 @@ class TestHolding:
     def test_the_last_flush_writes_them(self, disk):
         """The journal writes its records after that, and gives up all its files."""
         _, index = self.index(disk)
-        index.hold(range(2), index.publish(run_of(0, 2)))
+        index.unflushed.hold(range(2), index.publish(run_of(0, 2)))
         assert index.terminate() == {0: 2}
 
 

@@ -1,0 +1,152 @@
+"""`Unflushed`: the entries of a queue's index that are in no segment yet.
+
+They are *embedded* if they have their contents here, and *stored* if their bodies are in a message store. A flush takes
+them out; until it has been run, they are the entries under way.
+
+An entry whose journal record must be on the disk before it is written to a segment is **held** (`hold`). A message that
+another queue has handed over is one: if its entry were on the disk without the record that it was taken, a crash would
+leave it both in this queue and in transit (`journal.in_transit`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from ..messages.arrivals import copy_of
+from ..messages.message import slice_of
+from ..messages.pending_runs import PendingRuns
+from ..messages.run import Run
+from .segment_file import Entries
+
+
+class Durability(Protocol):
+    """The part of the journal that decides what is held no longer."""
+
+    @property
+    def durable(self) -> int: ...
+
+
+class Unflushed:
+    """See the module."""
+
+    __slots__ = ("_held", "_log", "embedded", "stored", "under_way")
+
+    def __init__(self, log: Durability) -> None:
+        self._log = log
+        self.embedded = PendingRuns()
+        self.stored = PendingRuns()
+        #: Embedded and stored entries that the flush under way writes.
+        self.under_way = PendingRuns(), PendingRuns()
+        #: Numbers of entries that no flush writes before the journal has synced up to the position beside them.
+        self._held: deque[tuple[int, range]] = deque()
+
+    def add(self, run: Run, is_stored: bool) -> None:
+        """Add a copy of this run."""
+        (self.stored if is_stored else self.embedded).add(
+            Run(
+                run.first,
+                run.contents[:],
+                slice_of(run.origins, slice(None)),
+                run.expiry,
+                run.redelivered,
+                run.body_bytes,
+                run.sizes,
+                arrived=copy_of(run.arrived),
+            )
+        )
+
+    def ack(self, span: range) -> Sequence[range]:
+        """Forget these entries. Returns the parts of the span that are in segments, or about to be."""
+        for unflushed in (self.embedded, self.stored):
+            oldest = unflushed.oldest(span)
+            if oldest is not None:
+                unflushed.discard_oldest(oldest, len(span))
+                return ()
+            count = unflushed.count_in(span) if unflushed.count else 0
+            if count:
+                missing = unflushed.missing(span) if count < len(span) else []
+                unflushed.discard(span)
+                return [left for part in missing for left in self.ack(part)]
+        for flushing in self.under_way:
+            if flushing.count:
+                flushing.discard(span)  # the flush under way writes these entries, so a later flush writes their acks
+        return (span,)
+
+    def has_any(self, span: range) -> bool:
+        """Whether any of these entries is here and not under way."""
+        return bool(self.embedded.count_in(span) or self.stored.count_in(span))
+
+    def discard(self, span: range) -> None:
+        """Forget these entries, those under way too."""
+        for unflushed in (self.embedded, self.stored, *self.under_way):
+            unflushed.discard(span)
+
+    def between(self, start: int, stop: int) -> Iterator[Entries]:
+        """The entries from `start` on and below `stop`, those under way too."""
+        for embedded, stored in ((self.embedded, self.stored), self.under_way):
+            for unflushed, is_stored in ((embedded, False), (stored, True)):
+                for piece in unflushed.between(start, stop):
+                    yield Entries(piece, is_stored)
+
+    def clear(self) -> None:
+        """Forget all entries but those under way."""
+        self.embedded.clear()
+        self.stored.clear()
+        self._held.clear()
+
+    # -- holding entries back ---
+
+    def hold(self, numbers: range, position: int) -> None:
+        """Let no flush but the last one write these entries before the journal has synced up to `position`.
+
+        The journal never deletes a file with their records before that, because only files whose records are all on the
+        disk are given up.
+        """
+        self._held.append((position, numbers))
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether entries wait for the journal before a flush may write them."""
+        held = self._held
+        while held and held[0][0] <= self._log.durable:
+            held.popleft()
+        return bool(held)
+
+    def hold_nothing(self) -> None:
+        """Have the last flush write everything, even what the journal has not synced, because no flush follows it."""
+        self._held.clear()
+
+    # -- for a flush ---
+
+    def take(self, most: tuple[int, int] | None) -> tuple[PendingRuns, PendingRuns]:
+        """Take out the embedded and the stored entries that a flush is to write: all that are not held.
+
+        With `most`, only so many runs and bytes of each.
+        """
+        held = self._take_held()
+        if most is None:
+            taken = self.embedded, self.stored
+            self.embedded, self.stored = held
+            return taken
+        part = self.embedded.take_oldest(*most), self.stored.take_oldest(*most)
+        for unflushed, kept in zip((self.embedded, self.stored), held, strict=True):
+            for run in kept.runs:
+                unflushed.add(run)
+        return part
+
+    def _take_held(self) -> tuple[PendingRuns, PendingRuns]:
+        """Take out the held entries; return those that are embedded and those that are stored."""
+        held = PendingRuns(), PendingRuns()
+        if self.is_holding:
+            for unflushed, taken in zip((self.embedded, self.stored), held, strict=True):
+                for _, numbers in self._held:
+                    for run in unflushed.between(numbers.start, numbers.stop) if unflushed.count else ():
+                        unflushed.discard(range(run.first, run.end))
+                        taken.add(run)
+        return held
+
+    def flushed(self) -> None:
+        """The entries under way are in segments now."""
+        self.under_way = PendingRuns(), PendingRuns()
