@@ -132,8 +132,11 @@ class ToMessageStore(Contract):
     """
 
     @message
-    def register(self, client: str, address: Address[ToDiskUser] | None) -> None:
-        """From queues: it will write, and `address` receives `stored` and `bump`; None if it needs neither."""
+    def register(self, client: str, address: Address[ToDiskUser] | None, is_restart: bool = False) -> None:
+        """From queues: it will write, and `address` receives `stored` and `bump`; None if it needs neither.
+
+        `is_restart`: the queue has had another process before, so this one takes its place.
+        """
 
     @message
     def write(self, client: str, messages: list[tuple[bytes, bytes]], is_urgent: bool = False) -> None:

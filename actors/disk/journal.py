@@ -153,7 +153,10 @@ class Journal(Process):
     # --- queues ---
 
     def on_register(self, sender: Sender, queue: int, address: Address[ToDiskUser]) -> None:
-        self._add(queue, address)
+        if queue not in self._queues.addresses:
+            self._add(queue, address)
+        # Else the process has crashed, and the next one has opened the queue before this message arrived. Taken for
+        # the newer one, it would end the registration of the queue when its end is noticed.
 
     def _add(self, queue: int, address: Address[ToDiskUser]) -> None:
         self._queues.opened(queue, address)

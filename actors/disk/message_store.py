@@ -117,7 +117,13 @@ class MessageStore(Process):
 
     # --- clients ---
 
-    def on_register(self, sender: Sender, client: str, address: Address[ToDiskUser] | None) -> None:
+    def on_register(
+        self, sender: Sender, client: str, address: Address[ToDiskUser] | None, is_restart: bool = False
+    ) -> None:
+        if client in self._addresses and not is_restart:
+            # The process has crashed, and the next one has registered before this message arrived. Taken for the newer
+            # one, it would end the client's registration when its end is noticed.
+            return
         self.engine.register(client, is_notified=address is not None)
         if address is not None:
             self._addresses[client] = address

@@ -197,3 +197,34 @@ def test_a_get_whose_channel_has_ended_takes_no_message():
     for seed in range(20):
         outcome = run(seed, parse_plan(GET_AS_THE_CHANNEL_ENDS))
         assert outcome.failure is None, outcome.story
+
+
+CRASH_OF_A_QUEUE_THAT_HAS_JUST_WOKEN = """
+node store=1 credit=400,200 heartbeat=1 turn=2 messages=differing queues=archive,brief,last
+alice/2 bind queue=archive then=60
+machine policy on=1 then=8
+machine policy then=150
+alice/2 bind queue=brief then=60
+alice/2 bind queue=last then=60
+alice/2 qos limit=2 then=150
+machine kill then=3
+machine crash process=Queue after=1 late=1 then=8
+carol/1 settle which=4 all_but=3 how=ack any=1 then=150
+machine policy on=1 then=20
+machine policy then=3
+carol/1 publish queue=last count=12 persistent=1 size=400 then=3
+alice/3 bind queue=archive then=1
+alice/3 commit then=8
+alice/2 settle which=3 all_but=3 how=ack any=1 then=2
+alice/3 cancel which=3 then=150
+alice/3 consume queue=last no_ack=1 then=2
+"""
+
+
+def test_a_queue_confirms_after_it_crashed_before_the_journal_had_registered_it():
+    """The message with which its first process registers came after the second process had opened the queue. When the
+    journal noticed the end of the first one, it forgot the queue, and took nothing more from it.
+    """
+    for seed in (20_008_083, *range(20)):
+        outcome = run(seed, parse_plan(CRASH_OF_A_QUEUE_THAT_HAS_JUST_WOKEN))
+        assert outcome.failure is None, outcome.story

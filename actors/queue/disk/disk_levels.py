@@ -51,6 +51,7 @@ class DiskLevels:
         "by_priority",
         "client",
         "has_transient",
+        "is_restart",
         "journal",
         "number",
         "numberings",
@@ -73,6 +74,8 @@ class DiskLevels:
         self._credit = credit
         self._storage = storage
         self._is_ended = False
+        #: Whether the queue has been recovered, so that an earlier process may have registered at the stores.
+        self.is_restart = False
         self._is_stream = row.type == STREAM.name
         #: Whether the index keeps the numbers of messages that are gone, because readers may read the queue by number.
         #: That includes lane 0 of a queue that has fair lanes by a policy: without the policy the queue is its lane 0.
@@ -136,7 +139,7 @@ class DiskLevels:
     def register(self, store: str) -> None:
         """Register the queue at one of the message stores."""
         address = self._storage.persistent if store == PERSISTENT else self._storage.transient
-        self._process.send(address, to_message_store.register(self.client, self._process.myAddress))
+        self._process.send(address, to_message_store.register(self.client, self._process.myAddress, self.is_restart))
 
     # -- what is written ----------------------------------------------------------------------------
 

@@ -228,6 +228,7 @@ class Durability:
         the body. A reference that was counted before stays until the next start of the store counts all anew.
         """
         process = self._process
+        self._levels.is_restart = True
         self._levels.register(PERSISTENT)
         lost: list[int] = []
         for number, terms in self._recover.items():

@@ -268,6 +268,16 @@ def test_a_queue_that_crashed_gets_back_what_it_had(stage):
     assert two.received("durable") == [1]
 
 
+def test_a_registration_that_comes_after_the_next_process_has_opened_changes_nothing(stage):
+    """The queue's first process has crashed, and its message was overtaken."""
+    again = Writer(stage, ONE, opens=True)
+    assert again.replayed() == []
+    late = Writer(stage, ONE)
+    stage.base.end(stage.base.cells[late.address.actorAddressString], CRASHED)
+    again.publish()
+    again.synced()
+
+
 def test_a_queue_that_starts_again_need_not_wait_for_a_pause(stage, disk):
     """The replay goes before the next commit, even while other queues append without a pause."""
     one, two = Writer(stage, ONE), Writer(stage, TWO)

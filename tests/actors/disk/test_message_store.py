@@ -253,3 +253,17 @@ def test_failed_sync_ends_the_process(tmp_path, monkeypatch):
     assert is_clean is False
     assert ask(system, queue, "pass_on", ("read_many", [name(1), name(2)])) == [BODY, None]
     system.shutdown()
+
+
+def test_a_registration_that_comes_after_that_of_the_next_process_changes_nothing(system, tmp_path):
+    """The queue's first process has crashed, and its message was overtaken. Its end ends no other registration."""
+    queue, _ = started(system, tmp_path)
+    late = system.createActor(QueueStandIn)
+    ask(system, late, "use", ask(system, queue, "store"))
+    ask(system, late, "register", "q")
+    ask(system, queue, "watch", late)
+    ask(system, late, "leave")
+    await_down(system, queue)
+    ask(system, queue, "tell", ("write", "q", [(name(1), BODY)]))
+    assert heard(system, queue, 1) == [("written", name(1))]
+    assert ask(system, queue, "pass_on", ("close",)) is True
