@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from functools import partial
 from random import Random
 from threading import Thread, current_thread
@@ -21,8 +21,9 @@ from pika.adapters.select_connection import IOLoop
 from pika.channel import Channel
 
 from .choosing import POLICIES, Policy, random_shard, shard_of_key, shard_of_number
+from .consumer import Consumer
 from .errors import DeclarationFailed, ShardingError
-from .hand_over import HandedOver, HandOver, Relaxed, Skip, Strict
+from .hand_over import HandOver, Relaxed, Skip, Strict
 from .link import Link
 from .shard import NUMBER_HEADER, PUBLISHER_HEADER, Delivery, Publish, Shard
 
@@ -84,7 +85,7 @@ class ShardedQueue:
         self._next_number = 0
         self._unconfirmed: set[Future[int]] = set()
         self._cursor = 0
-        self._consumer: _Consumer | None = None
+        self._consumer: Consumer | None = None
         self._is_closed = False
         self._loop = IOLoop()
         self._shards = [
@@ -318,7 +319,7 @@ class ShardedQueue:
         if self._consumer is not None:
             raise ShardingError(f"'{self.queue}' is consumed already; call cancel() first.")
         hand_over: HandOver[Delivery] = Strict(self.shards) if order == "strict" else Relaxed(self.shards)
-        self._consumer = consumer = _Consumer(
+        self._consumer = consumer = Consumer(
             self._loop, hand_over, callback, workers, requeue_failed, gap_timeout, on_skip
         )
         each = -(-prefetch // self.shards)
@@ -375,103 +376,6 @@ class ShardedQueue:
             self._loop.stop()
         else:
             self._loop.call_later(0.01, partial(self._stop_when_closed, deadline))
-
-
-class _Consumer:
-    """Hands deliveries over to the callback, at most `workers` at a time."""
-
-    def __init__(
-        self,
-        loop: IOLoop,
-        hand_over: HandOver[Delivery],
-        callback: Callable[[Delivery], object],
-        workers: int,
-        requeue_failed: bool,
-        gap_timeout: float,
-        on_skip: Callable[[Skip], object] | None,
-    ) -> None:
-        self._loop = loop
-        self._hand_over = hand_over
-        self._callback = callback
-        self._on_skip = on_skip
-        self._requeue_failed = requeue_failed
-        self._gap_timeout = gap_timeout
-        self._idle = workers
-        self._gap_timer: object | None = None
-        self._threads = ThreadPoolExecutor(workers, "sharded-queue-callback")
-        self._has_ended = False
-
-    # -- on the thread of the loop ---
-
-    def arrived(self, shard: Shard, delivery: Delivery) -> None:
-        self._hand_over.arrived(shard.index, delivery.publisher, delivery.number, delivery)
-        self._go_on()
-
-    def drop(self, shard: Shard) -> None:
-        self._hand_over.drop(shard.index)
-
-    def _go_on(self) -> None:
-        while self._idle and not self._has_ended:
-            handed_over = self._hand_over.take()
-            if handed_over is None:
-                break
-            self._stop_gap_timer()
-            self._idle -= 1
-            self._threads.submit(self._call, handed_over)
-        if self._idle and self._gap_timer is None and self._hand_over.is_held_up:
-            self._gap_timer = self._loop.call_later(self._gap_timeout, self._gap_is_over)
-
-    def _stop_gap_timer(self) -> None:
-        timer, self._gap_timer = self._gap_timer, None
-        if timer is not None:
-            self._loop.remove_timeout(timer)
-
-    def _gap_is_over(self) -> None:
-        self._gap_timer = None
-        self._hand_over.give_up()
-        self._go_on()
-
-    def _called(self) -> None:
-        self._idle += 1
-        self._go_on()
-
-    # -- on a thread of callbacks ---
-
-    def _call(self, handed_over: HandedOver[Delivery]) -> None:
-        delivery = handed_over.item
-        delivery.is_late = handed_over.is_late
-        try:
-            if handed_over.skip is not None and self._on_skip is not None:
-                self._on_skip(handed_over.skip)
-            succeeded = self._callback(delivery)
-        except Exception:
-            _log.exception("A callback failed with message %s; the message goes back to its queue.", delivery.number)
-            delivery.reject(requeue=True)
-        else:
-            if succeeded is False:
-                delivery.reject(requeue=self._requeue_failed)
-            else:
-                delivery.ack()
-        finally:
-            self._loop.add_callback_threadsafe(self._called)
-
-    def give_back(self) -> None:
-        """Requeue the deliveries that no callback had, after the consumer was cancelled."""
-        self._stop_gap_timer()
-        while True:
-            handed_over = self._hand_over.take()
-            if handed_over is not None:
-                handed_over.item.reject(requeue=True)
-            elif self._hand_over.is_held_up:
-                self._hand_over.give_up()
-            else:
-                return
-
-    # -- on any other thread ---
-
-    def end(self) -> None:
-        self._has_ended = True
-        self._threads.shutdown(wait=True)
 
 
 def _declare(

@@ -15,244 +15,41 @@ import gzip
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
 
 from ...actors.management.config import Config
 from ...actors.node.operations.observing.bottlenecks import ADVICE
-from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
+from ...actors.statistics.counts import MESSAGE_COUNTERS
 from ...version import __version__
-from ..copy.counted import Counted
 from ..copy.follower import Follower
 from ..copy.held_back import held_back
 from ..copy.node_link import NodeUnreachable
 from ..copy.node_state import NodeState
 from .exposition import Family, Labels, counter, gauge, head, label_text, lines, shown
+from .families import (
+    CHANNEL_COUNTERS,
+    CHANNEL_FAMILIES,
+    CONNECTION_COUNTERS,
+    CONNECTION_FAMILIES,
+    DEAD_LETTER_LABELS,
+    DETAILED,
+    NODE_FAMILIES,
+    PROTOCOL,
+    QUEUE_FAMILIES,
+    Row,
+    counted,
+    dead_letters,
+    item,
+    total,
+)
 from .objects import RABBITMQ_VERSION
-
-Row = dict[str, Any]
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 #: Lines after which other requests have their turn.
 LINES = 2_000
-
-_COUNT = {name: at for at, name in enumerate(MESSAGE_COUNTERS)}
-_CHURN = {name: at for at, name in enumerate(CHURN_COUNTERS)}
-
-PROTOCOL: Labels = (("protocol", "amqp091"),)
-QUEUE_TYPE: Labels = (*PROTOCOL, ("queue_type", "rabbit_classic_queue"))
-
-
-def _counted(*names: str) -> Callable[[Row], float]:
-    """The sum of these counters of a queue or channel."""
-    columns = [_COUNT[name] for name in names]
-    return lambda row: sum([row["counts"][column] for column in columns])
-
-
-def _item(name: str) -> Callable[[Row], float]:
-    return lambda row: row.get(name) or 0
-
-
-def _total(*names: str) -> Callable[[Counted], float]:
-    """The sum of these counters of messages of the node."""
-    columns = [_COUNT[name] for name in names]
-    return lambda state: sum([state.node["messages"][column] for column in columns])
-
-
-def _churned(name: str) -> Callable[[Counted], float]:
-    return lambda state: float(state.node["churn"][_CHURN[name]])
-
-
-def _alarm(source: str) -> Callable[[Counted], float]:
-    return lambda state: float(source in state.node["alarms"])
-
-
-def _dead_letters(reason: str) -> Callable[[Counted], float]:
-    return lambda state: sum((row.get("dead_lettered") or {}).get(reason, 0) for row in state.queue_stats.values())
-
-
-#: Metrics of each queue. `/metrics` has their sums over all queues, and the means of those that are shares.
-QUEUE_FAMILIES = (
-    gauge("queue_messages_ready", "Messages ready to be delivered to consumers", _item("messages_ready")),
-    gauge("queue_messages_unacked", "Messages delivered and not acknowledged", _item("messages_unacknowledged")),
-    gauge("queue_messages", "Sum of ready and unacknowledged messages", _item("messages")),
-    gauge("queue_messages_bytes", "Bytes of the bodies of all messages", _item("message_bytes")),
-    gauge("queue_messages_ready_bytes", "Bytes of the bodies of ready messages", _item("message_bytes_ready")),
-    gauge(
-        "queue_messages_unacked_bytes",
-        "Bytes of the bodies of unacknowledged messages",
-        _item("message_bytes_unacknowledged"),
-    ),
-    gauge("queue_consumers", "Consumers of the queue", _item("consumers")),
-    gauge(
-        "queue_consumer_utilisation", "Share of time that consumers can take messages", _item("consumer_utilisation")
-    ),
-    gauge("queue_consumer_capacity", "Share of time that consumers can take messages", _item("consumer_capacity")),
-    counter("queue_process_reductions_total", "Messages that the queue has handled", lambda row: sum(row["counts"])),
-    counter("queue_disk_reads_total", "Messages that the queue has read from the disk", _item("disk_reads")),
-    counter("queue_disk_writes_total", "Messages that the queue has written to the disk", _item("disk_writes")),
-    counter("queue_messages_published_total", "Messages published to the queue", _counted("publish")),
-)
-
-CHANNEL_FAMILIES = (
-    gauge("channel_consumers", "Consumers of the channel", _item("consumer_count")),
-    gauge("channel_messages_unacked", "Messages delivered and not acknowledged", _item("messages_unacknowledged")),
-    gauge("channel_messages_unconfirmed", "Messages published and not confirmed", _item("messages_unconfirmed")),
-    gauge("channel_messages_uncommitted", "Messages of a transaction", _item("messages_uncommitted")),
-    gauge("channel_acks_uncommitted", "Acknowledgements of a transaction", _item("acks_uncommitted")),
-    gauge("consumer_prefetch", "Prefetch of new consumers", _item("prefetch_count")),
-    gauge("channel_prefetch", "Prefetch of the whole channel", _item("global_prefetch_count")),
-)
-
-#: Counters of each channel. `/metrics` has the node's counters instead of their sums, which would fall when channels
-#: close.
-CHANNEL_COUNTERS = (
-    ("channel_messages_published_total", "Messages published", ("publish",)),
-    ("channel_messages_confirmed_total", "Messages confirmed to publishers", ("confirm",)),
-    ("channel_messages_unroutable_returned_total", "Messages returned as unroutable", ("return_unroutable",)),
-    ("channel_messages_unroutable_dropped_total", "Messages dropped as unroutable", ("drop_unroutable",)),
-    ("channel_messages_delivered_total", "Messages delivered with automatic acknowledgement", ("deliver_no_ack",)),
-    ("channel_messages_delivered_ack_total", "Messages delivered with manual acknowledgement", ("deliver",)),
-    ("channel_messages_redelivered_total", "Messages delivered again", ("redeliver",)),
-    ("channel_messages_acked_total", "Messages acknowledged by consumers", ("ack",)),
-    ("channel_get_total", "Messages fetched with automatic acknowledgement", ("get_no_ack",)),
-    ("channel_get_ack_total", "Messages fetched with manual acknowledgement", ("get",)),
-    ("channel_get_empty_total", "Fetches from empty queues", ("get_empty",)),
-)
-
-CONNECTION_FAMILIES = (
-    gauge("connection_channels", "Channels of the connection", _item("channels")),
-    gauge("connection_pending_packets", "Bytes that wait to be sent", _item("send_pend")),
-)
-
-CONNECTION_COUNTERS = (
-    ("connection_incoming_bytes_total", "Bytes received", "recv_oct"),
-    ("connection_outgoing_bytes_total", "Bytes sent", "send_oct"),
-)
-
-_FIXED: Labels = (("queue_type", "rabbit_classic_queue"), ("dead_letter_strategy", "at_most_once"))
-
-#: Metrics of the node.
-NODE_FAMILIES = (
-    gauge("connections", "Connections that are open", lambda state: len(state.connections)),
-    gauge("channels", "Channels that are open", lambda state: len(state.channels)),
-    gauge("consumers", "Consumers", lambda state: state.consumer_count),
-    gauge("queues", "Queues", lambda state: len(state.queue_stats)),
-    counter("connections_opened_total", "Connections opened", _churned("connection_created")),
-    counter("connections_closed_total", "Connections closed", _churned("connection_closed")),
-    counter("channels_opened_total", "Channels opened", _churned("channel_created")),
-    counter("channels_closed_total", "Channels closed", _churned("channel_closed")),
-    counter("queues_declared_total", "Declarations of queues", _churned("queue_declared")),
-    counter("queues_created_total", "Queues created", _churned("queue_created")),
-    counter("queues_deleted_total", "Queues deleted", _churned("queue_deleted")),
-    gauge("alarms_memory_used_watermark", "1 while the alarm of the memory is on", _alarm("memory")),
-    gauge("alarms_free_disk_space_watermark", "1 while the alarm of the disk is on", _alarm("disk")),
-    gauge("alarms_file_descriptor_limit", "1 while file descriptors run out", lambda state: 0),
-    gauge("process_resident_memory_bytes", "Memory in use", lambda state: state.node["memory"]["used"] or 0),
-    gauge(
-        "resident_memory_limit_bytes", "Memory above which publishers wait", lambda state: state.node["memory"]["limit"]
-    ),
-    gauge(
-        "disk_space_available_bytes",
-        "Free space on the disk",
-        lambda state: (state.node["disk"] or {}).get("free") or 0,
-    ),
-    gauge(
-        "disk_space_available_limit_bytes",
-        "Free space below which publishers wait",
-        lambda state: (state.node["disk"] or {}).get("limit") or 0,
-    ),
-    gauge("process_open_fds", "Open file descriptors", lambda state: state.node["fd_used"]),
-    gauge("process_max_fds", "Limit of file descriptors", lambda state: state.node["fd_total"]),
-    gauge("process_open_tcp_sockets", "Open sockets of clients", lambda state: state.node["sockets"]),
-    gauge("process_max_tcp_sockets", "Limit of sockets", lambda state: state.node["fd_total"]),
-    counter("global_messages_received_total", "Messages received from publishers", _total("publish"), PROTOCOL),
-    counter("global_messages_routed_total", "Messages routed to queues", lambda state: state.node["routed"], PROTOCOL),
-    counter("global_messages_confirmed_total", "Messages confirmed to publishers", _total("confirm"), PROTOCOL),
-    counter(
-        "global_messages_received_confirm_total",
-        "Messages received that are confirmed",
-        _total("confirm"),
-        PROTOCOL,
-    ),
-    counter(
-        "global_messages_unroutable_dropped_total",
-        "Messages dropped as unroutable",
-        _total("drop_unroutable"),
-        PROTOCOL,
-    ),
-    counter(
-        "global_messages_unroutable_returned_total",
-        "Messages returned as unroutable",
-        _total("return_unroutable"),
-        PROTOCOL,
-    ),
-    counter(
-        "global_messages_delivered_total",
-        "Messages delivered to consumers",
-        _total("deliver", "deliver_no_ack", "get", "get_no_ack"),
-        QUEUE_TYPE,
-    ),
-    counter(
-        "global_messages_delivered_consume_manual_ack_total",
-        "Messages delivered with manual acknowledgement",
-        _total("deliver"),
-        QUEUE_TYPE,
-    ),
-    counter(
-        "global_messages_delivered_consume_auto_ack_total",
-        "Messages delivered with automatic acknowledgement",
-        _total("deliver_no_ack"),
-        QUEUE_TYPE,
-    ),
-    counter(
-        "global_messages_delivered_get_manual_ack_total",
-        "Messages fetched with manual acknowledgement",
-        _total("get"),
-        QUEUE_TYPE,
-    ),
-    counter(
-        "global_messages_delivered_get_auto_ack_total",
-        "Messages fetched with automatic acknowledgement",
-        _total("get_no_ack"),
-        QUEUE_TYPE,
-    ),
-    counter("global_messages_redelivered_total", "Messages delivered again", _total("redeliver"), QUEUE_TYPE),
-    counter("global_messages_acknowledged_total", "Messages acknowledged by consumers", _total("ack"), QUEUE_TYPE),
-    counter("global_messages_get_empty_total", "Fetches from empty queues", _total("get_empty"), QUEUE_TYPE),
-    gauge(
-        "global_publishers",
-        "Channels that have published",
-        lambda state: sum(row["counts"][0] > 0 for row in state.channels.values()),
-        PROTOCOL,
-    ),
-    gauge("global_consumers", "Consumers", lambda state: state.consumer_count, PROTOCOL),
-    gauge("erlang_processes_used", "Processes of the broker", lambda state: state.node["processes"]),
-    gauge("erlang_processes_limit", "Limit of processes", lambda state: 1_048_576),
-    gauge(
-        "erlang_uptime_seconds", "Seconds since the start", lambda state: state.node["time"] - state.node["started_at"]
-    ),
-    gauge("erlang_net_ticktime_seconds", "Ticks between nodes", lambda state: state.node["net_ticktime"]),
-    counter(
-        "erlang_scheduler_context_switches_total", "Context switches", lambda state: state.node["context_switches"]
-    ),
-)
-
-#: The families of `/metrics/detailed`, by RabbitMQ's names: the kind of object, and its metrics.
-DETAILED = {
-    "queue_coarse_metrics": ("queue", ("queue_messages_ready", "queue_messages_unacked", "queue_messages")),
-    "queue_metrics": ("queue", tuple(family.name for family in QUEUE_FAMILIES)),
-    "queue_consumer_count": ("queue", ("queue_consumers",)),
-    "channel_metrics": ("channel", tuple(family.name for family in CHANNEL_FAMILIES)),
-    "channel_queue_metrics": ("channel", tuple(name for name, _, _ in CHANNEL_COUNTERS)),
-    "channel_exchange_metrics": ("channel", tuple(name for name, _, _ in CHANNEL_COUNTERS)),
-    "connection_metrics": ("connection", tuple(family.name for family in CONNECTION_FAMILIES)),
-    "connection_coarse_metrics": ("connection", tuple(name for name, _, _ in CONNECTION_COUNTERS)),
-    "exchange_metrics": ("exchange", ("exchange_messages_published_total", "exchange_messages_routed_total")),
-}
 
 
 class Metrics:
@@ -311,15 +108,15 @@ class Metrics:
             yield from lines(f"rabbitmq_{family.name}", family, [(family.labels, family.value(state))])
         for reason in ("expired", "rejected", "maxlen", "delivery_limit"):
             name = f"rabbitmq_global_messages_dead_lettered_{reason}_total"
-            family = counter(name, f"Messages dead-lettered: {reason}", _dead_letters(reason), _FIXED)
-            yield from lines(name, family, [(_FIXED, family.value(state))])
+            family = counter(name, f"Messages dead-lettered: {reason}", dead_letters(reason), DEAD_LETTER_LABELS)
+            yield from lines(name, family, [(DEAD_LETTER_LABELS, family.value(state))])
         queues = state.queue_stats.values()
         labelled = _labelled(queues, _queue_labels) if per_object else None
         for family in QUEUE_FAMILIES:
             yield from _series(family, labelled, partial(self._queue_sum, family))
         if per_object:
             family = gauge(
-                "queue_head_message_timestamp", "Timestamp of the head message", _item("head_message_timestamp")
+                "queue_head_message_timestamp", "Timestamp of the head message", item("head_message_timestamp")
             )
             found = [(_queue_labels(row), family.value(row)) for row in queues if row.get("head_message_timestamp")]
             yield from lines(f"rabbitmq_{family.name}", family, found)
@@ -363,8 +160,8 @@ class Metrics:
         for family in CHANNEL_FAMILIES:
             yield from _series(family, labelled, partial(_sum, family, rows))
         for name, text, counters in CHANNEL_COUNTERS:
-            family = counter(name, text, _counted(*counters))
-            yield from _series(family, labelled, partial(_total(*counters), self._state.own))
+            family = counter(name, text, counted(*counters))
+            yield from _series(family, labelled, partial(total(*counters), self._state.own))
 
     def _connections(self, per_object: bool) -> Iterator[str]:
         state = self._state.own
@@ -373,7 +170,7 @@ class Metrics:
         for family in CONNECTION_FAMILIES:
             yield from _series(family, labelled, partial(_sum, family, rows))
         for name, text, column in CONNECTION_COUNTERS:
-            family = counter(name, text, _item(column))
+            family = counter(name, text, item(column))
             yield from _series(family, labelled, partial(state.value, column))
 
     def _identity(self) -> Iterator[str]:
@@ -438,8 +235,8 @@ class Metrics:
             "channel": _labelled(wanted(state.channels.values()), _channel_labels),
             "connection": _labelled(wanted(state.connections.values()), _connection_labels),
         }
-        counters = [counter(name, text, _counted(*each)) for name, text, each in CHANNEL_COUNTERS]
-        bytes_counters = [counter(name, text, _item(column)) for name, text, column in CONNECTION_COUNTERS]
+        counters = [counter(name, text, counted(*each)) for name, text, each in CHANNEL_COUNTERS]
+        bytes_counters = [counter(name, text, item(column)) for name, text, column in CONNECTION_COUNTERS]
         for kind, families_of_kind in (
             ("queue", QUEUE_FAMILIES),
             ("channel", (*CHANNEL_FAMILIES, *counters)),

@@ -27,12 +27,10 @@ LONGER_FILES = frozenset(
     amqp/parser/reader.py
     cluster/consensus/core.py
     gm_ring/ring.py
-    management/answers/prometheus.py
     runtime/loop/loop_base.py
     runtime/process.py
     runtime/system/actor_base.py
     settings/settings.py
-    sharding/facade.py
     simulation/model/queue_model.py
     store/index/queue_index.py
     store/queue/variable/variable_queue.py
