@@ -156,3 +156,25 @@ def test_consumers_of_a_channel_that_ends_get_nothing_more() -> None:
         deliveries = [stage.actor(channel).take("deliver") for channel in channels]
         assert [len(found) for found in deliveries] == [100, 0, 100]
         assert [tag for _, tag, _ in deliveries[0]] == [f"c{number}" for number in range(0, 300, CHANNELS)]
+
+
+def paced_consumers_that_wait_for_their_slots(stage: Stage, count: int) -> Callable[[], None]:
+    """The first slot of each consumer comes in an hour."""
+    queue, channels = consumed(stage, count, no_ack=True)
+    apply(stage, queue, pace_rate=1, pace_period=3_600_000, pace_scope="consumer")
+    publisher = stage.create(Stub)
+
+    def publish() -> None:
+        queue.publish(publisher, [b"x"] * 100)
+        stage.settle()
+        for channel in channels:
+            queue.tell(channel, "sent", queue.actor.channels.by_id[channel.actorAddressString].unsent)
+        stage.settle()
+
+    publish()
+    assert len(queue.actor.backing) == 100
+    return publish
+
+
+def test_paced_consumers_that_wait_cost_a_publish_nothing() -> None:
+    assert_no_turn_grows(paced_consumers_that_wait_for_their_slots)

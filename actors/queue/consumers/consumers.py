@@ -14,14 +14,14 @@ Pure: this module decides and counts. `Dispatch` fetches the messages and sends 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, filterfalse
 from typing import TYPE_CHECKING
 
 from ....runtime.turn_work import STEP
 from ....seams import seam
-from .consumer import ChannelRecord, Consumer, GatedConsumer
+from .consumer import ChannelRecord, Consumer, Gate, GatedConsumer
 
 if TYPE_CHECKING:
     from ....runtime.coroutines import Slices
@@ -41,6 +41,7 @@ class Consumers:
         "_exclusive",
         "_full",
         "_has_gates",
+        "_held",
         "_limited",
         "_lines",
         "_no_ack",
@@ -50,6 +51,7 @@ class Consumers:
         "active",
         "is_uniform",
         "looks_at_head",
+        "newly_held",
         "single_active",
     )
 
@@ -75,6 +77,10 @@ class Consumers:
         #: Whether the room of a consumer depends on the message at the head, as with a limit on bytes. Then one message
         #: is shared out at a time, and the room of all consumers is read again for the next one.
         self.looks_at_head = False
+        #: By gate: the consumers that it holds back. They are in no line, and not set aside at their channels.
+        self._held: dict[Gate, OrderedDict[Consumer, None]] = {}
+        #: The gates that have begun to hold consumers back since `GroupPacing` last looked.
+        self.newly_held: list[Gate] = []
         #: All consumers count as set aside, though they are in their lines: see `_wait_for_one_channel`.
         self._waits_in_line = False
         #: Channels that have consumers and a limiter.
@@ -173,6 +179,8 @@ class Consumers:
         self._has_gates = looks_at_head = False
         channels: dict[ChannelRecord, None] = {}
         for number, consumer in enumerate(self, 1):
+            if self._release(consumer):
+                consumer.channel.set_aside[consumer] = None
             self._bounded -= consumer.is_bounded
             change(consumer)
             has_bound = consumer.gate is not None or consumer.limit is not None
@@ -186,9 +194,7 @@ class Consumers:
         self.looks_at_head = looks_at_head
         number = 0
         for consumer in chain.from_iterable(tuple(channel.set_aside) for channel in channels):
-            if consumer.capacity > 0:
-                del consumer.channel.set_aside[consumer]
-                self._enter_line(consumer)
+            self._leave_set_aside(consumer)
             number += 1
             if number % STEP == 0:
                 yield
@@ -229,7 +235,7 @@ class Consumers:
         elif len(gone) == 1:
             if gone[0] in channel.set_aside:
                 del channel.set_aside[gone[0]]
-            else:
+            elif not self._release(gone[0]):
                 self._lines[gone[0].priority].remove(gone[0])
         else:
             # A line is searched once for all of them: a thousand consumers of 20,000 would take 50 ms one by one.
@@ -243,6 +249,7 @@ class Consumers:
     def _drop(self, consumer: Consumer) -> None:
         """Forget a consumer that gets no more messages."""
         channel, priority = consumer.channel, consumer.priority
+        self._release(consumer)
         del self._all[channel.channel_id, consumer.tag]
         self._only = next(iter(self)) if len(self._all) == 1 else None
         if not self._all:
@@ -283,9 +290,11 @@ class Consumers:
         if channel.set_aside:
             # The consumer that has waited longest comes first. In the order of their age, the oldest consumer of a
             # channel would get every message that a channel-wide prefetch of 1 lets through.
-            for consumer in [consumer for consumer in channel.set_aside if consumer.capacity > 0]:
-                del channel.set_aside[consumer]
-                self._enter_line(consumer)
+            waiting = (
+                channel.set_aside if self._has_gates else [each for each in channel.set_aside if each.capacity > 0]
+            )
+            for consumer in tuple(waiting):
+                self._leave_set_aside(consumer)
         for consumer in channel.consumers:
             if consumer.capacity > 0 or consumer.awaits_grant or consumer.awaits_gate:
                 return True
@@ -395,9 +404,61 @@ class Consumers:
         """Set the first consumer of the line aside."""
         consumer = line.popleft()
         channel = consumer.channel
+        # A gate may have opened since the capacity was read. It then opens again at once.
+        if self._has_gates and consumer.gate is not None and (consumer.awaits_gate or consumer.capacity > 0):
+            self._hold(consumer, consumer.gate)
+            return
         channel.set_aside[consumer] = None
         if channel.is_full:
             self._full[channel] = None
+
+    def _leave_set_aside(self, consumer: Consumer) -> None:
+        """Return a consumer that is set aside to its line if it can take a message, or have its gate hold it."""
+        if consumer.capacity > 0:
+            del consumer.channel.set_aside[consumer]
+            self._enter_line(consumer)
+        elif consumer.gate is not None and consumer.awaits_gate:
+            del consumer.channel.set_aside[consumer]
+            self._hold(consumer, consumer.gate)
+
+    # -- gates --------------------------------------------------------------------------------------
+
+    def is_held(self, gate: Gate) -> bool:
+        """Whether consumers wait for this gate."""
+        return gate in self._held
+
+    def open_gate(self, gate: Gate) -> bool:
+        """Return to their lines as many consumers as the gate has room for. True if others wait for it."""
+        waiting, room = self._held[gate], gate.room()
+        while waiting and room > 0:
+            consumer, _ = waiting.popitem(last=False)
+            if consumer.capacity > 0:
+                self._enter_line(consumer)
+                room -= 1
+            else:
+                consumer.channel.set_aside[consumer] = None
+        if not waiting:
+            del self._held[gate]
+        return bool(waiting)
+
+    def _hold(self, consumer: Consumer, gate: Gate) -> None:
+        """Have the consumer wait for its gate."""
+        waiting = self._held.get(gate)
+        if waiting is None:
+            waiting = self._held[gate] = OrderedDict()
+            self.newly_held.append(gate)
+        waiting[consumer] = None
+
+    def _release(self, consumer: Consumer) -> bool:
+        """Have the consumer no longer wait for its gate; False if it does not wait for one."""
+        gate = consumer.gate
+        waiting = None if gate is None else self._held.get(gate)
+        if gate is None or waiting is None or consumer not in waiting:
+            return False
+        del waiting[consumer]
+        if not waiting:
+            del self._held[gate]
+        return True
 
     def _active_with_room(self) -> Consumer | None:
         active = self.active

@@ -6,6 +6,9 @@ The replica sends them at the end of its turn, one message for each run of neigh
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
+
 from ....store.messages.message import Delivery, slice_of
 from ....store.queue.backing_queue import BackingQueue
 from ..consumers.consumer import ChannelRecord
@@ -147,17 +150,17 @@ class Dispatch:
                 else delivery
                 for delivery in deliveries
             ]
+        # The number of the first message of each delivery. A share looks only at the deliveries that have a part of it:
+        # a channel that has ended may give back a thousand messages one by one, to a thousand consumers.
+        firsts = [0, *accumulate([len(delivery.contents) for delivery in deliveries])]
+        total = firsts.pop()
         for consumer, start, stop, step in shares:
-            at = 0
-            for origins, redelivered, tags, contents in deliveries:
-                low = start - at if start >= at else -(at - start) % step
-                high = min(stop - at, len(contents))
-                at += len(contents)
-                if high <= 0:
-                    break
-                if low >= high:
-                    continue  # none of the consumer's messages is in this run
+            while start < stop and start < total:
+                number = bisect_right(firsts, start) - 1
+                origins, redelivered, tags, contents = deliveries[number]
+                low, high = start - firsts[number], min(stop - firsts[number], len(contents))
                 piece = slice(low, high, step)
+                start += -(-(high - low) // step) * step
                 taken = tags[piece]
                 if consumer.no_ack:
                     outbox.put(consumer, (slice_of(origins, piece), redelivered, None, contents[piece]))

@@ -9,7 +9,9 @@ slot moves to the moment at which one can.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from heapq import heappop, heappush, heapreplace
+from itertools import count
 from typing import TYPE_CHECKING
 
 from ....routing.arguments.consumer_arguments import consumer_group
@@ -105,7 +107,7 @@ class Pacing:
         """Set the timer to the next slot, unless it runs."""
         if not self._is_timing:
             self._is_timing = True
-            self._effects.set_timer("pace", _seconds_to_slot([self._delivery], self.now()))
+            self._effects.set_timer("pace", _seconds_to_slot(self._delivery, self.now()))
 
     def timer_fired(self) -> None:
         self._is_timing = False
@@ -124,6 +126,9 @@ class Pacing:
             "refused_total": self.refused,
         }
 
+
+#: Gates that one turn opens.
+GATES_OPENED = 256
 
 #: A queue may have this many gates more than twice its consumers before those of groups without a consumer are dropped.
 GATES_KEPT = 16
@@ -153,14 +158,31 @@ class GroupPacing:
     Everything is admitted, since it is unknown at which rate the queue will be drained.
     """
 
-    __slots__ = ("_effects", "_gates", "_is_timing", "_now", "_settings")
+    __slots__ = (
+        "_effects",
+        "_gates",
+        "_is_timing",
+        "_now",
+        "_numbers",
+        "_settings",
+        "_slots",
+        "_timing_to",
+        "_waiting",
+    )
 
     def __init__(self, effects: Effects, now: Callable[[], float], settings: QueueSettings) -> None:
         self._effects = effects
         self._now = now
         self._settings = settings
         self._gates: dict[tuple[str, ...], PaceGate] = {}
+        #: A heap of the gates that hold consumers back: the next slot, a number that orders equal ones, and the gate.
+        self._slots: list[tuple[int, int, PaceGate]] = []
+        self._numbers = count()
+        #: The gates in it.
+        self._waiting: set[PaceGate] = set()
+        #: Whether the timer runs, and the slot for which it was set.
         self._is_timing = False
+        self._timing_to = 0
 
     def now(self) -> int:
         return int(self._now() * SECOND)
@@ -169,6 +191,8 @@ class GroupPacing:
         """Use this rate for consumers that come. `set_gates` follows."""
         self._settings = settings
         self._is_timing = False
+        self._slots.clear()
+        self._waiting.clear()
 
     def set_gates(self, consumers: Consumers) -> Slices[None]:
         """Give the consumers that there are now gates with the rate of the settings. Groups without a consumer are
@@ -206,24 +230,69 @@ class GroupPacing:
         A gate may have opened since the capacity of its consumer was last read. The timer then fires at once, and
         resumes that consumer as well.
         """
-        if self._is_timing:
+        if consumers.single_active:
+            self._await_active(consumers.active)
             return
-        clocks = [
-            consumer.gate.clock
-            for consumer in consumers
-            if isinstance(consumer.gate, PaceGate) and (consumer.awaits_gate or consumer.capacity > 0)
-        ]
-        if clocks:
-            self._is_timing = True
-            self._effects.set_timer("pace", _seconds_to_slot(clocks, self.now()))
+        now = self.now()
+        for gate in consumers.newly_held:
+            if isinstance(gate, PaceGate):
+                self._push(gate, now)
+        consumers.newly_held.clear()
+        first = self._first(consumers, now)
+        if first is not None and (not self._is_timing or first.clock.next_slot(now) < self._timing_to):
+            self._set_timer(first, now)
+
+    def _await_active(self, active: Consumer | None) -> None:
+        if self._is_timing or active is None or not isinstance(active.gate, PaceGate):
+            return
+        if active.awaits_gate or active.capacity > 0:
+            self._set_timer(active.gate, self.now())
+
+    def _first(self, consumers: Consumers, now: int) -> PaceGate | None:
+        """The gate that opens first of those that hold consumers back."""
+        slots = self._slots
+        while slots:
+            slot, _, gate = slots[0]
+            if not consumers.is_held(gate):
+                self._waiting.discard(heappop(slots)[2])
+                continue
+            if slot <= now:
+                return gate
+            # Another consumer of the group may have taken the slot.
+            current = gate.clock.next_slot(now)
+            if current <= slot:
+                return gate
+            heapreplace(slots, (current, next(self._numbers), gate))
+        return None
+
+    def _push(self, gate: PaceGate, now: int) -> None:
+        """Have the timer open this gate at its next slot."""
+        if gate not in self._waiting:
+            self._waiting.add(gate)
+            heappush(self._slots, (gate.clock.next_slot(now), next(self._numbers), gate))
+
+    def _set_timer(self, gate: PaceGate, now: int) -> None:
+        self._is_timing = True
+        self._timing_to = gate.clock.next_slot(now)
+        self._effects.set_timer("pace", _seconds_to_slot(gate.clock, now))
 
     def timer_fired(self, consumers: Consumers) -> None:
+        """Open the gates whose slots have come, as many as one turn should."""
         self._is_timing = False
-        consumers.resume_all()
+        now, slots = self.now(), self._slots
+        for _ in range(GATES_OPENED):
+            if not slots or slots[0][0] > now:
+                return
+            gate = heappop(slots)[2]
+            self._waiting.discard(gate)
+            if consumers.is_held(gate) and consumers.open_gate(gate):
+                self._push(gate, now)
+        first = self._first(consumers, now)
+        if first is not None:
+            self._set_timer(first, now)
 
 
-def _seconds_to_slot(clocks: Sequence[PaceClock], now: int) -> float:
-    """Seconds to the next slot of any of these clocks."""
-    wait = min(clock.next_slot(now) for clock in clocks) - now
+def _seconds_to_slot(clock: PaceClock, now: int) -> float:
+    """Seconds to the next slot of the clock."""
     # One µs late rather than early: a timer that fires before its slot would have to be set again.
-    return max(wait, TICK if clocks[0].unit < TICK else 0) / SECOND + 1e-6
+    return max(clock.next_slot(now) - now, TICK if clock.unit < TICK else 0) / SECOND + 1e-6

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from warren.actors.queue.master.pacing import GATES_KEPT
+from warren.store.messages.message import slice_of
+from warren.store.queue.memory_queue import MemoryQueue
 
 from .core import Core
 from .test_pacing import Paced
@@ -78,3 +80,42 @@ def test_clocks_of_consumers_that_left_are_few():
     assert len(core.master.dispatch.group_pacing._gates) <= GATES_KEPT + 4
     core.wait(0.1001)
     assert core.bodies() == [0]
+
+
+def test_messages_in_many_pieces_cost_in_proportion_to_their_number(monkeypatch):
+    """A channel that ended has given back its messages one by one, and as many consumers wait for one message each."""
+
+    def in_pieces(backing, count, ack_required):
+        return [
+            delivery._replace(origins=slice_of(delivery.origins, part), tags=delivery.tags[part], contents=[content])
+            for delivery in whole(backing, count, ack_required)
+            for place, content in enumerate(delivery.contents)
+            for part in (slice(place, place + 1),)
+        ]
+
+    def lines(count):
+        core = Core()
+        record = core.channel(unsent_limit=10 * count)
+        for first in range(0, count, 10):
+            core.publish(10, first=first, number=first + 1)
+            core.turn()
+        for number in range(count):
+            core.consume(tag=f"c{number}", prefetch=1)
+        found = 0
+
+        def trace(frame, event, argument):
+            nonlocal found
+            found += event == "line"
+            return trace
+
+        sys.settrace(trace)
+        try:
+            core.turn()
+        finally:
+            sys.settrace(None)
+        assert len(record.pending) == count
+        return found
+
+    whole = MemoryQueue.fetch
+    monkeypatch.setattr(MemoryQueue, "fetch", in_pieces)
+    assert lines(400) < 5 * lines(100)
