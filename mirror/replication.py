@@ -304,7 +304,7 @@ class MirrorReplication:
             self._start_timer(ORPHAN_TIMER, ORPHAN_SECONDS)
 
     def _tell_answered(self, least: int) -> None:
-        """Send the mirrors which publishes they may forget, if channels have got at least so many new answers.
+        """Send the mirrors which publishes they may forget, if channels have got at least this many new answers.
 
         No channel asks again about a publish that was answered.
         """

@@ -27,7 +27,7 @@ FAILURES: tuple[FailureKind, ...] = (*FAILURES_OF_ONE, "cut_off")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What happens to the node of that index, `after` so many virtual seconds, and for how many."""
+    """A failure of the node with the index `node`: it starts after `after` virtual seconds and lasts `seconds`."""
 
     kind: FailureKind
     node: int

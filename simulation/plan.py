@@ -32,10 +32,10 @@ The machine's actions:
 
     rest                  run until nothing moves
     kill, stop            kill the node's process, or stop the node in order; either way it starts again
-    power-cut             at once, or `after` so many operations of a disk
-    crash                 a process of the class `process`, `after` so many messages: before it handles the next one,
-                          with late=1 after it has handled it
-    pause                 the process does nothing `for` so many ms
+    power-cut             the machine loses its power, at once or after `after` operations of a disk
+    crash                 a process of class `process` crashes after `after` messages, before it handles the next one,
+                          with late=1 after it has handled that one
+    pause                 the process does nothing for `for` ms
     policy                on=1 sets a policy for all queues that changes nothing which clients could see: queues become
                           lazy, and their limits stay as they are because the policy's are wider; on=0 removes it
     memory, disk          low=1 fills it, low=0 frees it; a disk with low=1 takes `room` more bytes, which drawn plans
@@ -293,11 +293,11 @@ _MACHINE_ACTIONS = (
 )
 _CLIENT_CHOICES = [what for what, weight in _CLIENT_ACTIONS for _ in range(weight)]
 _MACHINE_CHOICES = [what for what, weight in _MACHINE_ACTIONS for _ in range(weight)]
-#: One in so many actions is the machine's.
+#: One in this many actions is the machine's.
 MACHINE_ONE_IN = 8
 #: One in so many plans has variants of queues; in one in so many a policy comes and goes, or consumers are in groups.
 VARIANTS_ONE_IN, POLICIES_ONE_IN, GROUPS_ONE_IN = 4, 6, 8
-#: One in so many actions of a client is repeated at once by another.
+#: One in this many actions of a client is repeated at once by another.
 REPEAT_ONE_IN = 10
 
 

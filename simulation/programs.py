@@ -283,7 +283,7 @@ class Producer(Program):
 class Service(Program):
     """Consumes from a queue and passes each message to its handler.
 
-    crash_one_in   one in so many yields of the handler ends the process; 0 for none
+    crash_one_in   one in this many yields of the handler ends the process; 0 for none
     """
 
     def __init__(

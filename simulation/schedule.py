@@ -30,7 +30,7 @@ from .queue_kinds import DEAD_LETTER_QUEUE, NAMES
 
 #: Virtual seconds within which everything that must happen at the end happens.
 ANSWER_SECONDS = 300.0
-#: From the end of the plan on, every step that is possible is taken once in so many steps.
+#: After the plan, the world has a sweep (see `SimWorld`) each time this many steps were taken.
 SWEEP_INTERVAL = 200
 #: Virtual seconds without a step that end an action.
 IDLE_SECONDS = 0.05

@@ -199,7 +199,7 @@ class Sim:
         self.brokers.heal()
 
     def disturb(self, seconds: float = 3.0) -> None:
-        """Have one failure that the seed chooses, and heal it after at most so many virtual seconds.
+        """Have one failure that the seed chooses, and heal it after at most this many virtual seconds.
 
         A node is killed, loses power or stands still, or is cut off from all others.
         """

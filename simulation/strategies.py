@@ -54,7 +54,7 @@ def plans(draw: Any, longest: int = 25, has_store: bool | None = None) -> Plan:
 
 @st.composite
 def failures(draw: Any, nodes: int = 3, most: int = 3, seconds: float = 10.0) -> list[Failure]:
-    """Up to `most` failures of a broker of so many nodes, for `Sim.suffer`.
+    """Up to `most` failures of a broker of this many nodes, for `Sim.suffer`.
 
     Each begins within `seconds` virtual seconds, and is healed after as many at most.
     """

@@ -88,7 +88,7 @@ METHOD_COUNTS = 16
 #: such properties count as one event.
 KEY_COUNTS = 64
 
-#: So many acknowledgements of a group count as one event.
+#: This many acknowledgements of a group count as one event.
 ACKS_AS_ONE = 8
 
 #: The pause of a connection that has handled as many events as it may in one turn.

@@ -67,7 +67,7 @@ class FlowSampler(Process):
         self.waiting = {}
 
     async def _read(self, most: int | None) -> None:
-        """Read the processes that had a turn, at most so many of them."""
+        """Read the processes that had a turn, at most this many of them."""
         feed, samples = self.feed, self.samples
         if feed is None or samples is None:
             return

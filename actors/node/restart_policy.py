@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: A queue that crashes more often than this is not restarted any more: at most so many restarts in so many seconds.
+#: A queue is restarted at most `MAX_RESTARTS` times in `MAX_SECONDS` seconds. After that it stays down.
 MAX_RESTARTS = 5
 MAX_SECONDS = 10.0
 

@@ -55,7 +55,7 @@ def observer(call: Call, interval: float) -> None:
 
 
 def screen(node: str, interval: float, rows: list[dict[str, Any]], columns: int) -> list[str]:
-    """The lines of a screen of so many columns."""
+    """The lines of a screen of this many columns."""
     busy = sum(row["busy"] for row in rows)
     head = f"{node}: {len(rows)} processes were busy in the last {interval:g} s, {busy:.1f} % of the time. Ctrl-C ends."
     # Remove style codes before cutting the lines, because a code could be cut in two.

@@ -39,7 +39,7 @@ class Members(NamedTuple):
 
     @seam("consensus: how many are a majority")
     def has_majority(self, count: int) -> bool:
-        """Whether so many voters are more than half of them."""
+        """Whether this many voters are more than half of them."""
         return count > len(self.voters) // 2
 
     @seam("consensus: what a majority has reached")

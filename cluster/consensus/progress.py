@@ -17,7 +17,7 @@ from enum import Enum
 MOST_APPENDS = 64
 #: Bytes of entries in these.
 MOST_BYTES = 4 << 20
-#: A learner that lacks so many entries at most has caught up.
+#: A learner that lacks this many entries at most has caught up.
 LEVEL_ENTRIES = 1000
 
 

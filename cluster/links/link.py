@@ -44,11 +44,11 @@ LOOK = "look"
 #: that lives answers.
 LOOKS_A_TICKTIME = 2
 
-#: After so many looks in a row without any input from the peer the session ends. That is twice `net_ticktime`: the
+#: After this many looks in a row without any input from the peer the session ends. That is twice `net_ticktime`: the
 #: failure detector decides about nodes, and this only ends what a silent node would keep waiting for ever.
 SILENT_LOOKS = 4
 
-#: Every so many looks there is a ping in any case, which measures the round trip.
+#: Once in this many looks there is a ping in any case, which measures the round trip.
 MEASURING_LOOKS = 10
 
 

@@ -14,7 +14,7 @@ FULL = 262_144
 #: `FULL` bytes in more than `FEW_BUFFERS` buffers.
 JOINED = 16_384
 
-#: Up to so many buffers, a system call with several buffers costs less than copying them into one.
+#: Up to this many buffers, a system call with several buffers costs less than copying them into one.
 FEW_BUFFERS = 16
 
 #: The most bytes of a frame's body; the rest of a frame is for the head, the header and the sizes in the body.

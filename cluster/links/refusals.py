@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-#: After so many refusals within `WINDOW` seconds a host waits `WAIT` seconds (CL-8).
+#: After this many refusals within `WINDOW` seconds a host waits `WAIT` seconds (CL-8).
 MOST, WINDOW, WAIT = 5, 60.0, 5.0
 
 #: Most hosts that are remembered; the one that was refused longest ago is forgotten first.

@@ -49,7 +49,7 @@ class ToMembers(ToNewMembership, ToLinkWatcher, ToConsensusWatcher):
 
     @message
     def grant(self, asked_at: float, seconds: float) -> None:
-        """From the leader: a lease of so many seconds from the moment of this question (CL-51)."""
+        """From the leader: a lease of this many seconds from the moment of this question (CL-51)."""
 
 
 to_members = ToMembers()

@@ -49,7 +49,7 @@ class InForce:
         self._committed_before = deque([0], LAG_TICKS)
 
     def ticked(self, ticks: int) -> None:
-        """So many ticks have passed on the leader."""
+        """Note that this many ticks have passed on the leader."""
         self._committed_before.extend([self.raft.log.committed] * ticks)
 
     def member_applied(self, node: str, index: int, own: int) -> list[str]:

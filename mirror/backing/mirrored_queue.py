@@ -34,7 +34,7 @@ from ..publishers import Publishers
 #: How many numbers a new master skips, because the old one may have given them to messages that no mirror has received.
 SKIPPED = 1 << 20
 
-#: After so many numbers of messages that no mirror gets, the master sends the mirrors a RESERVE instruction.
+#: After this many numbers of messages that no mirror gets, the master sends the mirrors a RESERVE instruction.
 UNTOLD_MOST = SKIPPED // 2
 
 #: How many messages a mirror takes from its head in one step.

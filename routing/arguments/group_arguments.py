@@ -6,7 +6,7 @@
                             `weighted`: they take turns, in which a member delivers a number of batches, its weight
     x-group-batch           messages that a member of weight 1 delivers in its turn
     x-group-weights         an object: name of a queue to its weight
-    x-group-starve-after-ms with `strict`: a member that has waited so many ms delivers the next batch
+    x-group-starve-after-ms with `strict`: a member that has waited this many ms delivers the next batch
     x-group-source-header   whether deliveries have the header `x-warren-queue` with the name of the member
 
 A group stores nothing, so nothing is routed to it. All functions are pure. Metadata checks that the pattern is valid,

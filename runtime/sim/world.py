@@ -68,9 +68,9 @@ class Conditions:
     blocking_delay: float = 5e-3
     #: Most bytes of a connection that are in flight or unread by the receiver.
     socket_buffer: int = 65_536
-    #: One in so many reads of an actor returns only a part of the data; 0 for none.
+    #: One in this many reads of an actor returns only a part of the data; 0 for none.
     cut_one_in: int = 4
-    #: One in so many turns takes all messages of the mailbox instead of one; 0 for none.
+    #: One in this many turns takes all messages of the mailbox instead of one; 0 for none.
     join_one_in: int = 4
 
 
@@ -398,7 +398,7 @@ class SimWorld:
     # -- running -----------------------------------------------------------------------------------
 
     def run(self, seconds: float) -> None:
-        """Run for so many virtual seconds."""
+        """Run for this many virtual seconds."""
         end = self.time + seconds
         while self.time < end and self.step(end):
             pass

@@ -71,7 +71,7 @@ class Metering:
         waiting, began = len(cell.queue), time.perf_counter()
         message = type(self._base).turn(self._base, cell)
         tally = self._count(cell, began)
-        # Messages that a process sends itself in its own turn are counted as if it had left so many unhandled.
+        # Messages that a process sends itself in its own turn are counted as if it had left this many unhandled.
         tally.messages += max(0, waiting - len(cell.queue))
         return message
 

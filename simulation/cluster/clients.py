@@ -163,7 +163,7 @@ class ClusterClient:
         return channel.settle_all() if isinstance(channel, _Consuming) else []
 
     def has_found(self, messages: int) -> bool:
-        """Whether the queue that its consuming channel has looked for has so many messages, and no other consumer."""
+        """Whether the queue that its consuming channel has looked for has this many messages, and no other consumer."""
         channel = self.channels.get(CONSUMING)
         return channel is not None and channel.found == (messages, 1)
 

@@ -23,7 +23,8 @@ publish, with confirms, 2 to consume and 3 to declare.
 
 Machines are `a`, `b` and `c`; `all` stands for all of them. After `for` ms they are well again, if not before:
 
-    kill, power-cut       the node is started again; `after` so many operations of its disk the power is cut
+    kill, power-cut       the node is killed or loses its power, and is started again; with `after`, it loses its
+                          power after that many operations of its disk
     stop                  the node is stopped in order and started again
     pause                 it does nothing
     disk                  the disk is full
@@ -82,15 +83,15 @@ _CLIENT_CHOICES = [what for what, weight in _CLIENT_ACTIONS for _ in range(weigh
 _MACHINE_CHOICES = [what for what, weight in _MACHINE_ACTIONS for _ in range(weight)]
 _OPERATOR_CHOICES = ["promote"]
 _NETWORK_CHOICES = [what for what, weight in _NETWORK_ACTIONS for _ in range(weight)]
-#: One in so many actions is a machine's or the network's.
+#: One in this many actions is a machine's or the network's.
 FAULT_ONE_IN = 4
 #: One plan in so many has a client that uses a node without a lease, and one has nodes that die during an election.
 LONELY_ONE_IN, ELECTION_ONE_IN = 4, 8
-#: Of so many plans with mirrored queues, one has quorum queues, one has streams, and one a floor of replicas in sync.
+#: Of this many plans with mirrored queues, one has quorum queues, one has streams, and one a floor of replicas in sync.
 MIRRORED_KINDS = 8
-#: In one of so many plans with mirrored queues operators move masters, at most so many times.
+#: In one of `PROMOTED_ONE_IN` plans with mirrored queues operators move masters, at most `PROMOTED_MOST` times.
 PROMOTED_ONE_IN, PROMOTED_MOST = 2, 4
-#: One in so many plans has no faults at all.
+#: One in this many plans has no faults at all.
 CALM_ONE_IN = 8
 
 #: Plainer values, by key.

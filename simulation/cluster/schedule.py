@@ -30,7 +30,7 @@ from .plan import CLIENTS, CONSUMING, DECLARING, STREAM, ClusterPlan, draw_clust
 
 #: Virtual seconds within which a cluster is found, a healed one is whole, and everything is answered.
 READY_SECONDS, WHOLE_SECONDS, ANSWER_SECONDS = 60.0, 60.0, 60.0
-#: From the end of the plan on, every step that is possible is taken once in so many steps.
+#: After the plan, the world has a sweep (see `SimWorld`) each time this many steps were taken.
 SWEEP_INTERVAL = 400
 #: Virtual seconds without a step that end an action.
 IDLE_SECONDS = 0.05

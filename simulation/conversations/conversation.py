@@ -32,7 +32,7 @@ one step are given at once, without waiting between them. These are the commands
                                   process waits in the mailbox
     hold calls of PROCESS         the blocking calls of this process are not made
     release [MESSAGE | calls]     what a hold of this name has held may happen, or everything that is held
-    wait MS                       so many milliseconds pass
+    wait MS                       this many milliseconds pass
     end                           the last step: faults are undone, every client leaves, and the auditor empties the
                                   queues; only the auditor's reports are compared
 

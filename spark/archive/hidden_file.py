@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-#: A row group ends with the record batch that brings it to so many rows or bytes.
+#: A row group ends with the record batch that brings it to this many rows or bytes.
 GROUP_ROWS, GROUP_BYTES = 128 << 10, 64 << 20
 #: Columns by whose values messages are sought. A Bloom filter in each row group lets a reader pass over the others.
 SOUGHT = ("message_id", "correlation_id")

@@ -1,6 +1,7 @@
 """The job `analyse`: what went through queues, as tables and as one HTML file that opens without a network.
 
-All percentiles are the smallest value that at least so many messages do not exceed, so that anybody can check them.
+A percentile, say the 90th, is the smallest value that at least 90% of the messages do not exceed (`percentile_disc`),
+so that anybody can check it.
 """
 
 from __future__ import annotations

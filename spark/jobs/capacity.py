@@ -1,7 +1,7 @@
 """The job `capacity`: advice for settings, computed from an archive, each with its formula and the numbers put in.
 
-The archive shows when each message arrived and when it was archived; until then it was in its queue. All percentiles
-are the smallest value that at least so many values do not exceed.
+The archive shows when each message arrived and when it was archived; until then it was in its queue. A percentile,
+say the 90th, is the smallest value that at least 90% of the values do not exceed.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ from ..archive.notes import (
 from ..archive.parquet_files import date_of, file_path
 from ..errors import archive_busy, no_space_to_merge, wrong_options
 
-#: Files are merged until they have so many bytes.
+#: Files are merged until they have this many bytes.
 TARGET_SIZE = 256 << 20
 #: Rows that are read at a time.
 BATCH_ROWS = 16_384

@@ -31,7 +31,7 @@ from .flow_windows import LATE, FlowResult, FlowRow, Key, Sums, Windows, consume
 
 #: Where the broker publishes samples, and their key.
 EXCHANGE, SAMPLE = "amq.rabbitmq.event", "flow.sample"
-#: The job's queue keeps at most so many samples and bytes, the newest ones.
+#: The job's queue keeps at most this many samples and bytes, the newest ones.
 MOST_SAMPLES, MOST_BYTES = 50_000, 512 << 20
 #: Seconds after which the queue is deleted if nobody reads it: the job was killed, and nobody has started it again.
 EXPIRES = 1800

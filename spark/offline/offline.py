@@ -38,7 +38,7 @@ from .offline_plan import JournalPart, Level, SegmentPart, locked, queues, repla
 
 log = logging.getLogger("warren.spark")
 
-#: After so many messages a `Messages` is complete.
+#: After this many messages a `Messages` is complete.
 GROUP = 4096
 
 VIEWS = {

@@ -13,7 +13,7 @@ from ..rows.messages import Messages, Run, from_contents
 from ..wire import Connection, Delivery
 from .catalogue import bounds_in
 
-#: After so many messages or bytes a `Messages` is complete.
+#: After this many messages or bytes a `Messages` is complete.
 GROUP_MESSAGES, GROUP_BYTES = 2048, 1 << 20
 
 #: The header as the broker adds it: name, type letter, and 8 bytes of number at the end of the table.

@@ -23,10 +23,10 @@ from .messages import Messages, joined_messages
 from .own_properties import OwnProperties
 from .properties import Decoded, decoded
 
-#: A record batch has at most so many rows, and ends when its contents have so many bytes.
+#: A record batch has at most this many rows, and ends when its contents have this many bytes.
 BATCH_ROWS = 8192
 BATCH_BYTES = 4 << 20
-#: So many distinct properties are decoded one by one.
+#: Up to this many distinct properties are decoded one by one.
 FEW_PROPERTIES = 64
 
 _UNKNOWN: Any = object()

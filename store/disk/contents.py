@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-#: A file of at most so many bytes is read with one call.
+#: A file of at most this many bytes is read with one call.
 SMALL_FILE = 4096
 
 

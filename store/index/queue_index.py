@@ -458,7 +458,7 @@ class QueueIndex:
     def take_flush(self, is_synced: bool = False, most: tuple[int, int] | None = None) -> FlushJob | None:
         """A flush of all unflushed entries that are not held, and of all acks; None if there are none.
 
-        The flush before has been `flushed`. With `most`, of only so many runs and bytes of embedded and of stored
+        The flush before has been `flushed`. With `most`, of only this many runs and bytes of embedded and of stored
         entries.
         """
         assert self._flush is None, "one flush at a time"

@@ -18,9 +18,9 @@ frame, because of the magic. `walk_frames` describes how a file is read that is 
 | STATE | u64 next number: where the numbering of the queue stands, or how far it is reserved |
 | DELETE | empty; the queue was deleted, and its records before this one do not count |
 | RETIRE | empty; `queue` is the lowest journal file that still counts |
-| SIZES | pairs (u64 segment, u64 bytes): the segment has so many synced bytes; with 0 it may be removed |
+| SIZES | pairs (u64 segment, u64 bytes): the segment has this many synced bytes; with 0 it may be removed |
 | HANDED_OVER | u128 id, u32 count, as many u64 targets, a run: dead letters that the targets have to take |
-| TAKEN | u128 id, u32 count: `queue` has taken so many dead letters |
+| TAKEN | u128 id, u32 count: `queue` has taken this many dead letters |
 | RETURNED | (u64 first, u32 count, u32 returns) one after the other: how often these messages were returned by now |
 | LIVES | u32 life, then (u64 first, u64 next, u32 life) for each gap in the numbering of the queue (`lives`) |
 | DIGESTS | u64 first, then 16 bytes for each message: by what a second publish is recognized (`deduplication`) |

@@ -196,7 +196,7 @@ class Gate(Protocol):
         """How many messages may be delivered now."""
 
     def delivered(self, count: int) -> None:
-        """Note that so many messages were delivered to the consumer."""
+        """Note that this many messages were delivered to the consumer."""
 
 
 class Limit(Protocol):
@@ -210,7 +210,7 @@ class Limit(Protocol):
         """How many messages the consumer may be given now."""
 
     def took(self, count: int) -> None:
-        """Note that the consumer will get so many messages. `delivered` follows, with these messages."""
+        """Note that the consumer will get this many messages. `delivered` follows, with these messages."""
 
     def delivered(self, tags: Sequence[int], contents: Sequence[bytes]) -> None:
         """Note that these messages were delivered to the consumer."""

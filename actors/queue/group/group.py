@@ -303,7 +303,7 @@ class Group(Role):
         return self._schedule.order(self.members)
 
     def got(self, member: Member, record: ChannelRecord | None, delivery: Delivery) -> Delivery:
-        """A member has answered basic.get. `record` is None if the message needs no acknowledgement."""
+        """Handle what a member answered to basic.get. `record` is None if the message needs no acknowledgement."""
         self._schedule.served(member, 1)
         contents = list(self._with_source(member, delivery.contents))
         if record is None:
@@ -376,7 +376,7 @@ class Group(Role):
             del self._users[consumer.user]
 
     def _consumers_left(self, count: int) -> None:
-        """Handle that so many consumers have left. The group may have to end now (AB-93)."""
+        """Handle that this many consumers have left. The group may have to end now (AB-93)."""
         if not count:
             return
         self._is_due = True

@@ -25,7 +25,7 @@ class Schedule(Protocol):
         """The member whose offer is granted next, and how many of its messages; None if no member gets a grant now."""
 
     def served(self, member: Member, count: int) -> None:
-        """So many messages of this member were granted or taken."""
+        """Note that this many messages of the member were granted or taken."""
 
 
 class Strict:

@@ -378,7 +378,7 @@ class Master(Role):
         self._consumers_left(1)
 
     def _consumers_left(self, count: int) -> None:
-        """Handle that so many consumers have left. The queue may have to end now (AB-93)."""
+        """Handle that this many consumers have left. The queue may have to end now (AB-93)."""
         if count:
             self.queue_expiry.leave(count)
             self.effects.change_consumers()

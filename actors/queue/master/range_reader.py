@@ -78,11 +78,11 @@ class RangeReader(ABC):
 
     @abstractmethod
     def delivered(self, count: int) -> None:
-        """So many deliveries were put into the outbox."""
+        """Note that this many deliveries were put into the outbox."""
 
     @abstractmethod
     def count_sent(self, count: int) -> None:
-        """So many deliveries of the queue to the channel were written to the socket."""
+        """Count deliveries of the queue to the channel that were written to the socket."""
 
 
 class MessageReader(RangeReader):

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 READ_MESSAGES = 2048
 LEAST_READ_MESSAGES = 16
 
-#: A search for a time ends when so few messages are left; the reader skips those that are too old.
+#: A search for a time ends when this few messages are left; the reader skips those that are too old.
 SEARCHED_MESSAGES = 256
 
 #: Microseconds in a second.

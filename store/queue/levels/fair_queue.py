@@ -339,7 +339,7 @@ class FairQueue(LevelledQueue):
         return joined_deliveries(found)
 
     def available(self, limit: int) -> int:
-        """At least so many messages can be taken: as many as before any lane gets to a message on the disk."""
+        """How many messages can be taken before any lane gets to a message on the disk, or fewer."""
         if self.rules.counts_bytes:
             # How many messages of a lane come before the next lane depends on their sizes.
             return min(limit, 1, self._front_available())

@@ -156,7 +156,7 @@ async def status(operator: Operator) -> dict[str, object]:
 
 @operation()
 async def check_certificate_expiration(operator: Operator, *, seconds: float) -> Rows:
-    """The listeners' certificates that end within so many seconds, or have ended: file and end (CM-199)."""
+    """The listeners' certificates that end within this many seconds, or have ended: file and end (CM-199)."""
     settings = operator.context.settings
     if settings.tls_port is None:
         return []
