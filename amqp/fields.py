@@ -208,7 +208,7 @@ def _decode_entries(data: bytes, position: int, end: int) -> Table:
                 position = name_end
             kind = data[position]
             position += 1
-            # Numbers and texts are read here, because a call for each entry of a long table takes as long again.
+            # Numbers and texts are read here, because a call for each would double the time for a long table.
             fixed = fixed_kinds[kind]
             if fixed is not None:
                 letter, unpack, size = fixed

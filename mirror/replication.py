@@ -106,9 +106,9 @@ class MirrorReplication:
         self.is_resting = False
         #: The master is about to be at rest, and still takes acknowledgements.
         self.takes_acks = False
-        #: Gets the messages of the queue; None for a member of the ring.
+        #: Copies the queue from another replica; None for a member of the ring, which has it.
         self._learner = Learner(replica, self._ring, self._take) if self._is_learner else None
-        #: What channels ask after a failover.
+        #: The questions of channels after a failover.
         self._reclaims = Reclaims()
         #: The position of the last instruction that this mirror has followed.
         self._followed = 0

@@ -103,7 +103,7 @@ class _BlockClock:
 class _BlockedTime:
     """For how long an actor was blocked by whichever peer: since its start, and in each of the last seconds.
 
-    A block that ends costs one addition. It seldom lasts into another second of the clock.
+    A block mostly ends within the second of the clock in which it began, so `add` makes only one entry for it.
     """
 
     __slots__ = ("_by_second", "total")

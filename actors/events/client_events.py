@@ -25,7 +25,7 @@ _CONNECTION_FIELDS = (
 
 
 def connection_created(node_name: str, items: Mapping[str, object]) -> Fields:
-    """`items` are the info items of the connection's listing."""
+    """The fields of `connection.created`. `items` are the info items of the connection's listing."""
     return {
         "pid": f"<{node_name}.{items['pid']}>",
         "type": "network",
@@ -37,7 +37,7 @@ def connection_created(node_name: str, items: Mapping[str, object]) -> Fields:
 
 
 def connection_closed(node_name: str, items: Mapping[str, object]) -> Fields:
-    """`items` are the info items of the connection's listing."""
+    """The fields of `connection.closed`. `items` are the info items of the connection's listing."""
     return {
         "pid": f"<{node_name}.{items['pid']}>",
         "node": node_name,

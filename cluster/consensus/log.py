@@ -116,7 +116,7 @@ class RaftLog:
         return self.entries[first - self.start.index - 1 : last - self.start.index]
 
     def batch(self, first: int, most_bytes: int) -> list[Entry]:
-        """Entries from `first` on, of this many bytes together, but at least one if there is one."""
+        """Entries from `first` on, of at most `most_bytes` together, but at least one if there is one."""
         batch: list[Entry] = []
         size = 0
         for entry in self.entries[first - self.start.index - 1 :]:

@@ -385,7 +385,7 @@ class Replication:
         is_certain = not ready.committed or ready.committed[-1].index <= self.raft.log.committed
         for entry in ready.committed:
             self._state.apply(entry)
-            # The routing table shows it from now on, so what processes send next may rest on it.
+            # The routing table shows the entry from now on, so processes may act on it in whatever they send next.
             self._process.set_applied(entry.index)
             if entry.index % digest.EVERY == 0:
                 await self._take_digest(entry.index)

@@ -61,9 +61,10 @@ class ClusterFaults:
 
     @property
     def lease(self) -> float:
-        """Seconds for which a node may act that reaches no majority any more.
+        """Seconds for which a node that reaches no majority any more may still act.
 
-        Of four nodes, two may be left together. Then the leader grants leases to the other one for a while yet.
+        Of four nodes, two may still reach each other. If one of them leads, it grants leases to the other one for a
+        while yet.
         """
         lasts = LEASE_SHARE * self.nodes["a"].settings.net_ticktime
         return lasts if self.nodes.majority == 2 else lasts + CONTACT_SHARE * HEARD_SECONDS

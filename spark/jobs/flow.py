@@ -53,7 +53,8 @@ _COUNTS = ("published", "confirmed", "delivered", "acked")
 
 #: A sample stands for the second before it, so its moment is in the middle of that.
 _MOMENT = "timestamp_millis(bigint(sample.at - 500 * sample.seconds)) as moment"
-#: From a sample to its parts. All have the same fields, so that one aggregation sums all of them up.
+#: An expression that makes rows of a sample, one for each part of it. All rows have the same fields, so that one
+#: aggregation sums all of them up.
 _PARTS = f"""
     explode(concat(
         array(struct(

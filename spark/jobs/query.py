@@ -163,7 +163,10 @@ def _archived(spark: Any, target: str, names: list[str], since: datetime | None,
 
 
 def _may_have(file: ArchivedFile, since: datetime | None, until: datetime | None) -> bool:
-    """Whether a file may have a message that came then. If its messages' arrival is not known, other times count."""
+    """Whether a file may have a message that came between `since` and `until`.
+
+    Every file whose messages have no known time of arrival may: a message's other times are compared once it is read.
+    """
     least, most = file.arrived_least, file.arrived_most
     return (since is None or most is None or most >= since) and (until is None or least is None or least <= until)
 

@@ -13,7 +13,7 @@ from .offsets import QueueState
 
 #: Numbers that are looked at first where a message is sought. There may be none, so more are looked at then.
 NEAR = 64
-#: The smallest size of a block.
+#: Bytes of a block that the node sends, at least.
 _BLOCK = 65_536
 
 

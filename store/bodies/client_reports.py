@@ -48,11 +48,11 @@ class ClientReports:
         self._ready.setdefault((client, kind), []).extend(ids)
 
     def sync_taken(self) -> None:
-        """The next sync is the one under way from now on."""
+        """Note that a sync begins: the ids that waited for the next sync wait for the one under way."""
         self.now, self.next = self.next, {}
 
     def synced(self) -> None:
-        """The messages of the sync under way are on the disk."""
+        """Note that the sync under way has ended: report its messages as written."""
         for client, ids in self.now.items():
             if ids:
                 self.report(client, "written", ids)

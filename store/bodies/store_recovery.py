@@ -227,7 +227,7 @@ def _believable(
         index = _opened(index_path)
         saved = index.saved()
     except Exception as error:
-        # Errors of the check, of LMDB, and of msgpack and struct decoding damaged values.
+        # The check and LMDB raise errors, and so do msgpack and struct when they decode damaged values.
         log.warning("%s cannot be used: %s. %s", index_path, error, _REBUILT)
         if index is not None:
             index.close()

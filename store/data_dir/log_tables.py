@@ -82,7 +82,8 @@ class LogTables:
         """Open the tables, while no transaction is open; return whether they exist."""
         if self._log is None:
             try:
-                # In this order, because a crash between the two makes only the first.
+                # The log is opened last: after a crash that left only the table of the state, `_log` stays None, and
+                # the tables count as missing.
                 self._state = self._environment.open_db(STATE_TABLE.encode(), create=create)
                 self._log = self._environment.open_db(LOG_TABLE.encode(), create=create)
             except lmdb.NotFoundError:

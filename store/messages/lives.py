@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, NamedTuple
 
-#: The gaps that are kept, those of the latest lives.
+#: How many gaps are kept: those of the latest lives.
 GAPS_KEPT = 64
 
 _LIFE = Struct(">I")

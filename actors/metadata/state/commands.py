@@ -117,8 +117,8 @@ class SetQueueStates(NamedTuple):
 
 
 class RestartQueue(NamedTuple):
-    """The queue has another process, whatever its state was before (AB-63). A queue that does not exist any more stays
-    away.
+    """Give the queue another process, whatever its state was before (AB-63). Nothing changes if the queue no longer
+    exists.
     """
 
     vhost: str

@@ -63,7 +63,7 @@ class ChannelRecords:
         return record
 
     def forget(self, channel_id: str) -> ChannelRecord | None:
-        """The channel has ended, or ends."""
+        """Remove the record of a channel that has ended or is about to end, and return it."""
         record = self.by_id.pop(channel_id, None)
         self.credit.peer_down(channel_id)
         if record is not None:

@@ -20,7 +20,7 @@ async def list_feature_flags(operator: Operator, *, columns: list[str] | None = 
 
 
 def feature_rows(context: NodeContext) -> list[dict[str, object]]:
-    """The rows with all columns."""
+    """The rows of `list_feature_flags` with all columns."""
     enabled = context.definitions.enabled_features()
     return [
         {
