@@ -18,8 +18,10 @@ QUICK_TESTS := architecture wire routing runtime actors store/disk store/index s
 #: CPU time as all others together, and `make test` runs them.
 SLOW_TESTS := any_order durable_metadata equivalence fuzz in_transit kill large_content lockstep on_disk skimmer store_dwell \
 	turn_work
-#: Tests of the code that has a portable twin for systems other than Linux.
-PORTABLE_TESTS := test_broker.py behaviour clients store runtime
+#: Tests of the code that has a portable twin for systems other than Linux: of sockets and of real disks. The other tests
+#: of tests/store have disks in memory, and would do the same again.
+PORTABLE_TESTS := test_broker.py behaviour clients runtime $(addprefix store/,bodies data_dir disk journal \
+	message_index queue/test_lazy_memory.py queue/test_shared_bodies.py test_reset.py verify)
 #: Benchmarks that take many minutes or fill a disk; they run only by name: make bench BENCH=backlog
 LONG_BENCHMARKS := backlog churn durable_queues mirrored operators remote restart rounds soak spark torture
 BENCH ?= $(filter-out $(LONG_BENCHMARKS),$(basename $(notdir $(wildcard bench/*.py))))

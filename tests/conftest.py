@@ -39,6 +39,7 @@ LONGEST = (
     "docs/test_readme.py",
     "simulation/test_schedules.py",
     "simulation/mutants",
+    "spark/test_jobs_in_spark.py",
     "spark/test_installed.py",
     "torture/test_torture.py",
     "cluster_system",

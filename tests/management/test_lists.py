@@ -269,5 +269,7 @@ def test_what_is_opened_and_closed_adds_up_however_it_ends(api, broker):
     port = forced._impl._transport._sock.getsockname()[1]
     (name,) = [each for each in names if f":{port} ->" in each]
     assert api("DELETE", f"/api/connections/{quote(name, safe='')}")[0] == 204
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
+        forced.process_data_events(60)  # the broker would wait half a minute for the answer
     clean.close()
     until(counts, lambda found: found == [(0, 0), (0, 0)])
