@@ -84,6 +84,7 @@ class Node(RuleBasedStateMachine):
                 self.schedule.close()
 
 
+@pytest.mark.hypothesis
 @pytest.mark.timeout(600)
 def test_a_node_as_a_state_machine():
     run_state_machine_as_test(Node, settings=settings(drawing, max_examples=EXAMPLES, stateful_step_count=30))

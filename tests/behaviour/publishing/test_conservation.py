@@ -84,7 +84,7 @@ class Machine(RuleBasedStateMachine):
         if not any(consumer.no_ack for consumer in worker.consumers.values()):
             self.model.uncertain["a"].update(range(self.model.published["a"], self.model.published["a"] + publishes))
             self.do_publish("a", publishes)
-            # What is delivered to the channel after its end goes back to the queue, when others may have later messages.
+            # What is delivered to the channel after its end goes back to the queue when others may have later messages.
             self.model.returned = publishes > 0 and bool(worker.consumers)
         channel.send(m.BasicAck(1 << 40) if by_error else m.ChannelClose(200, "bye"))
         self.broker.wait_idle()
@@ -245,6 +245,7 @@ class Machine(RuleBasedStateMachine):
                 client.abort()
 
 
+@pytest.mark.hypothesis
 def test_model(broker):
     """A broker and the model agree after every burst."""
     if broker is None:

@@ -148,6 +148,7 @@ class ClassicQueue(RuleBasedStateMachine):
 
     @rule()
     def kill_queue(self) -> None:
+        self.channels[0].ready(QUEUE)  # after a restart the queue may not have a process yet
         Inside(self.broker).crash(QUEUE)
         self.sync()
         self.channels[0].ready(QUEUE)  # answered by the queue's next process
@@ -280,6 +281,7 @@ def run(**options) -> None:
     )
 
 
+@pytest.mark.hypothesis
 @pytest.mark.timeout(60 + 10 * EXAMPLES)
 @pytest.mark.parametrize("mode", ["default", "lazy"])
 def test_classic_queue_v1_and_lazy_queue_v1(mode):
@@ -287,6 +289,7 @@ def test_classic_queue_v1_and_lazy_queue_v1(mode):
     run(mode=mode)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.timeout(60 + 10 * EXAMPLES)
 @pytest.mark.parametrize("mode", ["default", "lazy"])
 def test_classic_queue_v2_and_lazy_queue_v2(mode):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import tempfile
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from warren.store.bodies import location_index
@@ -71,6 +72,7 @@ class Lookups(RuleBasedStateMachine):
         self.directory.cleanup()
 
 
+@pytest.mark.hypothesis
 def test_look_ups_see_what_was_said_last(monkeypatch):
     """Look-ups are right even after look-ups of more sources than the index remembers."""
     monkeypatch.setattr(location_index, "SOURCES_MOST", 2)

@@ -161,6 +161,7 @@ class AgainstModel(RuleBasedStateMachine):
             shutil.rmtree(self.path)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("kind", ENGINES, ids=lambda engine: engine.name)
 def test_index_against_model(tmp_path_factory, kind):
     """The index answers as the model does, whatever is reported, repeated, reopened or expired (QP-47)."""
