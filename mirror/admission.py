@@ -68,7 +68,7 @@ class Admission:
         if not ready:
             return False
         self.proposed = ready[0]
-        # The messages that it has copied did not say how often they were returned, and who has published them.
+        # The copies of the messages do not say how often these were returned, nor who has published them.
         backing.tell_returns()
         backing.out.append(instructions.taken(backing.publishers))
         backing.took(ring.broadcast(ONLY, backing.out))

@@ -216,7 +216,7 @@ class Sim:
         begins = [(failure.after, True, at, failure) for at, failure in enumerate(failures)]
         ends = [(failure.after + failure.seconds, False, at, failure) for at, failure in enumerate(failures)]
         passed = 0.0
-        # At the same moment a failure ends before another one begins.
+        # If one failure ends at the moment at which another one begins, the end comes first.
         for moment, is_begin, _, failure in sorted(begins + ends, key=lambda event: event[:3]):
             self.run(moment - passed)
             passed = moment

@@ -47,7 +47,7 @@ class DeadLettersInTransit:
         self._dropping: set[int] = set()
 
     def add(self, handed_over: Sequence[HandedOver]) -> None:
-        """Take these over. Their records were appended just now."""
+        """Take dead letters over whose records were appended just now."""
         files = self._files
         for handed in handed_over:
             if handed.is_recorded:

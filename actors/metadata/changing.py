@@ -182,9 +182,7 @@ class Changing:
         return self.cascades.is_large(command.vhost, ("queue", command.name))
 
     async def _trim_queue(self, command: DeleteQueue) -> list[tuple[str, str]]:
-        """Remove so much of what goes with a queue that few rows are left for the command. Return the exchanges that
-        are held.
-        """
+        """Remove what goes with a queue until few rows are left for the command. Return the exchanges that are held."""
         vhost, end = command.vhost, ("queue", command.name)
         self._routing.hide_queue(vhost, command.name)
         held = await self.cascades.trim(vhost, end)

@@ -143,7 +143,7 @@ class Connecting:
     # -- attempts of this node ---
 
     def attempt_later(self) -> None:
-        """After a failure, or the end of a session: attempt it again after a while."""
+        """Attempt to connect again after a while, because an attempt has failed or a session has ended."""
         wait = BACKOFF[min(self.failures, len(BACKOFF) - 1)]
         drawn = int.from_bytes(self._process.random_bytes(2), "big") / 65_535
         self._attempt_in(wait * (1 + JITTER * (2 * drawn - 1)))
@@ -290,7 +290,7 @@ class Connecting:
     # -- timers ---
 
     def timer_due(self, kind: str, session: str) -> bool:
-        """A timer of this kind is due. Returns True if the link is to attempt it again later."""
+        """Handle a timer of this kind. Returns True if the link is to make another attempt later."""
         self._timers.pop(kind, None)
         if kind == ATTEMPT:
             self._begin_attempt()

@@ -154,7 +154,7 @@ class Link(Process):
         self._attempt_later()
 
     def _attempt_later(self) -> None:
-        """After a failure, or the end of a session."""
+        """Attempt to connect again after a while, because an attempt has failed or a session has ended."""
         if self.connecting.place is None:
             self._leave_if_idle()
         else:

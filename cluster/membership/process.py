@@ -228,7 +228,7 @@ class Members(Process):
         self.leadership.prolong(status, now)
         self._judge()
         if now - self.beat_at < STOOD_STILL_SECONDS:
-            # Otherwise the heartbeats of the others may have arrived without having been read.
+            # A node that has stood still may not have read yet the heartbeats that the others have sent.
             self.peers.cut_off_lost(now)
         self.beat_at = now
         self.serving.step(now)

@@ -28,13 +28,13 @@ LAG_TICKS = 50
 
 
 class InForce:
-    """One node's part in it. `report` is called with `index` when that has risen."""
+    """Knows the index up to which this node takes the log to be in force. Calls `report` with it when it has risen."""
 
     def __init__(self, raft: Raft, members: LogMembers, report: Callable[[int], None]) -> None:
         self.raft = raft
         self._members = members
         self._report = report
-        #: Up to where everything is in force.
+        #: The index up to which the log is in force.
         self.index = 0
         #: On the leader: up to where each member has applied the log, and the last index that it was sent as in force.
         self._applied_by: dict[str, int] = {}
@@ -53,7 +53,7 @@ class InForce:
         self._committed_before.extend([self.raft.log.committed] * ticks)
 
     def member_applied(self, node: str, index: int, own: int) -> list[str]:
-        """A member has applied the log up to this index. Returns what `find` does."""
+        """Note that a member has applied the log up to this index. Returns what `find` does."""
         known = self._applied_by.get(node, 0)
         if index <= known:
             # The member repeats its report because its link was made again, or because it has started again. What this
@@ -88,7 +88,7 @@ class InForce:
 
     @seam("cluster: which changes are in force")
     def _applied_everywhere(self, leading: Leader) -> int:
-        """The index up to which every running member has applied the log that may hold a lease."""
+        """The index up to which the log is applied on every running member that may hold a lease."""
         own = self.raft.node
         index = self.raft.log.committed
         due = self._committed_before[0]

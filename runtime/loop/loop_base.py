@@ -246,7 +246,7 @@ class LoopBase(ActorBase):
             if active:
                 turn = self.turn  # a meter may have taken its place
                 round_ends = now + ROUND_SECONDS
-                # No turn that ends by then can be of interest, or the last one of the round.
+                # A turn that ends before `late` was too short to be noted, and does not end the round.
                 late = min(now + floor, now + LONG_TURN_SECONDS, round_ends)
                 for _ in range(len(active)):
                     lane = active.popleft()

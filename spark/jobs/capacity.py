@@ -206,7 +206,7 @@ def _prefetches(rows: Iterable[ConsumedRow]) -> list[Advice]:
 
 
 def _most(values: Iterable[float]) -> float:
-    """The smallest value that 99% of them do not exceed."""
+    """The smallest of the values that 99% of them do not exceed."""
     ordered = sorted(values)
     return ordered[math.ceil(0.99 * len(ordered)) - 1]
 

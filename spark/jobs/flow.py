@@ -35,9 +35,11 @@ EXCHANGE, SAMPLE = "amq.rabbitmq.event", "flow.sample"
 MOST_SAMPLES, MOST_BYTES = 50_000, 512 << 20
 #: Seconds after which the queue is deleted if nobody reads it: the job was killed, and nobody has started it again.
 EXPIRES = 1800
-#: Seconds between two signs that the job still wants its queue, between two micro-batches, and between two looks.
+#: Seconds between two declarations that keep the queue from expiring, between two micro-batches, and between two looks
+#: at whether the query has ended.
 ALIVE, TRIGGER, LOOK = 60.0, 5.0, 0.25
-#: Seconds before its end that the result and the report of a run have: all windows of a long run are too many to draw.
+#: The result and the report of a run have only its last seconds, this many: all windows of a long run are too many to
+#: draw.
 REPORTED = 24 * 3600
 #: Seconds between two heartbeats of the job's connection, of which the broker expects one in `HEARTBEAT`.
 HEARTBEAT, BEAT = 60, 15.0
@@ -211,7 +213,7 @@ class _Writer:
         self._shown_to = 0
 
     def batch(self, found: Any, number: int) -> None:
-        """What Spark calls with each micro-batch, which it may do twice."""
+        """Take the sums of a micro-batch. Spark may call this twice with the same one."""
         sums = _read_sums(found.collect())
         if not sums:
             return
@@ -222,7 +224,7 @@ class _Writer:
         rows = self._windows.rows()
         self._table.put(rows, consumed_rows(self._windows.width, kept))
         self._table.keep(self._windows.width, self._windows.sums())
-        # An earlier run into this folder has shown those before the first.
+        # Windows that began before the first one of this run were shown by an earlier run into this folder.
         self._unshown |= {at: some for at, some in rows.items() if at[0] >= max(self._first, self._shown_to)}
         self._show(self._last)
 
@@ -235,7 +237,7 @@ class _Writer:
         self._shown_to = max(self._shown_to, before)
 
     def end(self) -> None:
-        """Show what is left."""
+        """Show the rows that were not shown yet."""
         self._show(1 << 62)
 
     def rows(self) -> list[FlowRow]:
@@ -295,7 +297,7 @@ class _Samples:
         return self._connection
 
     def stay(self) -> None:
-        """Keep the connection, and the queue from expiring. A broker that is away is tried again later."""
+        """Keep the connection open, and the queue from expiring. If the broker is away, the next call tries again."""
         now = time.monotonic()
         if now - self._beat_at < BEAT:
             return

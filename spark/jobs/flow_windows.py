@@ -135,7 +135,7 @@ def counted(connections: int) -> str:
 
 
 def bottleneck(rows: Iterable[FlowRow]) -> FlowRow | None:
-    """The row of a window and node whose stage is the bottleneck."""
+    """Of the rows of a window and node, the one whose stage is the bottleneck; None if none is."""
     return next((row for row in rows if row.verdict is not None), None)
 
 
@@ -163,13 +163,13 @@ class Windows:
             self._rows.setdefault((int(row.start.timestamp()), row.node), []).append(row)
 
     def sums(self) -> Iterator[tuple[Key, Sums]]:
-        """Those of the windows that may still change."""
+        """The sums of the windows that may still change."""
         for found in self._sums.values():
             yield from found.items()
 
     def rows(self) -> dict[tuple[int, str], list[FlowRow]]:
-        """The rows of each window and node that may still change, by start and node, in order. After this call windows
-        that no sample can change any more are forgotten.
+        """The rows of each window and node that may still change, by start and node, in order. Afterwards the
+        windows that no sample can change any more are forgotten.
         """
         found = {}
         for at in sorted(self._sums):
@@ -253,7 +253,7 @@ def _rows(start: int, width: int, node: str, sums: Mapping[Key, Sums], before: F
 
 
 def _slow(sums: Mapping[Key, Sums], samples: int) -> tuple[Key, Sums] | None:
-    """What held connections back the longest in a window, if that is worth a word."""
+    """What held connections back the longest in a window; None if that was less than `LEAST_SHARE` of the window."""
     causes = [(found.value / samples, key, found) for key, found in sums.items() if key.kind == "verdict"]
     share, key, found = max(causes, key=lambda cause: cause[:2], default=(0.0, None, None))
     return None if key is None or found is None or share < LEAST_SHARE else (key, found)

@@ -305,13 +305,13 @@ class _Rhythm:
                 if late < -FINEST:
                     time.sleep(min(-late, 3600.0))
                     continue
-                # All that is due by now, or within the time in which nobody notices.
+                # All rows that are due by now or within `FINEST` seconds.
                 stop = max(at + 1, int(numpy.searchsorted(due, due[at] + late + FINEST, side="right")))
                 yield batch.slice(at, stop - at)
                 at = stop
 
 
-#: Stands for a time of arrival that is not known, which so is due at once.
+#: Stands for an unknown time of arrival. It is earlier than all others, so its message is due at once.
 _UNKNOWN = -(1 << 62)
 _NEVER = 1 << 62
 

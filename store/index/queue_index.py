@@ -55,7 +55,7 @@ from .unflushed import Unflushed
 
 #: Entries in a segment, unless the vhost's configuration has another number (D-2).
 SEGMENT_ENTRIES = 16384
-#: Stands for the next segment of the last one: no queue has so many.
+#: Stands for the segment after the last one. It is higher than any segment's number.
 _NO_SEGMENT = 1 << 62
 
 

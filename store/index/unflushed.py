@@ -148,5 +148,5 @@ class Unflushed:
         return held
 
     def flushed(self) -> None:
-        """The entries under way are in segments now."""
+        """Note that the flush under way has ended: forget its entries, which are in segments now."""
         self.under_way = PendingRuns(), PendingRuns()

@@ -13,16 +13,16 @@ from typing import Any
 
 from .stage import Stage
 
-#: The setting of the stage: so many messages are settled in a turn.
+#: How many messages are settled in a turn, a setting of the stage.
 TURN_MESSAGES = 20
 
 #: Messages in the small and in the large state.
 SMALL, LARGE = 600, 2400
 
-#: How much more than in the small state a turn may do in the large one, and lines that are always allowed.
+#: A turn in the large state may run `GROWTH` times as many lines as one in the small state, and `FLOOR` more.
 GROWTH, FLOOR = 1.4, 300
 
-#: Puts so much of something on the stage, and returns what is then measured.
+#: Prepares a state of the given size on the stage, and returns the function whose turns are measured.
 Scenario = Callable[[Stage, int], Callable[[], None]]
 
 

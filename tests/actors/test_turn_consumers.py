@@ -27,7 +27,7 @@ CHANNELS = 3
 
 
 def consumed(stage: Stage, count: int, **options: Any) -> tuple[Any, list[Any]]:
-    """A queue with so many consumers, those of several channels in turn."""
+    """A queue with `count` consumers, which several channels have in rotation."""
     queue, channels = stage.queue(), [stage.create(Stub) for _ in range(CHANNELS)]
     for number in range(count):
         queue.consume(channels[number % CHANNELS], f"c{number}", **options)

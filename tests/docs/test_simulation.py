@@ -1,4 +1,4 @@
-"""docs/simulation.md: its programs lose an order, which the stories show; the corrected programs lose none."""
+"""The programs in docs/simulation.md lose an order, as the stories there show, and the corrected programs lose none."""
 
 import re
 import subprocess

@@ -20,7 +20,7 @@ MANY = 9_000
 
 @pytest.fixture
 def turns(metered_broker):
-    """Without the bound of other tests: these compare with the number of headers."""
+    """The meter without the bound of the other tests: these tests compare turns by their number of headers."""
     metered_broker[1].forget()
     return metered_broker[1]
 

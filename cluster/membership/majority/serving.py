@@ -38,7 +38,7 @@ class Serving:
         self._own = own
         self._table = table
         self._starting = starting
-        #: None before the node is up, and from when it stops in order.
+        #: None until the node is up, and once it stops in order.
         self._pause: Pause | None = None
         #: Whether the node accepts clients, unless it is paused.
         self._is_serving = False

@@ -72,7 +72,7 @@ def test_an_unbind_that_is_refused_removes_nothing(meta, ask_all, chain, routing
 
 
 def test_two_deletions_that_take_the_same_chain(meta, ask_all, chain, routing):
-    """Both come to an end, and nothing waits for the exchanges afterwards."""
+    """Both deletions come to an end, and no request waits for the exchanges afterwards."""
     assert ask_all(meta.address, unbind(chain[-1]), meta.delete_message("q"))[0] is None
     assert not left(routing, chain)
     meta.exchange(chain[3])

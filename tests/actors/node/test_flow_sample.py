@@ -92,7 +92,7 @@ def test_connections_with_one_cause_are_one_verdict():
         ("client", "the client of connection a -> b", 1, 1.0),
     ]
     assert verdicts[0]["evidence"] == "blocked channel 1 for 80% of 5 s"
-    # They are over when the processes are read again, or have ended.
+    # A verdict ends when its process is read again and is not blocked, or has ended.
     samples.read("connection", "c1", connection())
     samples.read("connection", "c3", connection())
     samples.end("c2")

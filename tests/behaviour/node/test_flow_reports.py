@@ -79,7 +79,7 @@ def samples_until(channel, is_last):
 
 
 def test_samples_add_up_to_what_was_counted_since_somebody_watched(sampled, connect, name):
-    """Messages, bytes and what waits: what was before the first sample is in none, and nothing after it is twice."""
+    """What was counted before the first sample is in no sample, and whatever is counted after it is in exactly one."""
     channel = connect(to=sampled.url).channel()
     queue = channel.queue(name)
     channel.confirm()

@@ -26,7 +26,7 @@ SCHEMA = pa.schema(
 
 
 def batch(seconds, first=0):
-    """Messages that arrived so many seconds after the first; None if that is not known."""
+    """Messages, each given as the seconds after `FIRST` at which it arrived; None if that is not known."""
     rows = [
         {"seq": first + n, "exchange": "", "routing_key": "k", "body": b"%d" % (first + n), "properties": b"\0\0"}
         | {"arrived": None if each is None else FIRST + timedelta(seconds=each)}
@@ -88,7 +88,7 @@ def test_each_message_is_published_when_it_is_due(clock, speed):
 def test_what_arrived_in_another_order_or_is_not_known_keeps_its_place(clock):
     batches = [batch([None, 2, 1, None, 3])]
     rhythm = _Rhythm.of([iter(batches)], 1)
-    # The first that is known, 1, is the beginning.
+    # The first known time of arrival, 1, counts as the beginning.
     assert published(rhythm, clock, batches) == [(0, 0), (1, 1), (2, 1), (3, 1), (4, 2)]
     nothing_known = [batch([None, None])]
     clock.now = 100.0

@@ -79,7 +79,7 @@ def test_a_window_has_a_row_for_each_stage():
 
 @pytest.mark.parametrize(("shares", "is_named"), [(0.4, False), (0.6, True)])
 def test_a_block_of_a_moment_is_no_bottleneck(shares, is_named):
-    """At least 5% of the window: a connection that was blocked once shows as `flow` for seconds."""
+    """A cause is named from 5% of the window on: a connection that was blocked once shows as `flow` for seconds."""
     windows = Windows(10)
     windows.update([node(START), held(START, "channel", "channel 1", shares)])
     assert (bottleneck(rows_of(windows, START).values()) is not None) == is_named
