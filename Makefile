@@ -10,8 +10,8 @@ JOBS   ?= 4
 PYTEST_ARGS ?=
 #: The files or folders of tests that run, instead of all that the goal has: make tests TEST_FILES=tests/wire
 TEST_FILES ?=
-#: Tests of single parts, without the files of SLOW_TESTS: 94 s of CPU time, 16 s of them to start the workers. With 10 s
-#: for the type checker, `make check` takes just under a minute on two cores. The rest of tests/store takes minutes.
+#: Tests of single parts, without the files of SLOW_TESTS: 76 s of CPU time, 12 s of them to start the workers. With 10 s
+#: for the type checker, `make check` takes less than a minute on two cores. The rest of tests/store takes a minute more.
 QUICK_TESTS := architecture wire routing runtime actors store/disk store/index store/journal store/messages \
 	settings test_broker.py test_public_interface.py
 #: Ends of names of files that draw many examples, start brokers, or do the same work for many sizes. They take as much
