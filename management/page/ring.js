@@ -9,7 +9,9 @@ import { count } from "./format.js";
 import { may } from "./session.js";
 import { Table } from "./table.js";
 
-const SIZE = 260;
+/** Wide enough for the names of the members at the sides. */
+const WIDTH = 320;
+const HEIGHT = 250;
 const RADIUS = 88;
 
 /** @returns {{element: HTMLElement, take: (queue: any) => void, sources: import("./live.js").Source[]}} */
@@ -51,13 +53,13 @@ export function ring(vhost, name, reload) {
 }
 
 function picture(members) {
-  const middle = SIZE / 2;
+  const [middle, centre] = [WIDTH / 2, HEIGHT / 2];
   const places = members.map((member, at) => {
     const angle = (2 * Math.PI * at) / members.length - Math.PI / 2;
-    return { member, x: middle + RADIUS * Math.cos(angle), y: middle + RADIUS * Math.sin(angle) };
+    return { member, x: middle + RADIUS * Math.cos(angle), y: centre + RADIUS * Math.sin(angle) };
   });
-  return svg("svg", { width: SIZE, height: SIZE, viewBox: `0 0 ${SIZE} ${SIZE}`, role: "img", "aria-label": `A ring of ${members.length} members; the master is ${members[0].node}` },
-    svg("circle", { class: "round", cx: middle, cy: middle, r: RADIUS }),
+  return svg("svg", { width: WIDTH, height: HEIGHT, viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `A ring of ${members.length} members; the master is ${members[0].node}` },
+    svg("circle", { class: "round", cx: middle, cy: centre, r: RADIUS }),
     places.map(({ member, x, y }) => svg("g", {}, svg("circle", { class: `member ${kind(member)}`, cx: x, cy: y, r: 9 }),
       svg("text", { x, y: y - 15, "text-anchor": "middle" }, short(member.node)),
       svg("text", { class: "soft", x, y: y + 23, "text-anchor": "middle" }, member.lag ? `${count(member.lag)} behind` : member.role))));

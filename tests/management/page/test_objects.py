@@ -168,13 +168,33 @@ def test_a_queue_without_mirrors_has_no_ring(screen, api, queue):
 
 
 def test_the_ring_of_a_mirrored_queue_is_drawn(screen, driver):
-    """The drawing alone: a broker of one node has no mirrors."""
+    """The drawing alone: a broker of one node has no mirrors. All names are inside it; long ones are shortened."""
     members = [
         {"node": "a@h", "role": "master", "lag": 0, "unstored": 0, "messages": 5, "received": 9},
         {"node": "b@h", "role": "mirror", "lag": 2, "unstored": 1, "messages": 5, "received": 7},
         {"node": "<c>@h", "role": "learner", "lag": None, "unstored": None, "messages": None, "received": None},
     ]
     shown = {"epoch": 3, "reign": 1, "members": members, "missing": ["d@h"], "evicted": []}
+    draw_ring(driver, shown)
+    assert screen.texts(".ring svg text") == ["a@h", "master", "b@h", "2 behind", "<c>@h", "learner"]
+    assert [each.get_attribute("class") for each in screen.all(".ring .member")] == [
+        *("member master", "member behind", "member silent")
+    ]
+    screen.shows("View 3, reign 1. Missing: d@h.", "main")
+    for count in (2, 3, 4, 5):
+        named = [{**members[1], "node": f"warren-{number}@machine-{number}"} for number in range(count)]
+        draw_ring(driver, {**shown, "members": named})
+        edges = driver.execute_script(
+            "const box = (each) => { const {left, right, top, bottom} = each.getBoundingClientRect();"
+            "  return [left, -right, top, -bottom]; };"
+            "const frame = box(document.querySelector('.ring svg'));"
+            "const texts = [...document.querySelectorAll('.ring svg text')];"
+            "return texts.map((each) => box(each).map((at, side) => at - frame[side]));"
+        )
+        assert min(min(each) for each in edges) >= 0, "a text is outside of the drawing"
+
+
+def draw_ring(driver, shown):
     driver.execute_async_script(
         "const [shown, done] = arguments;"
         "import('./ring.js').then(({ring}) => {"
@@ -183,8 +203,3 @@ def test_the_ring_of_a_mirrored_queue_is_drawn(screen, driver):
         "});",
         shown,
     )
-    assert screen.texts(".ring svg text") == ["a@h", "master", "b@h", "2 behind", "<c>@h", "learner"]
-    assert [each.get_attribute("class") for each in screen.all(".ring .member")] == [
-        *("member master", "member behind", "member silent")
-    ]
-    screen.shows("View 3, reign 1. Missing: d@h.", "main")
