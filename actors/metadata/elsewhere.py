@@ -24,6 +24,7 @@ from ...routing.table import RoutingTable
 from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.process import Process
+from ...runtime.signal import Signal
 from ..context.peers import Peers
 from ..contracts.metadata import ToMetadata, to_metadata
 from ..contracts.resources import to_alarms
@@ -70,6 +71,8 @@ class Elsewhere:
         self._effects: dict[str, deque[Effect]] = {}
         #: By queue id: the nodes that wait until the queue, which is starting here, runs.
         self._waiting: dict[str, list[Sender]] = {}
+        #: By id of a queue that is to be at home here, and is not shown yet: wakes those who wait for it.
+        self._unshown: dict[str, Signal] = {}
         #: By virtual host that is starting here: the nodes that wait for it.
         self._waiting_for_vhost: dict[str, list[Sender]] = {}
         #: The rows of the queues at home here, by id. Empty as long as this node has never met another one.
@@ -153,7 +156,31 @@ class Elsewhere:
         elif row is not None and row.queue_id == queue_id:
             self._process.reply(sender, True)
         else:
+            self._process.spawn(self._await_shown(sender, vhost, name, queue_id))
+
+    async def _await_shown(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
+        """Answer as `await_queue` does. This node may not have applied the declare yet, or it starts the queue for a
+        client of its own.
+        """
+        unshown = self._unshown
+        signal = unshown.get(queue_id)
+        if signal is None:
+            signal = unshown[queue_id] = Signal(self._process)
+        try:
+            await signal.wait_for(lambda: unshown.get(queue_id) is not signal, self._timeout)
+        except ProcessTimeout:
+            unshown.pop(queue_id, None)
+        row = self._routing.queue(vhost, name)
+        if row is not None and row.queue_id == queue_id:
+            self._process.reply(sender, True)
+        else:
             self._process.reply_error(sender, no_queue(vhost, name))
+
+    def _decided(self, queue_id: str) -> None:
+        """Wake those who wait for a queue that is shown now, or is gone."""
+        signal = self._unshown.pop(queue_id, None)
+        if signal is not None:
+            signal.wake_all()
 
     async def home_started(self, row: QueueRow) -> None:
         """Return when the home of a new queue has started it. Raises AmqpError if it cannot, or cannot be reached."""
@@ -185,6 +212,7 @@ class Elsewhere:
                     self._keep(change.row)
             elif isinstance(change, QueueRemoved):
                 self._own.pop(change.row.queue_id, None)
+                self._decided(change.row.queue_id)
 
     def show_queue(self, row: QueueRow) -> None:
         """Show a queue that is at home on another node."""
@@ -203,6 +231,7 @@ class Elsewhere:
         if self._peers:
             self._own[row.queue_id] = row
             self._next.pop(_name(row), None)
+            self._decided(row.queue_id)
 
     def _keep(self, row: QueueRow) -> None:
         shown = self._routing.queue(row.vhost, row.name)

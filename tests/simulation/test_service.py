@@ -247,3 +247,21 @@ def test_failures_begin_and_end_at_their_times():
         (3.0, "warren@c", "and warren@b are cut off"),
         (4.0, "warren@c", "is heard by the others again"),
     ]
+
+
+@pytest.mark.parametrize("policy", [{}, {"ha-mode": "all"}], ids=["one home", "mirrored"])
+def test_programs_of_three_nodes_that_declare_one_queue_at_once_wait_for_its_start(policy):
+    """A node that knows of the queue before its home has started it asked its process, was told that there is none, and
+    waited 15 s for another one.
+    """
+
+    def scenario(sim):
+        if policy:
+            sim.set_policy("ha", "^q$", policy)
+        sim.publish("q", BODIES, node=0)
+        for node in (1, 2):
+            sim.service(f"taker{node}", "q", lambda message: message.ack(), node=node, crash_one_in=0)
+        assert sim.until_done()
+        assert not [text for _, _, text in sim.told if "refused" in text], sim.story()
+
+    of_three_nodes(scenario, 30)
