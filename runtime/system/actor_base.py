@@ -218,10 +218,11 @@ class ActorBase:
                 return None
             if count > cell.turn_limit:
                 count = cell.turn_limit
-            if count > self.budget:
-                count = self.budget
         if cell.sliced is not None:
             return self._sliced_turn(cell, cell.sliced)
+        # Also for one message: a simulation lets a process resume without the messages that have not arrived yet.
+        if count > self.budget:
+            count = self.budget
         message: Any = None
         last: Any = None
         try:
