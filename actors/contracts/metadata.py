@@ -193,7 +193,7 @@ class ToMetadata(Contract):
 
     @message
     def await_queue(self, vhost: str, name: str, queue_id: str) -> bool:
-        """From the Metadata of another node, which has declared a queue at home here: answered True when it runs.
+        """From another node, whose Metadata or channel has a new queue at home here: answered True when it runs.
 
         Raises AmqpError if it cannot be started, or is deleted meanwhile.
         """

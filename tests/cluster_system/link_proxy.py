@@ -40,7 +40,10 @@ COMMAND_SECONDS = 30.0
 
 #: Ports of the listeners and of the nodes: below those that the system gives to connections, so that a node that is
 #: started again finds its port free.
-PORTS = range(15_000, 32_000)
+_ALL_PORTS = range(15_000, 32_000)
+#: Those of this test process: a port that is free when a test asks may be taken by the next process before it is used.
+_WORKER, _WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]), 16
+PORTS = _ALL_PORTS[_WORKER % _WORKERS :: _WORKERS]
 
 Address = tuple[str, int]
 

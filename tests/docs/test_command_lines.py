@@ -132,6 +132,7 @@ def in_sentences(page):
         text = text.partition("## Commands")[0]
     found = [" ".join(line.split()) for line in re.findall(r"`(warren [^`]*)`", text)]
     names = {name.replace("-", "_") for name in root.commands}
+    found = [line for line in found if not line.startswith("warren pipeline ")]
     return [line for line in found if line.removeprefix("warren ").replace("-", "_") not in names]
 
 
