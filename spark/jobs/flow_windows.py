@@ -135,7 +135,7 @@ def counted(connections: int) -> str:
 
 
 def bottleneck(rows: Iterable[FlowRow]) -> FlowRow | None:
-    """Of the rows of a window and node, the one whose stage is the bottleneck; None if none is."""
+    """The row, among those of one window and node, whose stage is the bottleneck; None if no stage is."""
     return next((row for row in rows if row.verdict is not None), None)
 
 

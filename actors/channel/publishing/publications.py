@@ -56,7 +56,7 @@ class Fate(NamedTuple):
 
 @dataclass(slots=True)
 class Publication:
-    """Where messages with one method frame and one fate go, and with which origin and properties."""
+    """The queues to which messages with one method frame and one fate are routed, and their origin and properties."""
 
     exchange: str
     routing_key: str

@@ -43,7 +43,7 @@ FATES = {
 @pytest.mark.parametrize("is_persistent", [False, True], ids=["transient", "persistent"])
 @pytest.mark.parametrize("fate", FATES)
 def test_no_confirm_precedes_the_report_of_the_backing_queue(stage, holding, fate, is_persistent):
-    """That holds for transient messages too, and for messages that no consumer and no disk will see again."""
+    """A held queue confirms neither transient messages nor those that are dropped at once."""
     arguments, no_ack = FATES[fate]
     queue, publisher, consumer = stage.queue(**arguments), stage.create(Stub), stage.create(Stub)
     if no_ack is not None:
