@@ -43,7 +43,7 @@ FATES = {
 @pytest.mark.parametrize("is_persistent", [False, True], ids=["transient", "persistent"])
 @pytest.mark.parametrize("fate", FATES)
 def test_no_confirm_precedes_the_report_of_the_backing_queue(stage, holding, fate, is_persistent):
-    """A held queue confirms neither transient messages nor those that are dropped at once."""
+    """Not even transient messages, and those that leave the queue at once, are confirmed before that report."""
     arguments, no_ack = FATES[fate]
     queue, publisher, consumer = stage.queue(**arguments), stage.create(Stub), stage.create(Stub)
     if no_ack is not None:
