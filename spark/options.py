@@ -412,13 +412,24 @@ class DirectoryOptions(RowOptions):
 
     path: str = option(_text, "", "the data directory of a stopped broker, or a copy of one")
     view: str = option(
-        _one_of("messages", "queues", "damage"), "messages", "the messages, a row a queue, or what is damaged"
+        _one_of("messages", "history", "queues", "files", "damage"),
+        "messages",
+        "the messages; [every message in the files](#views-of-a-data-directory); a row a queue; a row a file; or what "
+        "is damaged",
     )
     vhost: str | None = option(_text, None, "only this virtual host")
     queue: str | None = option(_text, None, "only this queue")
     bodies: str = option(
         _one_of("all", "none"), "all", "`none` reads no body from the message store: `body` is null there"
     )
+
+    def check(self) -> None:
+        super().check()
+        if self.queue is not None and self.view in ("files", "damage"):
+            raise wrong_options(
+                f"option 'queue' of format 'warren' has no effect with view={self.view}: queues share files. Leave it "
+                f"out, and filter the rows"
+            )
 
 
 def parse_read(given: Mapping[str, str], cls: type[Parsed]) -> Parsed:

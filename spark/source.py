@@ -24,8 +24,8 @@ class WarrenDataSource(DataSource):
         from .rows.columns import ddl
 
         options = self._options()
-        if isinstance(options, DirectoryOptions) and options.view != "messages":
-            from .offline.offline import VIEWS
+        if isinstance(options, DirectoryOptions) and options.view not in ("messages", "history"):
+            from .offline.offline_views import VIEWS
 
             return VIEWS[options.view]
         return ddl(options, isinstance(options, DirectoryOptions))
@@ -86,6 +86,6 @@ class WarrenDataSource(DataSource):
 
         from .rows.columns import RowPlan, check_schema, names_of
 
-        if not (isinstance(options, DirectoryOptions) and options.view != "messages"):
+        if not (isinstance(options, DirectoryOptions) and options.view not in ("messages", "history")):
             check_schema(names_of(schema), options, isinstance(options, DirectoryOptions))
         return RowPlan(to_arrow_schema(schema, timezone="UTC"), options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -10,10 +10,8 @@ from typing import Any
 
 import lmdb
 import numpy as np
-import pyarrow as pa
 
 from ...amqp.constants import CLASS_BASIC, FRAME_HEADER
-from ...amqp.fields import decode_table_at, table_to_dict
 from ...amqp.frames import CONTENT_HEAD, END
 from ...amqp.properties import NO_PROPERTIES
 from ...store.bodies.location_index import LocationIndex
@@ -30,67 +28,54 @@ from ...store.messages.arrivals import stretches
 from ...store.messages.message import body_size
 from ...store.messages.records import Kind, decode_runs, decode_spans, stub_id
 from ...store.messages.run import Run as StoredRun
-from ...store.verify.verify import verify
 from ..options import DirectoryOptions
 from ..rows.columns import RowPlan
 from ..rows.messages import Messages, Run, from_contents
-from .offline_plan import JournalPart, Level, SegmentPart, locked, queues, replay, segments_of, tables, vhosts
+from .offline_plan import JournalPart, Level, SegmentPart, locked, replay, segments_of
 
 log = logging.getLogger("warren.spark")
 
 #: After this many messages a `Messages` is complete.
 GROUP = 4096
 
-VIEWS = {
-    "queues": (
-        "vhost string, queue string, queue_id string, durable boolean, arguments string, messages bigint, "
-        "body_bytes bigint, segment_messages bigint, journal_messages bigint, missing_bodies bigint, segments int"
-    ),
-    "damage": "severity string, place string, offset bigint, what string, consequence string",
-}
-
 
 def message_batches(
     options: DirectoryOptions, rows: RowPlan, parts: Sequence[SegmentPart | JournalPart]
 ) -> Iterator[Any]:
-    """The record batches of one task."""
+    """The record batches of one task of the view `messages`."""
     with locked(options.path):
         for part in parts:
-            if isinstance(part, JournalPart):
-                yield from _of_journal(options, rows, part)
-            else:
-                found = _Segment(part.level, part.segment, part.acked)
-                bodies = Bodies(part.level.directory)
-                try:
-                    yield from _batches(options, rows, part.level, found.kept(), bodies)
-                finally:
-                    bodies.close()
+            bodies = Bodies(part.directory)
+            try:
+                if isinstance(part, JournalPart):
+                    yield from _of_journal(options, rows, part, bodies)
+                else:
+                    kept = Segment(part.level, part.segment, part.acked).kept()
+                    yield from _batches(options, rows, part.level, kept, bodies)
+            finally:
+                bodies.close()
 
 
-def _of_journal(options: DirectoryOptions, rows: RowPlan, part: JournalPart) -> Iterator[Any]:
+def _of_journal(options: DirectoryOptions, rows: RowPlan, part: JournalPart, bodies: Bodies) -> Iterator[Any]:
     replayed = replay(part.directory).queues
     disk = ReadOnlyDisk(part.directory)
-    bodies = Bodies(part.directory)
-    try:
-        for level in part.levels:
-            left = replayed.pop(level.number)
-            numbers = [run.first // level.entries for run in (*left.embedded.runs, *left.stored.runs)]
-            here = set(segments_of(disk, level.number)) if os.path.isdir(_path(level)) else set()
-            spanned = range(min(numbers, default=0), max(numbers, default=-1) + 2)
-            for segment in sorted(here.intersection(spanned)):
-                for span in _Segment(level, segment, ()).published():
-                    left.embedded.discard(span)
-                    left.stored.discard(span)
-            kept = [
-                (piece, is_stored, None)
-                for runs, is_stored in ((left.embedded, False), (left.stored, True))
-                for run in runs.runs
-                for piece in run.without_holes()
-            ]
-            kept.sort(key=lambda each: each[0].first)
-            yield from _batches(options, rows, level, kept, bodies)
-    finally:
-        bodies.close()
+    for level in part.levels:
+        left = replayed.pop(level.number)
+        numbers = [run.first // level.entries for run in (*left.embedded.runs, *left.stored.runs)]
+        here = set(segments_of(disk, level.number)) if os.path.isdir(_path(level)) else set()
+        spanned = range(min(numbers, default=0), max(numbers, default=-1) + 2)
+        for segment in sorted(here.intersection(spanned)):
+            for span in Segment(level, segment, ()).published():
+                left.embedded.discard(span)
+                left.stored.discard(span)
+        kept = [
+            (piece, is_stored, None)
+            for runs, is_stored in ((left.embedded, False), (left.stored, True))
+            for run in runs.runs
+            for piece in run.without_holes()
+        ]
+        kept.sort(key=lambda each: each[0].first)
+        yield from _batches(options, rows, level, kept, bodies)
 
 
 def _path(level: Level) -> str:
@@ -98,21 +83,25 @@ def _path(level: Level) -> str:
 
 
 #: A run, whether its bodies are in the message store, and the slots of the messages that are kept; None for all.
-_Kept = tuple[StoredRun, bool, Any]
+Kept = tuple[StoredRun, bool, Any]
 
 
-class _Segment:
+class Segment:
     """A segment, read whole, to find which of its messages recovery would keep."""
 
     def __init__(self, level: Level, segment: int, acked: Sequence[range]) -> None:
         self._base = segment * level.entries
         self._acked = bytearray(level.entries)
         self._runs: list[tuple[StoredRun, bool]] = []
+        #: Whole frames, and damaged parts.
+        self.frames = self.damaged = 0
         file = ReadOnlyDisk(level.directory).open(segment_path(queue_directory(level.number), segment))
         try:
             for part in walk_frames(file):
                 if isinstance(part, DamagedPart):
+                    self.damaged += 1
                     continue
+                self.frames += 1
                 if part.kind == Kind.ENTRIES:
                     self._runs += decode_runs(part.payload[BLOCK.size :])
                 else:
@@ -125,29 +114,45 @@ class _Segment:
         """The numbers of all entries."""
         return (range(run.first, run.end) for run, _ in self._runs)
 
-    def kept(self) -> list[_Kept]:
-        """The persistent messages without an acknowledgement. Of two entries with one number the first counts."""
+    def entries(self) -> Iterator[tuple[StoredRun, bool, Any, Any]]:
+        """Each run, whether its bodies are in the message store, which of its slots are the first with their number,
+        and which are acknowledged.
+        """
         seen = bytearray(len(self._acked))
-        found = []
         for run, is_stored in self._runs:
             low, high = run.first - self._base, run.end - self._base
-            gone = np.frombuffer(self._acked, np.uint8)[low:high] | np.frombuffer(seen, np.uint8)[low:high]
-            places = np.flatnonzero(gone == 0)
+            is_first = np.frombuffer(seen, np.uint8)[low:high] == 0
             seen[low:high] = b"\1" * (high - low)
+            yield run, is_stored, is_first, np.frombuffer(self._acked, np.uint8)[low:high] != 0
+
+    def kept(self) -> list[Kept]:
+        """The persistent messages without an acknowledgement. Of two entries with one number the first counts."""
+        found: list[Kept] = []
+        for run, is_stored, is_first, is_acked in self.entries():
+            places = np.flatnonzero(is_first & ~is_acked)
             if run.origin.persistent and len(places):
-                found.append((run, is_stored, None if len(places) == high - low else places))
+                found.append((run, is_stored, None if len(places) == len(run.contents) else places))
         return sorted(found, key=lambda each: each[0].first)
 
 
 def _batches(
-    options: DirectoryOptions, rows: RowPlan, level: Level, kept: Sequence[_Kept], bodies: Bodies
+    options: DirectoryOptions, rows: RowPlan, level: Level, kept: Sequence[Kept], bodies: Bodies
 ) -> Iterator[Any]:
-    parts = _messages(options, level, kept, bodies)
+    lacking: list[tuple[StoredRun, int]] = []
+    parts = messages_of(options, level, kept, bodies, lacking)
     yield from rows.batches(level.queue, level.queue_id, parts, level.vhost)
+    if lacking:
+        log.warning("queue '%s': %d messages have no body in the message store", level.queue, len(lacking))
 
 
-def _messages(options: DirectoryOptions, level: Level, kept: Sequence[_Kept], bodies: Bodies) -> Iterator[Messages]:
-    missing = 0
+def messages_of(
+    options: DirectoryOptions,
+    level: Level,
+    kept: Sequence[Kept],
+    bodies: Bodies,
+    lacking: list[tuple[StoredRun, int]],
+) -> Iterator[Messages]:
+    """The kept messages that have their bodies; runs and slots of the others are put into `lacking`."""
     has_bodies = options.bodies == "all"
     for run, is_stored, places in kept:
         indices: Sequence[int] = range(len(run.contents)) if places is None else places.tolist()
@@ -155,17 +160,26 @@ def _messages(options: DirectoryOptions, level: Level, kept: Sequence[_Kept], bo
             group = indices[start : start + GROUP]
             contents = [run.contents[index] for index in group]
             if is_stored:
-                found = [bodies.get(stub_id(stub)) if has_bodies else _without_body(stub) for stub in contents]
+                found = [bodies.get(stub_id(stub)) if has_bodies else without_body(stub) for stub in contents]
+                lacking += [(run, index) for index, content in zip(group, found) if content is None]
                 group = [index for index, content in zip(group, found) if content is not None]
-                missing += len(contents) - len(group)
                 contents = [content for content in found if content is not None]
             if contents:
                 numbers = [run.first + index for index in group]
                 part = from_contents(numbers[0], numbers[-1] + 1, numbers, contents, _runs(level, run, group))
                 part.headers_only = is_stored and not has_bodies
                 yield part
-    if missing:
-        log.warning("queue '%s': %d messages have no body in the message store", level.queue, missing)
+
+
+def bodiless(level: Level, lacking: Sequence[tuple[StoredRun, int]]) -> Iterator[Messages]:
+    """Messages of these runs and slots without their bodies and properties, which are in the message store too."""
+    for run, group in itertools.groupby(lacking, key=lambda each: each[0]):
+        slots = [slot for _, slot in group]
+        numbers = [run.first + slot for slot in slots]
+        contents = [without_body(run.contents[slot]) for slot in slots]
+        part = from_contents(numbers[0], numbers[-1] + 1, numbers, contents, _runs(level, run, slots))
+        part.headers_only = True
+        yield part
 
 
 def _runs(level: Level, run: StoredRun, indices: Sequence[int]) -> list[Run]:
@@ -192,7 +206,7 @@ def _runs(level: Level, run: StoredRun, indices: Sequence[int]) -> list[Run]:
     return found
 
 
-def _without_body(stub: bytes) -> bytes:
+def without_body(stub: bytes) -> bytes:
     """A content of the size that a stub states, without properties: those are in the message store too."""
     return CONTENT_HEAD.pack(FRAME_HEADER, 1, 14, CLASS_BASIC, 0, body_size(stub)) + NO_PROPERTIES + END
 
@@ -209,6 +223,8 @@ class Bodies:
         self._index_path = f"{directory}/{PERSISTENT}/index"
         self._index: LocationIndex | None = None
         self._scanned: dict[bytes, tuple[int, int, int]] | None = None
+        #: The ids in damaged records that a scan has found.
+        self._damaged: set[bytes] = set()
         self._files: dict[int, File] = {}
         self._is_open = False
 
@@ -224,6 +240,10 @@ class Bodies:
             return read_message(self._file(number), offset, size, message_id)
         except (DamagedRecord, FileNotFoundError):
             return None
+
+    def has(self, message_id: bytes) -> bool:
+        """Whether a file has a record of the message, although it may be damaged. Call it after `get`."""
+        return message_id in self._damaged or self._place(message_id) is not None
 
     def _open(self) -> None:
         self._is_open = True
@@ -245,6 +265,8 @@ class Bodies:
                 if isinstance(record, FoundRecord):
                     # If a crash lost the journal's record of an id, the id was given again: the last body counts.
                     self._scanned[record.message_id] = number, record.offset, record.total_size
+                else:
+                    self._damaged.add(record.message_id)
 
     def _place(self, message_id: bytes) -> tuple[int, int, int] | None:
         if self._scanned is not None:
@@ -265,45 +287,3 @@ class Bodies:
             self._index.close()
         for file in self._files.values():
             file.close()
-
-
-# --- the other views --------------------------------------------------------------------------------------------------
-
-
-def view_batches(options: DirectoryOptions, rows: RowPlan) -> Iterator[Any]:
-    """One batch with the rows of the view `queues` or `damage`."""
-    with locked(options.path) as path:
-        report = verify(path, lambda found: ())
-        if options.view == "damage":
-            values: list[tuple[Any, ...]] = [
-                (finding.severity.name.lower(), finding.place, finding.offset, finding.found, finding.outcome)
-                for finding in report.findings
-            ]
-        else:
-            counted = {(vhost.name, queue.name): queue for vhost in report.vhosts for queue in vhost.queues}
-            values = []
-            for vhost in vhosts(path, options):
-                fields = {row.key[1]: row.fields for row in tables(path)["queues"] if row.key[0] == vhost}
-                for name, queue_id in sorted(queues(path, vhost, options.queue).values()):
-                    found = counted.get((vhost, name))
-                    counts = (
-                        (0, 0, 0, 0, 0, 0)
-                        if found is None
-                        else (
-                            *(found.messages, found.message_bytes, found.segment_messages),
-                            *(found.journal_messages, found.missing_bodies, found.segments),
-                        )
-                    )
-                    shown = _arguments(fields[name].get("arguments"))
-                    values.append((vhost, name, queue_id, fields[name].get("durable", True), shown, *counts))
-    schema = rows.schema
-    columns = zip(*values) if values else ([] for _ in schema)
-    arrays = [pa.array(list(column), each.type) for each, column in zip(schema, columns)]
-    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _arguments(encoded: Any) -> str:
-    """The arguments of a declaration as JSON."""
-    if not isinstance(encoded, bytes):
-        return "{}"
-    return json.dumps(table_to_dict(decode_table_at(encoded, 0)[0]), default=str, sort_keys=True)

@@ -61,10 +61,15 @@ class SegmentPart:
     segment: int
     acked: Sequence[range]
 
+    @property
+    def directory(self) -> str:
+        """That of the virtual host."""
+        return self.level.directory
+
 
 @dataclass(frozen=True)
 class JournalPart:
-    """The messages that only the journal of a virtual host has, of all its queues."""
+    """The messages that only the journal of a virtual host has, of these queues."""
 
     directory: str
     levels: Sequence[Level] = field(default_factory=tuple)
@@ -91,12 +96,13 @@ def locked(path: str) -> Iterator[str]:
 
 
 def plan(options: DirectoryOptions) -> list[DirectoryPartition]:
-    """The partitions of the view `messages`."""
+    """The partitions of the views `messages` and `history`."""
     with locked(options.path) as path:
         segments: list[tuple[int, SegmentPart]] = []
         journals: list[JournalPart] = []
         for vhost in vhosts(path, options):
-            _plan_vhost(path, vhost, queues(path, vhost, options.queue), segments, journals)
+            named = queues(path, vhost, options.queue)
+            _plan_vhost(path, vhost, named, options.view == "history", segments, journals)
     partitions = [DirectoryPartition([journal]) for journal in journals]
     group: list[SegmentPart] = []
     size = 0
@@ -144,6 +150,7 @@ def _plan_vhost(
     path: str,
     vhost: str,
     named: dict[int, tuple[str, str]],
+    has_acked: bool,
     segments: list[tuple[int, SegmentPart]],
     journals: list[JournalPart],
 ) -> None:
@@ -176,7 +183,8 @@ def _plan_vhost(
     with_messages = [
         level
         for level in levels
-        if level.number in replayed and (replayed[level.number].embedded.count or replayed[level.number].stored.count)
+        if level.number in replayed
+        and (has_acked or replayed[level.number].embedded.count or replayed[level.number].stored.count)
     ]
     if with_messages:
         journals.append(JournalPart(directory, tuple(with_messages)))
@@ -250,14 +258,16 @@ class DirectoryReader(DataSourceReader):
         self._rows = rows
 
     def partitions(self) -> Sequence[InputPartition]:
-        if self._options.view == "messages":
+        if self._options.view in ("messages", "history"):
             return plan(self._options)
         return [DirectoryPartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        from . import offline
+        from . import offline, offline_history, offline_views
 
         assert isinstance(partition, DirectoryPartition)
         if self._options.view == "messages":
             return offline.message_batches(self._options, self._rows, partition.parts)
-        return offline.view_batches(self._options, self._rows)
+        if self._options.view == "history":
+            return offline_history.history_batches(self._options, self._rows, partition.parts)
+        return offline_views.view_batches(self._options, self._rows)

@@ -6,7 +6,7 @@ distinct value of the properties, and repeated by Arrow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -74,6 +74,9 @@ COLUMNS = {
 #: Columns that `columns=all` does not bring: `body_error` must be named, and tables of a data directory have `vhost`.
 ON_DEMAND = {"body_error": Column("string"), "vhost": Column("string")}
 
+#: The columns that only the view `history` of a data directory has.
+HISTORY = {"state": "string", "file": "string"}
+
 _TEXTS = (
     *("content_type", "message_id", "correlation_id", "content_encoding", "reply_to", "expiration"),
     *("type", "user_id", "app_id", "cluster_id"),
@@ -87,6 +90,8 @@ def types_of(options: RowOptions, with_vhost: bool = False) -> dict[str, str]:
     types = {name: column.type for name, column in (COLUMNS | ON_DEMAND).items()}
     if not with_vhost:
         del types["vhost"]
+    if getattr(options, "view", None) == "history":
+        types |= HISTORY
     if options.headers_format == "json":
         types["headers"] = "string"
     if options.body_format == "text":
@@ -99,12 +104,10 @@ def types_of(options: RowOptions, with_vhost: bool = False) -> dict[str, str]:
 
 def chosen(options: RowOptions, with_vhost: bool = False) -> list[str]:
     """The names of the columns that the option `columns` asks for. Raises SparkSourceError E4."""
-    if options.columns == ("core",):
-        names = [name for name, column in COLUMNS.items() if column.is_core]
-        return ["vhost", *names] if with_vhost else names
-    if options.columns == ("all",):
-        return ["vhost", *COLUMNS] if with_vhost else list(COLUMNS)
     known = types_of(options, with_vhost)
+    if options.columns in (("core",), ("all",)):
+        names = [name for name, column in COLUMNS.items() if column.is_core or options.columns == ("all",)]
+        return [*(["vhost"] if with_vhost else []), *names, *(name for name in HISTORY if name in known)]
     for name in options.columns:
         if name not in known:
             raise wrong_option("columns", ",".join(options.columns), f"core, all, or names of {', '.join(known)}")
@@ -146,26 +149,29 @@ class RowPlan:
     def needs_bodies(self) -> bool:
         return bool(_BODY_COLUMNS.intersection(self.schema.names))
 
-    def batches(self, queue: str, queue_id: str, parts: Iterable[Messages], vhost: str = "/") -> Iterator[Any]:
-        """Record batches of parts that adjoin, united to large ones."""
+    def batches(
+        self, queue: str, queue_id: str, parts: Iterable[Messages], vhost: str = "/", **constants: str
+    ) -> Iterator[Any]:
+        """Record batches of parts that adjoin, united to large ones; `constants` are the values of further columns."""
         waiting: list[Messages] = []
         rows = size = 0
         for whole in parts:
             for part in _at_most(whole):
                 is_like = not waiting or waiting[-1].headers_only == part.headers_only
                 if waiting and (rows + len(part) > BATCH_ROWS or size >= BATCH_BYTES or not is_like):
-                    yield self.batch(queue, queue_id, joined_messages(waiting), vhost)
+                    yield self.batch(queue, queue_id, joined_messages(waiting), vhost, **constants)
                     waiting, rows, size = [], 0, 0
                 if len(part):
                     waiting.append(part)
                     rows += len(part)
                     size += int(part.bounds[-1] - part.bounds[0])
         if waiting:
-            yield self.batch(queue, queue_id, joined_messages(waiting), vhost)
+            yield self.batch(queue, queue_id, joined_messages(waiting), vhost, **constants)
 
-    def batch(self, queue: str, queue_id: str, messages: Messages, vhost: str = "/") -> Any:
+    def batch(self, queue: str, queue_id: str, messages: Messages, vhost: str = "/", **constants: str) -> Any:
         """One record batch of exactly the declared schema."""
-        build = _Builder(queue, queue_id, vhost, messages, self)
+        constants |= {"queue": queue, "vhost": vhost}
+        build = _Builder({**constants, "queue_id": queue_id or None}, messages, self)
         return pa.RecordBatch.from_arrays([build.column(field) for field in self.schema], schema=self.schema)
 
 
@@ -183,9 +189,9 @@ def _at_most(messages: Messages) -> Iterator[Messages]:
 class _Builder:
     """The columns of one batch. What several columns need is computed once."""
 
-    def __init__(self, queue: str, queue_id: str, vhost: str, messages: Messages, plan: RowPlan) -> None:
-        self._constants = {"queue": queue, "queue_id": queue_id or None, "vhost": vhost}
-        self._queue = queue
+    def __init__(self, constants: Mapping[str, str | None], messages: Messages, plan: RowPlan) -> None:
+        self._constants = constants
+        self._queue = str(constants["queue"])
         self._messages = messages
         self._options = plan.options
         self._body_type = plan.schema.field("body").type if "body" in plan.schema.names else pa.binary()

@@ -99,6 +99,10 @@ def test_a_data_directory_as_a_table(spark, tmp_path):
     (row,) = read.option("view", "queues").load().collect()
     assert (row.queue, row.messages, row.durable) == ("orders", 100, True)
     assert read.option("view", "damage").load().count() == 0
+    files = read.option("view", "files").load().where("messages > 0").collect()
+    assert sum(row.messages for row in files) == 100 and sum(row.garbage_bytes for row in files) == 0
+    history = read.options(view="history", columns="seq,state,file").load()
+    assert history.groupBy("state", "file").count().collect() == [("ready", files[0].path, 100)]
 
 
 def test_a_stream_has_each_message_once_and_deletes_what_is_committed(spark, broker, queue, tmp_path):
