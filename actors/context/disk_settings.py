@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...runtime.contract import Address
@@ -12,6 +12,7 @@ from ...store.bodies import store_engine
 from ...store.disk.disk import Disk
 from ...store.disk.progress import NO_PROGRESS, Progress
 from ...store.journal import journal_engine
+from ..statistics.histograms import NodeHistograms
 
 if TYPE_CHECKING:
     from ..contracts.resources import ToAlarms
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 class JournalSettings:
     """What a `Journal` is started with.
 
-    disk      the directory of the virtual host
-    queues    the numbers of the durable queues there are; records of other queues are ignored
-    vhost     the name of the virtual host, for the log
-    alarms    the process that blocks publishers while the disk refuses writes, or None
-    credit    the credit of each queue, in messages; the queue has the same pair
+    disk         the directory of the virtual host
+    queues       the numbers of the durable queues there are; records of other queues are ignored
+    vhost        the name of the virtual host, for the log
+    alarms       the process that blocks publishers while the disk refuses writes, or None
+    credit       the credit of each queue, in messages; the queue has the same pair
+    histograms   those of the node, to which the journal adds its commits
     """
 
     disk: Disk
@@ -35,6 +37,7 @@ class JournalSettings:
     alarms: Address[ToAlarms] | None = None
     file_limit: int = journal_engine.FILE_LIMIT
     credit: Pair = STORE_PAIR
+    histograms: NodeHistograms = field(default_factory=NodeHistograms)
 
 
 def no_references() -> Iterable[Sequence[bytes]]:

@@ -16,6 +16,7 @@ from ...store.disk.progress import NO_PROGRESS, Progress
 from ...store.disk.real_disk import RealDisk
 from ..statistics.activity import Activity
 from ..statistics.counts import NodeCounts
+from ..statistics.histograms import NodeHistograms
 from .events import Events
 from .extensions import NO_EXTENSIONS, Extensions
 from .index_places import IndexPlaces
@@ -79,6 +80,8 @@ class NodeContext:
     retained_bytes: RetainedBytes = field(default_factory=RetainedBytes)
     #: How many messages the node has received and sent. Channels add to it.
     counts: NodeCounts = field(default_factory=NodeCounts)
+    #: How long group commits, confirms and deliveries take. The processes that take part in them add to it.
+    histograms: NodeHistograms = field(default_factory=NodeHistograms)
     #: Which processes have had a turn since statistics were read.
     activity: Activity = field(default_factory=Activity)
     #: The process that reports what holds connections back; None if the settings ask for no reports.

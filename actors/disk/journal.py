@@ -313,10 +313,14 @@ class Journal(Process):
         return not is_awaited and 0 < files.gathered_bytes < UNAWAITED_BYTES
 
     async def _commit(self, batch: Batch, appended: dict[int, Appended]) -> None:
+        began = self.now()
         # A node that stops does not wait for room on the disk: the next start finds what the files have by now.
         await self._disk_retry.run(self._write, batch, is_given_up=lambda: self._closer is not None)
         files = self.files
         files.committed(batch)
+        histograms = self._settings.histograms
+        histograms.journal_sync.observe(self.now() - began)
+        histograms.journal_messages.observe(sum([queue.messages for queue in appended.values()]))
         if self._in_transit.outgoing:
             self._in_transit.send()
         addresses = self._queues.addresses

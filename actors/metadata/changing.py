@@ -29,7 +29,7 @@ from ..contracts.node import ToQueueSupervisor, to_node, to_queue_supervisor
 from .cascades import Cascades
 from .elsewhere import Elsewhere
 from .live_policies import LivePolicies
-from .log.log import Log, Outcome
+from .log.log import Answer, Log, Outcome
 from .state.commands import Command, DeleteExchange, DeleteQueue, DeleteVhost, TrimBindings, TrimVhost, Unbind
 from .state.effects import Applied, Effect, EndQueue, StartQueue, StartVhost
 from .state.state import State
@@ -79,6 +79,7 @@ class Changing:
         #: The queue supervisor of each virtual host that runs. A virtual host that is down has none.
         self.supervisors: dict[str, Address[ToQueueSupervisor]] = {}
         self._node_name = context.node_name
+        self._commit_times = context.histograms.raft_commit
         # A cycle of references would keep both objects, the log and its open files alive after the process has ended.
         me = proxy(self)
         self.cascades = Cascades(process, state, lambda command: me.note(command))
@@ -95,6 +96,17 @@ class Changing:
 
     # -- proposals ---
 
+    def timed(self, answer: Answer) -> Answer:
+        """The same answer, which first counts how long the command took."""
+        times, now, began = self._commit_times, self._process.now, self._process.now()
+
+        def take(outcome: Outcome) -> None:
+            if outcome.applied is not None:
+                times.observe(now() - began)
+            answer(outcome)
+
+        return take
+
     async def change(self, command: Command, until_durable: bool = True) -> Applied:
         """Propose a command and perform its effects, and return what it did.
 
@@ -106,7 +118,7 @@ class Changing:
             # A process that has crashed while it ended may have been restarted since.
             command = command._replace(is_ended=False)
         proposal = _Proposal()
-        self._log.propose(command, proposal.take, until_durable)
+        self._log.propose(command, self.timed(proposal.take), until_durable)
         outcome = proposal.outcome
         if outcome is None:
             proposal.signal = Signal(self._process)

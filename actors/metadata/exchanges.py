@@ -47,7 +47,7 @@ class Exchanges:
         elif isinstance(command, Unbind) and self._is_large_unbinding(command):
             self._process.spawn(self._carry_out(sender, self._changing.unbind_large(command), []))
         else:
-            self._log.propose(command, partial(self._answer, sender))
+            self._log.propose(command, self._changing.timed(partial(self._answer, sender)))
 
     def propose_all(self, requests: Iterable[Request]) -> None:
         """Carry out requests that had to wait."""

@@ -132,6 +132,7 @@ class VhostSupervisor(Process):
             context.alarms,
             context.limits.journal,
             context.settings.msg_store_credit_disc_bound,
+            context.histograms,
         )
         journaled = await self.ask(journal, to_new_journal.start(settings))
         transient: Address[ToNewMessageStore] = self._create(MessageStore, TRANSIENT)

@@ -12,6 +12,7 @@ from ...runtime.credit import CreditFlow
 from ...runtime.turn_work import TurnWork
 from ...store.queue.backing_queue import BackingQueue
 from ..statistics.counts import MessageCounts
+from ..statistics.histograms import NodeHistograms
 from .consumers.consumer import ChannelRecord
 from .disk.head_read import HeadRead
 from .disk.transit import Transit
@@ -46,6 +47,8 @@ class ReplicaState:
     random_bytes: Callable[[int], bytes]
     #: How many messages the queue has received, delivered, returned and so on, for statistics.
     counts: MessageCounts
+    #: How long messages take on this node. The queue adds those that it gives to consumers.
+    histograms: NodeHistograms
     #: The dead letters that go by way of the journal; None if the queue is not durable or the node has no disk.
     transit: Transit | None = None
     #: Too few replicas are in sync, so publishes that await a confirm are refused (CL-123).

@@ -27,6 +27,17 @@ def gauge(name: str, text: str, value: Callable[[Any], float], labels: Labels = 
     return Family(name, "gauge", text, value, labels)
 
 
+def histogram(name: str, text: str, row: dict[str, Any]) -> Iterator[str]:
+    """The lines of a histogram of a node: for each bound the number of values up to it, then their sum and number."""
+    yield head(name, Family(name, "histogram", text, float))
+    values = 0
+    for bound, count in zip([*row["bounds"], float("inf")], row["counts"]):
+        values += count
+        yield f'{name}_bucket{{le="{"+Inf" if bound == float("inf") else shown(bound)}"}} {values}'
+    yield f"{name}_sum {shown(row['sum'])}"
+    yield f"{name}_count {values}"
+
+
 def label_text(labels: Labels) -> str:
     return "{" + ",".join([f'{key}="{_escaped(text)}"' for key, text in labels]) + "}" if labels else ""
 

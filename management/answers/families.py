@@ -211,6 +211,30 @@ NODE_FAMILIES = (
     ),
 )
 
+#: Metrics of each link to another node, with names of RabbitMQ's and of warren's own (CM-369, CM-375).
+LINK_FAMILIES = (
+    gauge(
+        "erlang_vm_dist_node_state",
+        "State of the link: 1 connecting, 3 up",
+        lambda row: 3 if row["state"] == "up" else 1,
+    ),
+    counter(
+        "erlang_vm_dist_recv_bytes", "Bytes received from the node over the link that is up", item("received_bytes")
+    ),
+    counter("erlang_vm_dist_send_bytes", "Bytes sent to the node over the link that is up", item("sent_bytes")),
+    gauge("erlang_vm_dist_node_queue_size_bytes", "Bytes that wait to be sent to the node", item("unsent")),
+    gauge("warren_link_rtt_seconds", "Round trip to the node", lambda row: (row["round_trip"] or 0.0) / 1000),
+)
+
+#: The histograms of the node, by the name in its row, which follows `warren_` here.
+HISTOGRAMS = {
+    "journal_sync_seconds": "Seconds of a group commit of a journal, until its records are on the disk",
+    "journal_sync_messages": "Messages of a group commit of a journal",
+    "publish_to_confirm_seconds": "Seconds from the receipt of a publish until its confirm is sent",
+    "publish_to_deliver_seconds": "Seconds from the receipt of a message until a consumer gets it, of 1 in 1,024",
+    "raft_commit_seconds": "Seconds from a change of metadata until it is answered",
+}
+
 #: The families of `/metrics/detailed`, by RabbitMQ's names: the kind of object, and its metrics.
 DETAILED = {
     "queue_coarse_metrics": ("queue", ("queue_messages_ready", "queue_messages_unacked", "queue_messages")),

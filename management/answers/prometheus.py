@@ -27,7 +27,7 @@ from ..copy.follower import Follower
 from ..copy.held_back import held_back
 from ..copy.node_link import NodeUnreachable
 from ..copy.node_state import NodeState
-from .exposition import Family, Labels, counter, gauge, head, label_text, lines, shown
+from .exposition import Family, Labels, counter, gauge, head, histogram, label_text, lines, shown
 from .families import (
     CHANNEL_COUNTERS,
     CHANNEL_FAMILIES,
@@ -35,6 +35,8 @@ from .families import (
     CONNECTION_FAMILIES,
     DEAD_LETTER_LABELS,
     DETAILED,
+    HISTOGRAMS,
+    LINK_FAMILIES,
     NODE_FAMILIES,
     PROTOCOL,
     QUEUE_FAMILIES,
@@ -220,6 +222,12 @@ class Metrics:
         longest = max((turn["seconds"] for turn in state.node["longest_turns"]), default=0.0)
         family = gauge("warren_longest_turn_seconds", "Longest turn of a process since the start", float)
         yield from lines(family.name, family, [((), longest)])
+
+        links = [((("peer", row["node"]),), row) for row in state.node["links"]]
+        for family in LINK_FAMILIES:
+            yield from lines(family.name, family, [(labels, family.value(row)) for labels, row in links])
+        for name, text in HISTOGRAMS.items():
+            yield from histogram(f"warren_{name}", text, state.node["histograms"][name])
 
     def _detailed(self, families: set[str], vhosts: set[str]) -> Iterator[str]:
         state = self._state.own

@@ -22,6 +22,7 @@ LINK_COLUMNS = ("recv_bytes", "send_bytes")
 NODE_MEASURES = (
     *("mem_used", "disk_free", "fd_used", "sockets_used", "proc_used", "context_switches", "gc_num"),
     *("io_read_bytes", "io_write_bytes"),
+    *("journal_commits", "journal_commit_seconds", "journal_commit_messages"),
 )
 NODE_COLUMNS = (
     *QUEUE_LENGTHS,
@@ -175,6 +176,7 @@ class Counted:
             "gc_num": node["collections"],
             "io_read_bytes": node["read_bytes"],
             "io_write_bytes": node["written_bytes"],
+            **_commits(node),
         }
         return values[column]
 
@@ -185,6 +187,16 @@ class Counted:
 
 def _disk(stats: Row) -> tuple[tuple[str, int], tuple[str, int]]:
     return ("disk_reads", stats.get("disk_reads") or 0), ("disk_writes", stats.get("disk_writes") or 0)
+
+
+def _commits(node: Row) -> dict[str, float]:
+    """What the journals of a node have committed since its start."""
+    seconds, messages = (node["histograms"][f"journal_sync_{unit}"] for unit in ("seconds", "messages"))
+    return {
+        "journal_commits": sum(seconds["counts"]),
+        "journal_commit_seconds": seconds["sum"],
+        "journal_commit_messages": messages["sum"],
+    }
 
 
 def link_track(node: str, peer: str) -> tuple[str, str, str]:

@@ -54,6 +54,12 @@ export function ratePoints(details) {
   return [...points.filter(([time]) => time < Date.now() - 500), [Date.now(), details?.rate ?? 0]];
 }
 
+/** The points of a mean from the `_details` of a sum and of the number of its values; 0 where nothing was counted. @returns {Point[]} */
+export function meanPoints(sum, number) {
+  const numbers = ratePoints(number);
+  return ratePoints(sum).map(([time, value], at) => [time, numbers[at]?.[1] ? value / numbers[at][1] : 0]);
+}
+
 export class Chart {
   /**
    * @param {string} title

@@ -159,6 +159,19 @@ def test_the_traffic_of_a_link_has_a_rate(cluster, apis):
     until(rates, lambda found: len(found) == NODES - 1 and all(rate > 0 for rate in found))
 
 
+def test_the_metrics_of_a_node_have_its_links(cluster):
+    """CM-369, CM-375."""
+    client = Api(ports(cluster.broker(0))["http/prometheus"], user=None)
+    for index in (1, 2):
+        labels = f'{{peer="{cluster.broker(index).settings.node_name}"}}'
+        until(
+            lambda labels=labels: f"erlang_vm_dist_node_state{labels} 3\n" in client.raw("GET", "/metrics")[1].decode()
+        )
+        values = dict(line.rsplit(" ", 1) for line in client.raw("GET", "/metrics")[1].decode().splitlines())
+        assert int(values[f"erlang_vm_dist_recv_bytes{labels}"]) > 0
+        assert 0 <= float(values[f"warren_link_rtt_seconds{labels}"]) < PATIENCE
+
+
 def test_a_queue_is_browsed_from_any_node(cluster, apis, clients):
     for api in apis[:2]:
         path = "/api/messages/%2F/by-number/at%201"

@@ -6,6 +6,8 @@ import re
 import pika
 import pytest
 
+from warren import Broker
+
 from .conftest import Api, ports, until
 
 LINE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{((?:[a-z_]+="(?:[^"\\]|\\.)*",?)*)\})? (-?[0-9.e+-]+)$')
@@ -41,7 +43,8 @@ def parsed(text):
             match = LINE.match(line)
             assert match, line
             name, labels, value = match.groups()
-            assert name in types, f"{name} has no type"
+            family = re.sub("_(bucket|sum|count)$", "", name)
+            assert types.get(name, "histogram") != "histogram" or types.get(family) == "histogram", name
             key = name, tuple(LABEL.findall(labels or ""))
             assert key not in found, f"{key} comes twice"
             found[key] = float(value)
@@ -145,3 +148,63 @@ def test_connections_are_counted_by_what_holds_them_back(scrape, broker):
             until(held_back, nothing.__eq__)
     finally:
         broker.set_alarm("memory", False)
+
+
+def buckets(found, name):
+    """The bounds of a histogram with the number of values up to each; checks that the text makes sense."""
+    series = {dict(labels)["le"]: value for (each, labels), value in found.items() if each == f"{name}_bucket"}
+    bounds = [float(bound) for bound in series]
+    assert bounds == sorted(bounds) and bounds[-1] == float("inf")
+    values = list(series.values())
+    assert values == sorted(values) and values[-1] == found[f"{name}_count", ()]
+    return dict(zip(bounds, values))
+
+
+def test_histograms_show_commits_confirms_and_deliveries(tmp_path):
+    """CM-375."""
+    with Broker(data_dir=tmp_path, management=True, management_port=0, prometheus_port=0) as broker:
+        client = Api(ports(broker)["http/prometheus"], user=None)
+
+        def scrape():
+            return parsed(client.raw("GET", "/metrics")[1].decode())
+
+        before = until(scrape)
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("timed", durable=True)
+            channel.confirm_delivery()
+            for number in range(20):
+                channel.basic_publish("", "timed", b"%d" % number, pika.BasicProperties(delivery_mode=2))
+            assert channel.basic_get("timed", auto_ack=True)[2] == b"0"
+        found = until(scrape, lambda found: found["warren_publish_to_confirm_seconds_count", ()] > 0)
+
+    for name, least in {
+        "warren_journal_sync_seconds": 20,
+        "warren_journal_sync_messages": 20,
+        "warren_publish_to_confirm_seconds": 1,
+        "warren_publish_to_deliver_seconds": 1,
+        "warren_raft_commit_seconds": 1,
+    }.items():
+        counted = buckets(found, name)
+        assert counted[float("inf")] - before[f"{name}_count", ()] >= least, name
+    assert found["warren_journal_sync_messages_sum", ()] == 20, "each message is in one commit"
+    # A publish less than 1 ms after the timed one before it counts with the next one that is timed.
+    assert 1 <= found["warren_publish_to_confirm_seconds_count", ()] <= 20
+
+
+def test_the_commits_of_the_journal_have_a_history(tmp_path):
+    with Broker(
+        data_dir=tmp_path, management=True, management_port=0, prometheus_port=0, management_interval=100
+    ) as broker:
+        api = Api(ports(broker)["http"])
+        path = f"/api/nodes/{broker.settings.node_name}?node_stats_age=60&node_stats_incr=5"
+        assert until(lambda: api("GET", path)[1]).get("journal_commits") == 0
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("timed", durable=True)
+            channel.confirm_delivery()
+            for _ in range(3):
+                channel.basic_publish("", "timed", b"x", pika.BasicProperties(delivery_mode=2))
+        found = until(lambda: api.get(path), lambda found: found["journal_commit_messages"] == 3)
+        assert found["journal_commits"] >= 3 and found["journal_commit_seconds"] > 0
+        until(lambda: any(each["sample"] >= 3 for each in api.get(path)["journal_commits_details"].get("samples", ())))

@@ -29,10 +29,12 @@ from ....store.queue.variable.placement import EMBED_BELOW
 from ...context.node_context import NodeContext
 from ...contracts.channel import ChannelConfig, to_channel
 from ...statistics.counts import MessageCounts
+from ...statistics.histograms import Sample
 from ..client_output import CONTENT_CHANNEL, ClientOutput
 from ..direct_reply import ReplyConsumer, parse_reply_key
 from ..queue_links import QueueLinks
 from ..tracing import Tracer
+from .confirm_times import ConfirmTimes
 from .confirms import Confirms
 from .failover import Failover
 from .publications import Publication, Publications
@@ -81,7 +83,9 @@ class Publisher:
         "_spreading",
         "_tracer",
         "_work",
+        "_samples",
         "awaits_confirms",
+        "confirm_times",
         "confirms",
         "failover",
         "held_back",
@@ -113,7 +117,10 @@ class Publisher:
         self._tracer = tracer
         self._spreading = spreading
         self._counts = counts
+        self._samples = context.histograms.samples
         self.confirms = Confirms()
+        #: How long confirms take; None before confirm.select.
+        self.confirm_times: ConfirmTimes | None = None
         self.failover = Failover(process, context, queues, self.confirms, credit)
         self.is_confirming = False
         #: Whether publishes await confirms: in confirm mode, and in a transaction, whose commit waits for them.
@@ -284,10 +291,15 @@ class Publisher:
         if awaits_confirms:
             queue_ids = (rows[0].queue_id,) if len(rows) == 1 else [row.queue_id for row in now]
             first_number = confirms.publish(count, queue_ids, more)
+            if self.confirm_times is not None:
+                self.confirm_times.published(first_number, count)
         else:
             first_number = confirms.next_number
             confirms.next_number = first_number + count
         shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
+        if self._samples.is_due(count) and rows[0].address is not None:
+            sample = Sample(self._config.channel_id, first_number, self._process.now())
+            self._samples.follow(rows[0].queue_id, sample)
         entry = (origins, contents, body_bytes, first_number, awaits_confirms, shared)
         self._gather(now, entry)
         if more:
@@ -418,6 +430,8 @@ class Publisher:
         if not self.is_confirming:
             self.is_confirming = self.awaits_confirms = True
             self.confirms.begin()
+            histogram, now = self._context.histograms.publish_to_confirm, self._process.clocks()[0]
+            self.confirm_times = ConfirmTimes(histogram, now, self.confirms.next_number - 1)
         if not method.nowait:
             self._output.put_method(methods.ConfirmSelectOk())
 
@@ -428,6 +442,8 @@ class Publisher:
             confirmed = self.confirms.confirmed
             self._counts.confirm += confirmed
             self._context.counts.confirm += confirmed
+            if self.confirm_times is not None and self.confirm_times.waiting:
+                self.confirm_times.settled(acks, nacks)
         number, frames = self._output.number, self._output.frames
         for tag, is_multiple in acks:
             frames.append(

@@ -7,10 +7,14 @@ The replica sends them at the end of its turn, one message for each run of neigh
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from ....store.messages.message import Delivery, slice_of
+from ....store.messages.parts import Part
 from ....store.queue.backing_queue import BackingQueue
+from ....store.queue.levels.levelled_queue import LEVEL_SHIFT
+from ...statistics.histograms import NodeHistograms
 from ..consumers.consumer import ChannelRecord
 from ..consumers.consumers import Consumers, Share
 from ..consumers.grants import Grants
@@ -20,6 +24,9 @@ from .delivery_counts import DeliveryCounts
 from .message_expiry import MessageExpiry
 from .pacing import GroupPacing, Pacing
 from .utilisation import Utilisation
+
+#: Numbers from here on are those of a level above 0 (`store/queue/levels`).
+LEVELS_FROM = 1 << LEVEL_SHIFT
 
 #: Messages fetched from the backing queue at a time.
 DELIVERY_BATCH = 1000
@@ -35,9 +42,13 @@ class Dispatch:
         "_effects",
         "_expiry",
         "_head_read",
+        "_now",
+        "_queue_id",
         "awaits_write",
+        "followed",
         "grants",
         "group_pacing",
+        "histograms",
         "is_due",
         "keeps_grants",
         "outbox",
@@ -55,6 +66,8 @@ class Dispatch:
         effects: Effects,
         counts: DeliveryCounts | None,
         utilisation: Utilisation,
+        histograms: NodeHistograms,
+        now: Callable[[], float],
     ) -> None:
         """`counts` are those of a quorum queue."""
         self.backing = backing
@@ -63,8 +76,13 @@ class Dispatch:
         self._head_read = head_read
         self._effects = effects
         self._counts = counts
+        self._now = now
+        self._queue_id = queue_id
         self.outbox = effects.outbox
         self.utilisation = utilisation
+        self.histograms = histograms
+        #: A stored message that is timed on its way to a consumer: its number, and when a channel received it.
+        self.followed: tuple[int, float] | None = None
         #: Whether a delivery may have become possible: there is a new message, a new consumer, or a consumer with new
         #: room. The queue then calls `deliver` at the end of its turn.
         self.is_due = False
@@ -121,10 +139,16 @@ class Dispatch:
                 self._request_grants()
                 return
             if consumers.is_uniform:
-                self._assign(shares, backing.fetch(taken, not shares[0][0].no_ack))
+                fetched = backing.fetch(taken, not shares[0][0].no_ack)
+                if self.followed is not None:
+                    self.left(fetched)
+                self._assign(shares, fetched)
             else:
                 for consumer, start, stop, _ in shares:
-                    self._assign([(consumer, 0, stop - start, 1)], backing.fetch(stop - start, not consumer.no_ack))
+                    fetched = backing.fetch(stop - start, not consumer.no_ack)
+                    if self.followed is not None:
+                        self.left(fetched)
+                    self._assign([(consumer, 0, stop - start, 1)], fetched)
             # The next messages may be on the disk: they are read while these are sent.
             self._head_read.prepare()
             if expiry.is_needed and not expiry.expire():
@@ -170,6 +194,32 @@ class Dispatch:
                         self._effects.index.gone("acked", taken)
                     continue
                 outbox.put_unacked(consumer, (slice_of(origins, piece), redelivered, taken, contents[piece]), taken)
+
+    # -- how long messages take ---------------------------------------------------------------------
+
+    def follow(self, parts: Sequence[Part], numbers: range) -> None:
+        """Time the sampled message of these publishes, if one is among them, until a consumer gets it."""
+        found = self.histograms.samples.arrived(self._queue_id, parts)
+        # A queue with levels may deliver a later message first, so an earlier sample of it may never be met.
+        if found is not None and (self.followed is None or numbers[-1] > LEVELS_FROM):
+            at, began = found
+            self.followed = numbers[at], began
+
+    def handed_over(self, parts: Sequence[Part]) -> None:
+        """Count the sampled message of these publishes, which go to consumers at once."""
+        found = self.histograms.samples.arrived(self._queue_id, parts)
+        if found is not None:
+            self.histograms.publish_to_deliver.observe(self._now() - found[1])
+
+    def left(self, fetched: Sequence[Delivery]) -> None:
+        """Count the followed message if it is among these, and forget it if it has left the queue in another way."""
+        assert self.followed is not None
+        number, began = self.followed
+        if any(number in delivery.tags for delivery in fetched):
+            self.histograms.publish_to_deliver.observe(self._now() - began)
+            self.followed = None
+        elif fetched[-1].tags[-1] > number and number < LEVELS_FROM:
+            self.followed = None
 
     # -- limiters of channels -----------------------------------------------------------------------
 

@@ -117,6 +117,7 @@ class Intake(Arrivals):
         "_fair",
         "_length_limit",
         "_numbered",
+        "_sampled",
         "pacing",
     )
 
@@ -145,6 +146,8 @@ class Intake(Arrivals):
         self._effects = effects
         #: None: messages are delivered as soon as a consumer can take them.
         self.pacing: Pacing | None = None
+        #: The publishes that are followed to consumers, of all queues of the node.
+        self._sampled = dispatch.histograms.samples.on_the_way
         #: By id: channels whose limiters must answer before arrivals are accepted.
         self._asked: dict[str, ChannelRecord] = {}
 
@@ -311,6 +314,8 @@ class Intake(Arrivals):
             self._remember(numbers, arrival)
         if awaits_confirm:
             self._confirms.recent.append((numbers.start, numbers.stop - 1, parts))
+        if self._sampled:
+            self._dispatch.follow(parts, numbers)
         if self._effects.index is not None:
             self._effects.index.came(numbers.start, arrival.contents)
         if limit.drops_head:
@@ -402,6 +407,8 @@ class Intake(Arrivals):
         outbox = self._dispatch.outbox
         origins, contents, handed = arrival.origins, arrival.contents, arrival.handed
         is_redelivered = arrival.is_redelivered or handed is not None and handed.is_redelivered
+        if self._sampled:
+            self._dispatch.handed_over(arrival.parts)
         if shares[0][0].no_ack:
             numbers = self._discard(arrival)
             if self._effects.index is not None:

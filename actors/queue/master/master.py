@@ -130,6 +130,8 @@ class Master(Role):
             effects,
             self.delivery_counts,
             Utilisation(state.now),
+            state.histograms,
+            state.now,
         )
         self.intake = Intake(
             persistence,
@@ -413,6 +415,8 @@ class Master(Role):
                 return None, len(backing)
             found = backing.fetch(1, record is not None)
             if found:
+                if self.dispatch.followed is not None:
+                    self.dispatch.left(found)
                 if self.paces_get and self.pacing is not None:
                     self.pacing.delivered(1)
                 delivery = found[0]

@@ -142,7 +142,6 @@ class ReplicaProcess(Process):
         runner, durability, queue_id = self.runner, self.durability, self.row.queue_id
         confirms = PublisherConfirms(runner.effects, queue_id, self.channels.by_id)
         confirms.deduplication = remembered(self.settings.deduplicate, durability)
-        now, wall_clock = self.clocks()
         self.state = runner.state = ReplicaState(
             self.row,
             self.context.routing,
@@ -154,10 +153,10 @@ class ReplicaProcess(Process):
             self.channels.credit,
             TurnWork(self.context.settings.turn_messages),
             may_expire,
-            now,
-            wall_clock,
+            *self.clocks(),
             self.random_bytes,
             MessageCounts(),
+            self.context.histograms,
             None if durability is None else durability.transit,
             deduplication=confirms.deduplication,
         )

@@ -5,7 +5,7 @@
 
 import { enc, get, withQuery } from "../api.js";
 import { state } from "../badges.js";
-import { Chart, lengthPoints, rangeChoice, ratePoints, samples } from "../chart.js";
+import { Chart, lengthPoints, meanPoints, rangeChoice, ratePoints, samples } from "../chart.js";
 import { Facts, heading, missing } from "../details.js";
 import { attempt, section } from "../dialog.js";
 import { el, setText } from "../dom.js";
@@ -19,14 +19,20 @@ const ms = (value) => (typeof value === "number" ? `${value.toFixed(1)} ms` : "â
 /** The charts: title, series, how a value is written, and the points of one series. */
 const LENGTH = (row, id) => lengthPoints(row[`${id}_details`], row[id]);
 const RATE = (row, id) => ratePoints(row[`${id}_details`]);
+const COMMIT_TIME = (row) => meanPoints(row.journal_commit_seconds_details, row.journal_commits_details);
 const CHARTS = [
   ["Memory", [{ id: "mem_used", label: "Used" }], bytes, LENGTH],
   ["Free disk space", [{ id: "disk_free", label: "Free" }], bytes, LENGTH],
   ["Descriptors and processes", [{ id: "fd_used", label: "File descriptors" }, { id: "sockets_used", label: "Sockets" }, { id: "proc_used", label: "Processes" }], count, LENGTH],
   ["Disk traffic", [{ id: "io_read_bytes", label: "Read" }, { id: "io_write_bytes", label: "Written" }], flowing, RATE],
   ["Message store", [{ id: "msg_store_read_count", label: "Messages read" }, { id: "msg_store_write_count", label: "Messages written" }], rate, RATE],
+  ["Journal", [{ id: "journal_commits", label: "Commits" }, { id: "journal_commit_messages", label: "Messages in them" }], rate, RATE],
+  ["Time of a journal commit", [{ id: "journal_commit_seconds", label: "Mean" }], (value) => ms(1000 * value), COMMIT_TIME],
   ["Runtime", [{ id: "context_switches", label: "Context switches" }, { id: "gc_num", label: "Garbage collections" }], rate, RATE],
 ];
+
+/** The charts of a node with a data directory. */
+const ON_DISK = new Set(["Free disk space", "Journal", "Time of a journal commit"]);
 
 /** What the alarm of each resource says. */
 const ALARMS = { memory: "The memory in use is above its limit", disk: "The free disk space is below its limit" };
@@ -58,8 +64,8 @@ export function node(context) {
     alarms.className = row.alarms?.length ? "cause" : "";
     if (!isKnown) return;
     CHARTS.forEach(([, series, , points], at) => charts[at].update(Object.fromEntries(series.map(({ id }) => [id, points(row, id)]))));
-    // A broker that keeps everything in memory has no disk.
-    charts[1].element.hidden = !row.disk_free;
+    // A broker that keeps everything in memory has neither a disk nor a journal.
+    CHARTS.forEach(([title], at) => { charts[at].element.hidden = ON_DISK.has(title) && !row.db_dir; });
     facts.update(factsOf(row));
     counters.update(countersOf(row));
     links.update(row.cluster_links);
@@ -97,6 +103,7 @@ function countersOf(row) {
   const size = (name) => `${bytes(row[name])} (${flowing(row[`${name}_details`]?.rate)})`;
   return [
     ["Read from disks", size("io_read_bytes")], ["Written to disks", size("io_write_bytes")],
+    ["Journal commits", both("journal_commits")], ["Messages in them", both("journal_commit_messages")],
     ["Messages read from the store", both("msg_store_read_count")], ["Messages written to the store", both("msg_store_write_count")],
     ["Connections opened", both("connection_created")], ["Connections closed", both("connection_closed")],
     ["Channels opened", both("channel_created")], ["Channels closed", both("channel_closed")],

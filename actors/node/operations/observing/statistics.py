@@ -235,6 +235,7 @@ async def _node(operator: Operator) -> dict[str, Any]:
         "messages": context.counts.values(),
         "routed": context.counts.routed,
         "churn": context.counts.churn(),
+        "histograms": context.histograms.rows(),
         "logins": [context.login_counts.succeeded, context.login_counts.failed],
         "exchanges": [[*key, *counts] for key, counts in (context.counts.exchanges or {}).items()],
         "exchange_types": sorted(EXCHANGE_TYPES),

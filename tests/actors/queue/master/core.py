@@ -15,6 +15,7 @@ from warren.actors.queue.master.master import Master
 from warren.actors.queue.publisher_confirms import PublisherConfirms
 from warren.actors.queue.replica_state import ReplicaState
 from warren.actors.statistics.counts import MessageCounts
+from warren.actors.statistics.histograms import NodeHistograms
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content, content_body
 from warren.routing.arguments.queue_settings import QueueSettings, queue_settings
@@ -62,6 +63,7 @@ class Core:
             self.now,
             lambda count: bytes(count),
             MessageCounts(),
+            NodeHistograms(),
         )
         self.master = Master(self.state, self.settings)
         self.master.apply(self.settings)
