@@ -45,9 +45,12 @@ class Link:
             )
 
     def close(self) -> None:
+        """Close the connection. One whose handshake is under way is closed once it is open, because pika (1.4.4) fails an
+        assertion if it is closed before, which would end the thread of the loop.
+        """
         self._is_closing = True
         connection = self._connection
-        if connection is not None and not connection.is_closing and not connection.is_closed:
+        if connection is not None and (connection.is_open or connection.connection_state == connection.CONNECTION_INIT):
             connection.close()
 
     @property

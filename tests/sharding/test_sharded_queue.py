@@ -6,8 +6,10 @@ import socket
 import threading
 import time
 
+import pamqp.frame
 import pika
 import pytest
+from pamqp.commands import Connection
 
 from warren.sharding import DeclarationFailed, PublishFailed, PublishReturned, ShardedQueue, ShardingError, Skip
 
@@ -232,6 +234,49 @@ def test_without_a_broker(name):
         queue.close()  # idempotent
         with pytest.raises(ShardingError, match="is closed"):
             queue.publish(b"1")
+
+
+@pytest.fixture
+def handshake(name):
+    """A sharded queue, and the broker's end of its connection after the protocol header."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(SECONDS)
+        queue = ShardedQueue("amqp://127.0.0.1:%d" % server.getsockname()[1], name, 2)
+        client, _ = server.accept()
+        with client, client.makefile("rb") as received:
+            client.settimeout(SECONDS)
+            assert received.read(8) == b"AMQP\0\0\x09\x01"
+            yield queue, client, received
+    queue.close()
+
+
+def test_closing_during_a_handshake_closes_the_connection_once_it_is_open(handshake):
+    """FC-85: the thread of the queue ends without an error."""
+    queue, client, received = handshake
+    closing = threading.Thread(target=queue.close)
+    closing.start()
+    while not queue._is_closed:
+        time.sleep(0.001)
+    for sent, expected in [
+        (Connection.Start(server_properties={}), [Connection.StartOk]),
+        (Connection.Tune(heartbeat=0), [Connection.TuneOk, Connection.Open]),
+        (Connection.OpenOk(), [Connection.Close]),
+    ]:
+        client.sendall(pamqp.frame.marshal(sent, 0))
+        for method in expected:
+            head = received.read(7)
+            frame = head + received.read(int.from_bytes(head[3:], "big") + 1)
+            assert isinstance(pamqp.frame.unmarshal(frame)[2], method)
+    client.sendall(pamqp.frame.marshal(Connection.CloseOk(), 0))
+    assert received.read() == b""
+    closing.join(SECONDS)
+    assert not queue._thread.is_alive()
+
+
+def test_closing_waits_no_longer_than_its_timeout_for_a_handshake(handshake):
+    queue, _, _ = handshake
+    queue.close(timeout=0.1)
+    assert not queue._thread.is_alive()
 
 
 @pytest.mark.parametrize(
