@@ -20,6 +20,7 @@ import json
 import os
 import socket
 import stat
+import struct
 import tempfile
 import time
 from contextlib import suppress
@@ -95,6 +96,8 @@ def _check_free(directory: str) -> None:
         return
     try:
         connect(before, PROBE_SECONDS).close()
+    except TimeoutError:
+        pass  # The node is alive, but slow or flooded with clients.
     except OSError:
         _remove(before)
         return
@@ -211,12 +214,26 @@ def connect(run_file: RunFile, timeout: float | None) -> socket.socket:
         return socket.create_connection((run_file.host or "127.0.0.1", run_file.port or 0), timeout)
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        _connect_unix(connected, run_file.socket, timeout)
         connected.settimeout(timeout)
-        connected.connect(run_file.socket)
     except BaseException:
         connected.close()
         raise
     return connected
+
+
+def _connect_unix(connected: socket.socket, path: str, timeout: float | None) -> None:
+    """Connect, and wait for a place in the backlog of the node if other clients fill it. Raises TimeoutError.
+
+    A socket with a timeout of Python's does not wait for that: it is in non-blocking mode, and the system refuses it.
+    """
+    seconds, fraction = divmod(timeout or 0, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(fraction * 1e6)))
+    try:
+        connected.connect(path)
+    except BlockingIOError:
+        raise TimeoutError(f"it accepted no connection within {timeout} s, because many other clients wait") from None
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 0))
 
 
 def new_run_file(node: str, **address: Any) -> RunFile:

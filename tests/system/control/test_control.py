@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import os
 import re
 import socket
@@ -108,6 +110,55 @@ def test_a_place_that_another_node_uses_is_refused(broker):
     with pytest.raises(StartError, match=rf"in use by node warren@localhost \(process {os.getpid()}\)"):
         Broker(control_dir=broker.settings.control_dir).start()
     assert_works(broker)
+
+
+@pytest.fixture
+def flooded(tmp_path):
+    """A place whose node accepts nobody at present, and has no room in its backlog."""
+    directory = str(tmp_path / "control")
+    path = place.prepare(directory)
+    with contextlib.ExitStack() as sockets:
+        listening = sockets.enter_context(socket.socket(socket.AF_UNIX))
+        listening.bind(path)
+        listening.listen(1)
+        place.publish(directory, place.new_run_file("warren@localhost", socket=path))
+        with pytest.raises(BlockingIOError):
+            while True:
+                client = sockets.enter_context(socket.socket(socket.AF_UNIX))
+                client.setblocking(False)
+                client.connect(path)
+        yield directory, listening
+
+
+def test_a_client_waits_for_a_place_in_the_backlog(flooded):
+    directory, listening = flooded
+    run_file = place.read_run_file(directory)
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        connecting = threads.submit(place.connect, run_file, 60)
+        # Those before it are accepted first, so the last of these is its connection.
+        accepted = [listening.accept()[0]]
+        with connecting.result(60) as client:
+            client.sendall(b"x")
+            listening.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    accepted.append(listening.accept()[0])
+            assert accepted[-1].recv(1) == b"x"
+            assert client.gettimeout() == 60
+    for one in accepted:
+        one.close()
+
+
+def test_a_client_does_not_wait_for_ever(flooded):
+    with pytest.raises(TimeoutError, match="within 0.05 s, because many other clients wait"):
+        place.connect(place.read_run_file(flooded[0]), 0.05)
+
+
+def test_a_node_that_is_flooded_keeps_its_place(flooded, monkeypatch):
+    monkeypatch.setattr(place, "PROBE_SECONDS", 0.05)
+    with pytest.raises(place.PlaceError, match="in use by node warren@localhost"):
+        place.prepare(flooded[0])
+    assert place.read_run_file(flooded[0]).pid == os.getpid()
 
 
 def test_without_unix_sockets_a_port_and_a_secret_are_used(tmp_path, monkeypatch):
@@ -249,7 +300,7 @@ def test_a_thousand_connections(broker):
     for number in range(1000):
         sock = socket.socket(socket.AF_UNIX)
         # The broker accepts so many, so these find a place in the backlog sooner or later. Nobody accepts the others.
-        sock.settimeout(30 if number <= SESSIONS_MAX else 0)
+        sock.setblocking(number <= SESSIONS_MAX)
         try:
             sock.connect(run_file.socket)
         except BlockingIOError:  # the backlog is full
