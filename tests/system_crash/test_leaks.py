@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import socket
 import struct
+import time
 
 from warren.actors.connection import Connection
 from warren.amqp.constants import FRAME_METHOD, PROTOCOL_HEADER
@@ -32,9 +33,12 @@ from warren.amqp.methods import (
 )
 from warren.tests.system.wire import PLAIN, Wire, publish_frames
 
-from .anatomy import resident_kib
+from .anatomy import TIMEOUT, resident_kib
 
 SHARED = "shared by all"
+
+#: What clients that have gone leave as it was.
+KEPT = ("processes", "living", "watches", "queues", "reply channels")
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
 
 HELLO = PROTOCOL_HEADER + b"".join(
@@ -111,9 +115,19 @@ def visit(address: tuple[str, int], number: int) -> None:
         sock.close()
 
 
-def assert_no_more(after, before):
-    """All counts must be equal, except that there may be fewer timers, because those of handshakes run out."""
-    assert after.pop("timers") <= before.pop("timers")
+def assert_no_more(anatomy, before):
+    """Wait until all counts are as before. A leak stays; a part of the node that was busy is done after a while.
+
+    There may be fewer timers, because those of handshakes run out, and fewer descriptors, if earlier tests left some.
+    """
+
+    def counts():
+        found = anatomy.census()
+        return {**found, **{key: max(found[key], before[key]) for key in ("timers", "descriptors")}}
+
+    deadline = time.monotonic() + TIMEOUT
+    while (after := counts()) != before and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert after == before
 
 
@@ -124,11 +138,9 @@ def test_a_thousand_clients_that_disconnect_leave_nothing(broker, anatomy):
         wire.open_channel(1)
         wire.call(1, QueueDeclare(queue=SHARED, arguments=table_from({"x-max-length": 20})))
 
-        def census():
+        def memory():
             gc.collect()
-            found = anatomy.census()
-            found["memory"] = resident_kib()
-            return found
+            return resident_kib()
 
         def settle(count):
             anatomy.eventually(lambda: len(anatomy.processes(Connection)) == 1)
@@ -137,26 +149,26 @@ def test_a_thousand_clients_that_disconnect_leave_nothing(broker, anatomy):
                 if info.name != SHARED:
                     broker.delete_queue(info.name)
             anatomy.eventually(lambda: anatomy._census()["processes"] == count)
-            broker.wait_idle()
+            broker.wait_idle(TIMEOUT)
 
         broker.delete_queue("none")  # the broker's own client has opened its channel
         before = anatomy.census()
         for number in range(400):
             visit(address, number)
         settle(before["processes"])
-        warm = census()
-        for number in range(400, 1000):
-            visit(address, number)
-        settle(before["processes"])
-        after = census()
-        grown = after.pop("memory") - warm.pop("memory")
-        assert_no_more(after, warm)
-        # Descriptors of earlier tests may have been closed meanwhile.
-        assert after["descriptors"] <= before["descriptors"]
-        assert {key: after[key] for key in ("processes", "living", "watches", "queues", "reply channels")} == {
-            key: before[key] for key in ("processes", "living", "watches", "queues", "reply channels")
-        }
-        assert grown < 2048, f"{grown} KiB for 600 clients"
+        warm = anatomy.census()
+        assert {key: warm[key] for key in KEPT} == {key: before[key] for key in KEPT}
+        grown = []
+        # How much the broker has in hand at once depends on who gets the processor, so its memory may grow once more. A
+        # leak grows each time.
+        while not grown or grown[-1] >= 2048 and len(grown) < 3:
+            resident = memory()
+            for number in range(600):
+                visit(address, number)
+            settle(before["processes"])
+            grown.append(memory() - resident)
+        assert_no_more(anatomy, warm)
+        assert grown[-1] < 2048, f"{grown} KiB, each for 600 clients"
 
 
 def test_deleted_queues_and_closed_channels_leave_nothing_on_their_connection(broker, anatomy):
@@ -182,17 +194,14 @@ def test_deleted_queues_and_closed_channels_leave_nothing_on_their_connection(br
                 ):
                     pass
                 wire.waiting.clear()
-            broker.wait_idle()
+            broker.wait_idle(TIMEOUT)
             output = anatomy.call(
                 lambda: max(len(connection.output._unreported) for connection in anatomy.processes(Connection))
             )
-            return anatomy.census(), output
+            return output
 
-        work(300)
-        warm, _ = work(300)
-        after, remembered = work(600)
+        work(600)
+        warm = anatomy.census()
+        remembered = work(600)
         assert remembered <= 256
-        # Parts of the node set a timer after they were busy, which runs out.
-        anatomy.eventually(lambda: anatomy.census()["timers"] <= warm["timers"])
-        after["timers"] = warm["timers"]
-        assert_no_more(after, warm)
+        assert_no_more(anatomy, warm)

@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import ssl
+import time
 import types
 from collections import Counter
 from pathlib import Path
@@ -26,6 +27,7 @@ from warren.actors.connection import Connection
 from warren.amqp import methods
 from warren.amqp.fields import table_from
 from warren.bench.soak import Server, load
+from warren.store.bodies.location_index import Entry
 
 from .anatomy import TIMEOUT, Anatomy
 from .churns import CHURNS, Site, frames, message, open_channel, read_until, tls_connections
@@ -48,6 +50,16 @@ BOUNDED = (
 #: Arguments of a consumer that is cancelled, not moved, when its queue is restarted.
 FAILOVER = table_from({"x-cancel-on-ha-failover": True})
 
+#: What a broker may have of its own that it had not before: the first report to the memory monitor of a queue that
+#: stays, "churned", and the file at the end of the journal, which is opened with its first record.
+OWN = Counter(
+    {
+        "warren.actors.resources.ram_durations._Report": 1,
+        "warren.store.disk.real_disk.RealFile": 1,
+        "warren.store.disk.system.positioned_access.PositionedAccess": 1,
+    }
+)
+
 #: Entities of each kind: a burst, and a remainder.
 COUNT = 23
 #: Of those that take longer: virtual hosts, and processes that crash.
@@ -66,6 +78,10 @@ def ours() -> Counter[str]:
         kind = type(thing)
         if kind is types.CoroutineType:
             found[f"coroutine {thing.__qualname__}"] += 1
+        elif kind is Entry and not thing.ref_count:
+            # A body that no queue has. The message store commits that it is gone with the next bodies that it writes, or
+            # when thousands have gathered, so their number depends on when it last wrote.
+            continue
         elif kind.__module__.startswith("warren.") and not kind.__module__.startswith("warren.tests."):
             found[f"{kind.__module__}.{kind.__qualname__}"] += 1
     for name in BOUNDED:
@@ -111,10 +127,12 @@ def uncollected(broker):
             before = ours()
             churn(broker, range(1000, 1000 + count))
             settle()
-            # A queue that stays, "churned", may report to the memory monitor for the first time meanwhile.
-            left = ours() - before - Counter({"warren.actors.resources.ram_durations._Report": 1})
+            # What is left stays, as the collector is off. What the node does from time to time comes to its end.
+            deadline = time.monotonic() + TIMEOUT
+            while (left := ours() - before - OWN) and time.monotonic() < deadline:
+                time.sleep(0.05)
             assert not left, f"left behind by {count}: {dict(left)}"
-            assert len(os.listdir("/proc/self/fd")) <= descriptors
+            anatomy.eventually(lambda: len(os.listdir("/proc/self/fd")) <= descriptors + 1)
         finally:
             gc.enable()
 
