@@ -45,7 +45,7 @@ class Link:
             )
 
     def close(self) -> None:
-        """Close the connection. One whose handshake is under way is closed once it is open, because pika (1.4.4) fails an
+        """Close the connection. One whose handshake is under way is closed once it is open: pika (1.4.4) fails an
         assertion if it is closed before, which would end the thread of the loop.
         """
         self._is_closing = True

@@ -241,7 +241,7 @@ def handshake(name):
     """A sharded queue, and the broker's end of its connection after the protocol header."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(SECONDS)
-        queue = ShardedQueue("amqp://127.0.0.1:%d" % server.getsockname()[1], name, 2)
+        queue = ShardedQueue(f"amqp://127.0.0.1:{server.getsockname()[1]}", name, 2)
         client, _ = server.accept()
         with client, client.makefile("rb") as received:
             client.settimeout(SECONDS)

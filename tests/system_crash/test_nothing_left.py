@@ -79,7 +79,7 @@ def ours() -> Counter[str]:
         if kind is types.CoroutineType:
             found[f"coroutine {thing.__qualname__}"] += 1
         elif kind is Entry and not thing.ref_count:
-            # A body that no queue has. The message store commits that it is gone with the next bodies that it writes, or
+            # A body that no queue has. The message store commits that it is gone with the next body that it writes, or
             # when thousands have gathered, so their number depends on when it last wrote.
             continue
         elif kind.__module__.startswith("warren.") and not kind.__module__.startswith("warren.tests."):
