@@ -17,7 +17,7 @@ others fails, the node has lost something that cannot be restored while it runs,
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -377,7 +377,12 @@ class NodeSupervisor(Process):
         return len(connections)
 
     async def on_operate(self, sender: Sender, name: str, arguments: dict[str, object]) -> Any:
-        return await perform(self.operator, name, arguments)
+        outcome = perform(self.operator, name, arguments)
+        if isinstance(outcome, AsyncIterator):
+            # Its pieces may never end, and an answer has one piece.
+            text = f"{name} answers in pieces, which only a command receives: use 'warren {name}'"
+            raise OperationError("usage", text)
+        return await outcome
 
     def on_await_end(self, sender: Sender) -> None:
         self.ending.await_end(sender)

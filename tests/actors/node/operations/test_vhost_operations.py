@@ -32,3 +32,10 @@ def test_a_virtual_host_is_added_and_deleted(operate):
 def test_a_name_that_no_client_could_open_is_refused(operate, name):
     with pytest.raises(OperationError, match="1 to 255 bytes"):
         operate("add_vhost", name=name)
+
+
+def test_an_operation_that_answers_in_pieces_is_refused_and_the_node_goes_on(operate):
+    with pytest.raises(OperationError, match="use 'warren list_queues'") as refusal:
+        operate("list_queues", vhost="/")
+    assert refusal.value.kind == "usage"
+    assert operate("add_vhost", name="later") is None
