@@ -1,8 +1,9 @@
 """Authentication and authorisation of HTTP requests (CM-226 to CM-230).
 
-A request has a name and a password in its header, or the cookie that `POST /api/login` sets. The cookie is opaque and
-signed with a key that only this process has. It expires after `management_session_minutes`, and when the user's
-password changes. Scripts of other sites cannot use it, because browsers do not send it with their requests
+A request has a name and a password in its header, a token of an OAuth 2 provider (`tokens.py`), or the cookie that
+`POST /api/login` sets. Where a client can send a name and a password only, the password may be a token. The cookie is
+opaque and signed with a key that only this process has. It expires after `management_session_minutes`, and when the
+user's password changes. Scripts of other sites cannot use it, because browsers do not send it with their requests
 (SameSite=Strict).
 """
 
@@ -12,10 +13,12 @@ import base64
 import binascii
 import hashlib
 import hmac
+import logging
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
+from math import inf
 from typing import Literal
 from urllib.parse import unquote
 
@@ -24,7 +27,10 @@ from starlette.requests import Request
 from ..actors.management.config import Config
 from ..definitions.passwords import is_password
 from .copy.node_state import NodeState
-from .errors import HttpError, login_failed, login_needed, not_authorised
+from .errors import HttpError, login_failed, login_needed, not_authorised, token_refused
+from .tokens import TokenRefused, Tokens, is_token
+
+log = logging.getLogger("warren.management")
 
 #: The tags, from the weakest to the strongest. Each grants the rights of those before it, except that monitoring does
 #: not grant those of policymaker (CM-228).
@@ -56,6 +62,8 @@ class Login:
 
     name: str
     tags: frozenset[str]
+    #: When the token or the cookie expires with which the user has logged in, in seconds since the epoch.
+    ends: float = inf
 
     def has(self, who: Who) -> bool:
         return bool(self.tags & GRANTS[who])
@@ -73,23 +81,28 @@ class Logins:
         self._config = config
         self._state = state
         self._key = secrets.token_bytes(32)
+        self._tokens = None if config.oauth_keys is None else Tokens(config)
         #: Counts of the logins by this API: all, and those that failed.
         self.attempts = self.failures = 0
 
-    def login(self, request: Request) -> Login:
+    async def login(self, request: Request) -> Login:
         """The user of the request. Raises HttpError."""
         header = request.headers.get("authorization", "")
         kind, _, value = header.partition(" ")
         if kind.lower() == "basic":
             name, password = _split(value)
-            return self.verify(name, password, request)
+            return await self.verify(name, password, request)
+        if kind.lower() == "bearer" and self._tokens is not None:
+            return await self._bearer(self._tokens, value.strip(), None, request)
         cookie = request.cookies.get(COOKIE)
         if cookie is not None:
-            return self._of_cookie(cookie, request)
+            return await self._of_cookie(cookie, request)
         raise login_needed() if not header else login_failed()
 
-    def verify(self, name: str, password: str, request: Request) -> Login:
+    async def verify(self, name: str, password: str, request: Request) -> Login:
         """The user with this name and password. Raises HttpError."""
+        if self._tokens is not None and is_token(password):
+            return await self._bearer(self._tokens, password, name, request)
         self.attempts += 1
         user = self._state.users.get(name)
         known = user or {"password_hash": NOBODY, "hashing_algorithm": "rabbit_password_hashing_sha256"}
@@ -104,23 +117,39 @@ class Logins:
             raise login_failed("User can only log in via localhost")
         return Login(name, frozenset(self._state.users[name]["tags"]))
 
-    def _of_cookie(self, cookie: str, request: Request) -> Login:
+    async def _bearer(self, tokens: Tokens, token: str, name: str | None, request: Request) -> Login:
+        """The user whom a token names, who is the user `name` if that is given. Raises HttpError."""
+        self.attempts += 1
+        try:
+            bearer = await tokens.bearer(token)
+            if name and name != bearer.user:
+                raise TokenRefused("the token is one of another user")
+            if bearer.user not in self._state.users:
+                raise TokenRefused(f"there is no user '{bearer.user}'. An administrator can add the user")
+        except TokenRefused as refusal:
+            self.failures += 1
+            log.warning("a login with a token was refused: %s", refusal)
+            raise token_refused(str(refusal)) from None
+        return replace(self._login(bearer.user, request), ends=bearer.ends)
+
+    async def _of_cookie(self, cookie: str, request: Request) -> Login:
         parts = unquote(cookie).split(".")
         if len(parts) == 3 and hmac.compare_digest(self._signature(parts[0], parts[1]), parts[2]):
             name = _decoded(parts[0])
             if name in self._state.users and parts[1].isdigit() and int(parts[1]) > time.time():
                 _check_same_site(request)
-                return self._login(name, request)
+                return replace(self._login(name, request), ends=float(parts[1]))
         elif is_loopback(request):
             # The cookie of RabbitMQ's own page: name and password in Base64.
             name, password = _split(unquote(cookie))
-            return self.verify(name, password, request)
+            return await self.verify(name, password, request)
         raise login_failed()
 
-    def cookie(self, name: str) -> str:
-        """A new cookie for a user that has just been authenticated."""
+    def cookie(self, login: Login) -> str:
+        """A new cookie for a user that has just been authenticated. It does not outlive a token."""
+        name = login.name
         user = base64.urlsafe_b64encode(name.encode("utf-8", "surrogateescape")).decode().rstrip("=")
-        end = str(int(time.time()) + self._config.session_minutes * 60)
+        end = str(int(min(time.time() + self._config.session_minutes * 60, login.ends)))
         return f"{user}.{end}.{self._signature(user, end)}"
 
     def _signature(self, user: str, end: str) -> str:

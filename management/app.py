@@ -91,7 +91,7 @@ class Api:
         await self._follower.fresh()
         call = Call(request, names, self._config, self._state, self._link, self._follower, self._logins)
         if who is not None:
-            call.user = self._logins.login(request)
+            call.user = await self._logins.login(request)
             call.user.check("management")
             call.user.check(who)
         if not _accepts_json(request):

@@ -39,6 +39,14 @@ def login_failed(reason: str = "Login failed") -> HttpError:
     return HttpError(401, "not_authorized", reason, {"www-authenticate": REALM})
 
 
+def token_refused(reason: str) -> HttpError:
+    """For a token that logs nobody in, with the reason for clients of OAuth 2 (RFC 6750) and for people."""
+    shown = reason.encode("ascii", "replace").decode().replace("\\", "'").replace('"', "'")
+    text = "".join(each for each in shown if each.isprintable())
+    bearer = f'Bearer realm="RabbitMQ Management", error="invalid_token", error_description="{text}"'
+    return HttpError(401, "not_authorized", f"Login failed: {reason}", {"www-authenticate": bearer})
+
+
 def login_needed() -> HttpError:
     error = HttpError(401, "", "", {"www-authenticate": REALM})
     error.body = None

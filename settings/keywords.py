@@ -112,6 +112,10 @@ class NodeKeywords(TypedDict, total=False):
     management_session_minutes: int
     management_cors_allow_origins: tuple[str, ...]
     management_cors_max_age: int
+    management_oauth_keys: str | None
+    management_oauth_audience: str | None
+    management_oauth_issuer: str | None
+    management_oauth_user_claim: str
 
 
 class SettingKeywords(NodeKeywords, total=False):

@@ -28,6 +28,7 @@ from .cluster_settings import (
 from .fields import SettingsError, check_credit, check_pattern, checked, setting, wrong
 from .keywords import SettingKeywords
 from .limits import read_disk_limit, read_size, read_watermark
+from .oauth import check_oauth
 from .toml_file import TomlFile
 
 DEFAULT_PORT = 5672
@@ -469,6 +470,20 @@ class Settings:
     management_cors_max_age: int = setting(
         1_800, "seconds that a browser remembers whether the pages of a site may use it", low=0, high=86_400
     )
+    management_oauth_keys: str | None = setting(
+        None,
+        "the keys of an OAuth 2 provider whose tokens log users in: the `https` address of its JWKS, or a file with"
+        " them; None is no such login",
+        text=True,
+        optional=True,
+    )
+    management_oauth_audience: str | None = setting(
+        None, "the audience (`aud`) that such a token must have", text=True, optional=True
+    )
+    management_oauth_issuer: str | None = setting(
+        None, "the issuer (`iss`) that it must have; None is any", text=True, optional=True
+    )
+    management_oauth_user_claim: str = setting("sub", "the claim of the token that names the user")
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -491,6 +506,7 @@ class Settings:
             raise wrong("control_cookie_file", None, "the path of a file with a secret when control_port is set")
         if self.management_tls_port is not None and self.tls_cert_file is None:
             raise wrong("tls_cert_file", None, "the path of the broker's certificate when management_tls_port is set")
+        check_oauth(self.management_oauth_keys, self.management_oauth_audience)
 
     @classmethod
     def of(cls, **values: Unpack[SettingKeywords]) -> "Settings":

@@ -31,6 +31,10 @@ class Config:
     idle_timeout: int
     loopback_users: tuple[str, ...]
     per_object_metrics: bool
+    oauth_keys: str | None
+    oauth_audience: str | None
+    oauth_issuer: str | None
+    oauth_user_claim: str
 
     @classmethod
     def of(cls, settings: Settings) -> Config:
@@ -54,6 +58,10 @@ class Config:
             settings.management_idle_timeout,
             tuple(settings.loopback_users),
             settings.prometheus_per_object_metrics,
+            settings.management_oauth_keys,
+            settings.management_oauth_audience,
+            settings.management_oauth_issuer,
+            settings.management_oauth_user_claim,
         )
 
     @classmethod

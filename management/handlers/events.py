@@ -12,13 +12,14 @@ page shows, and a page needs one connection. For a path that is refused the even
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ..access import Login
 from ..call import Answer, Call
 from ..errors import HttpError, bad_request
 
@@ -59,9 +60,9 @@ async def _stream(call: Call, paths: list[str]) -> AsyncIterator[str]:
             yield f": {call.state.history.tick}\n\n"
             await call.next_tick()
             user = call.state.users.get(call.user.name)
-            if user is None:
+            if user is None or call.user.ends < time.time():
                 return
-            call.user = Login(user["name"], frozenset(user["tags"]))
+            call.user = replace(call.user, tags=frozenset(user["tags"]))
     finally:
         _STREAMS.count -= 1
 

@@ -87,9 +87,9 @@ async def login(call: Call) -> Any:
     fields = parse_qs((await call.body()).decode("utf-8", "replace"), keep_blank_values=True)
     if "username" not in fields or "password" not in fields:
         raise login_failed()
-    user = call.logins.verify(fields["username"][0], fields["password"][0], call.request)
+    user = await call.logins.verify(fields["username"][0], fields["password"][0], call.request)
     user.check("management")
-    cookie = f"auth={call.logins.cookie(user.name)}; Path={call.config.path_prefix or '/'}; HttpOnly; SameSite=Strict"
+    cookie = f"auth={call.logins.cookie(user)}; Path={call.config.path_prefix or '/'}; HttpOnly; SameSite=Strict"
     if call.request.url.scheme == "https":
         cookie += "; Secure"
     return Answer(200, "ok", {"set-cookie": f"{cookie}; Max-Age={call.config.session_minutes * 60}"})
@@ -98,7 +98,7 @@ async def login(call: Call) -> Any:
 async def logged_in(call: Call) -> Any:
     """The user who is logged in, or an answer without a user: a browser would report a refusal as an error."""
     try:
-        user = call.logins.login(call.request)
+        user = await call.logins.login(call.request)
         user.check("management")
     except HttpError:
         return {"name": None, "tags": []}
