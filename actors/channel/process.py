@@ -514,7 +514,7 @@ class Channel(Process):
                 publisher.flush_confirms()
         output = self.output
         if output.frames or output.pieces:
-            self._send_output()
+            self.send(self.connection, to_channel_owner.output(*output.take()))
         activity = self.context.activity
         if activity.round != self.round and self.config.is_listed:
             self.round = activity.round

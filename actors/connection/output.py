@@ -65,7 +65,7 @@ class SocketOutput:
     def put_all(self, pieces: Sequence[bytes], notices: Sequence[DeliveryNotice]) -> None:
         """Take several pieces of output. The `notices` are due when the last piece is written."""
         self._pieces += pieces
-        self.size += sum(map(len, pieces))
+        self.size += len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         if notices:
             sent_at = self.total_written + self.size
             for notice in notices:

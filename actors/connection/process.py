@@ -309,6 +309,8 @@ class Connection(Process):
             if left <= 0:
                 self.pause(TURN_PAUSE)
                 self.spawn(self._read_on())
+            if not reader.has_more:
+                break
         channels.flush()
 
     async def _read_on(self) -> None:

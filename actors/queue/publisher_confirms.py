@@ -54,6 +54,17 @@ class PublisherConfirms:
     def collect(self, safe: Sequence[ConfirmRange]) -> None:
         """Send the refusals of this turn, and confirms of the messages whose numbers are in the ranges `safe`."""
         recent, awaiting = self.recent, self.awaiting
+        if len(recent) == len(safe) == 1 and not (awaiting.runs or self.refused or self.deduplication is not None):
+            first, last, parts = recent[0]
+            if len(parts) == 1 and safe[0][0] <= first and last <= safe[0][1]:
+                # One publisher alone, as a rule: half of the work is saved.
+                recent.clear()
+                channel_id, number, count, _ = parts[0]
+                record = self._channels.get(channel_id)
+                if record is not None:
+                    ranges = [(number, number + count - 1)]
+                    self._effects.endings.append((record.address, to_channel.confirm(self._queue_id, ranges)))
+                return
         confirmed: list[Part] = []
         if recent:
             self.recent = []

@@ -92,6 +92,8 @@ class FrameReader:
     - `credit`: channel -> most contents in one RUN. A missing entry, 0 or less counts as 1, because each call of `next`
       must make progress. The reader does not change it; the caller counts it down between calls.
 
+    `has_more` is False once the latest event was the last one of the input; the next call of `next` may be saved then.
+
     `content_started` becomes True when a content header or body frame is consumed (AB-33); the caller clears it.
     """
 
@@ -116,6 +118,7 @@ class FrameReader:
         "_shapes",
         "content_started",
         "credit",
+        "has_more",
         "large",
         "phase",
     )
@@ -124,6 +127,7 @@ class FrameReader:
         self.phase = RUNNING
         self.credit: dict[int, int] = {}
         self.content_started = False
+        self.has_more = False
         self._frame_max = frame_max
         self._max_body_size = MAX_BODY_SIZE
         #: The largest body that one frame may bring and that is kept.
@@ -180,6 +184,7 @@ class FrameReader:
         """Add input without parsing it. It is copied only if a part of a frame is still in the buffer."""
         if self._dead or not data:
             return
+        self.has_more = True
         if self.large is not None:
             data = bytes(self.large.add(data))
             if not data:
@@ -238,16 +243,27 @@ class FrameReader:
         if start is not None and self._is_next(start):
             self._begin_same(start)
             return None
-        shape = self._shape
-        if not self._buffer.startswith(shape.method_frame, self._position):
-            if self._buffer.startswith(_ACK_HEAD, self._position + 3):
+        shape, buffer, position = self._shape, self._buffer, self._position
+        if not buffer.startswith(shape.method_frame, position):
+            if buffer.startswith(_ACK_HEAD, position + 3):
                 return self._read_acks()
-            known = self._shapes.find(self._buffer, self._position)
+            known = self._shapes.find(buffer, position)
             if known is None:
                 return None
             self._shape = shape = known
         if shape.channel in self._assemblies:
             return None
+        if (
+            len(buffer) - position == shape.stride
+            and buffer[-1] == FRAME_END
+            and buffer.startswith(shape.prefix, position)
+        ):
+            # One message alone, like the one before it: what `_read_run` would return, at a third of its cost.
+            self._position = len(buffer)
+            self.has_more = bool(self._chunks)
+            self.content_started = True
+            content = buffer[position + len(shape.method_frame) :]
+            return RUN, shape.channel, shape.payload, shape.key, [content], shape.size
         return self._read_run(shape, [], 0, None)
 
     def _read_run(self, shape: PublishShape, contents: list[bytes], body_bytes: int, key: bytes | None) -> Event | None:

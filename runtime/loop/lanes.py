@@ -4,6 +4,10 @@ With one run queue for all, a client that makes 20,000 queues busy would have 20
 next one. Here each client has a *lane*, a run queue of its own, and in each round of the loop a lane has one turn. So a
 client that causes more work waits longer for it, and no other client does.
 
+Most clients have one message on its way, and one process of theirs waits for a turn, or two. Such a client is *light*:
+it has no lane, and each of its processes waits in one queue with those of all other light clients. A round begins with
+a turn for each of them. That costs half as much as a lane for each client, and a message takes six turns.
+
 The processes of a small lane all have their turns in one round. Then the lane skips as many rounds as it had turns
 beyond the first (`BURST`), so that in the long run it has one turn a round as well. In this way, what one process sends
 to several others is handled in one go, and their batches stay together.
@@ -26,16 +30,39 @@ processes that had one at the same time.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from itertools import chain
+from typing import Any
 
 from ..system.cell import Cell, Lane
+from .watchdog import Watchdog
 
 #: Most processes of a lane that have their turns in one round; a lane with more is crowded and has one turn. What a
 #: queue sends to ten channels would otherwise take ten rounds, the queue would have its next turn meanwhile, and
 #: batches would fall apart: with 100 busy clients a message cost a third more. The lane has no turns in as many rounds
 #: as it had turns beyond the first, so that each client gets its share.
 BURST = 16
+
+#: Most processes of a client that wait for their turns while it is light: what is published goes to a consumer and is
+#: confirmed to its publisher at the same time.
+LIGHT = 2
+
+#: Seconds after which a round is interrupted for a poll. A round has a turn of every busy client, and a client that was
+#: idle must not wait for all of them before its input is read.
+ROUND_SECONDS = 2e-3
+
+#: Seconds of processor time from which on a turn is long. For `LONG_TURN_MEMORY` seconds after a long turn, a client
+#: goes on at once with what its own turns have woken, for `FOLLOWED_SECONDS`. With a lower bound batches would be
+#: smaller: turns of 1 ms are common with full batches, and a client that goes on reaches a queue before others have
+#: sent to it.
+LONG_TURN_SECONDS = 2.5e-3
+LONG_TURN_MEMORY = 0.02
+
+#: See `LONG_TURN_SECONDS`. What a client publishes takes five turns to its consumer, each of which would otherwise wait
+#: for a long turn of every other client.
+FOLLOWED_SECONDS = 1e-3
 
 #: Most processes of a crowded lane that `Lanes.refill` passes over in one round because they have had their turns in
 #: other lanes.
@@ -52,14 +79,41 @@ class _Group:
 
 
 class Lanes:
-    """The lanes of one loop. `ready` has the cells that were woken and are in no lane yet."""
+    """The lanes of one loop, and the turns that they get.
 
-    __slots__ = ("_groups", "_ready", "active", "crowd", "crowd_fds")
+    `ready` has the cells that were woken and do not wait for a turn yet.
+    """
 
-    def __init__(self, ready: deque[Cell]) -> None:
+    __slots__ = (
+        "_burst",
+        "_follow_until",
+        "_followed",
+        "_groups",
+        "_left",
+        "_light_left",
+        "_ready",
+        "_visited",
+        "_watchdog",
+        "active",
+        "crowd",
+        "crowd_fds",
+        "light",
+    )
+
+    def __init__(self, ready: deque[Cell], watchdog: Watchdog) -> None:
         self._ready = ready
+        self._watchdog = watchdog
+        #: The processes of light clients that wait for their turns, each with the owner of its client's lane.
+        self.light: deque[tuple[Cell, Cell]] = deque()
         #: The lanes that have cells, in the order of their turns, without the one whose turn it is.
         self.active: deque[Lane] = deque()
+        #: How many cells of `light`, and how many lanes, still have a turn in a round that was interrupted.
+        self._light_left = self._left = 0
+        #: Until when clients go on at once, because a turn was long; which one does, and since when.
+        self._follow_until = self._visited = 0.0
+        self._followed: Lane | Cell | None = None
+        #: How many turns in a row a light client may still have.
+        self._burst = 0
         #: By name: the groups of processes that share their turns. Processes without a parent have the empty name.
         self._groups = {"": _Group()}
         #: Descriptors that are ready and whose processes share their turns, as they come from the poller, in order.
@@ -67,17 +121,168 @@ class Lanes:
         #: The same descriptors as a set, because the poller reports them again until they are served.
         self.crowd_fds: set[int] = set()
 
+    # -- turns -------------------------------------------------------------------------------------
+
+    def have_turns(self, turn: Callable[[Cell], Any], now: float) -> float:
+        """Go on with a round, or begin one: each light client has its turns, and each lane. Return the time.
+
+        After `ROUND_SECONDS` the rest of the round is left to the next call.
+        """
+        ends = now + ROUND_SECONDS
+        if not self._left and self.light:
+            now = self._light_turns(turn, now, ends)
+        if not self._light_left and self.active:
+            now = self._lane_turns(turn, now, ends)
+        if not self.active and not self.light:
+            self._followed = None
+        return now
+
+    def _light_turns(self, turn: Callable[[Cell], Any], now: float, ends: float) -> float:
+        light, ready, monotonic = self.light, self._ready, time.monotonic
+        # A turn that ends before `late` was too short to be noted, and does not end the round.
+        late = min(now + self._watchdog.floor, now + LONG_TURN_SECONDS, ends)
+        follow_until = self._follow_until
+        cell = owner = None
+        try:
+            for left in range((self._light_left or len(light)) - 1, -1, -1):
+                cell, owner = light.popleft()
+                began = now
+                message = turn(cell)
+                now = monotonic()
+                if now > late or now < follow_until:
+                    late = self._note(cell, message, began, now, ends)
+                    follow_until = self._follow_until
+                    owner.light -= 1
+                    if ready:
+                        self._go_on(owner, began, now)
+                    if now > ends:
+                        self._light_left = left
+                        return now
+                elif not ready:
+                    owner.light -= 1
+                elif len(ready) == 1 and owner.lane is None:
+                    light.append((ready.popleft(), owner))
+                else:
+                    owner.light -= 1
+                    self.admit(owner)
+        except BaseException:
+            # Ctrl-C came in the middle of a turn. The actor must stay able to handle its ActorExitRequest.
+            self._light_left = 0
+            if cell is not None and owner is not None:
+                owner.light -= 1
+                if cell.actor is not None and not cell.is_idle and cell not in ready:
+                    ready.append(cell)
+                self.admit(owner)
+            raise
+        self._light_left = 0
+        return now
+
+    def _go_on(self, owner: Cell, began: float, now: float) -> None:
+        """Place what a turn of a light client has woken: for a while after a long turn, before all others."""
+        if now >= self._follow_until:
+            self.admit(owner)
+            return
+        if owner is not self._followed:
+            self._followed, self._visited, self._burst = owner, began, BURST
+        before = len(self.light)
+        self.admit(owner)
+        self._burst -= 1
+        if self._burst and now - self._visited <= FOLLOWED_SECONDS:
+            self.light.rotate(len(self.light) - before)
+        else:
+            self._followed = None
+
+    def _lane_turns(self, turn: Callable[[Cell], Any], now: float, ends: float) -> float:
+        active, ready, monotonic = self.active, self._ready, time.monotonic
+        late = min(now + self._watchdog.floor, now + LONG_TURN_SECONDS, ends)
+        cell: Cell | None = None
+        for left in range((self._left or len(active)) - 1, -1, -1):
+            lane = active.popleft()
+            if lane is not self._followed:
+                self._followed, self._visited = None, now
+                if lane.owed:
+                    lane.owed -= 1
+                    if active or self.light:
+                        active.append(lane)
+                        continue
+            if lane.waiting is not None:
+                self.refill(lane)
+            try:
+                for cell in lane:
+                    began = now
+                    message = turn(cell)
+                    now = monotonic()
+                    if now > late:
+                        late = self._note(cell, message, began, now, ends)
+                        if now > ends:
+                            self.drop_until(lane, cell)
+                            break
+                else:
+                    if lane is self._followed:
+                        lane.owed += len(lane)
+                    elif len(lane) > 1:
+                        lane.owed = len(lane) - 1
+                    lane.clear()
+            except BaseException:
+                # As in `_light_turns`.
+                if cell is not None and cell in lane:
+                    self.drop_until(lane, cell)
+                    if cell.actor is not None:
+                        ready.append(cell)
+                self.give_back(lane)
+                self._left = 0
+                raise
+            if ready:
+                if len(ready) + len(lane) > BURST or lane.waiting is not None:
+                    self.join(lane)
+                else:
+                    lane += ready
+                    ready.clear()
+                if now > self._follow_until or now - self._visited > FOLLOWED_SECONDS or lane.owed > BURST:
+                    active.append(lane)
+                else:
+                    active.appendleft(lane)
+                    self._followed = lane
+            elif lane or lane.waiting is not None:
+                active.append(lane)
+            else:
+                # The owner of an empty lane keeps none: it takes 0.8 KiB, and most connections are idle.
+                lane.owner.lane = None
+            if now > ends:
+                self._left = left
+                return now
+        self._left = 0
+        return now
+
+    def _note(self, cell: Cell, message: Any, began: float, now: float, ends: float) -> float:
+        """Note a turn that may have been long. Return the time after which the next one may have been."""
+        watchdog = self._watchdog
+        if now - began > watchdog.floor or now - began > LONG_TURN_SECONDS:
+            if watchdog.note(cell, message, now - began) > LONG_TURN_SECONDS:
+                self._follow_until = now + LONG_TURN_MEMORY
+        return min(now + watchdog.floor, now + LONG_TURN_SECONDS, ends)
+
+    # -- woken cells -------------------------------------------------------------------------------
+
     def admit(self, cell: Cell) -> None:
-        """Put the woken cells into the lane of `cell`, whose descriptor has just been served."""
-        lane = cell.lane
+        """Let the woken cells have turns for the client `cell`, whose descriptor or process has just had one."""
+        ready, lane = self._ready, cell.lane
         if cell.group:
             lane = self._lane(cell)
         elif lane is None:
+            count = len(ready)
+            if cell.light + count <= LIGHT:
+                cell.light += count
+                light = self.light
+                for woken in ready:
+                    light.append((woken, cell))
+                ready.clear()
+                return
             lane = cell.lane = Lane(cell)
             self.active.append(lane)
         # The body of `join`: with one busy client, calling it would be one more call for each turn.
-        lane += self._ready
-        self._ready.clear()
+        lane += ready
+        ready.clear()
         if len(lane) > BURST or lane.waiting is not None:
             self._hold_back(lane)
 
@@ -159,11 +364,12 @@ class Lanes:
 
     def first(self) -> Cell | None:
         """A cell that waits for its turn; None if there is none."""
+        light = (cell for cell, _ in self.light)
         waiting = (cell for lane in self.active for cell in lane.waiting or () if _has_work(cell))
-        return next(chain(self._ready, *self.active, waiting), None)
+        return next(chain(self._ready, light, *self.active, waiting), None)
 
     def __bool__(self) -> bool:
-        return bool(self.active or self._ready or self.crowd)
+        return bool(self.light or self.active or self._ready or self.crowd)
 
 
 def _has_work(cell: Cell) -> bool:

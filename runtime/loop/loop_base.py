@@ -50,9 +50,9 @@ from ..long_turn import LongTurn
 from ..machine.memory import SystemMemory
 from ..machine.sockets import SystemSockets
 from ..system.actor_base import ActorBase
-from ..system.cell import Cell, Lane
+from ..system.cell import Cell
 from .blocking import BlockingPool
-from .lanes import BURST, Lanes
+from .lanes import ROUND_SECONDS, Lanes
 from .outside import Port, PrivateBase
 from .poller import READ, WRITE, Poller, SystemPoller
 from .waker import SystemWaker
@@ -77,22 +77,8 @@ THREADS_SECONDS = 0.5
 #: saved against a poll every 0.2 ms. A client that was idle waits this much longer, but only while others are busy.
 POLL_INTERVAL = 1e-3
 
-#: Seconds after which a round is interrupted for a poll. A round has a turn of every busy client, and a client that was
-#: idle must not wait for all of them before its input is read.
-ROUND_SECONDS = 2e-3
-
-#: Seconds of processor time from which on a turn is long. For `LONG_TURN_MEMORY` seconds after a long turn, a lane goes
-#: on at once with what its own turns have woken, for `FOLLOWED_SECONDS`. With a lower bound batches would be smaller:
-#: turns of 1 ms are common with full batches, and a lane that goes on reaches a queue before others have sent to it.
-LONG_TURN_SECONDS = 2.5e-3
-LONG_TURN_MEMORY = 0.02
-
-#: See `LONG_TURN_SECONDS`. What a client publishes takes five turns to its consumer, each of which would otherwise wait
-#: for a long turn of every other client.
-FOLLOWED_SECONDS = 1e-3
-
 #: Seconds between two calls of `housekeep` at least.
-HOUSEKEEPING_SECONDS = 5e-3
+HOUSEKEEPING_SECONDS = 20e-3
 
 #: Most calls of other threads that a round makes, and most timers that it fires. A thousand clients may cause a
 #: thousand of either at once.
@@ -164,7 +150,6 @@ class LoopBase(ActorBase):
         self._running = threading.Lock()
         #: The ident of the thread that runs the loop, if one does.
         self._runner: int | None = None
-        self.lanes = Lanes(self.ready)
         #: Events that the last poll has reported and no process has handled yet, as (descriptor, mask).
         self._unserved: list[tuple[int, int]] = []
         #: Cells whose processes have called `call_at_round_end` in this round.
@@ -175,6 +160,7 @@ class LoopBase(ActorBase):
         self.fds: frozenset[int] = frozenset()
         self.poller.watch(self, self._wake_fd, READ)
         self.watchdog = Watchdog()
+        self.lanes = Lanes(self.ready, self.watchdog)
         self._pool = BlockingPool(blocking_threads, self.name)
         self.port_numbers = itertools.count(1)
         self._port = Port(self, "outside")
@@ -227,15 +213,11 @@ class LoopBase(ActorBase):
 
     def _rounds(self, condition: Callable[[], bool] | None, deadline: float | None) -> None:
         inbox, ready, timers = self._inbox, self.ready, self.timers
-        lanes, active = self.lanes, self.lanes.active
+        lanes, light, active = self.lanes, self.lanes.light, self.lanes.active
         monotonic, watchdog = time.monotonic, self.watchdog
-        next_poll = next_mark = next_care = visited = follow_until = 0.0
-        floor = watchdog.floor
+        next_poll = next_mark = next_care = 0.0
         is_limited = condition is not None or deadline is not None
         now = monotonic()
-        cell: Cell | None
-        lane: Lane | None
-        followed: Lane | None = None
         while not self._is_stopping:
             if inbox:
                 self._drain_inbox()
@@ -243,72 +225,8 @@ class LoopBase(ActorBase):
                 self.fire_timers(now, TIMERS)
             if ready:
                 lanes.admit_each()
-            if active:
-                turn = self.turn  # a meter may have taken its place
-                round_ends = now + ROUND_SECONDS
-                # A turn that ends before `late` was too short to be noted, and does not end the round.
-                late = min(now + floor, now + LONG_TURN_SECONDS, round_ends)
-                for _ in range(len(active)):
-                    lane = active.popleft()
-                    if lane is not followed:
-                        followed, visited = None, now
-                        if lane.owed:
-                            lane.owed -= 1
-                            if active:
-                                active.append(lane)
-                                continue
-                    if lane.waiting is not None:
-                        lanes.refill(lane)
-                    try:
-                        for cell in lane:
-                            began = now
-                            message = turn(cell)
-                            now = monotonic()
-                            if now > late:
-                                if now - began > floor or now - began > LONG_TURN_SECONDS:
-                                    if watchdog.note(cell, message, now - began) > LONG_TURN_SECONDS:
-                                        follow_until = now + LONG_TURN_MEMORY
-                                    floor = watchdog.floor
-                                if now > round_ends:
-                                    lanes.drop_until(lane, cell)
-                                    break
-                                late = min(now + floor, now + LONG_TURN_SECONDS, round_ends)
-                        else:
-                            if lane is followed:
-                                lane.owed += len(lane)
-                            elif len(lane) > 1:
-                                lane.owed = len(lane) - 1
-                            lane.clear()
-                    except BaseException:
-                        # Ctrl-C came in the middle of a turn. The actor must stay able to handle its ActorExitRequest.
-                        if cell is not None and cell in lane:
-                            lanes.drop_until(lane, cell)
-                            if cell.actor is not None:
-                                ready.append(cell)
-                        lanes.give_back(lane)
-                        raise
-                    if ready:
-                        if len(ready) + len(lane) > BURST or lane.waiting is not None:
-                            lanes.join(lane)
-                        else:
-                            lane += ready
-                            ready.clear()
-                        if now > follow_until or now - visited > FOLLOWED_SECONDS or lane.owed > BURST:
-                            active.append(lane)
-                        else:
-                            active.appendleft(lane)
-                            followed = lane
-                    elif lane or lane.waiting is not None:
-                        active.append(lane)
-                    else:
-                        # The owner of an empty lane keeps none: it takes 0.8 KiB, and most connections are idle.
-                        lane.owner.lane = None
-                    if now > round_ends:
-                        break
-                # The loop may sleep for long, and must not keep alive a large message, or a process that has ended.
-                message = cell = lane = None
-                if not active:
-                    followed = None
+            if light or active:
+                now = lanes.have_turns(self.turn, now)  # a meter may have taken the place of `turn`
             while self._round_end:
                 self._end_round()
                 now = monotonic()
@@ -317,10 +235,10 @@ class LoopBase(ActorBase):
             if lanes.crowd:
                 self._serve_crowd()
                 now = monotonic()
-            if active or ready or lanes.crowd or self._unserved:
+            if light or active or ready or lanes.crowd or self._unserved:
                 # If there is nothing to do but descriptors that are left from the last poll, serve them now. Without a
                 # turn `now` stays the same, so the time of the next poll would not come.
-                if now >= next_poll or self._unserved and not active:
+                if now >= next_poll or self._unserved and not active and not light:
                     self._serve_descriptors()
                     if self.housekeep is not None and now >= next_care:
                         self.housekeep()

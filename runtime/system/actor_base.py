@@ -218,19 +218,17 @@ class ActorBase:
                 return None
             if count > cell.turn_limit:
                 count = cell.turn_limit
+            if count > self.budget:
+                count = self.budget
         if cell.sliced is not None:
             return self._sliced_turn(cell, cell.sliced)
-        # Also for one message: a simulation lets a process resume without the messages that have not arrived yet.
-        if count > self.budget:
-            count = self.budget
         message: Any = None
-        last: Any = None
         try:
             if cell.woken:
                 message = ("resume",)
                 self._resume_woken(cell)
-                if actor._stop_reason is not None:
-                    count = 0
+                # A simulation lets a process resume without the messages that have not arrived yet.
+                count = 0 if actor._stop_reason is not None else min(count, self.budget)
             while count:
                 count -= 1
                 sender, message = queue.popleft()
@@ -266,10 +264,16 @@ class ActorBase:
                         return message
                 if actor._stop_reason is not None:
                     break
-            last, message = message, ("after_batch",)
-            actor.after_batch()
         except Exception as error:
             self.crash(cell, error, message)
+            return message
+        except SystemExit as leaving:
+            self.end(cell, ExitReason(ExitKind.EXIT, str(leaving.code)))
+            return message
+        try:
+            actor.after_batch()
+        except Exception as error:
+            self.crash(cell, error, ("after_batch",))
             return message
         except SystemExit as leaving:
             self.end(cell, ExitReason(ExitKind.EXIT, str(leaving.code)))
@@ -280,7 +284,7 @@ class ActorBase:
             self.ready.append(cell)
         else:
             cell.is_idle = True
-        return last
+        return message
 
     def _sliced_turn(self, cell: Cell, sliced: SlicedHandler) -> Any:
         """`turn` for a process one of whose handlers has slices left; return what it did."""

@@ -70,6 +70,7 @@ class Cell:
         "handlers",
         "is_idle",
         "lane",
+        "light",
         "limit",
         "monitors",
         "parent",
@@ -106,6 +107,8 @@ class Cell:
         #: The lane of what follows from the descriptors of this actor, or from the timers of its children; None while
         #: that is nothing.
         self.lane: Lane | None = None
+        #: How many processes wait for a turn beside the lane, for the same reason (see `loop.lanes`).
+        self.light = 0
         #: The name of the processes with which this one shares its turns; empty if it shares them with none.
         self.group = ""
         self.timers: dict[int, Entry] = {}

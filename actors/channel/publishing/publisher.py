@@ -273,12 +273,14 @@ class Publisher:
         if publication.spread is not None:
             self._send_to_shards(publication, publication.spread, origins, contents)
             return
-        rows = publication.rows
-        now, more = rows, 0
+        rows = now = publication.rows
+        more = 0
         if len(rows) > 1:
             now = rows[: _queues_of_a_turn(work)]
             more = len(rows) - len(now)
-        work.left -= work.most if more else len(rows) or 1
+            work.left -= work.most if more else len(rows)
+        else:
+            work.left -= 1
         count = len(contents)
         self._counts.publish += count
         self._context.counts.published(self._config.vhost, publication.exchange, count, len(rows))
@@ -289,8 +291,10 @@ class Publisher:
             return
         confirms, awaits_confirms = self.confirms, self.awaits_confirms
         if awaits_confirms:
-            queue_ids = (rows[0].queue_id,) if len(rows) == 1 else [row.queue_id for row in now]
-            first_number = confirms.publish(count, queue_ids, more)
+            if len(rows) == 1:
+                first_number = confirms.publish_to_one(count, rows[0].queue_id)
+            else:
+                first_number = confirms.publish(count, [row.queue_id for row in now], more)
             if self.confirm_times is not None:
                 self.confirm_times.published(first_number, count)
         else:

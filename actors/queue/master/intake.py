@@ -413,6 +413,9 @@ class Intake(Arrivals):
             numbers = self._discard(arrival)
             if self._effects.index is not None:
                 self._effects.index.gone("acked", numbers)
+            if len(shares) == 1:
+                outbox.put(shares[0][0], (origins, is_redelivered, None, contents))
+                return
             for consumer, start, stop, step in shares:
                 piece = slice(start, stop, step)
                 outbox.put(consumer, (slice_of(origins, piece), is_redelivered, None, contents[piece]))

@@ -283,6 +283,7 @@ def test_timers_and_calls_by_the_thousand_are_taken_in_several_rounds(loop, pipe
 
 def test_a_long_round_is_interrupted_for_a_poll(loop, pipes, monkeypatch):
     """While fifty clients are busy, the input of another is read before all of them had their turn."""
+    monkeypatch.setattr(lanes, "ROUND_SECONDS", 0.0)
     monkeypatch.setattr(loop_base, "ROUND_SECONDS", 0.0)
     monkeypatch.setattr(loop_base, "POLL_INTERVAL", 0.0)
     noted: list[int] = []
@@ -319,6 +320,79 @@ def test_an_idle_client_has_no_lane(loop, pipes):
     assert all(client_cell(loop, client).lane is None for client in clients)
 
 
+def test_clients_with_little_to_do_need_no_lanes(loop, pipes, monkeypatch):
+    """Twenty messages of twenty clients go through five processes each, and no lane is made for any of them."""
+    noted: list[int] = []
+    clients = [opened(loop, Relay, "open", reading, 4, noted) for reading, _ in pipes[:20]]
+    for _, writing in pipes[:20]:
+        os.write(writing, b".")
+    with monkeypatch.context() as patch:
+        patch.setattr(lanes, "Lane", None)
+        assert loop.run_until(lambda: len(noted) == 100, WAIT)
+        assert loop.run_until(lambda: not loop.lanes, WAIT)
+    assert all(client_cell(loop, client).light == 0 for client in clients)
+
+
+def test_a_light_client_gets_a_lane_when_it_causes_more(loop, pipes):
+    """The third process that waits makes the lane; what is still in the queue of light clients joins it later."""
+
+    class Splitter(Process):
+        def on_open(self, sender, fd):
+            self.workers = [self.createActor(Worker) for _ in range(6)]
+            self.watch(fd)
+            return True
+
+        def on_readable(self, fd):
+            os.read(fd, 1)
+            self.send(self.myAddress, ("split", 0))
+            self.send(self.workers[0], ("work", 4))
+
+        def on_split(self, sender, at):
+            for worker in self.workers[1 : 3 + 3 * at]:
+                self.send(worker, ("work", 2))
+            if not at:
+                self.send(self.myAddress, ("split", 1))
+
+    client = client_cell(loop, opened(loop, Splitter, "open", pipes[0][0]))
+    os.write(pipes[0][1], b".")
+    had = []
+    assert loop.run_until(lambda: had.append((client.light, client.lane is not None)) or Worker.total == 18, WAIT)
+    assert loop.run_until(lambda: not loop.lanes, WAIT)
+    assert max(light for light, _ in had) <= lanes.LIGHT
+    assert any(has_lane for _, has_lane in had)
+    assert (client.light, client.lane) == (0, None)
+
+
+def test_a_turn_that_ends_the_loop_keeps_a_light_client(loop, pipes):
+    """Ctrl-C in the turn of a light client: neither its process nor that of another client is lost."""
+
+    class Interrupted(Process):
+        def on_open(self, sender, fd):
+            self.watch(fd)
+            return True
+
+        def on_readable(self, fd):
+            os.read(fd, 1)
+            self.send(self.myAddress, ("go", 2))
+
+        def on_go(self, sender, times):
+            Worker.total += 1
+            if times:
+                self.send(self.myAddress, ("go", times - 1))
+            if times == 2:
+                raise KeyboardInterrupt
+
+    noted: list[int] = []
+    client = opened(loop, Interrupted, "open", pipes[0][0])
+    opened(loop, Relay, "open", pipes[1][0], 3, noted)
+    for _, writing in pipes[:2]:
+        os.write(writing, b".")
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until(lambda: Worker.total == 3, WAIT)
+    assert loop.run_until(lambda: Worker.total == 3 and len(noted) == 4, WAIT)
+    assert client_cell(loop, client).light == 0
+
+
 def test_ctrl_c_in_a_turn_loses_no_process(loop, pipes):
     """After an exception that ends the loop, the process and its lane go on when the loop runs again."""
 
@@ -351,9 +425,9 @@ def test_a_busy_loop_keeps_house(loop, monkeypatch):
 
 def test_what_a_client_sends_waits_for_one_long_turn_and_not_for_one_at_each_hop(loop, pipes, monkeypatch):
     """While the turns of one client are long, what follows from the input of another is done in one go."""
-    monkeypatch.setattr(loop_base, "LONG_TURN_SECONDS", 0.05)
-    monkeypatch.setattr(loop_base, "FOLLOWED_SECONDS", 0.08)
-    monkeypatch.setattr(loop_base, "LONG_TURN_MEMORY", 1.0)
+    monkeypatch.setattr(lanes, "LONG_TURN_SECONDS", 0.05)
+    monkeypatch.setattr(lanes, "FOLLOWED_SECONDS", 0.08)
+    monkeypatch.setattr(lanes, "LONG_TURN_MEMORY", 1.0)
     noted: list[int] = []
     opened(loop, SlowClient, "open", pipes[0][0], 1, 12)
     opened(loop, Relay, "open", pipes[1][0], 6, noted)
@@ -367,8 +441,8 @@ def test_what_a_client_sends_waits_for_one_long_turn_and_not_for_one_at_each_hop
 
 def test_a_client_that_goes_on_and_on_makes_up_for_it(loop, pipes, monkeypatch):
     """With long turns, too, two clients that are always busy get the same number of them but for a burst."""
-    monkeypatch.setattr(loop_base, "LONG_TURN_SECONDS", -1.0)
-    monkeypatch.setattr(loop_base, "FOLLOWED_SECONDS", WAIT)
+    monkeypatch.setattr(lanes, "LONG_TURN_SECONDS", -1.0)
+    monkeypatch.setattr(lanes, "FOLLOWED_SECONDS", WAIT)
     turns = [0, 0]
     workers = []
     for reading, writing in pipes[:2]:
