@@ -63,6 +63,7 @@ class Host(Protocol):
     def names(self) -> LocalNames:
         """The names by which other nodes reach processes of this system."""
 
+    def release_held(self, name: str | None) -> None: ...
     def named_address(self, node: str, name: str) -> ActorAddress | None: ...
 
     def run_blocking(

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from .long_turn import LongTurn
     from .machine.memory import Memory
     from .machine.sockets import Sockets
-    from .system.local_names import Resolve
+    from .system.local_names import IsExpected, Resolve
     from .system.meter import Meter
 
 #: Handlers that the runtime calls by itself. They have no sender and no message has their names, so that no process can
@@ -342,9 +342,18 @@ class Process(Actor):
         """Let processes of other nodes reach this process, or the one at `address`, by `name` (see `local_names`)."""
         self._host.names.register(name, self.myAddress if address is None else address)
 
-    def register_family(self, family: str, resolve: Resolve) -> None:
-        """Let `resolve` find the process for each name that begins with `<family>/`, from the rest of the name."""
-        self._host.names.register_family(family, resolve, self.myAddress)
+    def register_family(self, family: str, resolve: Resolve, is_expected: IsExpected | None = None) -> None:
+        """Let `resolve` find the process for each name that begins with `<family>/`, from the rest of the name.
+
+        While there is none and `is_expected`, messages to the name are held, until `release_held`.
+        """
+        self._host.names.register_family(family, resolve, self.myAddress, is_expected)
+
+    def release_held(self, name: str | None = None) -> None:
+        """Deliver the messages that were held for `name`, or for all names that are not expected any more, to the
+        processes that have these names now. Without one they are undeliverable.
+        """
+        self._host.release_held(name)
 
     def named_address(self, node: str, name: str) -> Address[Any] | None:
         """The address of the process that is registered as `name` on the node `node`, which may be this one.

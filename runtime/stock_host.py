@@ -185,6 +185,9 @@ class StockHost:
     def names(self) -> LocalNames:
         return self._names
 
+    def release_held(self, name: str | None) -> None:
+        """Do nothing: only messages of other systems are held."""
+
     def named_address(self, node: str, name: str) -> ActorAddress | None:
         return None
 

@@ -257,7 +257,6 @@ class QueueLinks:
         while row.queue_id in self.held:
             await self.held[row.queue_id].wait()
         self.flush()
-        may_start = is_elsewhere(row.address, self._process.myAddress)
         for _ in range(ATTEMPTS):
             if is_watched:
                 self.watch(row)
@@ -266,21 +265,8 @@ class QueueLinks:
             except ProcessDown as down:
                 if down.reason.is_noconnection and not self.is_mirrored(row):  # the home of the queue is another node
                     raise queue_unavailable(row.vhost, row.name, "down", row.node) from None
-                if may_start and down.reason.is_noproc:
-                    # This node knows of a queue that a client of another node declares before its home has started it.
-                    may_start = False
-                    if await self._has_started(row):
-                        continue
                 row = await self.restarted(row)
         raise queue_unavailable(row.vhost, row.name, "crashed", row.node)
-
-    async def _has_started(self, row: QueueRow) -> bool:
-        """Return True when the home of a queue, another node, has started it; False if that cannot be known."""
-        question = to_metadata.await_queue(row.vhost, row.name, row.queue_id)
-        timeout = self._context.settings.channel_operation_timeout / 1000
-        with suppress(AmqpError, ProcessDown, ProcessTimeout):
-            return await self._process.ask(self._context.peers.metadata(row.node), question, timeout=timeout)
-        return False
 
     async def leave(self, queue_ids: set[str]) -> None:
         """Take leave of these queues: each forgets the channel's consumers and takes back what it holds.

@@ -193,9 +193,9 @@ class ToMetadata(Contract):
 
     @message
     def await_queue(self, vhost: str, name: str, queue_id: str) -> bool:
-        """From another node, whose Metadata or channel has a new queue at home here: answered True when it runs.
+        """From the Metadata of another node, which has declared a queue at home here.
 
-        Raises AmqpError if it cannot be started, or is deleted meanwhile.
+        Answered True when the queue runs, False when it is gone. Raises AmqpError if it cannot be started.
         """
 
     @message

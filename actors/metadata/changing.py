@@ -241,6 +241,7 @@ class Changing:
             with suppress(ProcessError):
                 started = await self._process.ask(supervisor, to_queue_supervisor.start_queue(row))
         if started is None:
+            self.elsewhere.start_ended(row.queue_id)
             # A logical queue is deleted with all its shards.
             whole = row if row.shard_of is None else self._state.queue(row.vhost, row.shard_of) or row
             await self.note(DeleteQueue(whole.vhost, whole.name, whole.queue_id, is_ended=False))
@@ -255,6 +256,7 @@ class Changing:
             self.show_own(replace(started, state=current.state))
         else:
             # The virtual host was deleted while the queue started, or the queue has ended by itself already.
+            self.elsewhere.start_ended(row.queue_id)
             self._state.rows(row.vhost)
             self.forget_queue(row.vhost, row.queue_id)
 

@@ -14,18 +14,19 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...amqp.errors import AmqpError
 from ...routing.changes import Change, QueuePut, QueueRemoved
-from ...routing.phrases import no_queue, queue_unavailable
+from ...routing.phrases import queue_unavailable
 from ...routing.rows import QueueRow
 from ...routing.table import RoutingTable
 from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.process import Process
 from ...runtime.signal import Signal
-from ..context.peers import Peers
+from ..context.peers import QUEUES, Peers
 from ..contracts.metadata import ToMetadata, to_metadata
 from ..contracts.resources import to_alarms
 from .state.effects import Effect, EndQueue, StartQueue, StartVhost
@@ -71,7 +72,7 @@ class Elsewhere:
         self._effects: dict[str, deque[Effect]] = {}
         #: By queue id: the nodes that wait until the queue, which is starting here, runs.
         self._waiting: dict[str, list[Sender]] = {}
-        #: By id of a queue that is to be at home here, and is not shown yet: wakes those who wait for it.
+        #: By id of a queue in `_expected`: wakes those who wait for it.
         self._unshown: dict[str, Signal] = {}
         #: By virtual host that is starting here: the nodes that wait for it.
         self._waiting_for_vhost: dict[str, list[Sender]] = {}
@@ -79,6 +80,12 @@ class Elsewhere:
         self._own: dict[str, QueueRow] = {}
         #: The processes of queues here that run, but are not in the routing table yet, by name behind `q/`.
         self._next: dict[str, Address[ToQueue]] = {}
+        #: By id of each new queue here that is starting: the name of its process behind `q/`.
+        self._expected: dict[str, str] = {}
+        #: Until when what other nodes send to queues that do not run here is held, because this node is starting.
+        self._recovery_end = 0.0
+        #: Called with the virtual host and name of a queue of another node that has got another address.
+        self.on_new_address: Callable[[str, str], None] = lambda vhost, name: None
 
     # -- what others proposed ---
 
@@ -147,43 +154,71 @@ class Elsewhere:
 
     # -- the start of a queue at its home ---
 
-    def await_queue(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
-        """Answer another node True when this queue, which is at home here, runs. Raises AmqpError if it cannot."""
-        waiting = self._waiting.get(queue_id)
-        row = self._routing.queue(vhost, name)
-        if waiting is not None:
-            waiting.append(sender)
-        elif row is not None and row.queue_id == queue_id:
-            self._process.reply(sender, True)
-        else:
-            self._process.spawn(self._await_shown(sender, vhost, name, queue_id))
+    def starts(self, row: QueueRow) -> None:
+        """Note that a new queue is to start here. Other nodes know it already, so what they send to it is held."""
+        if self._peers:
+            self._expected[row.queue_id] = _name(row)
 
-    async def _await_shown(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
-        """Answer as `await_queue` does. This node may not have applied the declare yet, or it starts the queue for a
-        client of its own.
-        """
-        unshown = self._unshown
-        signal = unshown.get(queue_id)
-        if signal is None:
-            signal = unshown[queue_id] = Signal(self._process)
-        try:
-            await signal.wait_for(lambda: unshown.get(queue_id) is not signal, self._timeout)
-        except ProcessTimeout:
-            unshown.pop(queue_id, None)
-        row = self._routing.queue(vhost, name)
-        if row is not None and row.queue_id == queue_id:
-            self._process.reply(sender, True)
-        else:
-            self._process.reply_error(sender, no_queue(vhost, name))
-
-    def _decided(self, queue_id: str) -> None:
-        """Wake those who wait for a queue that is shown now, or is gone."""
+    def start_ended(self, queue_id: str) -> None:
+        """Note that a queue here is not starting any more: it runs, is gone, or could not be started."""
+        name = self._expected.pop(queue_id, None)
+        if name is not None:
+            self._process.release_held(f"{QUEUES}/{name}")
         signal = self._unshown.pop(queue_id, None)
         if signal is not None:
             signal.wake_all()
 
+    def recovers(self) -> None:
+        """Note that this node is starting, so other nodes know queues that do not run here yet.
+
+        What they send to these queues is held until they run, but not longer than a client may have to wait.
+        """
+        self._recovery_end = self._process.now() + self._timeout
+        self._process.spawn(self._limit_recovery())
+
+    async def _limit_recovery(self) -> None:
+        await self._process.sleep(self._timeout)
+        self._process.release_held()
+
+    def recovered(self) -> None:
+        """Note that all queues here that can be recovered run."""
+        self._recovery_end = 0.0
+        self._process.release_held()
+
+    def is_expected(self, name: str) -> bool:
+        """Whether the process with this name behind `q/` will soon run here."""
+        return self._expected.get(name.partition("/")[0]) == name or self._process.now() < self._recovery_end
+
+    def await_queue(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
+        """Answer another node when this queue, which is at home here, runs (True) or is gone (False).
+
+        Raises AmqpError if the queue cannot be started.
+        """
+        waiting = self._waiting.get(queue_id)
+        if waiting is not None:
+            waiting.append(sender)
+        else:
+            self._process.spawn(self._answer_when_shown(sender, vhost, name, queue_id))
+
+    async def _answer_when_shown(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
+        self._process.reply(sender, await self.shown(vhost, name, queue_id))
+
+    async def shown(self, vhost: str, name: str, queue_id: str) -> bool:
+        """Wait until the routing table has a queue that is at home here. Return False if it is gone, or does not start
+        in time.
+        """
+        if queue_id in self._expected:
+            signal = self._unshown.setdefault(queue_id, Signal(self._process))
+            with suppress(ProcessTimeout):
+                await signal.wait_for(lambda: queue_id not in self._expected, self._timeout)
+        row = self._routing.queue(vhost, name)
+        return row is not None and row.queue_id == queue_id
+
     async def home_started(self, row: QueueRow) -> None:
-        """Return when the home of a new queue has started it. Raises AmqpError if it cannot, or cannot be reached."""
+        """Return when the home of a new queue has started it, or finds that it was deleted meanwhile.
+
+        Raises AmqpError if the home cannot start it, or cannot be reached.
+        """
         question = to_metadata.await_queue(row.vhost, row.name, row.queue_id)
         try:
             await self._process.ask(self._peers.metadata(row.node), question, timeout=self._timeout)
@@ -212,7 +247,7 @@ class Elsewhere:
                     self._keep(change.row)
             elif isinstance(change, QueueRemoved):
                 self._own.pop(change.row.queue_id, None)
-                self._decided(change.row.queue_id)
+                self.start_ended(change.row.queue_id)
 
     def show_queue(self, row: QueueRow) -> None:
         """Show a queue that is at home on another node."""
@@ -231,7 +266,9 @@ class Elsewhere:
         if self._peers:
             self._own[row.queue_id] = row
             self._next.pop(_name(row), None)
-            self._decided(row.queue_id)
+            if self._recovery_end:
+                self._process.release_held(f"{QUEUES}/{_name(row)}")
+            self.start_ended(row.queue_id)
 
     def _keep(self, row: QueueRow) -> None:
         shown = self._routing.queue(row.vhost, row.name)
@@ -264,6 +301,7 @@ class Elsewhere:
                 current = self._routing.queue(row.vhost, row.name)
                 if current is not None and current.queue_id == row.queue_id:
                     self.show_queue(current)
+                    self.on_new_address(current.vhost, current.name)
             await self._process.next_turn()
 
 

@@ -72,7 +72,7 @@ from .state.commands import (
     NodeCommand,
     Unbind,
 )
-from .state.effects import Applied
+from .state.effects import Applied, StartQueue
 from .state.state import State
 from .turns import Turns
 from .vhosts import VirtualHosts
@@ -134,9 +134,10 @@ class Metadata(Process):
             routing, self.changing, self.queues, self.turns, watching_exchanges(context.settings)
         )
         self.recovery = Recovery(self, node, routing, state, self.changing, self.queues, self.policies, name)
+        self.changing.elsewhere.on_new_address = self.queues.restart_waiters.row_changed
         context.peers.own = short_name(system_of(self.myAddress))
         self.register(METADATA_NAME)
-        self.register_family(QUEUES, self.changing.elsewhere.find)
+        self.register_family(QUEUES, self.changing.elsewhere.find, self.changing.elsewhere.is_expected)
         self.register_family(CHANNELS, routing.reply_channel)
         await self.recovery.recover(None if data_dir is None else DataDir(data_dir), self.log)
 
@@ -165,6 +166,9 @@ class Metadata(Process):
 
         For a command of this node, the operation that has proposed it performs them.
         """
+        for effect in applied.effects:
+            if isinstance(effect, StartQueue) and effect.row.node == self.homes.here:
+                self.changing.elsewhere.starts(effect.row)
         if applied.effects and not is_own:
             self.changing.elsewhere.perform(applied.effects)
         if not applied.changes:

@@ -74,6 +74,7 @@ class Recovery:
         """Fill state and routing table from `directory`. Raises StorageError for metadata that cannot be read."""
         routing, vhosts = self._routing, self._state.vhosts
         self.is_reading = True
+        self._changing.elsewhere.recovers()
         found = await stored.open(directory)
         if directory is not None:
             _check_features(directory.path, found)
@@ -82,6 +83,7 @@ class Recovery:
             found.queues = [replace(row, node=self._node_name, replicas=(self._node_name,)) for row in found.queues]
         fill(self._state, found)
         await stored.catch_up()
+        self._changing.elsewhere.recovers()
         names = sorted(vhosts)
         if directory is not None:
             await self._process.run_blocking(directory.sweep_vhosts, names)
@@ -94,6 +96,7 @@ class Recovery:
             await self._start_vhost(name)
         for name in names:
             self._finish(name)
+        self._changing.elsewhere.recovered()
         if directory is not None:
             _log_recovered(directory.path, self._state)
 

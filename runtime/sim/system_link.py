@@ -13,6 +13,7 @@ actors may rely on. These are its rules:
 - Messages are pickled, because machines share nothing, and travel on the way of their direction (`network.Link`): late,
   in order, and held while it is cut, as TCP holds them. A message of another session than the receiver's is lost, and
   the receiver resets that session.
+- With `follows_log` a message waits until the receiver's system has applied as much of the log as the sender's had.
 - While a direction is cut, both sides notice it after at most `Conditions.detection_delay`, chosen for each side, and
   end the session, each for itself. If the cut is mended before, nothing was lost.
 - A process that dies closes its connections behind what it has sent. A machine without power closes none, and the other
@@ -22,6 +23,7 @@ actors may rely on. These are its rules:
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from thespian.actors import ActorAddress
@@ -29,6 +31,9 @@ from thespian.actors import ActorAddress
 if TYPE_CHECKING:
     from .machine import SimMachine
     from .world import SimWorld
+
+#: Seconds after which a message that waits for the log is looked at again.
+HELD_SECONDS = 1e-4
 
 
 class _Side:
@@ -42,13 +47,16 @@ class _Side:
         self.peer = ""
         #: The number of the session for which this side waits for an answer.
         self.calling: int | None = None
+        #: What has arrived in this session and waits: how much must have been applied, and the letter.
+        self.held: deque[tuple[int, bytes]] = deque()
 
 
 class SystemLink:
     """Made by `SimWorld.link_systems`."""
 
-    def __init__(self, world: SimWorld, caller: SimMachine, called: SimMachine) -> None:
+    def __init__(self, world: SimWorld, caller: SimMachine, called: SimMachine, follows_log: bool) -> None:
         self._world = world
+        self._follows_log = follows_log
         self._caller, self._called = _Side(caller), _Side(called)
         self._sides = {caller.name: self._caller, called.name: self._called}
         self._last_session = 0
@@ -111,9 +119,11 @@ class SystemLink:
         base = side.machine.base
         assert base is not None, "a machine that crashes leaves its session and its call"
         side.session, side.peer = session, peer
+        side.held.clear()
 
         def carry(sender: ActorAddress, target: ActorAddress, message: Any) -> None:
-            self._carry(side, self._arrive, session, pickle.dumps((sender, target, message)))
+            index = base.applied if self._follows_log else 0
+            self._carry(side, self._arrive, session, index, pickle.dumps((sender, target, message)))
 
         base.system_up(peer, carry)
         self._record(side, "up")
@@ -127,15 +137,29 @@ class SystemLink:
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def _arrive(self, side: _Side, session: int, letter: bytes) -> None:
+    def _arrive(self, side: _Side, session: int, index: int, letter: bytes) -> None:
         base = side.machine.base
         if side.session == session and base is not None:
-            base.arrived(side.peer, *pickle.loads(letter))
+            if side.held or index > base.applied:
+                side.held.append((index, letter))
+                if len(side.held) == 1:
+                    self._world.at(self._world.time + HELD_SECONDS, self._look_at_held, side, session)
+            else:
+                base.arrived(side.peer, *pickle.loads(letter))
             return
         world = self._world
         sender, target, message = pickle.loads(letter)
         world.record((world.time, "lost", sender.addressDetails, target.addressDetails, world.describe(message)))
         self._reset(side, session)
+
+    def _look_at_held(self, side: _Side, session: int) -> None:
+        base = side.machine.base
+        if side.session != session or base is None:
+            return
+        while side.held and side.held[0][0] <= base.applied:
+            base.arrived(side.peer, *pickle.loads(side.held.popleft()[1]))
+        if side.held:
+            self._world.at(self._world.time + HELD_SECONDS, self._look_at_held, side, session)
 
     # -- ending ------------------------------------------------------------------------------------
 

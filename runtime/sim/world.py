@@ -211,9 +211,9 @@ class SimWorld:
             if link.is_cut:
                 link.mend()
 
-    def link_systems(self, one: str, other: str) -> SystemLink:
+    def link_systems(self, one: str, other: str, follows_log: bool = False) -> SystemLink:
         """Connect the systems of actors on two machines, those that run now and each that is booted later."""
-        return SystemLink(self, self.machine(one), self.machine(other))
+        return SystemLink(self, self.machine(one), self.machine(other), follows_log)
 
     # -- clients -----------------------------------------------------------------------------------
 

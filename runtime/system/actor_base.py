@@ -433,10 +433,10 @@ class ActorBase:
                 self.enqueue(self.address, sender, status)
         elif system_of(target) == self.name:
             named = self.names.resolve(target)
-            if named is None:
-                self.undeliverable(sender, target, message)
-            else:
+            if named is not None:
                 self.enqueue(sender, named, message)
+            elif not self.names.hold(sender, target, message):
+                self.undeliverable(sender, target, message)
         elif (remote := self.remotes.of(target)) is None:
             self.undeliverable(sender, target, message, self.remotes.absence(target))
         elif remote.leaves(sender, target, message):

@@ -251,6 +251,11 @@ class Cell:
     def names(self) -> LocalNames:
         return self.base.names
 
+    def release_held(self, name: str | None) -> None:
+        names = self.base.names
+        for sender, target, message in names.release_unexpected() if name is None else names.release(name):
+            self.base.enqueue(sender, target, message)
+
     def named_address(self, node: str, name: str) -> ActorAddress | None:
         return self.base.named_address(node, name)
 

@@ -85,6 +85,47 @@ def test_a_family_of_names_is_looked_up(base, client):
             client.ask(name(base, unknown), ("who",), WAIT)
 
 
+class Expecting(Process):
+    """Has a family of names without processes, which it expects at first, and records what comes to it."""
+
+    def on_begin(self, sender):
+        self.is_expecting, self.found, self.taken = True, None, []
+        self.register_family("q", lambda rest: self.found, lambda rest: self.is_expecting and rest != "never")
+        return True
+
+    def on_runs(self, sender):
+        """The process behind `q/1` runs; nothing else will."""
+        self.found, self.is_expecting = self.myAddress, False
+        self.release_held("q/1")
+        self.found = None
+        self.release_held()
+        return True
+
+    def on_take(self, sender, what):
+        self.taken.append(what)
+
+    def on_taken(self, sender):
+        return list(self.taken)
+
+
+def test_messages_to_a_process_that_is_expected_are_held(base, client):
+    """They arrive in order once it runs, and are undeliverable if it does not come."""
+    process = base.newPrimaryActor(Expecting)
+    client.ask(process, ("begin",), WAIT)
+    with pytest.raises(ProcessDown, match="noproc"):
+        client.ask(name(base, "q/never"), ("who",), WAIT)
+    for what in "abc":
+        base.post(base.enqueue, base.address, name(base, "q/1"), ("take", what))
+    base.post(base.enqueue, base.address, name(base, "q/2"), ("take", "d"))
+    assert client.ask(process, ("taken",), WAIT) == []
+    assert base.dead_letters == 0
+    client.ask(process, ("runs",), WAIT)
+    assert client.ask(process, ("taken",), WAIT) == ["a", "b", "c"]
+    assert base.dead_letters == 1
+    with pytest.raises(ProcessDown, match="noproc"):
+        client.ask(name(base, "q/1"), ("who",), WAIT)
+
+
 def test_a_process_finds_the_names_of_connected_nodes(client, base):
     process = base.newPrimaryActor(Named)
     own = base.name.rpartition("-")[0]

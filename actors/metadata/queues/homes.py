@@ -31,7 +31,7 @@ class Homes:
     """Belongs to the Metadata of the node `here`. `default` is the locator of the settings."""
 
     def __init__(self, here: str, default: str, state: State, random_bytes: Callable[[int], bytes]) -> None:
-        self._here = here
+        self.here = here
         self._default = default
         self._state = state
         self._random_bytes = random_bytes
@@ -40,7 +40,7 @@ class Homes:
 
     def choose(self, vhost: str, name: str, queue_type: str, arguments: Table, is_exclusive: bool) -> str:
         """The home of a new queue. `declared` must follow when the declaration is over."""
-        home = self._here
+        home = self.here
         if not is_exclusive and self._state.definitions.nodes:
             locator = self._locator(vhost, name, queue_type, arguments)
             if self._is_witness() and locator == "client-local":
@@ -52,7 +52,7 @@ class Homes:
 
     def _is_witness(self) -> bool:
         """Whether this node has no queues. It has no clients either, but a command may declare queues here."""
-        own = self._state.definitions.node(self._here)
+        own = self._state.definitions.node(self.here)
         return own is not None and own.role == "witness"
 
     def declared(self, home: str) -> None:
@@ -75,10 +75,10 @@ class Homes:
             if node.incarnation and node.role == "data" and not node.in_maintenance
         )
         if not nodes:
-            return self._here
+            return self.here
         if locator == "random":
             return nodes[int.from_bytes(self._random_bytes(8), "big") % len(nodes)]
         counts = Counter(self._chosen)
         for rows in self._state.vhosts.values():
             counts.update(rows.homes)
-        return min(nodes, key=lambda node: (counts[node], node != self._here, node))
+        return min(nodes, key=lambda node: (counts[node], node != self.here, node))

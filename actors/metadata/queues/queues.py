@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ....amqp.constants import NOT_IMPLEMENTED, PRECONDITION_FAILED
@@ -70,18 +71,32 @@ class Queues:
     # --- declared and deleted ---
 
     async def declare(self, command: DeclareQueue) -> tuple[QueueRow, bool]:
-        """Return the queue's row, and whether the queue is new."""
+        """Return the queue's row, and whether the queue is new. Raises AmqpError if it cannot be declared or used."""
+        vhost, name = command.row.vhost, command.row.name
         try:
-            applied = await self._changing.change(command)
+            while True:
+                applied = await self._changing.change(command)
+                row = self._state.queue(vhost, name)
+                if row is not None:
+                    # This node may be starting the queue for a client of another node.
+                    await self._changing.elsewhere.shown(vhost, name, row.queue_id)
+                shown = self._routing.queue(vhost, name)
+                if shown is not None:
+                    return shown, bool(applied.changes)
+                if self._state.queue(vhost, name) is not None:
+                    raise queue_unavailable(vhost, name, "", command.row.node)  # its virtual host is being started
+                # A client of another node has deleted the queue meanwhile. Like RabbitMQ, declare it again.
+                command = self._with_other_ids(command)
         finally:
             for row in (command.row, *command.shards):
                 self._homes.declared(row.node)
-        vhost, name = command.row.vhost, command.row.name
-        shown = self._routing.queue(vhost, name)
-        if shown is None:
-            # The queue has ended by itself meanwhile, or its virtual host is being started.
-            raise queue_unavailable(vhost, name, "", command.row.node)
-        return shown, bool(applied.changes)
+
+    def _with_other_ids(self, command: DeclareQueue) -> DeclareQueue:
+        """The command with other ids, because each id is that of one life of a queue."""
+        row, *shards = (
+            replace(row, queue_id=self._process.random_bytes(16).hex()) for row in (command.row, *command.shards)
+        )
+        return command._replace(row=row, shards=tuple(shards))
 
     async def delete(self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str, by: str) -> int:
         """Return the number of ready messages that the queue had."""

@@ -60,6 +60,7 @@ class SharedLog:
         """The rows that the other nodes have now."""
         others = [log for log in self.history.logs if log is not self]
         self.applied = others[0].applied if others else 0
+        self.process.set_applied(self.applied)
         found = StoredRows()
         if others:
             state = others[0].state
@@ -100,6 +101,7 @@ class SharedLog:
             else:
                 outcome = Outcome(applied)
                 self.owner.applied(command, applied, proposer is self)
+            self.process.set_applied(self.applied)
             if proposer is self:
                 self.outcomes[self.applied] = outcome
 
@@ -219,7 +221,10 @@ class Nodes:
         monkeypatch.setattr(wire, "sleep", lambda seconds: self.world.run(seconds))
         self.nodes = {name: SimNode(self.world, name, **settings) for name in names}
         self.links = {
-            (one, other): self.world.link_systems(one, other) for one in names for other in names if one < other
+            (one, other): self.world.link_systems(one, other, follows_log=True)
+            for one in names
+            for other in names
+            if one < other
         }
         for name, node in self.nodes.items():
             node.start()
@@ -238,11 +243,15 @@ class Nodes:
             ),
             30.0,
         )
-        for name in up:
-            for other in up - {name}:
-                metadata = self.metadata(name)
-                metadata.spawn(metadata.changing.elsewhere.node_met(f"warren@{other}", self.nodes[other].base.name))
+        for name in sorted(up):
+            for other in sorted(up - {name}):
+                self.met(name, other)
         self.world.run(0.1)
+
+    def met(self, name: str, other: str) -> None:
+        """Tell a node that another one is connected."""
+        metadata = self.metadata(name)
+        metadata.spawn(metadata.changing.elsewhere.node_met(f"warren@{other}", self.nodes[other].base.name))
 
     def propose(self, command: Any, at: str = "a") -> None:
         """Have a node propose a command, and wait until all have applied it."""
@@ -253,10 +262,19 @@ class Nodes:
 
     def restart(self, name: str) -> None:
         """Start a node again that was killed."""
+        self.boot(name)
+        self.started(name)
+
+    def boot(self, name: str) -> None:
+        """Begin to start a node again that was killed."""
         node = self.nodes[name]
         incarnation = f"{name}-{node.machine.boots + 1}"
         self.propose(ChangeNodes(up=(Node(f"warren@{name}", f"id of {name}", incarnation=incarnation),)))
-        node.start()
+        node.boot()
+
+    def started(self, name: str) -> None:
+        """Wait until a node has started that was booted."""
+        assert self.world.run_until(lambda: self.nodes[name].is_up, 30.0)
         self.meet()
 
     def up(self, *names: str) -> None:
@@ -316,7 +334,7 @@ class Nodes:
         log = self.metadata(name).log
         self.nodes[name].kill()
         log.close()
-        links = [link for pair, link in self.links.items() if name in pair]
-        self.world.run_until(lambda: all(link.session(each) is None for link in links for each in self.nodes), 5.0)
+        links = [(pair, link) for pair, link in self.links.items() if name in pair]
+        self.world.run_until(lambda: all(link.session(each) is None for pair, link in links for each in pair), 5.0)
         for each in self.history.logs:
             each.changed.wake_all()
