@@ -30,8 +30,8 @@ def publish(channel, numbers):
         channel.basic_publish("", "indexed", b"body", properties)
 
 
-def make_queue(data):
-    with Broker(data_dir=data) as broker:
+def make_queue(data, **settings):
+    with Broker(data_dir=data, **settings) as broker:
         broker.set_policy("indexed", "^indexed$", {"message-index": "key"}, apply_to="queues")
         broker.declare_queue("indexed", durable=True)
 
@@ -57,10 +57,18 @@ def data(tmp_path):
     return path
 
 
+#: The engines, each with files so small that the index begins new ones all the time.
+ENGINES = {
+    engine: {"message_index_engine": engine, "message_index_slots": 5, "message_index_entries": 20}
+    for engine in ("lmdb", "hash", "hash-java")
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("seconds", [0.0, 0.5])
-def test_killed_broker(data, tmp_path, seconds):
+def test_killed_broker(data, tmp_path, seconds, engine):
     """After a kill every message is found that is in its queue, whether or not it was in the index."""
-    with TorturedBroker(data, tmp_path / "log") as broker:
+    with TorturedBroker(data, tmp_path / "log", settings=ENGINES[engine]) as broker:
         broker.begin()
         _, channel = publisher(broker.url())
         publish(channel, range(50))
@@ -69,10 +77,28 @@ def test_killed_broker(data, tmp_path, seconds):
         publish(channel, range(50, 60))
         time.sleep(seconds)  # with a commit of the index before the kill, and without
         broker.kill()
-    with Broker(data_dir=data) as again:
+    with Broker(data_dir=data, **ENGINES[engine]) as again:
         become(again, {number: ["ready"] for number in (20, 35, 49, 50, 59)})
         left = [state for found in states(again, range(20)).values() for state in found]
         assert set(left) <= {"acked", "lost"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_broker_that_is_killed_again_and_again_while_it_indexes(tmp_path, engine):
+    """Whatever a kill leaves of the files of the index, the next start goes on from there (QP-45, QP-47)."""
+    data, kills, confirmed = str(tmp_path / "data"), 6, 0
+    make_queue(data, **ENGINES[engine])
+    with TorturedBroker(data, tmp_path / "log", settings=ENGINES[engine]) as broker:
+        for kill in range(kills):
+            broker.begin()
+            _, channel = publisher(broker.url())
+            # Each run is killed after another number of messages, and so in another moment of the index's work.
+            publish(channel, range(confirmed, confirmed + 37 + 11 * kill))
+            confirmed += 37 + 11 * kill
+            broker.kill()
+    assert "made anew" not in (tmp_path / "log").read_text(), "an index that a kill has left is not thrown away"
+    with Broker(data_dir=data, **ENGINES[engine]) as again:
+        become(again, {number: ["ready"] for number in range(confirmed)})
 
 
 def test_crash_of_the_index_process(data):

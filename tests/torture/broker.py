@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
@@ -15,12 +19,13 @@ STOP_SECONDS = 30.0
 #: `warren start` with very small files, so that many segments, journal files and message store files are begun,
 #: completed and deleted every second.
 _PROGRAM = """
-import re, sys
+import json, re, sys
 from warren import server
 from warren.settings import Settings
 from warren.store.data_dir.file_limits import REAL_FILES, FileLimits
 
 data_dir, entries, journal_limit, store_limit, fault = sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5]
+more = json.loads(sys.argv[6])
 limits = FileLimits(journal_limit, store_limit, entries) if entries else REAL_FILES
 exec(fault)
 server.configure_logging(Settings())
@@ -29,7 +34,7 @@ print("loaded", flush=True)
 def on_ready(report):
     print("ready", re.search(r"listening +[^ ]+:([0-9]+)", report)[1], flush=True)
 
-server.serve(Settings(data_dir=data_dir, port=0), on_ready, limits=limits)
+server.serve(Settings(data_dir=data_dir, port=0, **more), on_ready, limits=limits)
 """
 
 #: Limits of very small files, see TorturedBroker.
@@ -46,12 +51,20 @@ class TorturedBroker:
     """A broker in a process of its own.
 
     `limits` are the entries of a segment, and the bytes of a journal file and of a message store file. `fault` is
-    Python code that the process runs first, to make the broker faulty.
+    Python code that the process runs first, to make the broker faulty. `settings` are more settings of the broker.
     """
 
-    def __init__(self, data_dir: Path, log: Path, limits: tuple[int, int, int] = AS_IT_IS, fault: str = "") -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        log: Path,
+        limits: tuple[int, int, int] = AS_IT_IS,
+        fault: str = "",
+        settings: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.log = log
-        self._command = [sys.executable, "-c", _PROGRAM, str(data_dir), *map(str, limits), fault]
+        more = json.dumps(dict(settings))
+        self._command = [sys.executable, "-c", _PROGRAM, str(data_dir), *map(str, limits), fault, more]
         self._process: subprocess.Popen[bytes] | None = None
         self._output = b""  # not yet read as a line; the buffer of a file object would be invisible to `select`
 
