@@ -205,7 +205,7 @@ def report(
             for name in down
         ),
         ("memory", _watermark(memory)),
-        *_management(settings),
+        *management_lines(settings),
         ("heartbeats", heartbeat),
         ("local logins", f"from this machine only: {local_only}"),
         ("stop", "Ctrl-C, or SIGTERM to process " + str(os.getpid())),
@@ -214,7 +214,7 @@ def report(
     return "\n".join([f"warren {__version__} on Python {sys.version.split()[0]}", "", *lines, ""])
 
 
-def _management(settings: Settings) -> list[tuple[str, str]]:
+def management_lines(settings: Settings) -> list[tuple[str, str]]:
     """Where the management process will listen, which starts beside the node."""
     if not settings.management:
         return []

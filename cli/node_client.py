@@ -65,22 +65,24 @@ class Unreachable(CommandFailure):
     """The node cannot be reached; the text has what was tried, what was found, and what to do."""
 
     def __init__(self, target: Target, found: str) -> None:
+        where = f"'{target.node}'" if target.is_named else target.phrase
+        start = "warren start" if target.data_dir is None else f"warren start --data-dir {target.data_dir}"
         lines = [
             (
-                f"unable to perform an operation on node '{target.node}'. Please see diagnostics information and"
-                " suggestions below."
+                f"unable to perform an operation on node {where}. Please see diagnostics information and suggestions"
+                " below."
             ),
             "",
             "Most common reasons for this are:",
             "",
-            " * The node is not running: `warren start` starts one",
+            f" * The node is not running: `{start}` starts one",
             " * The node has another data directory or name than this command looks for: --data-dir DIR, --node NAME",
             " * The node belongs to another user",
             "",
             "DIAGNOSTICS",
             "===========",
             "",
-            f"attempted to contact: [{target.node}]",
+            f"attempted to contact: [{target.place}]",
             "",
             f" * {found}",
         ]
@@ -98,6 +100,23 @@ class Target:
     cookie_file: str | None = None
     #: The directory of its run file, if that is known.
     control_dir: str | None = None
+
+    @property
+    def place(self) -> str:
+        """What tells the node from others for a program: its address, its data directory, or its name."""
+        return self.address or self.data_dir or self.node
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the node is looked for by its name. Otherwise the name is unknown until the node answers."""
+        return self.address is None and self.data_dir is None
+
+    @property
+    def phrase(self) -> str:
+        """The node in a text for people: by its name, or by where it is looked for."""
+        if self.address is not None:
+            return f"at {self.address}"
+        return self.node if self.data_dir is None else f"in '{self.data_dir}'"
 
     def directories(self) -> list[str]:
         """Where the node's run file may be."""
@@ -217,6 +236,8 @@ class NodeClient:
                 raise CommandFailure(str(error), EX_CONFIG) from None
             except OSError as error:
                 raise Unreachable(target, f"{target.address} does not accept connections: {error}") from None
+        if target.data_dir is not None and not os.path.isdir(target.data_dir):
+            raise Unreachable(target, f"there is no directory '{target.data_dir}'")
         problems = []
         found: list[tuple[socket.socket, bytes | None, place.RunFile]] = []
         directories = target.directories()

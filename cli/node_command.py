@@ -91,7 +91,7 @@ class Call:
     def node_name(self) -> str:
         """The name of the node that answers. It may differ from --node if --data-dir or --address is given.
 
-        If no node can be reached, this is the name of --node; the command fails later, when it sends its request.
+        If no node can be reached, this is how it is looked for; the command fails later, when it sends its request.
         """
         with suppress(CommandFailure):
             return self.node.node_name
@@ -99,8 +99,8 @@ class Call:
 
     @property
     def asked_name(self) -> str:
-        """The same without opening a connection: the name of --node until a connection is open."""
-        return self.target.node if self._client is None else self._client.node_name
+        """The same without opening a connection: how the node is looked for until a connection is open."""
+        return self.target.phrase if self._client is None else self._client.node_name
 
     def close(self) -> None:
         if self._client is not None:
@@ -238,7 +238,8 @@ class NodeCommand(click.Command):
             if isinstance(error, BadArguments):
                 error.command = self
             if call.formatter in ("json", "json_stream"):
-                raise JsonFailure(call.asked_name, error) from None
+                node = call.target.place if call._client is None else call.asked_name
+                raise JsonFailure(node, error) from None
             raise
         except BrokenPipeError:
             close_output_quietly()

@@ -58,10 +58,14 @@ def causes(rows: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
     found = []
     for (bottleneck, subject), held_back in sorted(of_cause.items(), key=lambda cause: -len(cause[1])):
         names = [cell(row["connection"]) for row in held_back]
-        others = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
-        one = "connection" if len(names) == 1 else f"{len(names)} connections"
+        more = len(names) - NAMED
+        others = f" and {more} other{'s' if more > 1 else ''}" if more > 0 else ""
+        who = f"the connection {names[0]}" if len(names) == 1 else f"{len(names)} connections"
+        which = "" if len(names) == 1 else f" ({', '.join(names[:NAMED])}{others})"
         evidence = cell(held_back[0]["evidence"])
-        text = f"It holds back {one} {', '.join(names[:NAMED])}{others}: {evidence}. {held_back[0]['advice']}"
+        if evidence.startswith("blocked "):
+            evidence = f"it {evidence}"
+        text = f"It holds back {who}{which}: {evidence}. {held_back[0]['advice']}"
         found.append((cell(f"{bottleneck.capitalize()}: {subject}"), text))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -13,9 +14,10 @@ from typing import Any
 import click
 
 from ...actors.control.place import memory_place
+from ...server import management_lines
 from ...settings import Settings
 from ..failure import EX_CONFIG, EX_SOFTWARE, EX_USAGE, CommandFailure
-from ..node_client import NodeClient, NodeFailure, Target, Unreachable
+from ..node_client import NodeClient, NodeFailure, Target, Unreachable, default_data_dir
 from ..observing.check_commands import alarm_lines
 
 #: Lines of the log that are shown if the broker cannot start.
@@ -62,16 +64,31 @@ def start_in_background(settings: Settings) -> None:
         time.sleep(CHECK_SECONDS)
     click.echo(f"{settings.node_name} runs in the background as process {process.pid}; its log is {path}")
     with suppress(Unreachable, NodeFailure), NodeClient(target) as client:  # it may have ended meanwhile
-        _show(client.call("status"))
+        _show(client.call("status"), settings)
 
 
-def _show(facts: dict[str, Any]) -> None:
-    """Print the addresses for clients, and a warning for each alarm that blocks publishers."""
-    for each in facts["listeners"]:
-        click.echo(f"  {each['purpose']:12}  {each['interface']}:{each['port']}")
+def _show(facts: dict[str, Any], settings: Settings) -> None:
+    """Print the addresses for clients, where the messages are, the command that stops the node, and a warning for each
+    alarm that blocks publishers.
+    """
+    listeners = [each for each in facts["listeners"] if each["protocol"].startswith("amqp")]
+    lines = [(each["purpose"], f"{each['interface']}:{each['port']}") for each in listeners]
+    lines += management_lines(settings)
+    lines += [("messages", settings.data_dir or "in memory: they are lost when the broker stops")]
+    lines += [("stop", " ".join(["warren stop", *_options(settings)]))]
+    for name, value in lines:
+        click.echo(f"  {name:12}  {value}")
     for line in alarm_lines(facts):
         text = f"{line}: publishers are blocked. 'warren status' shows what is in use, and the limit"
         click.secho(f"Warning: {text}", err=True, fg="yellow")
+
+
+def _options(settings: Settings) -> list[str]:
+    """The options by which commands find this node."""
+    name = [] if settings.node_name == Settings().node_name else ["--node", settings.node_name]
+    if settings.data_dir is None or Path(settings.data_dir) == default_data_dir(settings.node_name):
+        return name
+    return ["--data-dir", shlex.quote(settings.data_dir)]
 
 
 def _has_started(target: Target, pid: int) -> bool:

@@ -36,6 +36,10 @@ class Run:
 
     def __call__(self, *arguments, data_dir=None):
         self._monkeypatch.setenv("WARREN_DATA_DIR", str(data_dir or self._data_dir))
+        return self.without_place(*arguments)
+
+    def without_place(self, *arguments):
+        """The same for a command that is not told where the node is."""
         self._monkeypatch.setattr(sys, "argv", ["warren", *arguments])
         with pytest.raises(SystemExit) as end:
             main()
@@ -253,11 +257,37 @@ def test_errors_as_json_keep_the_code(broker, run):
 
 
 def test_a_node_that_does_not_run(run, tmp_path):
-    assert run("ping", data_dir=tmp_path / "nowhere") == 69
-    assert run.err.startswith("Error: unable to perform an operation on node 'warren@localhost'.")
+    """Its name is unknown, so texts name the data directory that was given."""
+    place = tmp_path / "nowhere"
+    assert run("ping", data_dir=place) == 69
+    assert run.lines == [f"Will ping in '{place}'."]
+    assert run.err.startswith(f"Error: unable to perform an operation on node in '{place}'.")
     assert "DIAGNOSTICS" in run.err
-    assert "attempted to contact: [warren@localhost]" in run.err
+    assert f"`warren start --data-dir {place}` starts one" in run.err
+    assert f"attempted to contact: [{place}]" in run.err
+    assert f"there is no directory '{place}'" in run.err
+    place.mkdir()
+    assert run("ping", data_dir=place) == 69
     assert "nowhere/control/node.json' does not exist" in run.err
+    assert run("ping", "--formatter", "json", data_dir=place) == 69
+    assert json.loads(run.err)["node"] == str(place)
+
+
+def test_a_node_of_a_name_that_does_not_run(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("WARREN_DATA_DIR", raising=False)
+    assert run.without_place("ping", "--node", "other") == 69
+    assert run.err.startswith("Error: unable to perform an operation on node 'other@localhost'.")
+    assert "attempted to contact: [other@localhost]" in run.err
+
+
+def test_a_node_at_an_address_that_does_not_run(run, tmp_path):
+    cookie = tmp_path / "cookie"
+    cookie.write_text("a secret that is long enough, and nobody else's")
+    cookie.chmod(0o600)
+    assert run("ping", "--address", "127.0.0.1:1", "--cookie-file", str(cookie)) == 69
+    assert "unable to perform an operation on node at 127.0.0.1:1." in run.err
+    assert "attempted to contact: [127.0.0.1:1]" in run.err
 
 
 def test_a_node_that_answers_too_late(broker, run, monkeypatch):

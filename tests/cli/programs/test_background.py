@@ -1,6 +1,7 @@
 """`warren start --background`, as an operator uses it."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -26,9 +27,13 @@ def test_it_returns_when_the_broker_accepts_connections(home, place):
         facts = json.loads(warren("-n", "mine@localhost", "status", "--formatter", "json").stdout)
         log = home / ".local" / "state" / "warren" / "mine@localhost.log"
         port = facts["listeners"][0]["port"]
+        kept = home / ".local" / "share" / "warren" / "mine@localhost"
+        messages = "in memory: they are lost when the broker stops" if place else str(kept)
         assert started.stdout == (
             f"mine@localhost runs in the background as process {facts['pid']}; its log is {log}\n"
             f"  AMQP 0-9-1    127.0.0.1:{port}\n"
+            f"  messages      {messages}\n"
+            "  stop          warren stop --node mine@localhost\n"
         )
         assert port > 0
         assert facts["log_files"] == [str(log)]
@@ -41,6 +46,17 @@ def test_it_returns_when_the_broker_accepts_connections(home, place):
     assert warren("-n", "mine", "ping").returncode == 69
     assert "stopped" in log.read_text()
     assert "stopped" not in (home / "old.log").read_text()
+
+
+def test_the_command_that_stops_it_finds_it(home, tmp_path):
+    """Words of a shell, as a person copies them."""
+    place = tmp_path / "a place"
+    started = warren("start", "--background", "--port", "0", "--no-management", "--data-dir", str(place))
+    (line,) = [line for line in started.stdout.splitlines() if line.startswith("  stop ")]
+    words = shlex.split(line)[1:]
+    assert words == ["warren", "stop", "--data-dir", str(place)]
+    assert warren(*words[1:]).returncode == 0
+    assert warren("--data-dir", str(place), "ping").returncode == 69
 
 
 def test_it_warns_of_an_alarm(home, tmp_path):

@@ -186,5 +186,6 @@ def _named(kind: str, names: Sequence[object], most: int = 3) -> str:
     if not names:
         return f"the {kind}s"
     shown = [f"'{name}'" if isinstance(name, str) else str(name) for name in names[:most]]
-    others = f" and {len(names) - most} others" if len(names) > most else ""
+    more = len(names) - most
+    others = f" and {more} other{'s' if more > 1 else ''}" if more > 0 else ""
     return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(shown)}{others}"
