@@ -155,14 +155,16 @@ def unusable_directory(text: str) -> SparkSourceError:
     return SparkSourceError("E11", text)
 
 
-def not_routed(partition: int, row: int, exchange: str, key: str, what: str, body: bytes) -> SparkSourceError:
-    """The broker has returned or refused a row."""
-    shown = body[:80].decode("utf-8", "backslashreplace")
+def not_routed(where: str, row: int, exchange: str, key: str, what: str, body: bytes) -> SparkSourceError:
+    """The broker has returned or refused a row. `where` names what the rows are counted in."""
+    text = body[:80].decode("utf-8", "backslashreplace")
+    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
     more = "…" if len(body) > 80 else ""
+    way_out = "Bind a queue" if exchange else f"Declare the queue '{key}'"
     return SparkSourceError(
         "E12",
-        f"partition {partition}, row {row:,}: exchange '{exchange}', key '{key}' {what}; body {shown}{more} "
-        "Bind a queue, or mandatory=false drops such rows",
+        f"{where}, row {row:,}: exchange '{exchange}', key '{key}' {what}; body {shown}{more} "
+        f"{way_out}, or mandatory=false drops such rows",
     )
 
 

@@ -27,6 +27,8 @@ log = logging.getLogger("warren.spark")
 
 #: Bytes that are gathered for one call of `send`, and bytes of bodies that may be unconfirmed.
 SEND_BYTES, WINDOW_BYTES = 256 << 10, 8 << 20
+#: With a rate, seconds that a delay by the broker may be caught up: what is later than that is spread evenly again.
+CATCH_UP = 0.1
 
 
 @dataclass
@@ -47,7 +49,8 @@ class Publisher:
 
     def __init__(self, options: SinkOptions, partition: int, tasks: int, scope: str) -> None:
         self._options = options
-        self._partition = partition
+        #: What the rows are counted in, for errors.
+        self.where = f"partition {partition}"
         self._connection = self._connect()
         self._encoder = RowEncoder(
             options.exchange,
@@ -60,6 +63,8 @@ class Publisher:
         #: Checks that each row goes to a queue that drops duplicates; None if rows may be published twice.
         self._guard = Guard(options) if options.delivery_guarantee == "exactly-once" else None
         self._interval = tasks / options.rate if options.rate else 0.0
+        #: When the rate allows the next message; 0 before the first one.
+        self._due = 0.0
         #: Messages that are not confirmed, by their publish number.
         self._unconfirmed: dict[int, Outgoing] = {}
         self._unconfirmed_bytes = 0
@@ -92,7 +97,7 @@ class Publisher:
     def send(self, batches: Iterator[Any]) -> Written:
         """Publish rows, and wait until each is confirmed; returns what was written so far."""
         try:
-            started, rows_before = time.monotonic(), self._result.rows
+            self._due = self._due or time.monotonic()
             waiting: list[bytes] = []
             size = 0
             for batch in batches:
@@ -112,7 +117,7 @@ class Publisher:
                         waiting, size = [], 0
                         self._take_confirms(wait=is_full)
                     if self._interval:
-                        self._pace(started + (self._result.rows - rows_before) * self._interval)
+                        self._pace()
             if waiting:
                 self._connection.send_bytes(b"".join(waiting))
             while self._unconfirmed:
@@ -129,9 +134,10 @@ class Publisher:
         """Close the socket at once."""
         self._connection.abort()
 
-    def _pace(self, due: float) -> None:
-        """Wait until `due`, the moment at which the rate allows the next message; take confirms meanwhile."""
-        while (left := due - time.monotonic()) > 0:
+    def _pace(self) -> None:
+        """Wait until the rate allows the next message; take confirms meanwhile."""
+        self._due = max(self._due, time.monotonic() - CATCH_UP) + self._interval
+        while (left := self._due - time.monotonic()) > 0:
             if self._connection.has_input(left):
                 self._take_confirms(wait=False)
 
@@ -151,7 +157,7 @@ class Publisher:
         elif isinstance(found, methods.BasicNack):
             message = self._unconfirmed[found.delivery_tag if not found.multiple else next(iter(self._unconfirmed))]
             raise not_routed(
-                self._partition, message.row, message.exchange, message.routing_key, "was refused", message.body
+                self.where, message.row, message.exchange, message.routing_key, "was refused", message.body
             )
         elif isinstance(found, Delivery) and isinstance(found.method, methods.BasicReturn):
             self._returned(found)
@@ -169,7 +175,7 @@ class Publisher:
         method, body = found.method, content_body(found.content)
         assert isinstance(method, methods.BasicReturn)
         row = next((each.row for each in self._unconfirmed.values() if each.body == body), -1)
-        raise not_routed(self._partition, row, method.exchange, method.routing_key, "reaches no queue", body)
+        raise not_routed(self.where, row, method.exchange, method.routing_key, "reaches no queue", body)
 
 
 class _Sink:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,9 +10,8 @@ import click
 from ...settings.limits import shown_size
 from ..failure import EX_DATAERR, CommandFailure
 from .command import (
-    ELSEWHERE,
-    ON_TERMINAL,
     connection,
+    counted,
     duration,
     failures,
     output,
@@ -26,9 +24,12 @@ from .command import (
     spark_session,
     times,
 )
+from .interrupt import INTERRUPTED, ended_in_order
+from .progress import progress_line
 
 if TYPE_CHECKING:
     from ...spark.jobs.archive import ArchiveProgress
+    from ...spark.jobs.replay import ReplayResult
 
 
 @pipeline.command()
@@ -69,28 +70,34 @@ def archive(
     Exit codes: 0 done, 64 wrong use, 65 messages are gone that were not read, 69 the broker is away or refuses, 75
     another query deletes from the queue or the disk is full, 78 no Java or no PySpark, 130 interrupted.
     """
-    with spark_session("archive", master, conf, memory) as spark:
+    options = {
+        **{"url": url, "user": user, "password_file": password_file, "pattern": pattern, "exchange": exchange},
+        **{"queues": ",".join(queues) or None, "binding_keys": ",".join(binding_keys) or None},
+        "subscription": subscription,
+    }
+    with failures():
         from ...spark.jobs.archive import archive as job
+        from ...spark.jobs.archive import check_archive
 
+        # A mistake is shown before Spark takes seconds to start.
+        reason = check_archive(target, keep=keep, **options)
+    if reason is not None and not quiet:
+        click.echo(f"{reason}; the broker has a minute to come back.", err=True)
+    with (
+        spark_session("archive", master, conf, memory) as spark,
+        progress_line(_written, quiet) as shown,
+        ended_in_order("Ending when the files in hand are complete") as stop,
+    ):
         result = job(
-            spark,
-            target,
-            follow=follow,
-            keep=keep,
-            compress=compress,
-            on_progress=None if quiet else _Shown(),
-            url=url,
-            user=user,
-            password_file=password_file,
-            queues=",".join(queues) or None,
-            pattern=pattern,
-            exchange=exchange,
-            binding_keys=",".join(binding_keys) or None,
-            subscription=subscription,
+            spark, target, follow=follow, keep=keep, compress=compress, on_progress=shown, stop=stop, **options
         )
     gone = f"; {result.gone:,} were gone" if result.gone else ""
-    text = f"{result.messages:,} messages in {result.files:,} files, {shown_size(result.bytes)}{gone}"
+    text = f"{counted(result.messages, 'message')} in {counted(result.files, 'file')}, {shown_size(result.bytes)}{gone}"
+    if result.is_interrupted:
+        text = f"Interrupted after {text}. The same command goes on from there."
     print_result(formatter, result, text)
+    if result.is_interrupted:
+        sys.exit(INTERRUPTED)
 
 
 @pipeline.command()
@@ -128,26 +135,26 @@ def replay(
     from datetime import UTC
 
     with failures():
-        from ...spark.sessions import require_pyspark
-
-        require_pyspark()
         from ...spark.jobs.replay import replay as job
 
-        result = job(
-            target,
-            since=since and since.replace(tzinfo=UTC),
-            until=until and until.replace(tzinfo=UTC),
-            on_progress=None if quiet else _Sent(),
-            url=url,
-            user=user,
-            passwordFile=password_file,
-            **given,
-        )
-    span = f", arrived {result.first:%Y-%m-%d %H:%M:%S} to {result.last:%Y-%m-%d %H:%M:%S}" if result.first else ""
-    twice = f". Up to {result.may_repeat:,} of them may have been published before" if result.may_repeat else ""
-    done = "would be published" if given["dry_run"] else "published"
-    text = f"{result.messages:,} messages of {result.queues:,} queues {done}, {shown_size(result.bytes)}{span}{twice}"
-    print_result(formatter, result, text)
+        with (
+            progress_line(_sent, quiet) as shown,
+            ended_in_order("Ending when the messages that are under way are confirmed") as stop,
+        ):
+            result = job(
+                target,
+                since=since and since.replace(tzinfo=UTC),
+                until=until and until.replace(tzinfo=UTC),
+                on_progress=shown,
+                stop=stop,
+                url=url,
+                user=user,
+                passwordFile=password_file,
+                **given,
+            )
+    print_result(formatter, result, _replayed(result, given["name"], given["dry_run"]))
+    if result.is_interrupted:
+        sys.exit(INTERRUPTED)
 
 
 @pipeline.command()
@@ -180,63 +187,52 @@ def compact(target: str, formatter: str, quiet: bool, older_than: Any, **given: 
     from datetime import timedelta
 
     with failures():
-        from ...spark.sessions import require_pyspark
-
-        require_pyspark()
         from ...spark.jobs.compact import compact as job
 
-        shown = None if quiet else _Merged()
-        result = job(target, older_than=timedelta(seconds=older_than), on_progress=shown, **given)
-    text = f"{result.files:,} files merged into {result.into:,}, {shown_size(result.bytes)}"
+        with progress_line(_merged, quiet) as shown:
+            result = job(target, older_than=timedelta(seconds=older_than), on_progress=shown, **given)
+    text = f"{counted(result.files, 'file')} merged into {result.into:,}, {shown_size(result.bytes)}"
+    if not result.files and not result.problems:
+        text = "Nothing to merge: no two files of a queue and of a day that is over follow each other and fit together."
     print_result(formatter, result, text)
     if result.problems:
         raise CommandFailure("files that were not merged: " + "; ".join(result.problems), EX_DATAERR)
 
 
-def show_progress(line: str) -> None:
-    """Write a line of progress: over the last one on a terminal."""
-    is_terminal = sys.stderr.isatty()
-    click.echo(f"\r\033[K{line}" if is_terminal else line, err=True, nl=not is_terminal)
+def _written(seconds: float, progress: ArchiveProgress) -> str:
+    """How far an archive is."""
+    backlog = sum(goal - place for place, goal in progress.queues.values())
+    left = max(progress.in_hand, backlog)
+    rate = progress.messages / seconds
+    parts = [f"{progress.messages:,} messages in files, {rate:,.0f}/s, {shown_size(progress.bytes)}"]
+    if progress.in_hand:
+        tasks = f", {progress.ended:,} of {progress.parts:,} parts done" if progress.parts else ""
+        parts.append(f"writing {progress.in_hand:,} more{tasks}")
+    if rate and left:
+        parts.append(f"{left / rate:,.0f} s left")
+    return "; ".join(parts)
 
 
-class _Shown:
-    """Shows how far an archive is: a line that is written over on a terminal, else a line now and then."""
-
-    def __init__(self) -> None:
-        self._began = self._last = time.monotonic()
-
-    def __call__(self, progress: ArchiveProgress) -> None:
-        now = time.monotonic()
-        if now - self._last < (ON_TERMINAL if sys.stderr.isatty() else ELSEWHERE):
-            return
-        self._last = now
-        rate = progress.messages / (now - self._began)
-        left = sum(goal - place for place, goal in progress.queues.values())
-        eta = f", {left / rate:,.0f} s left" if rate and left else ""
-        show_progress(f"{progress.messages:,} messages, {rate:,.0f}/s, {shown_size(progress.bytes)}{eta}")
+def _sent(seconds: float, sent: int) -> str:
+    """How far a replay is."""
+    return f"{sent:,} messages, {sent / seconds:,.0f}/s"
 
 
-class _Sent:
-    """Shows how far a replay is."""
-
-    def __init__(self) -> None:
-        self._began = self._last = time.monotonic()
-
-    def __call__(self, sent: int) -> None:
-        now = time.monotonic()
-        if now - self._last >= (ON_TERMINAL if sys.stderr.isatty() else ELSEWHERE):
-            self._last = now
-            show_progress(f"{sent:,} messages, {sent / (now - self._began):,.0f}/s")
+def _merged(seconds: float, done: int, total: int) -> str:
+    """How far a compaction is."""
+    return f"{done:,} of {total:,} files merged"
 
 
-class _Merged:
-    """Shows how far a compaction is."""
-
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self._last >= (ON_TERMINAL if sys.stderr.isatty() else ELSEWHERE):
-            self._last = now
-            show_progress(f"{done:,} of {total:,} files merged")
+def _replayed(result: ReplayResult, name: str, is_dry: bool) -> str:
+    """What a replay has done, for people."""
+    if not result.messages and not is_dry and not result.is_interrupted:
+        return f"Nothing to publish: no message fits, or the run '{name}' has published all. --name begins another run."
+    done = "would be published" if is_dry else "published"
+    text = (
+        f"{counted(result.messages, 'message')} of {counted(result.queues, 'queue')} {done}, {shown_size(result.bytes)}"
+    )
+    if result.first is not None:
+        text += f", arrived {result.first:%Y-%m-%d %H:%M:%S} to {result.last:%Y-%m-%d %H:%M:%S}"
+    if result.may_repeat:
+        text += f". Up to {result.may_repeat:,} of them may have been published before"
+    return f"Interrupted after {text}. The same command goes on from there." if result.is_interrupted else text

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,9 @@ from typing import Any
 import click
 
 from ..failure import EX_CONFIG, EX_DATAERR, EX_SOFTWARE, EX_TEMPFAIL, EX_UNAVAILABLE, EX_USAGE, CommandFailure
+from .interrupt import INTERRUPTED, ended_at_once
+from .java_output import JavaOutput
+from .progress import note
 
 #: The exit code of a command by the code of the error that ended it. An error that is not here is a fault of warren,
 #: and the command ends with 70 (`EX_SOFTWARE`).
@@ -22,8 +26,6 @@ EXITS = {
     **{"E1": EX_CONFIG, "E2": EX_CONFIG, "E4": EX_USAGE, "E3": EX_UNAVAILABLE, "E5": EX_UNAVAILABLE},
     **{"E7": EX_TEMPFAIL, "E8": EX_DATAERR, "E12": EX_UNAVAILABLE, "E13": EX_UNAVAILABLE, "E14": EX_TEMPFAIL},
 }
-#: Seconds between two lines of progress, on a terminal and elsewhere.
-ON_TERMINAL, ELSEWHERE = 0.25, 10.0
 
 Command = Callable[..., None]
 
@@ -87,17 +89,29 @@ def print_result(formatter: str, result: Any, text: str) -> None:
     click.echo(json.dumps(dataclasses.asdict(result), default=str) if formatter == "json" else text)
 
 
+def counted(count: int, what: str) -> str:
+    """`1 file`, or `2 files`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 @contextmanager
 def failures() -> Iterator[None]:
-    """Turn errors of jobs into exit codes. A job's own error may be within one of Spark's."""
+    """Check that PySpark is there, and turn errors of jobs into exit codes. A job's own error may be within one of
+    Spark's.
+    """
     from ...spark.errors import SparkSourceError
+    from ...spark.sessions import require_pyspark
 
     try:
+        require_pyspark()
         yield
     except SparkSourceError as error:
         raise CommandFailure(str(error), EXITS.get(error.code, EX_SOFTWARE)) from error
-    except (KeyboardInterrupt, click.exceptions.Exit):
+    except (CommandFailure, click.exceptions.Exit):
         raise
+    except KeyboardInterrupt:
+        click.echo("Interrupted.", err=True)
+        sys.exit(INTERRUPTED)
     except Exception as error:
         last = [line for line in str(error).splitlines() if "SparkSourceError: " in line]
         if not last:
@@ -137,17 +151,39 @@ def spark_options(command: Command) -> Command:
 
 @contextmanager
 def spark_session(job: str, master: str, conf: tuple[str, ...], memory: str | None) -> Iterator[Any]:
-    """A session of Spark that ends with the job; errors of the job become exit codes."""
+    """A session of Spark that ends with the job; errors of the job become exit codes.
+
+    Ctrl-C ends the job at once, unless the block has a job that can be `ended_in_order`.
+    """
     settings = dict(pair.partition("=")[::2] for pair in conf) | ({"spark.driver.memory": memory} if memory else {})
     with failures():
-        from ...spark.sessions import require_pyspark, session
+        with ended_at_once():
+            with note("Starting Spark …"):
+                spark = _started(f"warren pipeline {job}", master, settings)
+            # PySpark has set a handler of its own for Ctrl-C.
+            with ended_at_once():
+                try:
+                    yield spark
+                finally:
+                    spark.stop()
 
-        require_pyspark()
-        spark = session(f"warren pipeline {job}", master, **{"spark.log.level": "OFF", **settings})
-        try:
-            yield spark
-        finally:
-            spark.stop()
+
+def _started(name: str, master: str, settings: dict[str, str]) -> Any:
+    """A new session. Spark's log and Java's words about itself are not shown, unless a setting asks for a log."""
+    from ...spark.sessions import session
+
+    if "spark.log.level" in settings:
+        return session(name, master, **settings)
+    java = JavaOutput()
+    try:
+        with java.inherited():
+            return session(name, master, **{"spark.log.level": "OFF", **settings})
+    except Exception as error:
+        if type(error).__name__ != "PySparkRuntimeError":
+            raise
+        reason = (java.reason() or str(error)).rstrip(".")
+        text = f"Spark's Java did not start: {reason}. Look at --memory, --conf and --master"
+        raise CommandFailure(text, EX_CONFIG) from error
 
 
 def duration(example: str) -> Callable[..., float | None]:

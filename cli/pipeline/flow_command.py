@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .command import connection, duration, pipeline, print_result, spark_options, spark_session
+from .interrupt import INTERRUPTED, ended_in_order
 
 if TYPE_CHECKING:
     from ...spark.jobs.flow_windows import FlowResult, FlowRow
@@ -47,10 +48,13 @@ def flow(
     Exit codes: 0 done, 64 wrong use, 69 the broker is away, refuses or publishes no samples, 78 no Java or no PySpark,
     130 ended by Ctrl-C, after the report was written.
     """
-    with spark_session("flow", master, conf, memory) as spark:
+    goal = "Ending" if report is None else "Ending with the report"
+    with spark_session("flow", master, conf, memory) as spark, ended_in_order(goal) as stop:
         from ...spark.jobs.flow import flow as job
 
         shown = None if quiet else _Shown(to_stdout=formatter == "table")
+        if shown is not None and sys.stderr.isatty():
+            click.echo(f"Watching. The first line comes when a window of {window:g} s is over.", err=True)
         result = job(
             spark,
             window=window,
@@ -58,13 +62,14 @@ def flow(
             to=to,
             report=report,
             on_window=shown,
+            stop=stop,
             url=url,
             user=user,
             password_file=password_file,
         )
     print_result(formatter, result, _text(result, report))
     if result.is_interrupted:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
 
 
 class _Shown:

@@ -22,6 +22,7 @@ from .command import (
     spark_options,
     spark_session,
 )
+from .progress import note, progress_line
 
 #: Columns of `query` for people; `body` is behind them if it is asked for.
 SHOWN = ("came", "place", "queue", "seq", "exchange", "routing_key", "message_id", "size")
@@ -64,15 +65,12 @@ def query(
     """
     sought = {"url": url, "queues": ",".join(queues) or None, "passwordFile": password_file, **given}
     with failures():
-        from ...spark.sessions import require_pyspark
-
-        require_pyspark()
         from ...spark.jobs.query import check_query
         from ...spark.jobs.query import query as job
 
         # A mistake is shown before Spark takes seconds to start.
         check_query(**{name: value for name, value in sought.items() if name != "limit"})
-    with spark_session("query", master, conf, memory) as spark:
+    with spark_session("query", master, conf, memory) as spark, note("Searching …"):
         result = job(spark, with_body=with_body, **sought)
     rows = [_printable(row) for row in result.messages]
     if formatter == "json":
@@ -132,11 +130,20 @@ def analyse(
     **given: Any,
 ) -> None:
     """Report what went through queues: rates, sizes, waiting times, keys, dead letters, redelivery, holes."""
-    with spark_session("analyse", master, conf, memory) as spark:
+    with failures():
         from ...spark.jobs.analyse import analyse as job
+        from ...spark.jobs.analyse import check_analysis
 
-        result = job(spark, queues=",".join(queues) or None, report=report, passwordFile=password_file, **given)
+        check_analysis(**given)
+    options = {"queues": ",".join(queues) or None, "report": report, "passwordFile": password_file, **given}
+    with spark_session("analyse", master, conf, memory) as spark, progress_line(_computed, quiet=False) as shown:
+        result = job(spark, on_progress=shown, **options)
     click.echo(f"{result.messages:,} messages; the report is {report}")
+
+
+def _computed(seconds: float, done: int, total: int, name: str) -> str:
+    """How far an analysis is."""
+    return f"{done} of {total} tables; computing {name}"
 
 
 @pipeline.command()
@@ -183,9 +190,12 @@ def capacity(
     memory: str | None,
 ) -> None:
     """Advise on shards, limits, prefetch, memory and disk for the queues of an archive, with each formula."""
-    with spark_session("capacity", master, conf, memory) as spark:
+    with failures():
+        from ...spark.archive.notes import require_archive
         from ...spark.jobs.capacity import capacity as job
 
+        require_archive(archive)
+    with spark_session("capacity", master, conf, memory) as spark, note("Reading the archive …"):
         result = job(spark, archive, node_rate=node_rate, growth=growth, keep_for=keep_for, memory=machine, flow=flow)
     if formatter == "json":
         print_result(formatter, result, "")

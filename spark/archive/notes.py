@@ -19,6 +19,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet
 
+from ..errors import wrong_options
 from .hidden_file import sync_folder
 
 #: The folder of an archive beside those of its queues.
@@ -56,6 +57,14 @@ FILE_DDL = (
     "path string, queue string, queue_id string, first bigint, next bigint, rows bigint, gone bigint, gaps bigint, "
     "bytes bigint, arrived_least timestamp, arrived_most timestamp, at bigint"
 )
+
+
+def require_archive(target: str) -> str:
+    """The absolute path of an archive. Raises SparkSourceError E4 if there is none."""
+    target = os.path.abspath(target)
+    if not os.path.isdir(f"{target}/{OWN}"):
+        raise wrong_options(f"'{target}' is no archive: it has no folder '{OWN}'")
+    return target
 
 
 def noted_files(target: str) -> list[ArchivedFile]:

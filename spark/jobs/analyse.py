@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..archive.notes import require_archive
 from ..errors import wrong_option, wrong_options
 from .archive import read_archive, verify_archive
 from .rows_in_utc import rows_in_utc
@@ -106,20 +108,25 @@ def analyse(
     bucket: str = "1m",
     report: str | None = None,
     tables: str | None = None,
+    on_progress: Callable[[int, int, str], None] | None = None,
     **options: Any,
 ) -> Analysis:
     """Analyse an archive, the data directory of a stopped broker, or queues of a running one.
 
-    since     a date: only what came on that day or later
-    bucket    how much time a row of `rates` and `latency` stands for: `10s`, `1m`, `1h`, `1d`
-    report    write the HTML file there
-    tables    write a file of Parquet for each table into this folder
-    options   how to reach the broker
+    since          a date: only what came on that day or later
+    bucket         how much time a row of `rates` and `latency` stands for: `10s`, `1m`, `1h`, `1d`
+    report         write the HTML file there
+    tables         write a file of Parquet for each table into this folder
+    on_progress    gets how many tables are computed, of how many, and the name of the next one
+    options        how to reach the broker
     """
+    check_analysis(archive=archive, data_dir=data_dir, url=url, bucket=bucket)
     width = _width(bucket)
     _view(spark, archive, data_dir, url, queues, since, options)
     found = {}
-    for name, sql in TABLES.items():
+    for place, (name, sql) in enumerate(TABLES.items()):
+        if on_progress is not None:
+            on_progress(place, len(TABLES), name)
         text = sql.format(bucket=width, embedded=EMBEDDED_BELOW, top=TOP_KEYS)
         table = spark.sql(text)
         found[name] = rows_in_utc(table.collect())
@@ -143,6 +150,17 @@ def analyse(
     return result
 
 
+def check_analysis(
+    *, archive: str | None = None, data_dir: str | None = None, url: str | None = None, bucket: str = "1m", **_: Any
+) -> None:
+    """Check what `analyse` is asked for as far as that needs no Spark. Raises SparkSourceError E4."""
+    _width(bucket)
+    if [archive, data_dir, url].count(None) != 2:
+        raise wrong_options("an analysis needs one of an archive, a data directory, and a broker's URL")
+    if archive is not None:
+        require_archive(archive)
+
+
 def _width(bucket: str) -> str:
     match = re.fullmatch(r"([1-9]\d*)([smhd])", bucket)
     if match is None:
@@ -162,8 +180,6 @@ def _view(
     """Make the view `messages`. Without bodies: only their sizes count."""
     from pyspark.sql import functions
 
-    if [archive, data_dir, url].count(None) != 2:
-        raise wrong_options("an analysis needs one of an archive, a data directory, and a broker's URL")
     if archive is not None:
         found = read_archive(spark, archive, [*COLUMNS, "archived_at"])
     else:

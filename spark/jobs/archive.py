@@ -10,9 +10,12 @@ from typing import Any
 
 import pyarrow.parquet
 
-from ..archive.notes import OWN, ArchivedFile, CommittedFiles, noted_files
+from ..archive.notes import OWN, ArchivedFile, CommittedFiles, noted_files, require_archive
 from ..archive.parquet_files import date_of
-from ..errors import wrong_options
+from ..errors import no_such_queue, refused, wrong_options
+from ..options import StreamOptions
+from ..reading.catalogue import covers, states
+from ..wire import Away, Connection, Refused
 
 #: Seconds between two looks at a query that runs.
 LOOK = 0.25
@@ -20,21 +23,32 @@ LOOK = 0.25
 
 @dataclass
 class ArchiveProgress:
-    """How far a run is: messages and bytes in files, and by queue where it has come and where it ends."""
+    """How far a run is: messages and bytes in files, and by queue where it has come and where it ends.
+
+    in_hand         numbers of the micro-batch that is being written
+    parts, ended    how many tasks it has, and how many of them have ended; 0 if that is not known
+    """
 
     messages: int = 0
     bytes: int = 0
     queues: dict[str, tuple[int, int]] = field(default_factory=dict)
+    in_hand: int = 0
+    parts: int = 0
+    ended: int = 0
 
 
 @dataclass(frozen=True)
 class ArchiveResult:
-    """What a run has added: files, messages, bytes of files, and numbers whose messages were gone."""
+    """What a run has added: files, messages, bytes of files, and numbers whose messages were gone.
+
+    is_interrupted    whether `stop` ended it
+    """
 
     files: int
     messages: int
     bytes: int
     gone: int
+    is_interrupted: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,7 @@ def archive(
     keep: bool = False,
     compress: str = "zstd",
     on_progress: Callable[[ArchiveProgress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
     **options: Any,
 ) -> ArchiveResult:
     """Write the messages of queues into files below `target`, and acknowledge them when they are there.
@@ -70,6 +85,7 @@ def archive(
     options    those of a stream in snake case or as they are: `url`, `queue`, `queues` or `pattern` and others
     follow     go on with what comes, every 10 s, until the program is interrupted; otherwise once over what is there
     keep       acknowledge nothing
+    stop       asked a few times a second; when it returns True, the run ends after the micro-batch in hand
 
     A run that was killed goes on where it was. Raises what Spark raises; its last line is that of a SparkSourceError.
     """
@@ -79,7 +95,7 @@ def archive(
     os.makedirs(target, exist_ok=True)
     run = _Run(target)
     spark.dataSource.register(ArchiveSource)
-    given = {"deleteOnCommit": "false" if keep else "true", **spelt(options), "target": target, "compress": compress}
+    given = {**_stream_options(keep, options), "target": target, "compress": compress}
     stream = spark.readStream.format("warren-archive").options(**given).load()
     sink = (
         stream.writeStream.format("parquet")
@@ -87,17 +103,66 @@ def archive(
         .options(path=f"{target}/{OWN}/files", checkpointLocation=f"{target}/{OWN}/checkpoint")
     )
     query = (sink.trigger(processingTime="10 seconds") if follow else sink.trigger(availableNow=True)).start()
+    last_batch: int | None = None
+    is_interrupted = False
     try:
         while not query.awaitTermination(LOOK):
             if on_progress is not None:
-                on_progress(run.progress(query.lastProgress))
+                found = run.progress(query.lastProgress)
+                found.parts, found.ended = _tasks(spark)
+                on_progress(found)
+            if stop is not None and stop():
+                if last_batch is None:
+                    last_batch = run.planned()
+                if run.committed() >= last_batch:
+                    is_interrupted = True
+                    break
     finally:
         if query.isActive:
             query.stop()
     last = run.progress(query.lastProgress)
     if on_progress is not None:
         on_progress(last)
-    return ArchiveResult(run.files, last.messages, last.bytes, run.gone)
+    return ArchiveResult(run.files, last.messages, last.bytes, run.gone, is_interrupted)
+
+
+def _stream_options(keep: bool, options: Mapping[str, Any]) -> dict[str, str]:
+    return {"deleteOnCommit": "false" if keep else "true", **spelt(options)}
+
+
+def check_archive(target: str, *, keep: bool = False, **options: Any) -> str | None:
+    """Check the options of a run of `archive` as far as that needs no Spark: what they are, the login, and, if the run
+    is the first one, that the queues exist.
+
+    Returns why the broker does not answer, and None if it does. Raises SparkSourceError.
+    """
+    parsed = StreamOptions.parse(_stream_options(keep, options))
+    shown = ", ".join(parsed.given_names) or str(parsed.pattern)
+    try:
+        connection = Connection(parsed, "spark/archive")
+        try:
+            connection.require_warren()
+            is_first = not os.path.exists(f"{target}/{OWN}/checkpoint")
+            if is_first and parsed.exchange is None:
+                found = states(connection, parsed.given_names, parsed.pattern)
+                missing = [name for name in parsed.given_names if not covers(found, name)]
+                if missing:
+                    raise no_such_queue(missing[0])
+        finally:
+            connection.close()
+    except Away as away:
+        return str(away)
+    except Refused as refusal:
+        raise refused(shown, str(refusal)) from refusal
+    return None
+
+
+def _tasks(spark: Any) -> tuple[int, int]:
+    """The tasks of the stage that runs, and how many of them have ended. A session of Spark Connect knows neither."""
+    tracker = spark.sparkContext.statusTracker() if hasattr(spark, "sparkContext") else None
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()] if tracker is not None else []
+    known = [stage for stage in stages if stage is not None]
+    return sum(stage.numTasks for stage in known), sum(stage.numCompletedTasks for stage in known)
 
 
 def spelt(options: Mapping[str, Any]) -> dict[str, str]:
@@ -115,6 +180,7 @@ class _Run:
     """What a run has added to an archive. It reads each note once, however many there are."""
 
     def __init__(self, target: str) -> None:
+        self._checkpoint = f"{target}/{OWN}/checkpoint"
         self._committed = CommittedFiles(target)
         self._committed.take()
         self.files = self.gone = 0
@@ -127,7 +193,7 @@ class _Run:
             self.gone += file.gone
             self._messages += file.rows
             self._bytes += file.bytes
-        found = ArchiveProgress(self._messages, self._bytes)
+        found = ArchiveProgress(self._messages, self._bytes, in_hand=self._in_hand())
         for source in last["sources"] if last is not None else ():
             places = [json.loads(each) if isinstance(each, str) else each for each in _ends(source)]
             if all(places):
@@ -135,6 +201,38 @@ class _Run:
                     goal = places[1]["queues"].get(name, place)
                     found.queues[name] = place["next"], goal["next"]
         return found
+
+    def planned(self) -> int:
+        """The number of the last micro-batch whose range is in the checkpoint; -1 if there is none."""
+        return max(self._numbers("offsets"), default=-1)
+
+    def committed(self) -> int:
+        """The number of the last micro-batch that has ended; -1 if there is none."""
+        return max(self._numbers("commits"), default=-1)
+
+    def _numbers(self, log: str) -> list[int]:
+        """The files of a log of the checkpoint, each of which is named after a micro-batch."""
+        try:
+            return [int(name) for name in os.listdir(f"{self._checkpoint}/{log}") if name.isdigit()]
+        except FileNotFoundError:
+            return []
+
+    def _in_hand(self) -> int:
+        """How many numbers the micro-batch has that is being written."""
+        planned = self.planned()
+        if self.committed() >= planned:
+            return 0
+        try:
+            end, *before = [self._offset(batch) for batch in (planned, planned - 1) if batch >= 0]
+        except (OSError, ValueError):
+            return 0  # Spark is writing the file, or has just removed the earlier one.
+        begins = before[0]["queues"] | end.get("from", {}) if before else end.get("from", {})
+        return sum(place["next"] - begins.get(name, place)["next"] for name, place in end["queues"].items())
+
+    def _offset(self, batch: int) -> Any:
+        """The end of a micro-batch: the last line of its file."""
+        with open(f"{self._checkpoint}/offsets/{batch}", encoding="utf-8") as file:
+            return json.loads(file.read().splitlines()[-1])
 
 
 def _ends(source: Any) -> tuple[Any, Any]:
@@ -154,7 +252,7 @@ def read_archive(
     queue           only this queue
     since, until    dates, `2026-11-23`: files of other days are not opened
     """
-    target = os.path.abspath(target)
+    target = require_archive(target)
     files = [
         file
         for file in noted_files(target)
@@ -179,7 +277,7 @@ def verify_archive(target: str) -> list[CheckedQueue]:
     """Check what an archive has of each queue: its ranges adjoin without overlap, rows, gone numbers and gaps are all
     numbers, and each file has its rows. Needs no Spark.
     """
-    target = os.path.abspath(target)
+    target = require_archive(target)
     groups: dict[tuple[str, str], list[Any]] = {}
     for file in noted_files(target):
         groups.setdefault((file.queue, file.queue_id), []).append(file)

@@ -37,6 +37,7 @@ from ..archive.notes import (
     compacted_files,
     noted_files,
     replace_text,
+    require_archive,
     write_compacted,
 )
 from ..archive.parquet_files import date_of, file_path
@@ -84,9 +85,7 @@ def compact(
     Messages may be archived into the same folder meanwhile. Raises SparkSourceError: E4 if there is no archive, E7
     while another run merges files, E14 if the disk is full.
     """
-    target = os.path.abspath(target)
-    if not os.path.isdir(f"{target}/{OWN}"):
-        raise wrong_options(f"'{target}' is no archive: it has no folder '{OWN}'")
+    target = require_archive(target)
     with _alone(target):
         _end_interrupted(target)
         closed = ((now or datetime.now(UTC)) - older_than).date().isoformat()

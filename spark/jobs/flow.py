@@ -92,15 +92,17 @@ def flow(
     to: str | None = None,
     report: str | None = None,
     on_window: Callable[[list[FlowRow]], None] | None = None,
+    stop: Callable[[], bool] | None = None,
     **options: Any,
 ) -> FlowResult:
     """Find out which stage holds connections back, by windows of time.
 
     window       seconds of a window
-    last         seconds after which the run ends; otherwise Ctrl-C ends it
+    last         seconds after which the run ends; otherwise KeyboardInterrupt or `stop` ends it
     to           a folder for the table, where a later run goes on; otherwise the table is not kept
     report       write a page of HTML there
     on_window    called with the rows of each window and node, when a later one has begun
+    stop         asked a few times a second; when it returns True, the run ends and the report is written
     options      how to reach the broker: `url` and others
 
     The broker must have the setting `event_exchange_vhost`, and the URL its virtual host. Raises SparkSourceError.
@@ -120,7 +122,7 @@ def flow(
             written = _Writer(windows, table, on_window)
             stream = spark.readStream.format("warren").options(**given, **_reading(samples.queue)).load()
             try:
-                is_interrupted = _run(_summed(stream, width), samples, written, folder, last)
+                is_interrupted = _run(_summed(stream, width), samples, written, folder, last, stop)
             finally:
                 # The report is written even if the broker went away: what happened until then matters most.
                 rows = written.rows()
@@ -174,8 +176,15 @@ def _summed(stream: Any, width: int) -> Any:
     )
 
 
-def _run(sums: Any, samples: _Samples, written: _Writer, folder: str, last: float | None) -> bool:
-    """Run the query until it is time, or until Ctrl-C; returns whether that ended it."""
+def _run(
+    sums: Any,
+    samples: _Samples,
+    written: _Writer,
+    folder: str,
+    last: float | None,
+    stop: Callable[[], bool] | None,
+) -> bool:
+    """Run the query until it is time or it is interrupted; returns whether it was interrupted."""
     query = (
         sums.writeStream.queryName("flow")
         .outputMode("update")
@@ -188,6 +197,8 @@ def _run(sums: Any, samples: _Samples, written: _Writer, folder: str, last: floa
     try:
         while not query.awaitTermination(LOOK):
             samples.stay()
+            if stop is not None and stop():
+                return True
             if end is not None and time.monotonic() >= end:
                 samples.unbind()
                 query.processAllAvailable()

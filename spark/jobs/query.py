@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..archive.notes import ArchivedFile, noted_files
+from ..archive.notes import ArchivedFile, noted_files, require_archive
 from ..errors import wrong_option, wrong_options
 from ..options import BatchOptions
 from ..reading.batch_reader import unreadable_queues
@@ -68,6 +68,8 @@ def check_query(**sought: Any) -> dict[str, str]:
         raise wrong_options("a query needs an archive, a broker's URL or a data directory, or several of them")
     if sought.get("queues") is not None and sought.get("pattern") is not None:
         raise wrong_options("a query takes either names of queues or a pattern for them")
+    if sought.get("archive") is not None:
+        require_archive(sought["archive"])
     if sought.get("url") is None:
         return {}
     live = {name: value for name, value in sought.items() if name not in _NOT_FOR_THE_BROKER}

@@ -27,10 +27,11 @@ import pyarrow.parquet
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...amqp.properties import Properties, decode_properties, encode_properties
-from ..archive.notes import OWN, ArchivedFile, noted_files
-from ..errors import wrong_option, wrong_options
+from ..archive.notes import OWN, ArchivedFile, noted_files, require_archive
+from ..errors import SparkSourceError, broker_away, refused, wrong_option, wrong_options
 from ..options import SinkOptions
 from ..outgoing import with_id
+from ..wire import Away, Connection, Refused
 from ..writer import Publisher
 
 #: Messages that are published and confirmed between two notes of the number at which the run goes on.
@@ -41,6 +42,8 @@ HEADER = "x-warren-replay"
 NOTED = 1.0
 #: Seconds by which a message may be published too early, so that messages close to each other are published together.
 FINEST = 0.005
+#: Seconds between two looks at whether a run that waits is to end.
+LOOK = 0.25
 #: Queues that are replayed side by side.
 SIDE_BY_SIDE = 4
 
@@ -51,7 +54,8 @@ _COLUMNS = ["seq", "exchange", "routing_key", "body", "properties", "arrived"]
 class ReplayResult:
     """What a run has published, or would publish: queues, messages, bytes of bodies, and the times of arrival.
 
-    may_repeat    how many messages may be published twice, because an earlier run of this name was killed
+    may_repeat        how many messages may be published twice, because an earlier run of this name was killed
+    is_interrupted    whether `stop` ended the run
     """
 
     queues: int
@@ -60,6 +64,7 @@ class ReplayResult:
     first: datetime | None
     last: datetime | None
     may_repeat: int
+    is_interrupted: bool = False
 
 
 def replay(
@@ -78,6 +83,7 @@ def replay(
     deduplicate: bool = False,
     dry_run: bool = False,
     on_progress: Callable[[int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
     **options: Any,
 ) -> ReplayResult:
     """Publish the messages of the archive `target`.
@@ -91,6 +97,8 @@ def replay(
                             is not known follows the one before it at once
     name                    a run of this name goes on where an earlier one stopped
     deduplicate             give each message an id, so that a queue with `x-warren-deduplicate` drops a second one
+    stop                    asked about once a second or more often; when it returns True, the run ends when what it has
+                            sent is confirmed
     options                 how to reach the broker: `url` and others
 
     Raises SparkSourceError.
@@ -101,7 +109,7 @@ def replay(
         raise wrong_options("a replay has either a rate or a speed")
     if speed is not None and not 0 < speed < math.inf:
         raise wrong_option("speed", f"{speed:g}", "a number above 0")
-    target = os.path.abspath(target)
+    target = require_archive(target)
     queues = _queues(target, queue)
     chosen = _Choice(routing_keys, since, until)
     if dry_run:
@@ -115,6 +123,8 @@ def replay(
             **({"rate": str(rate)} if rate else {}),
         }
     )
+    if to_queue is not None:
+        _require_queue(sink, to_queue)
     side_by_side = min(SIDE_BY_SIDE, len(queues)) or 1
     rhythm = None
     if speed is not None:
@@ -134,11 +144,27 @@ def replay(
     def one(key: tuple[str, str], files: Sequence[ArchivedFile]) -> ReplayResult:
         work = _Replay(target, sink, side_by_side, name, notes, chosen, deduplicate, rhythm, progressed)
         work.own_key = to_queue is None and routing_key is None
+        work.stop = stop or work.stop
         return work.run(key, files)
 
     with ThreadPoolExecutor(side_by_side) as pool:
         found = list(pool.map(one, queues.keys(), queues.values()))
     return _united(found)
+
+
+def _require_queue(sink: SinkOptions, queue: str) -> None:
+    """Raise SparkSourceError E5 unless the queue exists."""
+    try:
+        connection = Connection(sink, "spark/replay")
+        try:
+            if not connection.declare_passively(queue):
+                raise SparkSourceError("E5", f"there is no queue '{queue}' to publish into: declare it first")
+        finally:
+            connection.close()
+    except Away as away:
+        raise broker_away(queue, str(away), sink.connect_timeout, None) from away
+    except Refused as refusal:
+        raise refused(queue, str(refusal)) from refusal
 
 
 def _queues(target: str, queue: str | None) -> dict[tuple[str, str], list[ArchivedFile]]:
@@ -216,16 +242,23 @@ class _Replay:
         self._target, self._sink, self._side_by_side, self._name = target, sink, side_by_side, name
         self._notes, self._chosen, self._deduplicate, self._progressed = notes, chosen, deduplicate, progressed
         self._rhythm = rhythm
+        #: Returns whether the run is to end.
+        self.stop: Callable[[], bool] = lambda: False
         self._marked: dict[bytes, bytes] = {}
 
     def run(self, key: tuple[str, str], files: Sequence[ArchivedFile]) -> ReplayResult:
         after, was_begun = self._notes.get(key)
         publisher = Publisher(self._sink, 0, self._side_by_side, self._name)
+        publisher.where = f"this run's messages of queue '{key[0]}'"
         messages = size = pending = 0
         noted_at = time.monotonic()
         first = last = None
+        is_interrupted = False
         try:
             for batch in self._due(_rows(self._target, files, self._chosen, after)):
+                if batch is None or self.stop():
+                    is_interrupted = True
+                    break
                 if pending and (pending + batch.num_rows > PART or time.monotonic() - noted_at > NOTED):
                     self._notes.put(key, after)
                     pending, noted_at = 0, time.monotonic()
@@ -241,13 +274,21 @@ class _Replay:
                 self._progressed(batch.num_rows)
             if pending:
                 self._notes.put(key, after)
-            return ReplayResult(1, messages, size, first, last, PART if was_begun and not self._deduplicate else 0)
+            may_repeat = PART if was_begun and not self._deduplicate else 0
+            return ReplayResult(1, messages, size, first, last, may_repeat, is_interrupted)
         finally:
             publisher.abort()
 
     def _due(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The batches, or parts of them as soon as they are due."""
-        return batches if self._rhythm is None else self._rhythm.parts(batches)
+        """The batches, or parts of them as soon as they are due; None if the run is to end before the next one."""
+        if self._rhythm is not None:
+            yield from self._rhythm.parts(batches, self.stop)
+            return
+        # With a rate a part takes about a second, after which the run can end.
+        rows = PART if self._sink.rate is None else max(1, self._sink.rate // self._side_by_side)
+        for batch in batches:
+            for at in range(0, batch.num_rows, rows):
+                yield batch.slice(at, rows)
 
     def _outgoing(self, key: tuple[str, str], batch: Any) -> Any:
         """The batch as the sink takes it: with the header of this run, and with an id if there is to be one."""
@@ -295,20 +336,25 @@ class _Rhythm:
         known = [each[each != _UNKNOWN].min(initial=_NEVER) for each in arrivals]
         return cls(int(min(known, default=_NEVER)), speed)
 
-    def parts(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The rows of these batches, in parts, each as soon as its last row is due."""
+    def parts(self, batches: Iterator[Any], stop: Callable[[], bool] = lambda: False) -> Iterator[Any]:
+        """The rows of these batches, in parts, each as soon as its last row is due; a last None if `stop` returns True
+        before the next one is due.
+        """
         for batch in batches:
             due = numpy.maximum.accumulate((_arrivals(batch) - self._first) / (1e6 * self._speed))
             at = 0
             while at < batch.num_rows:
                 late = time.monotonic() - self._began - due[at]
                 if late < -FINEST:
-                    time.sleep(min(-late, 3600.0))
+                    if stop():
+                        yield None
+                        return
+                    time.sleep(min(-late, LOOK))
                     continue
                 # All rows that are due by now or within `FINEST` seconds.
-                stop = max(at + 1, int(numpy.searchsorted(due, due[at] + late + FINEST, side="right")))
-                yield batch.slice(at, stop - at)
-                at = stop
+                behind = max(at + 1, int(numpy.searchsorted(due, due[at] + late + FINEST, side="right")))
+                yield batch.slice(at, behind - at)
+                at = behind
 
 
 #: Stands for an unknown time of arrival. It is earlier than all others, so its message is due at once.
@@ -382,4 +428,5 @@ def _united(found: Sequence[ReplayResult]) -> ReplayResult:
         min((each.first for each in found if each.first is not None), default=None),
         max((each.last for each in found if each.last is not None), default=None),
         sum(each.may_repeat for each in found),
+        any(each.is_interrupted for each in found),
     )

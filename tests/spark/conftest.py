@@ -5,6 +5,9 @@ there.
 """
 
 import os
+import signal
+import threading
+from contextlib import contextmanager
 from importlib.util import find_spec
 
 import pytest
@@ -115,3 +118,28 @@ class _Kept:
 def own_session(spark, monkeypatch):
     """Commands run in the session of the tests."""
     monkeypatch.setattr("warren.spark.sessions.session", lambda *_, **settings: _Kept(spark))
+
+
+@pytest.fixture
+def interrupt_when():
+    """`with interrupt_when(condition):` a Ctrl-C comes as soon as the condition holds; the block must handle it."""
+
+    @contextmanager
+    def interrupt(condition):
+        is_over = threading.Event()
+
+        def watch():
+            while not is_over.wait(0.05):
+                if condition():
+                    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                    return
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+    return interrupt

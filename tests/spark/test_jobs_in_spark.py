@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from warren import Broker
 from warren.cli.failure import CommandFailure
 from warren.cli.main import root
+from warren.spark import verify_archive
 from warren.spark.archive.archive_source import MESSAGE_SCHEMA
 from warren.spark.archive.notes import ArchivedFile
 from warren.spark.errors import SparkSourceError
@@ -195,7 +196,7 @@ def test_capacity_is_what_the_formulas_give_by_hand(own_session, spark, tmp_path
     }
     nothing = ["pipeline", "capacity", "--archive", str(tmp_path / "queue=busy")]
     failed = CliRunner().invoke(root, nothing, standalone_mode=False).exception
-    assert isinstance(failed, CommandFailure) and failed.code == 64 and "has no message" in failed.message
+    assert isinstance(failed, CommandFailure) and failed.code == 64 and "is no archive" in failed.message
 
 
 def test_a_table_of_flow_adds_prefetch_and_slow_queues(spark, tmp_path):
@@ -228,6 +229,25 @@ def test_a_table_of_flow_adds_prefetch_and_slow_queues(spark, tmp_path):
     assert "the bottleneck in 3 of 100 windows" in found["quiet", "x-warren-shards"].because
     with pytest.raises(SparkSourceError, match="has no table of `warren pipeline flow`"):
         capacity(spark, archive, flow=str(tmp_path))
+
+
+def test_ctrl_c_ends_an_archive_and_the_next_run_goes_on(own_session, broker, queue, tmp_path, interrupt_when):
+    """SP-90. What is in hand when Ctrl-C comes is in the archive afterwards, and nothing is there twice."""
+    broker.declare_queue(queue, durable=True)
+    publish(broker, queue, range(100))
+    target = tmp_path / "archive"
+    command = ["pipeline", "archive", "--url", broker.url, "--queue", queue, "--to", str(target)]
+    # The micro-batch is in the checkpoint and in hand, or its file is complete.
+    with interrupt_when(lambda: any(target.glob("_warren/checkpoint/offsets/0"))):
+        ended = CliRunner().invoke(root, [*command, "--follow"])
+    assert ended.exit_code == 130, (ended.output, ended.exception)
+    assert ended.stdout.startswith("Interrupted after 100 messages in 1 file, ")
+    assert ended.stdout.endswith("The same command goes on from there.\n")
+    publish(broker, queue, range(100, 150))
+    gone_on = CliRunner().invoke(root, [*command, "--formatter", "json"])
+    assert gone_on.exit_code == 0 and json.loads(gone_on.stdout)["messages"] == 50
+    (checked,) = verify_archive(str(target))
+    assert (checked.rows, checked.gone, checked.problems) == (150, 0, ())
 
 
 def test_the_command_finds_messages(own_session, places):

@@ -148,7 +148,7 @@ def test_a_row_that_reaches_no_queue_is_an_error_or_is_dropped(broker, queue):
     assert caught.value.code == "E12"
     assert str(caught.value) == (
         "partition 3, row 1: exchange '', key 'eu.nwe' reaches no queue; body {\"id\": 4711} "
-        "Bind a queue, or mandatory=false drops such rows"
+        "Declare the queue 'eu.nwe', or mandatory=false drops such rows"
     )
     assert publish(broker, rows, mandatory="false").rows == 2
 

@@ -120,6 +120,45 @@ def test_queues_share_one_rhythm(tmp_path):
         assert replay(target, url=broker.url, to_queue="again", speed=2).messages == 0
 
 
+@pytest.mark.parametrize("pace", [{"rate": 5}, {"speed": 0.001}, {}])
+def test_a_run_that_is_asked_to_end_goes_on_where_it_stopped(tmp_path, monkeypatch, pace):
+    """With a rate, in the rhythm, and without either, each message is published once by both runs together."""
+    monkeypatch.setattr(replay_module, "PART", 3)
+    target = write(tmp_path / "archive", {"a": [0, 0, 0, *range(1, 20)]})
+    with Broker(port=0) as broker:
+        broker.declare_queue("again")
+        sent = []
+        first = replay(
+            target, url=broker.url, to_queue="again", on_progress=sent.append, stop=lambda: bool(sent), **pace
+        )
+        assert first.is_interrupted and 0 < first.messages < 22
+        assert broker.queue("again").messages == first.messages
+        second = replay(target, url=broker.url, to_queue="again")
+        assert (second.is_interrupted, second.messages, second.may_repeat) == (False, 22 - first.messages, 0)
+        found = [broker.get("again").body for _ in range(22)]
+        assert found == [b"%d" % number for number in range(22)]
+
+
+def test_a_queue_that_does_not_exist_is_named_before_anything_is_published(tmp_path):
+    target = write(tmp_path / "archive", {"a": [0]})
+    with Broker(port=0) as broker:
+        with pytest.raises(SparkSourceError, match="there is no queue 'nowhere' to publish into") as caught:
+            replay(target, url=broker.url, to_queue="nowhere")
+        assert caught.value.code == "E5"
+        broker.declare_exchange("unbound", "topic")
+        with pytest.raises(SparkSourceError, match="this run's messages of queue 'a', row 0: .*Bind a queue"):
+            replay(target, url=broker.url, exchange="unbound")
+
+
+def test_a_run_that_has_published_all_says_so(tmp_path):
+    target = write(tmp_path / "archive", {"a": [0]})
+    with Broker(port=0) as broker:
+        broker.declare_queue("again")
+        command = ["pipeline", "replay", "--url", broker.url, "--from", target, "--to-queue", "again"]
+        assert CliRunner().invoke(root, command).output.startswith("1 message of 1 queue published, 1 byte")
+        assert "--name begins another run" in CliRunner().invoke(root, command).output
+
+
 def test_wrong_speeds(tmp_path):
     target = write(tmp_path / "archive", {"a": [0]})
     with pytest.raises(SparkSourceError, match="either a rate or a speed"):

@@ -166,6 +166,20 @@ def test_the_command(own_session, broker, seeded):
     assert (answer["windows"], len(answer["bottlenecks"])) == (6, 2)
 
 
+def test_ctrl_c_ends_the_command_with_its_report(own_session, broker, tmp_path, interrupt_when):
+    """SP-90. What the job has declared is gone, and its exit code is that of an interrupted program."""
+
+    def is_watching():
+        return any(queue.name.startswith("spark.flow.") and queue.messages == 0 for queue in broker.queues())
+
+    report = tmp_path / "flow.html"
+    with interrupt_when(is_watching):
+        ended = CliRunner().invoke(root, ["pipeline", "flow", "--url", broker.url, "--report", str(report)])
+    assert ended.exit_code == 130, (ended.output, ended.exception)
+    assert ended.stdout.endswith(f"The report is {report}\n") and "<html" in report.read_text()
+    assert [queue.name for queue in broker.queues() if "flow" in queue.name or "lease" in queue.name] == []
+
+
 def test_a_broker_without_samples_is_named(spark, own_session):
     with Broker(port=0) as plain:
         with pytest.raises(SparkSourceError, match="publishes no samples.*vhost '/'.*event_exchange_vhost") as raised:

@@ -1,0 +1,112 @@
+"""What the commands of `warren pipeline` find wrong before Spark takes seconds to start, and how they show progress."""
+
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from warren import Broker
+from warren.cli.failure import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, CommandFailure
+from warren.cli.main import root
+from warren.cli.pipeline.archive_commands import _written
+from warren.spark.jobs.archive import ArchiveProgress, _Run
+
+
+class Started(Exception):
+    """Spark would start now."""
+
+
+@pytest.fixture
+def no_spark(monkeypatch):
+    def start(*_):
+        raise Started
+
+    monkeypatch.setattr("warren.cli.pipeline.command._started", start)
+
+
+def failure(*command):
+    result = CliRunner().invoke(root, ["pipeline", *map(str, command)], standalone_mode=False)
+    return result.exception, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "text"),
+    [
+        (["archive", "--to", "to"], EX_USAGE, "needs one of the options 'queue'"),
+        (["archive", "--to", "to", "--queue", "nowhere"], EX_UNAVAILABLE, "there is no such queue"),
+        (["archive", "--to", "to", "--queue", "q", "--user", "nobody"], EX_UNAVAILABLE, "ACCESS_REFUSED"),
+        (["analyse", "--report", "r"], EX_USAGE, "needs one of an archive, a data directory, and a broker's URL"),
+        (["analyse", "--report", "r", "--archive", "."], EX_USAGE, "is no archive: it has no folder '_warren'"),
+        (["analyse", "--report", "r", "--url", "amqp://x", "--bucket", "1"], EX_USAGE, "give a time such as 10s"),
+        (["capacity", "--archive", "."], EX_USAGE, "is no archive"),
+        (["query", "--archive", "."], EX_USAGE, "is no archive"),
+        (["replay", "--from", ".", "--to-queue", "q"], EX_USAGE, "is no archive"),
+    ],
+)
+def test_a_mistake_is_shown_before_spark_starts(no_spark, broker, tmp_path, monkeypatch, command, code, text):
+    monkeypatch.chdir(tmp_path)
+    broker.declare_queue("q")
+    if command[0] == "archive":
+        command = [*command, "--url", broker.url]
+    found, _ = failure(*command)
+    assert isinstance(found, CommandFailure) and found.code == code and text in str(found)
+
+
+def test_an_archive_waits_for_a_broker_that_is_away_and_says_so(no_spark, tmp_path):
+    with Broker(port=0) as broker:
+        url = broker.url
+    found, error = failure("archive", "--url", url, "--queue", "orders", "--to", tmp_path)
+    assert isinstance(found, Started)
+    assert error.endswith("refused connections; the broker has a minute to come back.\n")
+
+
+def test_a_later_run_leaves_it_to_the_checkpoint_what_a_missing_queue_means(no_spark, broker, tmp_path):
+    (tmp_path / "_warren" / "checkpoint").mkdir(parents=True)
+    found, _ = failure("archive", "--url", broker.url, "--queue", "nowhere", "--to", tmp_path)
+    assert isinstance(found, Started)
+
+
+def test_a_java_that_does_not_start_is_explained(monkeypatch, tmp_path):
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text('#!/bin/sh\necho "Invalid maximum heap size: -Xmxlots" >&2\nexit 1\n')
+    java.chmod(0o755)
+    (tmp_path / "release").write_text('JAVA_VERSION="17.0.1"')
+    (tmp_path / "archive" / "_warren").mkdir(parents=True)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    # The tests of a file may have left a Java that runs.
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+    found, _ = failure("capacity", "--archive", tmp_path / "archive", "--memory", "lots")
+    assert isinstance(found, CommandFailure) and found.code == EX_CONFIG
+    assert "did not start: Invalid maximum heap size: -Xmxlots" in str(found) and "Look at --memory" in str(found)
+
+
+def test_progress_tells_what_is_in_hand(tmp_path):
+    """The checkpoint has the end of each micro-batch before it is written, and of the first one its beginning, too."""
+    for log in "offsets", "commits":
+        os.makedirs(tmp_path / "_warren" / "checkpoint" / log)
+
+    def place(**numbers):
+        return {name: {"id": "", "life": 0, "next": number} for name, number in numbers.items()}
+
+    def offset(number, **value):
+        path = tmp_path / "_warren" / "checkpoint" / "offsets" / str(number)
+        path.write_text("v1\n{}\n" + json.dumps(value))
+
+    run = _Run(str(tmp_path))
+    assert run.progress(None).in_hand == 0
+    offset(0, queues=place(a=130, b=20), **{"from": place(a=100, b=20)})
+    assert (run.progress(None).in_hand, run.planned(), run.committed()) == (30, 0, -1)
+    (tmp_path / "_warren" / "checkpoint" / "commits" / "0").write_text("v1\n{}")
+    assert (run.progress(None).in_hand, run.committed()) == (0, 0)
+    offset(1, queues=place(a=130, b=25, c=7), **{"from": place(c=3)})
+    assert run.progress(None).in_hand == 9
+
+
+def test_the_line_of_progress():
+    assert _written(2.0, ArchiveProgress()) == "0 messages in files, 0/s, 0 bytes"
+    found = ArchiveProgress(200, 2048, {"a": (200, 500)}, in_hand=100, parts=4, ended=1)
+    assert _written(2.0, found) == (
+        "200 messages in files, 100/s, 2 KiB; writing 100 more, 1 of 4 parts done; 3 s left"
+    )
