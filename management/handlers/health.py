@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...routing.phrases import queue_phrase
@@ -56,10 +56,17 @@ async def virtual_hosts(call: Call) -> Any:
 
 
 async def mirror_sync_critical(call: Call) -> Any:
-    """Always ok: unlike the command `check_if_node_is_mirror_sync_critical`, this ignores mirrored queues."""
+    """Check that each mirrored queue whose master is on this node has another replica in sync (CM-48)."""
     if len(call.state.node["members"]) == 1:
         return {**OK, "reason": "single node cluster"}
-    return OK
+    node = call.state.node_name
+    found = [
+        _named(row)
+        for row in call.state.queues.values()
+        if row["is_mirrored"] and row["node"] == node and not row["in_sync"]
+    ]
+    reason = "There are classic mirrored queues hosted on the target node without synchronised mirrors"
+    return _failed(reason, queues=found) if found else OK
 
 
 async def quorum_critical(call: Call) -> Any:
@@ -68,13 +75,18 @@ async def quorum_critical(call: Call) -> Any:
         return {**OK, "reason": "single node cluster"}
     node = call.state.node_name
     found = [
-        {"name": row["name"], "readable_name": queue_phrase(row["vhost"], row["name"]), "type": "quorum"}
-        | {"virtual_host": row["vhost"]}
+        _named(row)
         for row in call.state.queues.values()
         if row["type"] == "quorum" and _needs(node, row["replicas"]["members"], row["replicas"]["online"])
     ]
     reason = "There are queues that would lose their quorum if the target node is shut down"
     return _failed(reason, queues=found) if found else OK
+
+
+def _named(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A queue as a failed check names it."""
+    phrase = queue_phrase(row["vhost"], row["name"])
+    return {"name": row["name"], "readable_name": phrase, "type": row["type"], "virtual_host": row["vhost"]}
 
 
 def _needs(node: str, members: Sequence[str], online: Sequence[str]) -> bool:

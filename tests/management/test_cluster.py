@@ -182,3 +182,26 @@ def test_a_queue_is_browsed_from_any_node(cluster, apis, clients):
     arguments = {"user": "guest", "vhost": "/", "queue": "at 1", "first": None, "count": 1, "truncate": 1}
     with pytest.raises(Refusal, match="is at node 'warren2@localhost', which alone can browse it"):
         asyncio.run(link.call("browse_messages_as", **arguments))
+
+
+def test_the_check_of_mirrored_queues_names_those_with_a_single_replica(cluster, apis):
+    """CM-48. The node of the other replica is not critical, nor is that of a queue without mirrors."""
+    path = "/api/health/checks/node-is-mirror-sync-critical"
+
+    def failed():
+        return [value.get("queues", []) for value in (api("GET", path)[1] for api in apis)]
+
+    cluster.broker(1).declare_queue("plain.critical")
+    cluster.broker(1).declare_queue("mirrored.critical", durable=True)
+    assert [api("GET", path)[0] for api in apis] == [200] * NODES
+    cluster.set_policy("ha", "^mirrored", {"ha-mode": "exactly", "ha-params": 2})
+    until(lambda: len(cluster.queue("mirrored.critical").in_sync), lambda count: count == 2)
+    until(failed, lambda found: not any(found))
+    cluster.set_policy("ha", "^mirrored", {"ha-mode": "exactly", "ha-params": 1})
+    named = {"name": "mirrored.critical", "readable_name": "queue 'mirrored.critical' in vhost '/'"}
+    named |= {"type": "classic", "virtual_host": "/"}
+    until(failed, lambda found: found == [[], [named], []])
+    assert [api("GET", path)[0] for api in apis] == [200, 503, 200]
+    cluster.clear_policy("ha")
+    for name in ("plain.critical", "mirrored.critical"):
+        cluster.delete_queue(name)

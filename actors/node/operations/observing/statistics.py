@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .....amqp.fields import Table, table_from
+from .....definitions.policies import queue_kind
 from .....routing.exchanges.exchange_types import EXCHANGE_TYPES
 from .....routing.properties_key import properties_key
 from .....routing.rows import ExchangeRow, QueueRow
@@ -173,6 +174,7 @@ def _queue(context: NodeContext, row: QueueRow) -> dict[str, Any]:
         "owner": row.exclusive_owner,
         "arguments": plain_table(row.arguments),
         "node": row.node or context.node_name,
+        "is_mirrored": row.group is not None and queue_kind(row.type) == "classic",
         "mirrors": [] if row.group is None else [member.node for member in row.group.everyone[1:]],
         "in_sync": [] if row.group is None else [member.node for member in row.group.ring[1:]],
         "replicas": member_items(row, context.definitions),
