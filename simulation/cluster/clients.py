@@ -162,6 +162,11 @@ class ClusterClient:
         channel = self.channels.get(CONSUMING)
         return channel.settle_all() if isinstance(channel, _Consuming) else []
 
+    def consumes_from(self, queue: str) -> bool:
+        """Whether it has a consumer of this queue that was not cancelled."""
+        channel = self.channels.get(CONSUMING)
+        return isinstance(channel, _Consuming) and channel.consumes_from(queue)
+
     def has_found(self, messages: int) -> bool:
         """Whether the queue that its consuming channel has looked for has this many messages, and no other consumer."""
         channel = self.channels.get(CONSUMING)
@@ -387,6 +392,9 @@ class _Consuming(_Channel):
             methods.BasicQosOk,
             lambda method: self.request(consume, methods.BasicConsumeOk, lambda method: None),
         )
+
+    def consumes_from(self, queue: str) -> bool:
+        return queue in self._queues.values()
 
     def do_settle(self, action: Action) -> None:
         held = list(self._held)

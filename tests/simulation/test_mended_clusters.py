@@ -14,6 +14,7 @@ from warren.cluster.consensus.leader import Leader
 from warren.cluster.metadata.process import ClusterMetadata
 from warren.cluster.metadata.replication import TICK
 from warren.runtime.sim.choosing import SeedChooser
+from warren.simulation.cluster.clients import ClusterClient
 from warren.simulation.cluster.faults import VHOST
 from warren.simulation.cluster.plan import draw_cluster_plan, parse_cluster_plan
 from warren.simulation.cluster.schedule import ClusterSchedule
@@ -250,3 +251,32 @@ def test_a_node_that_reaches_only_the_leader_belongs_to_the_majority():
         schedule.finish()
     finally:
         schedule.close()
+
+
+def test_the_auditor_reads_a_stream_again_whose_leader_moves_meanwhile(monkeypatch):
+    """An operator's order may wait until a replica is in sync, and the move cancels the consumers of a stream. The
+    auditor found all messages and no consumer, again and again.
+    """
+    plan = parse_cluster_plan(
+        "cluster nodes=3 mirrored=1 type=stream\nalice/1 publish queue=a.orders count=3 size=40 then=400"
+    )
+    schedule = ClusterSchedule(plan, chooser=plainest())
+    moved = []
+    settle_all = ClusterClient.settle_all
+
+    def move(client):
+        if client.name == "auditor" and client.consumes_from("a.orders") and not moved:
+            moved.append(client.node)
+            schedule.perform(parse_cluster_plan("cluster nodes=3\nb promote queue=a.orders").actions[0])
+            schedule.world.run_until(lambda: not client.consumes_from("a.orders"), 10)
+        return settle_all(client)
+
+    monkeypatch.setattr(ClusterClient, "settle_all", move)
+    try:
+        schedule.begin()
+        for action in plan.actions:
+            schedule.perform(action)
+        schedule.finish()
+    finally:
+        schedule.close()
+    assert moved
