@@ -1,26 +1,33 @@
-"""`Learner`: how a replica that is not yet a member of its ring gets the messages of the queue (CL-83, CL-85).
+"""`Learner`: how a replica that is not yet a member of its ring gets the messages of the queue (CL-83 to CL-86).
 
-It copies one chunk after the other from its left neighbour (`sync_target`), and when it has all messages it asks the
-master to admit it. `status` calls these stages `waiting`, `copying` and `following`.
+If its disk has messages of an earlier life, it compares them with those of its left neighbour first, and keeps what the
+neighbour has too (`comparison`). It copies the rest from there, one chunk after the other (`sync_target`), and when it
+has all messages it asks the master to admit it. `status` calls these stages `comparing`, `copying` and `following`, and
+`waiting` if it does nothing for now.
 
-With `ha-sync-mode: manual` a learner waits, as RabbitMQ's mirrors do, until an operator has it synchronised, the policy
-changes to `automatic`, or the queue has no message left that is older than this replica, so that there is little to
-copy. While it waits it keeps no message. An operator may also stop a copy that has begun; the learner keeps the
-messages that it has, and waits.
+With `ha-sync-mode: manual` a learner that has compared what it had waits, as RabbitMQ's mirrors do, until an operator
+has it synchronised, the policy changes to `automatic`, or the queue has no message left that is older than this
+replica, so that there is little to copy. While it waits it keeps no message. An operator may also stop a copy that has
+begun; the learner keeps the messages that it has, and waits.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..actors.contracts.metadata import to_metadata
 from ..actors.contracts.queue import to_queue
 from ..amqp.errors import AmqpError
 from ..routing.phrases import queue_phrase
 from ..routing.rows import Member
-from ..runtime.errors import ProcessDown
+from ..runtime.errors import ProcessDown, UnknownMessage
+from ..runtime.exit_reason import ExitKind, ExitReason
+from ..store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK
 from . import instructions
+from .comparison import Comparison, Unfit
 from .policy import policy_of
 from .sync_target import Placed, SyncTarget
 
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
     from ..actors.queue.mirroring import Replica
     from ..gm_ring.frames import Instruction
     from ..gm_ring.ring import RingMember
+    from .backing.mirrored_queue import MirroredQueue
 
 log = logging.getLogger("warren.mirror")
 
@@ -45,17 +53,28 @@ FOLLOWS_SECONDS = 1.0
 WAITING_SECONDS = 1.0
 OLDEST_SECONDS_MOST = 30.0
 
+#: The keys of policies by which a replica that lacks messages may become the master.
+PROMOTION_KEYS = ("ha-promote-on-failure", "ha-promote-on-shutdown")
+
 
 class Learner:
     """See the module. `follow` carries out instructions of the stream, given with their positions."""
 
-    def __init__(self, replica: Replica, ring: RingMember, follow: Callable[[Placed], None]) -> None:
+    def __init__(
+        self, replica: Replica, ring: RingMember, mirrored: MirroredQueue, follow: Callable[[Placed], None]
+    ) -> None:
         self._replica = replica
         self._ring = ring
+        self._mirrored = mirrored
         self._follow = follow
         self._target = SyncTarget()
         #: The replica has joined the ring, or has ended.
         self._is_over = False
+        comparison = Comparison(replica.backing, replica.loader)
+        #: By level, where the numbering of an earlier life of this replica stands.
+        self._earlier = comparison.ends
+        #: Compares what the disk has of the earlier life; None if there is nothing, or if that is done.
+        self._comparison = comparison if comparison.ends else None
         #: An operator has asked for the copy.
         self._is_asked = False
         #: The mode that the policy had when an operator stopped the copy. Another mode ends the stop.
@@ -65,11 +84,17 @@ class Learner:
         #: When it asks for the oldest numbers again, and the seconds from then to the next time.
         self._look_at = self._look_seconds = 0.0
 
+    def has_given(self, number: int) -> bool:
+        """Whether an earlier life of this replica had this number, or one behind it."""
+        return (number & NUMBER_MASK) < self._earlier.get(number >> LEVEL_SHIFT, 0)
+
     @property
     def stage(self) -> str:
         if self._target.is_done:
             return "following"
-        return "waiting" if self._target.is_paused else "copying"
+        if self._target.is_paused:
+            return "waiting"
+        return "copying" if self._comparison is None else "comparing"
 
     def end(self) -> None:
         """End the loop: the replica is no longer a learner."""
@@ -115,11 +140,9 @@ class Learner:
 
     async def _run(self) -> None:
         replica, target = self._replica, self._target
-        if self._mode == "manual" and not self._is_asked:
-            self._pause()
-            log.info("%s: this replica waits until an operator synchronises it (ha-sync-mode: manual)", self._phrase)
-        else:
-            log.info("%s: this replica gets the messages of the queue", self._phrase)
+        await self._note_numbers()
+        if self._comparison is None:
+            self._begin_copy()
         while self._is_on:
             source = self._ring.left
             if target.is_done:
@@ -129,8 +152,91 @@ class Learner:
                 await replica.sleep(RETRY_SECONDS)
             elif target.is_paused:
                 await self._wait(Member(*source))
+            elif self._comparison is not None:
+                await self._compare(self._comparison, Member(*source))
             else:
                 await self._get_chunk(Member(*source))
+
+    async def _note_numbers(self) -> None:
+        """If this replica may become the master before it has all messages, note which numbers these have."""
+        source, policy = self._ring.left, policy_of(self._replica)
+        if source is None or "always" not in [policy.get(key) for key in PROMOTION_KEYS]:
+            return
+        row = self._replica.row
+        address = self._replica.context.peers.replica(row.queue_id, Member(*source))
+        with suppress(AmqpError, ProcessDown):
+            for level, _, following in await self._replica.ask(address, to_queue.sync_numbers()):
+                self._mirrored.reserve((level << LEVEL_SHIFT) + following)
+
+    def _begin_copy(self) -> None:
+        if self._mode == "manual" and not self._is_asked:
+            self._pause()
+            log.info("%s: this replica waits until an operator synchronises it (ha-sync-mode: manual)", self._phrase)
+        else:
+            log.info("%s: this replica gets the messages of the queue", self._phrase)
+
+    async def _compare(self, comparison: Comparison, source: Member) -> None:
+        """Compare the next part of what this replica has; begin to copy the rest behind the last part."""
+        replica, target = self._replica, self._target
+        first, limit = target.cursor, comparison.limit(target.cursor)
+        if limit is None:
+            self._end_comparison(comparison)
+            return
+        address = replica.context.peers.replica(replica.row.queue_id, source)
+        try:
+            answer = await replica.ask(address, to_queue.sync_held(first, limit))
+            position, cursor, following, spans, digest = answer
+            wanted = [range(low, high + 1) for low, high in spans]
+            surplus = await comparison.surplus(first, cursor, following, wanted, digest)
+        except (AmqpError, ProcessDown):
+            await replica.sleep(RETRY_SECONDS)
+            return
+        except (Unfit, UnknownMessage) as error:
+            self.begin_anew(str(error))
+            return
+        if await self._may_take(position):
+            before, after = target.chunk(position, cursor)
+            self._follow(before)
+            self._mirrored.remove(surplus)
+            self._follow(after)
+            if target.is_done:
+                self._end_comparison(comparison)
+            # A part that is behind must be read from the disk. The end of the turn goes on with that.
+            await replica.synced()
+
+    def _end_comparison(self, comparison: Comparison) -> None:
+        self._comparison = None
+        log.info(
+            "%s: this replica has kept %d messages that it had before, and removed %d",
+            self._phrase,
+            comparison.kept,
+            comparison.removed,
+        )
+        if not self._target.is_done:
+            self._begin_copy()
+
+    def begin_anew(self, why: str) -> None:
+        """End this replica, so that the next one on this node begins without messages."""
+        replica, row = self._replica, self._replica.row
+        assert replica.member is not None
+        log.info("%s: the replica on this node copies the whole queue: %s", self._phrase, why)
+        self._is_over = True
+        unfit = to_metadata.replica_unfit(row.vhost, row.name, row.queue_id, replica.member.generation)
+        replica.send(replica.context.metadata, unfit)
+        # It must not report that it has stored anything more.
+        replica.stop(ExitReason(ExitKind.EXIT, why))
+
+    async def _may_take(self, position: int) -> bool:
+        """Whether a part with the messages of this position may be taken, once the stream has come as far."""
+        replica, target = self._replica, self._target
+        while self._is_on and target.is_ahead(position):
+            await replica.sleep(STREAM_SECONDS)
+        if not self._is_on or target.is_paused:
+            return False
+        if target.is_too_early(position):
+            await replica.sleep(RETRY_SECONDS)
+            return False
+        return True
 
     async def _wait(self, source: Member) -> None:
         """Resume the copy if there is a reason to; sleep otherwise."""
@@ -169,12 +275,7 @@ class Learner:
         except (AmqpError, ProcessDown):
             await replica.sleep(RETRY_SECONDS)
             return
-        while self._is_on and target.is_ahead(position):
-            await replica.sleep(STREAM_SECONDS)
-        if not self._is_on or target.is_paused:
-            return
-        if target.is_too_early(position):
-            await replica.sleep(RETRY_SECONDS)
+        if not await self._may_take(position):
             return
         before, after = target.chunk(position, cursor)
         self._follow(before)

@@ -39,12 +39,11 @@ from .admission import Admission
 from .backing.mirrored_queue import MirroredQueue
 from .backing.mirrored_stream import mirrored
 from .learner import Learner
-from .policy import policy_of
 from .publishers import Reclaims
 from .replica import Mirror
 from .safety import Safety
 from .stall import Eviction
-from .sync_source import numbers_of, read_chunk
+from .sync_source import SyncSource
 from .sync_target import Placed
 
 if TYPE_CHECKING:
@@ -77,9 +76,6 @@ STALL_SECONDS = 1.0
 #: Seconds between two checks whether the node has a lease again.
 LEASE_SECONDS = 0.1
 
-#: Seconds between two checks of a replica that must read its disk before it can remove messages that have left.
-BEHIND_SECONDS = 0.02
-
 #: A master blocks its publishers while it retains more bytes of instructions than this for other members.
 WINDOW_BYTES = 8 << 20
 
@@ -107,7 +103,8 @@ class MirrorReplication:
         #: The master is about to be at rest, and still takes acknowledgements.
         self.takes_acks = False
         #: Copies the queue from another replica; None for a member of the ring, which has it.
-        self._learner = Learner(replica, self._ring, self._take) if self._is_learner else None
+        self._learner = Learner(replica, self._ring, self._mirrored, self._take) if self._is_learner else None
+        self._source = SyncSource(replica, self._mirrored, lambda: self._has_everything, lambda: self._position())
         #: The questions of channels after a failover.
         self._reclaims = Reclaims()
         #: The position of the last instruction that this mirror has followed.
@@ -231,7 +228,7 @@ class MirrorReplication:
             if self._learner is None:
                 self._take(list(enumerate(taken, first)))
             elif taken:
-                self._note_publishers(taken)
+                self._note_unseen(taken)
                 self._learner.came(first, taken)
             else:
                 self._learner.begin(first - 1)
@@ -405,19 +402,24 @@ class MirrorReplication:
                     backing.publishers.add(*taken)
                 backing.publishers.is_complete = True
 
-    def _note_publishers(self, taken: list[Instruction]) -> None:
-        """Note who has published what comes in the stream of a learner.
+    def _note_unseen(self, taken: list[Instruction]) -> None:
+        """Note who has published what comes in the stream of a learner, and which numbers are given.
 
         The chunks that bring these messages do not name their publishers, and once the learner is the master, channels
-        ask it.
+        ask it. If it is the master before it has these messages, it must not give their numbers to others.
         """
         for kind, content in taken:
             if kind == instructions.PUBLISH:
                 self._mirrored.publishers.took(instructions.publishers(content))
+                self._mirrored.reserve(instructions.first_number(content) + 1)
 
     def _take_run(self, position: int, content: bytes) -> None:
         backing = self._mirrored
         parts, run = instructions.published(content)
+        if self._learner is not None and self._learner.has_given(run.first):
+            # The replica with which it has compared its messages did not have all of an earlier master's publishes yet.
+            self._learner.begin_anew("a message has come with a number that this replica had before")
+            return
         backing.publishers.took(parts)
         numbers = backing.take(run)
         if backing.is_kept(run.origins):
@@ -426,32 +428,21 @@ class MirrorReplication:
     # -- synchronisation
 
     async def chunk(self, first: int) -> tuple[int, int, list[bytes]]:
-        """The messages from the number `first` on, for a learner that follows this replica."""
-        replica, backing = self._replica, self._mirrored
-        while backing.is_behind and self._ring.has_part:
-            await replica.sleep(BEHIND_SECONDS)
-        found = None
-        if self._has_everything:
-            most = policy_of(replica).get("ha-sync-batch-size")
-            # RabbitMQ uses its default instead of 1, too.
-            found = await read_chunk(backing.inner, replica.loader, first, self._position, None if most == 1 else most)
-        if found is None:
-            raise no_queue(replica.row.vhost, replica.row.name)
-        return found.position, found.cursor, found.runs
+        return await self._source.chunk(first)
 
-    @property
-    def _has_everything(self) -> bool:
-        return self._learner is None and self._ring.has_part
+    async def held(self, first: int, limit: int) -> tuple[int, int, int, list[tuple[int, int]], bytes]:
+        return await self._source.held(first, limit)
 
     def numbers(self) -> list[tuple[int, int, int]]:
-        """The oldest numbers that the queue has, for a learner that waits (`ToQueue.sync_numbers`)."""
-        if not self._has_everything:
-            raise no_queue(self._replica.row.vhost, self._replica.row.name)
-        return numbers_of(self._mirrored.inner)
+        return self._source.numbers()
 
     def synchronise(self, is_wanted: bool) -> bool:
         """An operator has a learner copy the queue, or stop that."""
         return self._learner is not None and self._learner.synchronise(is_wanted)
+
+    @property
+    def _has_everything(self) -> bool:
+        return self._learner is None and self._ring.has_part
 
     def _position(self) -> int:
         """The position of the stream to which the messages here belong."""

@@ -176,6 +176,12 @@ class ToMetadata(Contract):
         """From queue supervisors: the process of the member with this generation has ended by itself."""
 
     @message
+    def replica_unfit(self, vhost: str, name: str, queue_id: str, generation: int) -> None:
+        """From a learner with this generation: what its disk has of the queue cannot be made equal to what the others
+        have. It ends, and the next replica here begins without messages.
+        """
+
+    @message
     def node_stops(self) -> None:
         """From the node, which stops in order: it gets no more replicas, since they would copy queues for nothing."""
 

@@ -106,6 +106,8 @@ class QueueRecovery:
     #: Set if the queue has no message to recover: the numbering of each of its priorities, by priority. Such a queue is
     #: open at once, and receives no `open`.
     numberings: dict[int, Numbering] | None = None
+    #: Whether this replica follows another one, which gives the numbers (`DiskQueue.recover`).
+    is_copy: bool = False
 
 
 class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
@@ -183,6 +185,17 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
     def sync_numbers(self) -> list[tuple[int, int, int]]:
         """From a learner of this mirrored queue, which waits: answered with each level of the queue, its oldest number,
         and the one that its next message gets.
+
+        Raises AmqpError if this replica does not have all messages itself.
+        """
+
+    @message
+    def sync_held(self, first: int, limit: int) -> tuple[int, int, int, list[tuple[int, int]], bytes]:
+        """From a learner of this mirrored queue that has messages of an earlier life: answered with those that it must
+        have of the numbers from `first` to before `limit`, a number of the same level.
+
+        The answer is the position of the stream, the `first` of the next request, the number that the next message of
+        the level gets, closed ranges of numbers, and a digest of the body sizes (`mirror/held.py`).
 
         Raises AmqpError if this replica does not have all messages itself.
         """

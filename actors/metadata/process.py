@@ -380,6 +380,9 @@ class Metadata(Process):
     async def on_replica_ended(self, sender: Sender, vhost: str, name: str, queue_id: str, generation: int) -> None:
         await self.replicas.ended(vhost, name, queue_id, generation)
 
+    async def on_replica_unfit(self, sender: Sender, vhost: str, name: str, queue_id: str, generation: int) -> None:
+        await self.replicas.unfit(vhost, name, queue_id, generation)
+
     def on_node_stops(self, sender: Sender) -> None:
         self.replicas.is_stopping = True
 

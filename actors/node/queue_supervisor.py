@@ -253,11 +253,16 @@ class QueueSupervisor(Process):
         self._create(supervised)
         row = supervised.row = replace(supervised.row, state="running")
         is_empty = self.storage is None or not row.durable or not has_files
-        recovery = None if is_empty else QueueRecovery(None, True)
+        recovery = None if is_empty else QueueRecovery(None, True, is_copy=self._is_learner(row))
         needed = await self.ask(row.address, to_new_queue.start(self.context, row, self.storage, recovery))
         if needed is not True:
             await self.ask(row.address, to_queue.open(needed))
         return self._may_start(supervised)
+
+    def _is_learner(self, row: QueueRow) -> bool:
+        """Whether the replica here copies the queue from another one."""
+        member = None if row.group is None else row.group.member_on(self.context.node_name)
+        return row.group is not None and member in row.group.learners
 
     # --- the lives of queues ---
 

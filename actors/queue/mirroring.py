@@ -161,6 +161,12 @@ class Replication(Protocol):
         Raises AmqpError if it has to ask another member.
         """
 
+    async def held(self, first: int, limit: int) -> tuple[int, int, int, list[tuple[int, int]], bytes]:
+        """Which messages there are below `limit`, for a learner that compares them (`ToQueue.sync_held`).
+
+        Raises AmqpError as `chunk` does.
+        """
+
     def numbers(self) -> list[tuple[int, int, int]]:
         """The oldest numbers that the queue has (`ToQueue.sync_numbers`). Raises AmqpError as `chunk` does."""
 
@@ -191,7 +197,8 @@ class Replication(Protocol):
         stored      the position up to which it has the stream safe; at the master, up to which all others have it safe
         waiting     how many instructions its right neighbour has not been sent
         messages    how many messages it has
-        stage       `following` if it has all messages, `copying` while it gets them, `waiting` before it does
+        stage       `following` if it has all messages, `copying` while it gets them, `comparing` while it finds out
+                    which of its own it may keep, `waiting` before it does
         """
 
     def timer_fired(self, payload: str) -> None:

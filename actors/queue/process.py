@@ -87,6 +87,11 @@ class Queue(ReplicaProcess):
     async def on_sync_chunk(self, sender: Sender, first: int) -> tuple[int, int, list[bytes]]:
         return await self._ring.chunk(first)
 
+    async def on_sync_held(
+        self, sender: Sender, first: int, limit: int
+    ) -> tuple[int, int, int, list[tuple[int, int]], bytes]:
+        return await self._ring.held(first, limit)
+
     def on_sync_numbers(self, sender: Sender) -> list[tuple[int, int, int]]:
         return self._ring.numbers()
 

@@ -66,8 +66,8 @@ class MirroredQueue(BackingQueue):
         self._redelivered: dict[int, int] = {}
         #: Messages that a channel has published again, since the master before may have had, and delivered, them.
         self._repeated = RangeSet()
-        #: At a mirror: the master may have given all numbers of level 0 below this one.
-        self._reserved = 0
+        #: At a mirror, by level: the master may have given all numbers below this one.
+        self._reserved: dict[int, int] = {}
         #: At the master: the mirrors have received that all numbers of level 0 below this one are given.
         self._told = 0
         #: At a mirror: messages that are to leave (`remove`), or to be taken from the head because they stay
@@ -93,8 +93,7 @@ class MirroredQueue(BackingQueue):
             self.inner.discard(run.origin, run.first - number, False)
         elif number > run.first:
             raise ValueError(f"a mirror whose next number is {number} got a run that begins with {run.first}")
-        if run.first >> LEVEL_SHIFT == 0:
-            self._reserved = max(self._reserved, run.end)
+        self.reserve(run.end)
         is_kept = self.is_kept(run.origins)
         return self.inner.publish(run.origins, run.contents, run.body_bytes, run.expiry, is_kept)
 
@@ -107,8 +106,10 @@ class MirroredQueue(BackingQueue):
         return self.inner.discard(origin, 0, False).start
 
     def reserve(self, number: int) -> None:
-        """Note that the master may have given all numbers below this one."""
-        self._reserved = max(self._reserved, number)
+        """Note that the master may have given all numbers below this one in its level."""
+        level = number >> LEVEL_SHIFT
+        if number > self._reserved.get(level, 0):
+            self._reserved[level] = number
 
     def remove(self, leaving: Iterable[range]) -> None:
         """Remove messages from a mirror, wherever in its queue they are."""
@@ -199,11 +200,11 @@ class MirroredQueue(BackingQueue):
         channel may still acknowledge such a message, and must not acknowledge a new message by that.
         """
         inner = self.inner
-        levels = {0, *inner.level_numbers()} if isinstance(inner, LevelledQueue) else {0}
+        levels = {0, *self._reserved, *inner.level_numbers()} if isinstance(inner, LevelledQueue) else {0}
         for level in sorted(levels):
             origin = Origin("", ("",), False, level)
             number = self.next_number(origin)
-            skipped = max(self._reserved - number, 0) if level == 0 else 0
+            skipped = max(self._reserved.get(level, 0) - number, 0)
             self._redelivered[level] = inner.discard(origin, skipped + SKIPPED, False).stop
 
     # -- the master

@@ -10,6 +10,8 @@ import pytest
 
 from warren import Cluster
 from warren.amqp import methods as m
+from warren.mirror.instructions import published
+from warren.mirror.sync_source import SyncSource
 from warren.running_node import BrokerError
 from warren.tests.behaviour.wire import Client
 from warren.tests.cluster_system.nodes import wait_for
@@ -142,12 +144,51 @@ def test_a_node_in_maintenance_has_no_masters(cluster):
     cluster.delete_queue("ha-drained")
 
 
+@pytest.fixture
+def copied(monkeypatch):
+    """The messages that replicas of this process copy from others, as runs."""
+    runs: list[bytes] = []
+    answer = SyncSource.chunk
+
+    async def noted(self, first):
+        position, cursor, found = await answer(self, first)
+        runs.extend(found)
+        return position, cursor, found
+
+    monkeypatch.setattr(SyncSource, "chunk", noted)
+    return runs
+
+
+def test_the_old_master_keeps_what_it_has(cluster, copied):
+    """It compares what is on its disk with the other replica, which sends it only what was published since (CL-86)."""
+    queue = "ha-kept"
+    cluster.broker(0).declare_queue(queue, durable=True)
+    bodies = [b"%d" % number + bytes(10_000 * (number % 7 == 0)) for number in range(200)]
+    for body in bodies:
+        cluster.broker(0).publish(body, queue, delivery_mode=2)
+    for body in bodies[:20]:
+        assert cluster.get(queue).body == body
+    for node in (SECOND, FIRST, SECOND):
+        assert operate(cluster, "promote", name=queue, vhost="/", node=node)
+        wait_for("the old master to have left", lambda: len(cluster.queue(queue).in_sync) == 1)
+        assert cluster.broker(0).publish(node.encode(), queue, delivery_mode=2)
+        bodies.append(node.encode())
+        wait_for("all replicas to be in sync", lambda: len(cluster.queue(queue).in_sync) == 2)
+    assert sum(len(published(content)[1].contents) for content in copied) <= 3, "those published since"
+    found = []
+    while (message := cluster.get(queue)) is not None:
+        found.append(message.body)
+    assert found == bodies[20:]
+    cluster.delete_queue(queue)
+
+
 def test_a_move_waits_for_the_floor_of_replicas_in_sync(tmp_path):
     """A master that moves leaves its ring, and the queue would refuse publishes with fewer replicas than its floor."""
     with Cluster(3, data_dir=tmp_path, net_ticktime=20.0) as cluster:
         policy = {"ha-mode": "all", "ha-min-in-sync": 2, "ha-sync-mode": "manual"}
         cluster.set_policy("mirrors", "^ha", policy)
-        cluster.broker(0).declare_queue("ha-floor", durable=True)
+        # The old master has nothing on its disk, so it waits until it may copy the queue.
+        cluster.broker(0).declare_queue("ha-floor", durable=False)
         assert cluster.broker(0).publish(b"older than a new replica", "ha-floor", delivery_mode=2)
         first, second, third = cluster.queue("ha-floor").in_sync
         assert operate(cluster, "promote", name="ha-floor", vhost="/", node=second)

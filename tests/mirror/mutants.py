@@ -63,6 +63,13 @@ def kept_until_it_is_sent(forget: Any, self: Any) -> None:
         state.retained.cut(state.retained.last)
 
 
+@bug("replica: which of its own messages a learner keeps")
+def what_has_left_is_kept(only: Any, self: Any, wanted: list[range]) -> Any:
+    """A learner keeps all that it had before, also what has left the queue or no other replica ever had."""
+    kept, _, missing = only(self, wanted)
+    return kept, [], missing
+
+
 @bug("replica: which publishes a learner takes from the stream")
 def all_publishes_taken_while_copying(is_due: Any, self: Any, position: int, instruction: Any) -> bool:
     """A learner takes publishes from the stream that a later chunk has too."""

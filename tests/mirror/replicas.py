@@ -53,6 +53,16 @@ class SlowQueue(MemoryQueue):
         self.synced += self.unsynced
         self.unsynced = []
 
+    def recover(self, before: SlowQueue) -> None:
+        """Begin with the persistent messages that are on the disk of an earlier queue."""
+        unsynced = {number for first, last in before.unsynced for number in range(first, last + 1)}
+        for run in sorted([*before._ready.runs, *before._pending.runs], key=lambda run: run.first):
+            for message in run.messages():
+                if message.origin.persistent and message.tag not in unsynced:
+                    self.discard(message.origin, message.tag - self._next, False)
+                    self.publish(message.origin, [message.content], 10, None, False)
+        self.discard(Origin("", ("orders",), True), before._next - self._next, False)
+
     def drain_unsynced(self) -> None:
         self.unsynced += MemoryQueue.drain_confirmed(self)
 
@@ -60,10 +70,13 @@ class SlowQueue(MemoryQueue):
 class FakeReplica:
     """The process of a replica."""
 
-    def __init__(self, group: Group, member: Member, row: QueueRow) -> None:
+    def __init__(self, group: Group, member: Member, row: QueueRow, earlier: FakeReplica | None = None) -> None:
         self.member = member
         self.row = row
         self.backing = SlowQueue()
+        if earlier is not None:
+            self.backing.recover(earlier.backing)
+        self.loader = None
         self.is_alive = True
         self.has_promoted = self.is_at_rest = False
         self.credit = CreditFlow((400, 200), lambda peer, amount: None)
@@ -89,14 +102,18 @@ class FakeReplica:
         self.copies = self.is_hasty = False
         self.replies: list[object] = []
         self.slept = 0
-        self.loader = None
+        #: How often it has told Metadata that the next replica has to begin without messages.
+        self.unfit = 0
 
     @property
     def awaiting(self):
         return [run for run in self.published if not self.confirmed.issuperset(range(run[0], run[1] + 1))]
 
     def send(self, address, message) -> None:
-        self._group.wires.setdefault((self.member, address), deque()).append(message)
+        if address == self.context.metadata:
+            self.unfit += message[0] == "replica_unfit"
+        else:
+            self._group.wires.setdefault((self.member, address), deque()).append(message)
 
     def start_timer(self, seconds, payload=None) -> int:
         return 0
@@ -305,14 +322,14 @@ class Group:
             else:
                 replica.is_alive = False
 
-    def learn(self, name: str) -> FakeReplica:
-        """A learner comes, and the log has a row with it."""
+    def learn(self, name: str, earlier: FakeReplica | None = None) -> FakeReplica:
+        """A learner comes, with what the disk of an earlier replica has, and the log has a row with it."""
         group = self.row.group
         member = Member(name, "1", group.members + 1)
         self.row = replace(self.row, group=replace(group, learners=(member,), members=group.members + 1))
         for replica in self.living():
             self.apply(replica)
-        learner = self.replicas[member] = FakeReplica(self, member, self.row)
+        learner = self.replicas[member] = FakeReplica(self, member, self.row, earlier)
         self.end_turn(learner)
         return learner
 
@@ -342,7 +359,10 @@ class Group:
         else:
             learner.is_hasty = True
             with suppress(Waits):
-                asyncio.run(copying._get_chunk(Member(*source)))
+                if copying._comparison is None:
+                    asyncio.run(copying._get_chunk(Member(*source)))
+                else:
+                    asyncio.run(copying._compare(copying._comparison, Member(*source)))
             learner.is_hasty = False
         self.end_turn(learner)
 

@@ -10,7 +10,6 @@ import pytest
 from warren.actors.queue.mirroring import ORPHAN_TIMER
 from warren.amqp.errors import AmqpError
 from warren.mirror import learner as learner_module
-from warren.mirror import replication as replication_module
 from warren.mirror import sync_source
 from warren.routing.rows import Member
 
@@ -253,7 +252,7 @@ def test_it_copies_the_queue_when_nothing_older_is_left(monkeypatch):
 def test_the_policy_says_how_many_messages_a_chunk_has(monkeypatch):
     waiting = Waiting(monkeypatch, 5)
     waiting.replication.synchronise(True)
-    monkeypatch.setattr(replication_module, "policy_of", lambda replica: {"ha-sync-batch-size": 2})
+    monkeypatch.setattr(sync_source, "policy_of", lambda replica: {"ha-sync-batch-size": 2})
     counts = []
     while waiting.learner.stage == "copying":
         waiting.tick()

@@ -9,7 +9,11 @@ from .replicas import Group
 
 def played(rng, steps):
     group = Group("abcd"[: rng.randint(1, 4)])
+    # Only a queue without transient messages is found whole on a disk.
+    persistence = rng.choice([0.7, 1.0])
     for _ in range(steps):
+        if not group.living():
+            break
         master = group.master
         step = rng.choice(
             ["publish"] * 4
@@ -39,7 +43,7 @@ def played(rng, steps):
             and (master.has_promoted or group.row.group.epoch == 1 or master.member.node == "a")
         ):
             if step == "publish":
-                group.publish(rng.randint(1, 3), rng.random() < 0.7)
+                group.publish(rng.randint(1, 3), rng.random() < persistence)
             elif step == "take":
                 group.consume(rng.randint(1, 4), rng.choice(["ack", "requeue", "keep", "keep"]))
             else:
@@ -56,8 +60,24 @@ def played(rng, steps):
     for replica in group.living():
         group.apply(replica)
     group.run()
+    _finish_copy(group)
     group.check_rest()
     return group
+
+
+def _finish_copy(group):
+    """The learner, if there is one, gets everything and joins the ring."""
+    for _ in range(30):
+        learner = group.learner
+        if learner is None or not learner.is_alive:
+            return
+        if group.master.proposed == (group.row.group.epoch, learner.member):
+            group.admit(learner)
+            for replica in group.living():
+                group.apply(replica)
+        else:
+            group.copy_chunk(learner)
+        group.run()
 
 
 def _rare(group, rng):
@@ -75,10 +95,12 @@ def _rare(group, rng):
 
 def _learn(group, rng):
     """A learner comes, copies what the queue has, and is admitted if the master proposes it."""
-    learner, master = group.learner, group.master
+    learner, master, ring = group.learner, group.master, group.row.group.ring
     if learner is None:
-        if len(group.replicas) < 6 and master.is_alive and rng.random() < 0.3:
-            group.learn("abcdef"[len(group.replicas)])
+        if len(group.replicas) < 8 and master.is_alive and rng.random() < 0.3:
+            left = [each for each in group.replicas.values() if not each.is_alive and each.member not in ring]
+            earlier = rng.choice([None, *left])
+            group.learn("abcdefgh"[len(group.replicas)], earlier)
     elif not learner.is_alive:
         group.forget_learner()
     elif master.proposed == (group.row.group.epoch, learner.member):

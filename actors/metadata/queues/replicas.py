@@ -29,6 +29,7 @@ from ....amqp.errors import AmqpError
 from ....definitions.definitions import Definitions
 from ....routing.changes import Change, QueuePut, QueueRemoved
 from ....routing.phrases import queue_phrase
+from ....routing.queue_types import STREAM
 from ....routing.rows import Member, QueueRow
 from ....routing.table import RoutingTable
 from ....runtime.contract import Address, Sender
@@ -100,6 +101,8 @@ class Replicas:
         self._replacing: set[str] = set()
         #: The node stops, and its masters move away: it does not come back to their rings.
         self.is_stopping = False
+        #: The ids of the queues whose next replica here begins without messages, whatever the disk has.
+        self._begins_anew: set[str] = set()
         #: The queues whose master is being moved, and the epoch from which.
         self._moving: dict[str, int] = {}
 
@@ -165,6 +168,7 @@ class Replicas:
         life = self._lives.pop(row.queue_id, None)
         self._waits.pop(row.queue_id, None)
         self._moving.pop(row.queue_id, None)
+        self._begins_anew.discard(row.queue_id)
         self._restarts.pop(row.queue_id, None)
         if life is not None and row.node != self._here:
             self._changing.forget_queue(row.vhost, row.queue_id)
@@ -245,14 +249,18 @@ class Replicas:
             self._process.reply(sender, True)
 
     async def _start(self, row: QueueRow, mine: Member) -> None:
-        """Start the process of this member. The only member of a ring has what the disk has, any other one nothing."""
+        """Start the process of this member. The only member of a ring has what the disk has. A learner compares that
+        with the others, if it may.
+        """
         assert row.group is not None
         supervisor = self._changing.supervisors[row.vhost]
-        from_disk = row.group.ring == (mine,)
+        from_disk = row.group.ring == (mine,) or mine in row.group.learners and self._may_compare(row)
+        self._begins_anew.discard(row.queue_id)
         try:
             started = await self._process.ask(supervisor, to_queue_supervisor.start_replica(row, from_disk))
         except ProcessDown as error:
             log.error("%s cannot have a replica on this node: %s", queue_phrase(row.vhost, row.name), error)
+            self._begins_anew.add(row.queue_id)
             await self._lost(row.vhost, row.name, row.queue_id, mine)
             return
         current = self._state.queue(row.vhost, row.name)
@@ -264,6 +272,19 @@ class Replicas:
             self._changed(current)
         elif row.node == self._here:
             self._show(row, life)
+
+    def _may_compare(self, row: QueueRow) -> bool:
+        """Whether messages on the disk here are those that other replicas have under the same numbers.
+
+        They need not be if an operator has forced a replica to lead that lacked some of them. A stream may give a
+        number again that only its old leader had given.
+        """
+        group = row.group
+        assert group is not None
+        if not row.durable or row.type == STREAM.name or row.queue_id in self._begins_anew:
+            return False
+        left = next((epoch for node, epoch in group.was if node == self._here), 0)
+        return all(epoch < left for _, epoch in group.forced)
 
     async def _end(self, life: _Life, row: QueueRow) -> None:
         """End a process whose member is not in the group any more. A node that is wanted keeps what it has."""
@@ -295,6 +316,13 @@ class Replicas:
         if life is not None and life.member.generation == generation:
             del self._lives[queue_id]
             await self._lost(vhost, name, queue_id, life.member)
+
+    async def unfit(self, vhost: str, name: str, queue_id: str, generation: int) -> None:
+        """Have this learner leave, because the next replica here is to begin without messages."""
+        life = self._lives.get(queue_id)
+        if life is not None and life.member.generation == generation:
+            self._begins_anew.add(queue_id)
+            await self._changing.note(LoseMember(vhost, name, queue_id, life.member))
 
     async def _lost(self, vhost: str, name: str, queue_id: str, member: Member) -> None:
         """Have a member leave its group, because its process has ended or cannot start.

@@ -73,6 +73,7 @@ class Durability:
         "_has_report_timer",
         "_has_synced",
         "_is_alone",
+        "_is_copy",
         "_is_durable",
         "_is_paging",
         "_levels",
@@ -152,7 +153,7 @@ class Durability:
         #: The numbers of the variable queues that were recovered right after their scan, because they need no body from
         #: the persistent store.
         self._recovered: set[int] = set()
-        self._is_alone = False
+        self._is_alone = self._is_copy = False
         self._has_synced = Signal(process)
         self._has_report_timer = self._is_paging = False
         #: Seconds of the queue's traffic that may be in memory.
@@ -171,7 +172,7 @@ class Durability:
     async def scan(self, recovery: QueueRecovery) -> NeededBodies:
         """The first half of a recovery: find out which messages need a body from the persistent store."""
         process, storage, number = self._process, self.storage, self.number
-        self._is_alone = recovery.is_alone
+        self._is_alone, self._is_copy = recovery.is_alone, recovery.is_copy
         # No flush may begin before the queue is open, and the journal may ask for one as soon as it has answered.
         self.flusher.is_busy = True
         replayed = await process.ask(storage.journal, to_journal.open(number, process.myAddress))
@@ -191,7 +192,8 @@ class Durability:
             wanted |= {first}
         for variable in sorted(wanted):
             terms = recovery.terms if levels is None else levels.get(variable & 255)
-            numbering = self._numbering(variable, terms, variable in numbers)
+            # A copy has to find where the numbering of each level stands, because the next number comes from the ring.
+            numbering = None if self._is_copy else self._numbering(variable, terms, variable in numbers)
             if numbering is None:
                 self._recover[variable] = terms or None
             else:
@@ -202,7 +204,7 @@ class Durability:
         for variable, terms in self._recover.items():
             level = self._levels.make(variable & 255)
             if variable in numbers:
-                needed[variable] = await process.run_brief(_scan, level, terms, self._context.progress)
+                needed[variable] = await process.run_brief(_scan, level, terms, self._is_copy, self._context.progress)
                 if not needed[variable]:
                     self._recovered.add(variable)
             else:
@@ -254,9 +256,9 @@ class Durability:
             lost += [(number & 255) << LEVEL_SHIFT | each for each in missing]
             level = self.levels[number & 255]
             if missing or level.needs_disk_to_recover:
-                await process.run_blocking(level.recover, terms, missing)
+                await process.run_blocking(level.recover, terms, missing, self._is_copy)
             else:
-                level.recover(terms, missing)
+                level.recover(terms, missing, self._is_copy)
         self._recover = {}
         self._recovered = set()
         self._levels.replayed = {}
@@ -461,13 +463,13 @@ def remembered(messages: int | None, durability: Durability | None) -> Deduplica
     return Deduplication(durability.window, durability.digest_log)
 
 
-def _scan(level: DiskQueue, terms: Terms | None, progress: Progress) -> list[StoredSpan]:
+def _scan(level: DiskQueue, terms: Terms | None, is_copy: bool, progress: Progress) -> list[StoredSpan]:
     """Scan a level, and recover it in the same call if it needs no body: a second call in another thread would cost
     thousands of small queues as much as their recovery. Waits for the disk.
     """
     needed = level.scan(terms, progress)
     if not needed:
-        level.recover(terms, ())
+        level.recover(terms, (), is_copy)
     return needed
 
 

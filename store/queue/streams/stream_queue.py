@@ -56,9 +56,9 @@ class StreamQueue(VariableQueue, StreamBacking):
 
     # -- life
 
-    def recover(self, terms: dict[str, Any] | None, missing: Sequence[int]) -> None:
+    def recover(self, terms: dict[str, Any] | None, missing: Sequence[int], is_copy: bool = False) -> None:
         self._terms = terms
-        super().recover(terms, missing)
+        super().recover(terms, missing, is_copy)
         self._terms = None
 
     def _find_messages(self, found: RecoveredQueue) -> None:

@@ -38,9 +38,13 @@ class DiskQueue(BackingQueue):
         """Whether `recover`, called without missing bodies, reads or writes files. Known after `scan`."""
 
     @abstractmethod
-    def recover(self, terms: dict[str, Any] | None, missing: Sequence[int]) -> None:
+    def recover(self, terms: dict[str, Any] | None, missing: Sequence[int], is_copy: bool = False) -> None:
         """Recover the queue, after `scan`. The messages with the numbers `missing` are dropped, because the persistent
         store has no body for them.
+
+        A queue whose last process did not end cleanly continues behind all numbers that it has reserved. A copy of
+        another replica's queue (`is_copy`) does not: it gives no numbers itself, and gets messages with the numbers
+        that follow its last one.
         """
 
     @abstractmethod

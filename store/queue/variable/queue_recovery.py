@@ -127,10 +127,10 @@ class QueueRecovery:
         self._scan = self._index.scan(replayed, known.get("segments") if known is not None else None, progress)
         return [] if self._scan is None else self._scan.stored
 
-    def finish(self, known: dict[str, Any] | None, missing: Sequence[int]) -> RecoveredQueue:
+    def finish(self, known: dict[str, Any] | None, missing: Sequence[int], is_copy: bool = False) -> RecoveredQueue:
         """Finish the start of a queue that existed before; the store has no body for the numbers `missing`.
 
-        Call it after `scan`.
+        A copy passes over no numbers (`DiskQueue.recover`). Call it after `scan`.
         """
         known = known or {}
         # Both have the same, but the terms of an earlier version have none, and the journal may have none of a queue.
@@ -152,7 +152,8 @@ class QueueRecovery:
         scan, self._scan = self._scan, None
         kept = self._index.drop_missing(scan, missing)
         least = known.get("next_seq_id", 0)
-        next_number = max(kept.next_number, least)
+        end = max(scan.end, least)
+        next_number = end if is_copy else max(kept.next_number, least)
         # Any of these messages may have been delivered before the crash, so all are marked redelivered (C-5, C-7).
         return RecoveredQueue(
             kept.messages,
@@ -161,7 +162,7 @@ class QueueRecovery:
             next_number,
             scan.may_expire,
             any(span.is_shared for span in scan.stored),
-            range(max(scan.end, least), next_number),
+            range(end, next_number),
             True,
             scan.spans,
             lives,

@@ -159,8 +159,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
     def needs_disk_to_recover(self) -> bool:
         return self._index.has_files or self._index.unflushed_bytes > RECOVERED_UNFLUSHED_BYTES
 
-    def recover(self, terms: dict[str, Any] | None, missing: Sequence[int]) -> None:
-        self._begin(self._recovery.finish(terms, missing))
+    def recover(self, terms: dict[str, Any] | None, missing: Sequence[int], is_copy: bool = False) -> None:
+        self._begin(self._recovery.finish(terms, missing, is_copy))
         if terms is not None:
             self.returns |= terms.get("returns", {})
         if self.returns:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from warren.routing.rows import Member, MirrorGroup, QueueRow
 from warren.runtime.errors import ProcessDown
 
@@ -53,6 +55,48 @@ def test_a_replica_starts_with_what_the_disk_has_or_with_nothing(stage):
     assert got(stage, start(stage, replica_row(stage, 4), from_disk=True), 6) == [*bodies, None], (
         "what an earlier life had does not come back"
     )
+
+
+def learner_row(stage, generation: int) -> QueueRow:
+    """The row of a queue with a replica on this node that copies it from another one."""
+    row = replica_row(stage, generation, master="other")
+    *ring, learner = row.group.ring
+    return replace(row, group=replace(row.group, ring=tuple(ring), learners=(learner,)))
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_a_learner_goes_on_with_the_number_behind_its_last_message(stage, is_flushed):
+    """A queue that gives numbers itself would continue behind all that it has reserved (SP-25)."""
+    queue = start(stage, replica_row(stage), from_disk=False)
+    wanted = mixed(stage, queue, Publisher(stage))
+    got(stage, queue, 3)
+    if is_flushed:
+        stage.ask(queue.address, "flush_synced").answer()
+    stage.crash(queue.address)
+    stage.until(lambda: not stage.is_alive(queue.address))
+    stage.settle()
+    learner = start(stage, learner_row(stage, 2), from_disk=True)
+    backing = learner.actor.backing
+    assert backing.numbers() == range(3, len(wanted))
+    assert (backing.gap, backing.depth()) == (range(0), len(wanted) - 3)
+    publisher = Publisher(stage)
+    wanted += publisher.publish(learner, 5)
+    publisher.await_confirms()
+    stage.crash(learner.address)
+    stage.until(lambda: not stage.is_alive(learner.address))
+    stage.settle()
+    master = start(stage, replica_row(stage, 3), from_disk=True)
+    assert master.actor.backing.numbers().stop > len(wanted), "it gives numbers itself"
+    assert got(stage, master, len(wanted) - 2) == [*wanted[3:], None]
+
+
+def test_a_learner_that_has_lost_everything_keeps_its_place(stage):
+    queue = start(stage, replica_row(stage), from_disk=False)
+    wanted = mixed(stage, queue, Publisher(stage))
+    got(stage, queue, len(wanted))
+    end(stage, queue, keeps_files=True)
+    learner = start(stage, learner_row(stage, 2), from_disk=True)
+    assert learner.actor.backing.numbers() == range(len(wanted), len(wanted))
 
 
 def test_nothing_is_left_of_a_replica_that_is_not_wanted(stage):

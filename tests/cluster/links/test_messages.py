@@ -131,6 +131,10 @@ MESSAGE = {
     "synchronise": ((FLAG,), FLAG),
     "quiesce": ((), NUMBER),
     "go_on": ((), None),
+    "sync_held": (
+        (NUMBER, NUMBER),
+        st.tuples(NUMBER, NUMBER, NUMBER, st.lists(st.tuples(NUMBER, NUMBER), max_size=3), st.binary(max_size=16)),
+    ),
     "sync_chunk": ((NUMBER,), st.tuples(NUMBER, NUMBER, CONTENTS)),
     "connections": ((), st.lists(ADDRESS, max_size=3)),
     "channels_info": ((), st.lists(INFO, max_size=2)),

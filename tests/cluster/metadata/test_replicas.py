@@ -15,6 +15,7 @@ from warren.actors.metadata.state.commands import (
     ChangeNodes,
     EnableFeatures,
     EvictFromRings,
+    ForceRing,
     PutRecords,
     RemoveRecords,
     TransferRing,
@@ -260,7 +261,7 @@ def test_the_death_of_the_masters_node_makes_the_next_one_the_master_in_its_proc
     declared.group.restart(first)
     declared.settle()
     assert declared.learners() == [first.name]
-    assert declared.supervisor(first).calls == [("start", "q", False)]
+    assert declared.supervisor(first).calls == [("start", "q", True)], "it compares what its disk has"
     declared.admit(first)
     declared.settle()
     assert declared.ring()[-1] == first.name and declared.row(first).group.reign == 2
@@ -345,6 +346,40 @@ def test_an_evicted_replica_keeps_what_it_has_and_is_a_learner(declared):
     declared.settle()
     assert declared.learners() == [third.name] and third.name not in declared.ring()
     assert ("end", row.queue_id, True) in declared.supervisor(third).calls
+
+
+def test_a_replica_that_is_unfit_begins_again_without_messages(declared):
+    first, second, _ = declared.group.members
+    row = declared.row(first)
+    before = row.group.member_on(second.name)
+    declared.supervisor(second).queues.clear()
+    second.port.tell(second.metadata, to_metadata.replica_ended(V, "q", row.queue_id, before.generation))
+    declared.group.until(lambda: declared.learners() == [second.name])
+    declared.settle()
+    calls = declared.supervisor(second).calls
+    assert calls == [("start", "q", False), ("start", "q", True)]
+    generation = declared.row(first).group.member_on(second.name).generation
+    second.port.tell(second.metadata, to_metadata.replica_unfit(V, "q", row.queue_id, before.generation))
+    declared.settle()
+    assert len(calls) == 2, "the report about an earlier process changes nothing"
+    second.port.tell(second.metadata, to_metadata.replica_unfit(V, "q", row.queue_id, generation))
+    declared.group.until(lambda: len(calls) == 4)
+    declared.settle()
+    assert calls[2:] == [("end", row.queue_id, True), ("start", "q", False)]
+    assert declared.row(first).group.member_on(second.name).generation == generation + 1
+
+
+def test_what_the_disk_has_is_not_compared_once_a_ring_was_forced(declared):
+    """The forced replica may give numbers again that only the others had given."""
+    first, second, third = declared.group.members
+    row = declared.row(first)
+    force = ForceRing(V, "q", row.queue_id, second.name, "an operator")
+    assert first.ask(to_metadata.change_definitions(force)) == 1
+    declared.group.until(lambda: sorted(declared.learners()) == [first.name, third.name])
+    declared.settle()
+    for member in (first, third):
+        assert ("start", "q", False) in declared.supervisor(member).calls
+        assert ("start", "q", True) not in declared.supervisor(member).calls
 
 
 def test_a_node_that_is_not_wanted_any_more_deletes_what_it_has(declared):
