@@ -71,7 +71,7 @@ function showLogin() {
       await logIn(name.value, password.value);
     } catch (error) {
       problem.hidden = false;
-      problem.textContent = error.status === 401 ? `The login failed: ${error.message}.` : error.message;
+      problem.textContent = error.message === "Login failed" ? "The user name or the password is wrong." : error.message;
       return;
     }
     await showPage();

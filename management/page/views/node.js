@@ -19,20 +19,20 @@ const ms = (value) => (typeof value === "number" ? `${value.toFixed(1)} ms` : "â
 /** The charts: title, series, how a value is written, and the points of one series. */
 const LENGTH = (row, id) => lengthPoints(row[`${id}_details`], row[id]);
 const RATE = (row, id) => ratePoints(row[`${id}_details`]);
-const COMMIT_TIME = (row) => meanPoints(row.journal_commit_seconds_details, row.journal_commits_details);
+const COMMIT_TIME = (row) => meanPoints(row.journal_commit_seconds_details, row.journal_commits_details).map(([time, seconds]) => [time, 1000 * seconds]);
 const CHARTS = [
   ["Memory", [{ id: "mem_used", label: "Used" }], bytes, LENGTH],
   ["Free disk space", [{ id: "disk_free", label: "Free" }], bytes, LENGTH],
   ["Descriptors and processes", [{ id: "fd_used", label: "File descriptors" }, { id: "sockets_used", label: "Sockets" }, { id: "proc_used", label: "Processes" }], count, LENGTH],
   ["Disk traffic", [{ id: "io_read_bytes", label: "Read" }, { id: "io_write_bytes", label: "Written" }], flowing, RATE],
   ["Message store", [{ id: "msg_store_read_count", label: "Messages read" }, { id: "msg_store_write_count", label: "Messages written" }], rate, RATE],
-  ["Journal", [{ id: "journal_commits", label: "Commits" }, { id: "journal_commit_messages", label: "Messages in them" }], rate, RATE],
-  ["Time of a journal commit", [{ id: "journal_commit_seconds", label: "Mean" }], (value) => ms(1000 * value), COMMIT_TIME],
+  ["Journal commits", [{ id: "journal_commits", label: "Commits" }], rate, RATE],
+  ["Time of a journal commit", [{ id: "journal_commit_seconds", label: "Mean" }], ms, COMMIT_TIME],
   ["Runtime", [{ id: "context_switches", label: "Context switches" }, { id: "gc_num", label: "Garbage collections" }], rate, RATE],
 ];
 
 /** The charts of a node with a data directory. */
-const ON_DISK = new Set(["Free disk space", "Journal", "Time of a journal commit"]);
+const ON_DISK = new Set(["Free disk space", "Journal commits", "Time of a journal commit"]);
 
 /** What the alarm of each resource says. */
 const ALARMS = { memory: "The memory in use is above its limit", disk: "The free disk space is below its limit" };

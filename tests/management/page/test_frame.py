@@ -14,7 +14,7 @@ def test_a_wrong_password_is_refused_and_what_was_typed_stays(driver, api):
     screen.find("[name=username]").send_keys("guest")
     screen.find("[name=password]").send_keys("wrong")
     screen.click("form.login button")
-    screen.shows("The login failed: Login failed.", ".login .problem")
+    screen.shows("The user name or the password is wrong.", ".login .problem")
     assert screen.find("[name=username]").get_attribute("value") == "guest"
     screen.complaints()
 

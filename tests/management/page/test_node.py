@@ -1,9 +1,14 @@
 """The page of a node: its figures, its memory, its links, and its settings."""
 
 import logging
+import re
+from urllib.parse import quote
 
 import pytest
 
+from warren import Broker
+
+from ..conftest import ports
 from .conftest import Screen
 
 Select = pytest.importorskip("selenium.webdriver.support.ui", reason="needs selenium, from the extra 'test'").Select
@@ -33,6 +38,26 @@ def test_a_node_shows_live_figures(screen, broker, name):
     for number in range(3):
         broker.declare_queue(f"seen at the node {number}")
     screen.until(lambda: f"Queues created\n{before + 3} " in screen.text("main"))
+
+
+def test_a_node_with_a_data_directory_shows_its_journal(driver, tmp_path):
+    with Broker(
+        data_dir=tmp_path, management=True, management_port=0, prometheus_port=0, management_interval=100
+    ) as broker:
+        driver.delete_all_cookies()
+        screen = Screen(driver, ports(broker)["http"])
+        screen.open()
+        screen.go(f"#/nodes/{quote(broker.settings.node_name)}")
+        wanted = {"Free disk space", "Journal commits", "Time of a journal commit"}
+        screen.until(lambda: wanted <= {each for each in screen.texts("figcaption") if each})
+        broker.declare_queue("kept", durable=True)
+        broker.publish(b"x", "kept", delivery_mode=2)
+        screen.until(lambda: re.search(r"Journal commits\n[1-9]", screen.text("main")))
+        screen.until(lambda: re.search(r"Messages in them\n1 ", screen.text("main")))
+        assert screen.complaints() == []
+        # The page must not go on asking this broker, nor its requests count as those of another test.
+        driver.get("about:blank")
+        screen.requests()
 
 
 def test_memory_is_measured_on_opening_and_on_demand(screen, name):
