@@ -60,7 +60,9 @@ class Newcomer:
         self.server = None
         names = ("PYTHON", "VIRTUAL_ENV", "PIP_")
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(names)} | {
-            "C_FORCE_ROOT": "1"
+            "C_FORCE_ROOT": "1",
+            # pip would compile all that it installs, of which little is imported.
+            "PIP_COMPILE": "no",
         }
         # pip keeps the cache and the index settings of the user who runs the tests.
         kept = {

@@ -34,10 +34,10 @@ class Screen:
         return self.until(lambda: self.all(selector), f"there is no {selector}")[0]
 
     def text(self, selector):
-        return self.find(selector).text
+        return self.until(lambda: [self.all(selector)[0].text], f"there is no {selector}")[0]
 
     def texts(self, selector):
-        return [each.text for each in self.all(selector)]
+        return self.until(lambda: [[each.text for each in self.all(selector)]])[0]
 
     def shows(self, text, selector="body"):
         self.until(lambda: text in self.text(selector), f"{selector} does not show {text!r}")

@@ -96,7 +96,7 @@ def test_a_list_is_sorted_filtered_and_divided_by_the_server(screen, queues):
     screen.shows("displaying 5 of 5, filtered from", ".summary")
     screen.click('[data-sort="messages"]')
     screen.until(lambda: listed(screen) == [f"sorted.{number}" for number in (3, 1, 4, 2, 0)])
-    assert screen.find('[aria-sort="descending"]').text.startswith("Total")
+    assert screen.text('[aria-sort="descending"]').startswith("Total")
     screen.click('[data-sort="messages"]')
     screen.until(lambda: listed(screen)[0] == "sorted.0")
     screen.click('[data-sort="name"]')

@@ -105,7 +105,7 @@ def test_the_log_is_live_and_filtered(screen, broker, name, caplog):
     rows = '[aria-label="Log"] tbody tr'
 
     def texts():
-        return [each.text for each in screen.all(f"{rows} td.wrap")]
+        return screen.texts(f"{rows} td.wrap")
 
     screen.until(lambda: "shown <script>alert(1)</script>" in texts())
     log.warning("a line that comes later")
