@@ -18,7 +18,7 @@ FIRST = {
     "all_that_is_asked_for_was_taken": 1,
     "any_log_wins": 14,
     "append_answered_before_it_is_on_disk": 8,
-    "confirm_before_sync": 58,
+    "confirm_before_sync": 103,
     "confirmed_by_the_master_alone": 5,
     "declared_down_at_once": 10,
     "half_is_a_majority": 13,
@@ -27,7 +27,7 @@ FIRST = {
     "never_begins_anew": 14,
     "nothing_is_published_again": 30,
     "nothing_was_taken": 12,
-    "one_commits": 4,
+    "one_commits": 27,
     "redelivered_flag_lost": 4,
     "served_without_lease": 12,
 }
