@@ -20,15 +20,16 @@ refused, as they are by a machine that lives and whose process has died.
 from __future__ import annotations
 
 import errno
+import functools
+import itertools
 import os
-import random
 import selectors
 import socket
 import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -41,11 +42,29 @@ COMMAND_SECONDS = 30.0
 #: Ports of the listeners and of the nodes: below those that the system gives to connections, so that a node that is
 #: started again finds its port free.
 _ALL_PORTS = range(15_000, 32_000)
-#: Those of this test process: a port that is free when a test asks may be taken by the next process before it is used.
-_WORKER, _WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]), 16
-PORTS = _ALL_PORTS[_WORKER % _WORKERS :: _WORKERS]
+#: How many processes of tests may have ports of their own at the same time.
+SHARES = 64
 
 Address = tuple[str, int]
+
+
+@functools.cache
+def _share() -> tuple[socket.socket, Iterator[int]]:
+    """The ports of this process, one after the other and then again, and the socket that reserves them.
+
+    A port that is free when a test asks for it may be taken before the test uses it: by another process, which may be
+    that of another test run, or for another node of the same test. So no other process has these ports, and each comes
+    again only when all others have been used.
+    """
+    for share in range(SHARES):
+        claim = socket.socket()
+        try:
+            claim.bind(("127.0.0.1", _ALL_PORTS[share]))
+        except OSError:
+            claim.close()
+            continue
+        return claim, itertools.cycle(_ALL_PORTS[SHARES + share :: SHARES])
+    raise OSError(errno.EADDRINUSE, f"{SHARES} other processes run tests with nodes on this machine")
 
 
 def _bound() -> socket.socket:
@@ -53,17 +72,18 @@ def _bound() -> socket.socket:
 
     The port is chosen here. A socket whose port the system has chosen loses it when it stops listening.
     """
-    while True:
+    for port in _share()[1]:
         bound = socket.socket()
         # Connections of its earlier life do not keep it from listening again.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            bound.bind(("127.0.0.1", random.SystemRandom().choice(PORTS)))
+            bound.bind(("127.0.0.1", port))
         except OSError:
             bound.close()
             continue
         bound.setblocking(False)
         return bound
+    raise AssertionError("a cycle of ports ends")
 
 
 def free_ports(count: int) -> list[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from warren.tests.cluster_system.link_proxy import LinkProxies
+from warren.tests.cluster_system.link_proxy import LinkProxies, _share, free_ports
 
 #: Seconds that something may take which takes microseconds on a quiet machine.
 LONG = 30.0
@@ -194,3 +195,11 @@ def test_broken_connections_are_reset_at_both_ends(nodes, proxies):
     here, there = a.link(b)
     here.sendall(b"new")
     assert received(there, 3) == b"new"
+
+
+def test_no_port_is_given_to_two_nodes_of_this_process_or_another():
+    ours = free_ports(50) + free_ports(50)
+    claim, others = _share.__wrapped__()  # as in another process
+    claim.close()
+    assert len(set(ours)) == 100
+    assert set(ours).isdisjoint(itertools.islice(others, 300))
