@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @click.option("--follow", is_flag=True, help="Go on with what comes, every 10 s, until Ctrl-C.")
 @click.option("--keep", is_flag=True, help="Acknowledge nothing: the messages stay in their queues.")
 @click.option("--compress", default="zstd", show_default=True, help="How the files are compressed.")
+@click.option("--through-spark", metavar="FORMAT", help="Have Spark write in this format of its own, such as delta.")
 @spark_options
 def archive(
     url: str,
@@ -59,6 +60,7 @@ def archive(
     follow: bool,
     keep: bool,
     compress: str,
+    through_spark: str | None,
     master: str,
     conf: tuple[str, ...],
     memory: str | None,
@@ -70,7 +72,7 @@ def archive(
     Exit codes: 0 done, 64 wrong use, 65 messages are gone that were not read, 69 the broker is away or refuses, 75
     another query deletes from the queue or the disk is full, 78 no Java or no PySpark, 130 interrupted.
     """
-    options = {
+    options: dict[str, Any] = {
         **{"url": url, "user": user, "password_file": password_file, "pattern": pattern, "exchange": exchange},
         **{"queues": ",".join(queues) or None, "binding_keys": ",".join(binding_keys) or None},
         "subscription": subscription,
@@ -80,7 +82,7 @@ def archive(
         from ...spark.jobs.archive import check_archive
 
         # A mistake is shown before Spark takes seconds to start.
-        reason = check_archive(target, keep=keep, **options)
+        reason = check_archive(target, keep=keep, through_spark=through_spark, **options)
     if reason is not None and not quiet:
         click.echo(f"{reason}; the broker has a minute to come back.", err=True)
     with (
@@ -88,11 +90,12 @@ def archive(
         progress_line(_written, quiet) as shown,
         ended_in_order("Ending when the files in hand are complete") as stop,
     ):
-        result = job(
-            spark, target, follow=follow, keep=keep, compress=compress, on_progress=shown, stop=stop, **options
-        )
+        how: dict[str, Any] = {"follow": follow, "keep": keep, "compress": compress, "through_spark": through_spark}
+        result = job(spark, target, on_progress=shown, stop=stop, **how, **options)
     gone = f"; {result.gone:,} were gone" if result.gone else ""
     text = f"{counted(result.messages, 'message')} in {counted(result.files, 'file')}, {shown_size(result.bytes)}{gone}"
+    if through_spark is not None:
+        text = f"{counted(result.messages, 'message')} in the format {through_spark}"
     if result.is_interrupted:
         text = f"Interrupted after {text}. The same command goes on from there."
     print_result(formatter, result, text)

@@ -24,6 +24,8 @@ from .hidden_file import sync_folder
 
 #: The folder of an archive beside those of its queues.
 OWN = "_warren"
+#: The file in it that names the format of an archive which Spark itself writes.
+THROUGH_SPARK = "through_spark"
 #: The version of `compacted.json`.
 VERSION = 1
 
@@ -64,7 +66,21 @@ def require_archive(target: str) -> str:
     target = os.path.abspath(target)
     if not os.path.isdir(f"{target}/{OWN}"):
         raise wrong_options(f"'{target}' is no archive: it has no folder '{OWN}'")
+    form = format_of(target)
+    if form is not None:
+        raise wrong_options(
+            f"Spark itself has written this archive: read it by spark.read.format('{form}').load('{target}')"
+        )
     return target
+
+
+def format_of(target: str) -> str | None:
+    """The format of Spark in which Spark itself writes an archive; None if tasks write its files."""
+    try:
+        with open(f"{target}/{OWN}/{THROUGH_SPARK}", encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
 
 
 def noted_files(target: str) -> list[ArchivedFile]:

@@ -12,6 +12,7 @@ import pyarrow.parquet
 
 from ..archive.notes import OWN, ArchivedFile, CommittedFiles, noted_files, require_archive
 from ..archive.parquet_files import date_of
+from ..archive.through_spark import SparkRows, Transform, check_writer, spark_writer
 from ..errors import no_such_queue, refused, wrong_options
 from ..options import StreamOptions
 from ..reading.catalogue import covers, states
@@ -40,6 +41,8 @@ class ArchiveProgress:
 @dataclass(frozen=True)
 class ArchiveResult:
     """What a run has added: files, messages, bytes of files, and numbers whose messages were gone.
+
+    If Spark writes the archive, only the messages that were read are counted.
 
     is_interrupted    whether `stop` ended it
     """
@@ -76,39 +79,49 @@ def archive(
     follow: bool = False,
     keep: bool = False,
     compress: str = "zstd",
+    through_spark: str | None = None,
+    transform: Transform | None = None,
     on_progress: Callable[[ArchiveProgress], None] | None = None,
     stop: Callable[[], bool] | None = None,
     **options: Any,
 ) -> ArchiveResult:
     """Write the messages of queues into files below `target`, and acknowledge them when they are there.
 
-    options    those of a stream in snake case or as they are: `url`, `queue`, `queues` or `pattern` and others
-    follow     go on with what comes, every 10 s, until the program is interrupted; otherwise once over what is there
-    keep       acknowledge nothing
-    stop       asked a few times a second; when it returns True, the run ends after the micro-batch in hand
+    options          those of a stream in snake case or as they are: `url`, `queue`, `queues` or `pattern` and others
+    follow           go on with what comes, every 10 s, until the program is interrupted; otherwise once over what is
+                     there
+    keep             acknowledge nothing
+    through_spark    have Spark write in this format of its own, such as `delta`
+    transform        makes the rows that Spark writes from a DataFrame of the messages, with the columns of an archive
+                     and `date`; the format is `parquet` then, unless `through_spark` names another one
+    stop             asked a few times a second; when it returns True, the run ends after the micro-batch in hand
 
     A run that was killed goes on where it was. Raises what Spark raises; its last line is that of a SparkSourceError.
     """
     from ..archive.archive_source import ArchiveSource
 
     target = os.path.abspath(target)
+    form = "parquet" if through_spark is None and transform is not None else through_spark
+    check_writer(target, form)
     os.makedirs(target, exist_ok=True)
-    run = _Run(target)
-    spark.dataSource.register(ArchiveSource)
-    given = {**_stream_options(keep, options), "target": target, "compress": compress}
-    stream = spark.readStream.format("warren-archive").options(**given).load()
-    sink = (
-        stream.writeStream.format("parquet")
-        .queryName("archive")
-        .options(path=f"{target}/{OWN}/files", checkpointLocation=f"{target}/{OWN}/checkpoint")
-    )
+    given = _stream_options(keep, options)
+    if form is None:
+        run = _Run(target)
+        spark.dataSource.register(ArchiveSource)
+        given |= {"target": target, "compress": compress}
+        stream = spark.readStream.format("warren-archive").options(**given).load()
+        sink = stream.writeStream.format("parquet").option("path", f"{target}/{OWN}/files")
+    else:
+        run = _SparkRun(target)
+        sink = spark_writer(spark, target, form, transform, compress, given)
+    sink = sink.queryName("archive").option("checkpointLocation", f"{target}/{OWN}/checkpoint")
     query = (sink.trigger(processingTime="10 seconds") if follow else sink.trigger(availableNow=True)).start()
     last_batch: int | None = None
     is_interrupted = False
     try:
         while not query.awaitTermination(LOOK):
             if on_progress is not None:
-                found = run.progress(query.lastProgress)
+                found = run.progress(query)
                 found.parts, found.ended = _tasks(spark)
                 on_progress(found)
             if stop is not None and stop():
@@ -120,7 +133,7 @@ def archive(
     finally:
         if query.isActive:
             query.stop()
-    last = run.progress(query.lastProgress)
+    last = run.progress(query)
     if on_progress is not None:
         on_progress(last)
     return ArchiveResult(run.files, last.messages, last.bytes, run.gone, is_interrupted)
@@ -130,12 +143,13 @@ def _stream_options(keep: bool, options: Mapping[str, Any]) -> dict[str, str]:
     return {"deleteOnCommit": "false" if keep else "true", **spelt(options)}
 
 
-def check_archive(target: str, *, keep: bool = False, **options: Any) -> str | None:
+def check_archive(target: str, *, keep: bool = False, through_spark: str | None = None, **options: Any) -> str | None:
     """Check the options of a run of `archive` as far as that needs no Spark: what they are, the login, and, if the run
     is the first one, that the queues exist.
 
     Returns why the broker does not answer, and None if it does. Raises SparkSourceError.
     """
+    check_writer(os.path.abspath(target), through_spark)
     parsed = StreamOptions.parse(_stream_options(keep, options))
     shown = ", ".join(parsed.given_names) or str(parsed.pattern)
     try:
@@ -186,13 +200,10 @@ class _Run:
         self.files = self.gone = 0
         self._messages = self._bytes = 0
 
-    def progress(self, last: Any) -> ArchiveProgress:
-        """How far the run is; `last` is the last progress of its query, None if it has none."""
-        for file in self._committed.take():
-            self.files += file.path is not None
-            self.gone += file.gone
-            self._messages += file.rows
-            self._bytes += file.bytes
+    def progress(self, query: Any) -> ArchiveProgress:
+        """How far the run is."""
+        self._count(query)
+        last = query.lastProgress
         found = ArchiveProgress(self._messages, self._bytes, in_hand=self._in_hand())
         for source in last["sources"] if last is not None else ():
             places = [json.loads(each) if isinstance(each, str) else each for each in _ends(source)]
@@ -201,6 +212,13 @@ class _Run:
                     goal = places[1]["queues"].get(name, place)
                     found.queues[name] = place["next"], goal["next"]
         return found
+
+    def _count(self, query: Any) -> None:
+        for file in self._committed.take():
+            self.files += file.path is not None
+            self.gone += file.gone
+            self._messages += file.rows
+            self._bytes += file.bytes
 
     def planned(self) -> int:
         """The number of the last micro-batch whose range is in the checkpoint; -1 if there is none."""
@@ -224,8 +242,9 @@ class _Run:
             return 0
         try:
             end, *before = [self._offset(batch) for batch in (planned, planned - 1) if batch >= 0]
-        except (OSError, ValueError):
-            return 0  # Spark is writing the file, or has just removed the earlier one.
+        except (OSError, ValueError, KeyError):
+            # Spark is writing the file, or has just removed the earlier one, or a transformation reads other sources.
+            return 0
         begins = before[0]["queues"] | end.get("from", {}) if before else end.get("from", {})
         return sum(place["next"] - begins.get(name, place)["next"] for name, place in end["queues"].items())
 
@@ -233,6 +252,17 @@ class _Run:
         """The end of a micro-batch: the last line of its file."""
         with open(f"{self._checkpoint}/offsets/{batch}", encoding="utf-8") as file:
             return json.loads(file.read().splitlines()[-1])
+
+
+class _SparkRun(_Run):
+    """What a run has added to an archive that Spark writes."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self._rows = SparkRows()
+
+    def _count(self, query: Any) -> None:
+        self._messages = self._rows.update(query)
 
 
 def _ends(source: Any) -> tuple[Any, Any]:

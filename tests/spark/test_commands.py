@@ -94,14 +94,17 @@ def test_progress_tells_what_is_in_hand(tmp_path):
         path = tmp_path / "_warren" / "checkpoint" / "offsets" / str(number)
         path.write_text("v1\n{}\n" + json.dumps(value))
 
-    run = _Run(str(tmp_path))
-    assert run.progress(None).in_hand == 0
+    class Query:
+        lastProgress = None
+
+    run, query = _Run(str(tmp_path)), Query()
+    assert run.progress(query).in_hand == 0
     offset(0, queues=place(a=130, b=20), **{"from": place(a=100, b=20)})
-    assert (run.progress(None).in_hand, run.planned(), run.committed()) == (30, 0, -1)
+    assert (run.progress(query).in_hand, run.planned(), run.committed()) == (30, 0, -1)
     (tmp_path / "_warren" / "checkpoint" / "commits" / "0").write_text("v1\n{}")
-    assert (run.progress(None).in_hand, run.committed()) == (0, 0)
+    assert (run.progress(query).in_hand, run.committed()) == (0, 0)
     offset(1, queues=place(a=130, b=25, c=7), **{"from": place(c=3)})
-    assert run.progress(None).in_hand == 9
+    assert run.progress(query).in_hand == 9
 
 
 def test_the_line_of_progress():

@@ -1,6 +1,7 @@
 """The jobs that study queues, inside Spark itself and as commands: one session for all tests of this file."""
 
 import json
+import re
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -12,13 +13,14 @@ from click.testing import CliRunner
 from warren import Broker
 from warren.cli.failure import CommandFailure
 from warren.cli.main import root
-from warren.spark import verify_archive
+from warren.spark import read_archive, verify_archive
 from warren.spark.archive.archive_source import MESSAGE_SCHEMA
 from warren.spark.archive.notes import ArchivedFile
 from warren.spark.errors import SparkSourceError
 from warren.spark.jobs.analyse import analyse
 from warren.spark.jobs.archive import archive
 from warren.spark.jobs.capacity import capacity
+from warren.spark.jobs.compact import compact
 from warren.spark.jobs.flow_table import FlowTable
 from warren.spark.jobs.flow_windows import Key, Sums, Windows, consumed_rows
 from warren.spark.jobs.query import find_messages, query
@@ -248,6 +250,43 @@ def test_ctrl_c_ends_an_archive_and_the_next_run_goes_on(own_session, broker, qu
     assert gone_on.exit_code == 0 and json.loads(gone_on.stdout)["messages"] == 50
     (checked,) = verify_archive(str(target))
     assert (checked.rows, checked.gone, checked.problems) == (150, 0, ())
+
+
+def test_spark_itself_writes_an_archive_with_rows_that_the_caller_changes(spark, own_session, broker, queue, tmp_path):
+    """SP-93. Each message is there once, the next run goes on, and what relies on warren's own files refuses it."""
+    broker.declare_queue(queue, durable=True)
+    publish(broker, queue, range(100))
+    target = str(tmp_path / "archive")
+    given = {"url": broker.url, "queue": queue, "maxMessagesPerTrigger": 40}
+
+    def even(rows):
+        return rows.where("seq % 2 = 0").selectExpr(
+            "queue", "date", "seq", "cast(body as string) as text", "archived_at"
+        )
+
+    result = archive(spark, target, transform=even, **given)
+    assert (result.messages, result.files, result.gone) == (100, 0, 0)
+    publish(broker, queue, range(100, 110))
+    assert archive(spark, target, through_spark="parquet", transform=even, **given).messages == 10
+    found = spark.read.parquet(target).collect()
+    assert sorted((row.seq, row.text) for row in found) == [(n, f'{{"n": {n}}}') for n in range(0, 110, 2)]
+    assert {row.queue for row in found} == {queue} and all(row.archived_at is not None for row in found)
+    for refused, text in (
+        (lambda: archive(spark, target, **given), "was begun with Spark's format 'parquet'"),
+        (lambda: read_archive(spark, target), "spark.read.format('parquet')"),
+        (lambda: verify_archive(target), "spark.read.format('parquet')"),
+        (lambda: compact(target), "spark.read.format('parquet')"),
+    ):
+        with pytest.raises(SparkSourceError, match=re.escape(text)) as caught:
+            refused()
+        assert caught.value.code == "E4"
+    publish(broker, queue, range(110, 140))
+    base = ["pipeline", "archive", "--url", broker.url, "--queue", queue, "--through-spark", "json"]
+    shown = CliRunner().invoke(root, [*base, "--keep", "--to", str(tmp_path / "other")])
+    assert (shown.exit_code, shown.stdout) == (0, "30 messages in the format json\n"), (shown.output, shown.exception)
+    assert spark.read.json(str(tmp_path / "other")).select("seq", "queue").distinct().count() == 30
+    failed = CliRunner().invoke(root, [*base, "--to", target], standalone_mode=False).exception
+    assert isinstance(failed, CommandFailure) and failed.code == 64 and "Use another folder" in failed.message
 
 
 def test_the_command_finds_messages(own_session, places):
