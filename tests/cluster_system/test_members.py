@@ -5,21 +5,23 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 
 import pytest
 
 from warren.amqp import methods as m
 from warren.tests.behaviour.wire import Client, Refused
 from warren.tests.cluster_system.nodes import Node, wait_for, warren_cluster
+from warren.tests.cluster_system.operating import PATIENT
 
 
 def log_of(node: Node) -> str:
     return node.log.read_text(errors="replace")
 
 
-def is_down(node: Node, leader: Node) -> bool:
-    """Whether this leader has declared the node down."""
-    return f"warren.members: {node.name} is down" in log_of(leader)
+def is_down(node: Node, others: Iterable[Node]) -> bool:
+    """Whether one of these nodes, which leads then, has declared the node down."""
+    return any(f"warren.members: {node.name} is down" in log_of(other) for other in others)
 
 
 def declares(node: Node, queue: str) -> bool:
@@ -47,8 +49,11 @@ def sees(node: Node, queue: str) -> bool:
 
 
 @pytest.fixture
-def nodes(tmp_path):
-    with warren_cluster(tmp_path, 3) as cluster:
+def nodes(tmp_path, request):
+    """Three nodes that count a silent one as lost late, unless the test says otherwise: on a busy machine a node may
+    stand still for more than the default of 2 s.
+    """
+    with warren_cluster(tmp_path, 3, getattr(request, "param", PATIENT)) as cluster:
         yield cluster
 
 
@@ -65,9 +70,7 @@ def test_nodes_that_start_together_are_one_broker_and_one_of_them_may_die(nodes)
     # The founder leads. A killed process is noticed at once, because its host refuses connections (CL-50).
     began = time.monotonic()
     nodes.kill(first.name)
-    wait_for(
-        "the others to declare it down", lambda: any(f"{first.name} is down" in log_of(node) for node in nodes), 30
-    )
+    wait_for("the others to declare it down", lambda: is_down(first, (second, third)), 30)
     noticed = time.monotonic() - began
     wait_for("a declare on another node", lambda: declares(second, "later"), 30)
     assert sees(third, "later")
@@ -90,6 +93,7 @@ def test_nodes_may_start_in_any_order_and_wait_for_the_lowest_name(nodes):
     nodes.wait_ready()
 
 
+@pytest.mark.parametrize("nodes", ["net_ticktime = 10.0"], indirect=True)
 def test_a_node_without_a_majority_serves_nobody_and_comes_back_by_itself(nodes):
     """CL-54, CL-55"""
     nodes.start()
@@ -111,12 +115,13 @@ def test_a_node_without_a_majority_serves_nobody_and_comes_back_by_itself(nodes)
     wait_for("a declare", lambda: declares(third, "orders"), 60)
 
 
+@pytest.mark.parametrize("nodes", [""], indirect=True)
 def test_a_node_that_stood_still_begins_anew_in_its_process(nodes):
     """CL-55, CL-56"""
     nodes.start()
-    first, _, third = nodes
+    first, second, third = nodes
     third.pause()
-    wait_for("the leader to declare it down", lambda: is_down(third, first), 60)
+    wait_for("the leader to declare it down", lambda: is_down(third, (first, second)), 60)
     pid = third.process.pid
     third.resume()
     wait_for("it to begin another run", lambda: "ends this run of its app" in log_of(third), 60)

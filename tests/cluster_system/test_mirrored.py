@@ -11,6 +11,7 @@ from warren.amqp import methods as m
 from warren.simulation.cluster.ledger import Ledger, Promises
 from warren.tests.behaviour.wire import Client, Refused
 from warren.tests.cluster_system.nodes import linked_nodes, wait_for, warren_cluster
+from warren.tests.cluster_system.operating import PATIENT
 from warren.tests.cluster_system.rounds.faults import isolate_one, kill_and_start_at_once, kill_one, stop_one
 from warren.tests.cluster_system.rounds.rounds import Rounds
 
@@ -137,7 +138,7 @@ class Consumer(Worker):
 @pytest.mark.timeout(300)
 def test_a_rolling_restart_costs_no_client_a_refusal_or_a_message(tmp_path, command):
     """A node that stops in order has others lead its queues first (CL-98)."""
-    with linked_nodes(tmp_path, 3) as nodes:
+    with linked_nodes(tmp_path, 3, PATIENT) as nodes:
         nodes.start()
         first = next(iter(nodes))
         policy = '{"ha-mode": "all"}'

@@ -9,7 +9,7 @@ import pytest
 
 from warren import Cluster
 from warren.tests.cluster_system.nodes import wait_for, warren_cluster
-from warren.tests.cluster_system.operating import declared
+from warren.tests.cluster_system.operating import PATIENT, declared
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -19,7 +19,7 @@ MANUAL = {"ha-mode": "all", "ha-sync-mode": "manual"}
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Two data nodes and a witness, which keeps the majority when one of them ends."""
-    with Cluster(2, witnesses=1, data_dir=tmp_path_factory.mktemp("nodes")) as cluster:
+    with Cluster(2, witnesses=1, data_dir=tmp_path_factory.mktemp("nodes"), net_ticktime=20.0) as cluster:
         cluster.set_policy("ha", "^ha", MANUAL)
         yield cluster
 
@@ -73,7 +73,7 @@ def test_it_is_in_sync_when_everything_older_was_consumed(cluster, away):
 
 
 def test_sync_queue_returns_when_the_replica_has_everything(tmp_path, command):
-    with warren_cluster(tmp_path, 3) as nodes:
+    with warren_cluster(tmp_path, 3, PATIENT) as nodes:
         nodes.start()
         first, second, third = nodes
         ran = command(first, "set_policy", "ha", "^ha", json.dumps(MANUAL))

@@ -145,7 +145,11 @@ class Rounds:
         self.wait_whole()
 
     def wait_whole(self) -> None:
-        """Wait until each node has all queues, and they answer."""
+        """Wait until each node has all queues, they answer, and the cluster counts the node as up.
+
+        A node that was cut off answers passive declares from what it has, and begins another run as soon as it learns
+        that the others have declared it down. It answers other declares only while it has a lease.
+        """
         for node in self.nodes:
             missing: list[str] = []
 
@@ -159,6 +163,7 @@ class Rounds:
                     for queue in self.queues:
                         missing[:] = [queue]
                         channel.ready(queue)
+                        channel.queue(queue, durable=True)
                 except (OSError, Refused, AssertionError) as error:
                     missing.append(str(error))
                     return False
