@@ -54,6 +54,7 @@ FOREIGN: dict[Kind, frozenset[str]] = {
             "pace-burst",
             "pace-scope",
             "pace-warm-up-ms",
+            "pace-cost",
             "pace-get",
             "consumer-max-unacked",
             "consumer-max-unacked-bytes",
@@ -84,6 +85,7 @@ FOREIGN: dict[Kind, frozenset[str]] = {
 }
 
 PACE_PERIOD, DEFAULT_PERIOD = "pace-period-ms", 1000
+PACE_COST = "pace-cost"
 
 #: For how many objects of a virtual host the effective policy is remembered.
 MATCHES_KEPT = 20_000
@@ -169,8 +171,11 @@ def merged(definition: Mapping[str, Any], operator: Mapping[str, Any]) -> Mappin
         if type(first) is int and type(second) is int:
             result[key] = min(first, second)
     if "pace-rate" in operator:
-        # A rate means nothing without its period, so both come from one of the two: the slower one (QP-101).
+        # A rate means nothing without its period and its cost, so one of the two gives all of them: the slower one
+        # (QP-101).
         paced = [each for each in (operator, definition) if "pace-rate" in each]
         slower = min(paced, key=lambda each: each["pace-rate"] / each.get(PACE_PERIOD, DEFAULT_PERIOD))
         result |= {"pace-rate": slower["pace-rate"], PACE_PERIOD: slower.get(PACE_PERIOD, DEFAULT_PERIOD)}
+        if PACE_COST in result:
+            result[PACE_COST] = slower.get(PACE_COST, "message")
     return MappingProxyType(result)

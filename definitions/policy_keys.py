@@ -124,6 +124,7 @@ CHECKS: dict[str, Check] = {
     "pace-burst": _number(1, "pace burst"),
     "pace-warm-up-ms": _number(0, "pace warm-up"),
     "pace-scope": _one_of(("queue", "group", "consumer"), "{} is not a valid pace-scope value"),
+    "pace-cost": _one_of(("message", "kib"), "{} is not a valid pace-cost value"),
     "pace-get": _boolean("pace-get"),
     "drop-lowest": _boolean("drop-lowest"),
     "fair-by": _fair_by,
@@ -171,7 +172,7 @@ OPERATOR_KEYS = frozenset(
         "message-ttl",
     }
     | {"pace-rate", "pace-period-ms", "pace-max-wait-ms", "pace-overflow", "pace-burst", "pace-scope"}
-    | {"pace-warm-up-ms", "pace-get"}
+    | {"pace-warm-up-ms", "pace-cost", "pace-get"}
 )
 
 

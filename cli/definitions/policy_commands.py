@@ -73,8 +73,9 @@ _PERIODS = {"s": 1000, "m": 60_000, "h": 3_600_000}
 @click.option("--max-wait", type=int, metavar="MS", help="The longest planned wait of a message.  [default: 500]")
 @click.option("--overflow", help="What happens to a message that would wait longer: hold, dead-letter, nack or drop.")
 @click.option("--warm-up", type=int, metavar="MS", help="How long the rate grows after a pause, from a third of RATE.")
+@click.option("--cost", help="What RATE counts: message, or kib for KiB of bodies.  [default: message]")
 def set_pace(
-    call: Call, queue: str, rate: str, max_wait: int | None, overflow: str | None, warm_up: int | None
+    call: Call, queue: str, rate: str, max_wait: int | None, overflow: str | None, warm_up: int | None, cost: str | None
 ) -> None:
     """Let QUEUE deliver evenly, at a RATE of messages a second, a minute or an hour: 50, 50/s, 600/m, 9/h.
 
@@ -94,6 +95,7 @@ def set_pace(
         max_wait_ms=max_wait,
         overflow=overflow,
         warm_up_ms=warm_up,
+        cost=cost,
     )
     if other:
         call.remark(

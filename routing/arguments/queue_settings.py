@@ -59,6 +59,8 @@ class QueueSettings:
     pace_burst: int = 1
     #: How many ms a queue that was idle takes to reach its whole rate; 0: it begins with the whole rate.
     pace_warm_up: int = 0
+    #: What a message costs: 1, or the size of its body in KiB, rounded up. `pace_rate` counts these.
+    pace_cost: Literal["message", "kib"] = "message"
     #: Whether the pace applies to basic.get as well.
     pace_get: bool = False
     #: How long a delivery may stay unacknowledged; 0 is no limit.
@@ -179,6 +181,7 @@ _POLICY_SETTINGS = {name.removeprefix("x-"): field for name, field in _SETTINGS.
     "pace-burst": "pace_burst",
     "pace-scope": "pace_scope",
     "pace-warm-up-ms": "pace_warm_up",
+    "pace-cost": "pace_cost",
     "pace-get": "pace_get",
     "consumer-max-unacked": "consumer_max_unacked",
     "consumer-max-unacked-bytes": "consumer_max_bytes",

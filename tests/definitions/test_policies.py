@@ -209,6 +209,15 @@ def test_the_slower_rate_counts_with_its_period(own, operator, rate, period):
     assert (found["pace-rate"], found["pace-period-ms"]) == (rate, period)
 
 
+def test_the_cost_comes_with_the_rate():
+    """QP-101: 10 messages a second and 20 KiB a second are not added up."""
+    by_size, by_count = {"pace-rate": 20, "pace-cost": "kib"}, {"pace-rate": 10}
+    assert merged(by_size, by_count)["pace-cost"] == "message"
+    assert merged(by_count, by_size)["pace-cost"] == "message"
+    assert merged({"pace-rate": 30}, by_size)["pace-cost"] == "kib"
+    assert "pace-cost" not in merged({"pace-rate": 30}, by_count)
+
+
 def test_operator_policies_may_pace():
     assert checked('{"pace-rate":5,"pace-overflow":"nack","pace-get":true}', is_operator=True)
     with pytest.raises(DefinitionError, match="1 is not a valid pace-get value"):

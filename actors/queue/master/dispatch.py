@@ -28,6 +28,9 @@ from .utilisation import Utilisation
 #: Numbers from here on are those of a level above 0 (`store/queue/levels`).
 LEVELS_FROM = 1 << LEVEL_SHIFT
 
+#: Messages that one turn delivers one by one, because the size of each decides when the next one may go.
+SINGLES = 100
+
 #: Messages fetched from the backing queue at a time.
 DELIVERY_BATCH = 1000
 
@@ -105,6 +108,7 @@ class Dispatch:
             self.utilisation.let_go()
         if expiry.is_needed and not expiry.expire():
             return
+        singles = SINGLES
         while len(backing) and len(consumers):
             is_single = expiry.is_needed and expiry.is_uneven or consumers.looks_at_head
             ready = backing.available(1 if is_single else DELIVERY_BATCH)
@@ -124,11 +128,14 @@ class Dispatch:
                 if not ready:
                     self._await_slot(pacing)
                     return
+                singles -= pacing.counts_kib
+                if not singles:
+                    self.is_due = True
+                    self._effects.need_turn()
+                    return
             if consumers.looks_at_head:
                 consumers.resume_all()
             shares, taken = consumers.share(ready)
-            if pacing is not None:
-                pacing.delivered(taken)
             if not taken:
                 if self.group_pacing is not None:
                     self.group_pacing.await_slot(consumers)
@@ -140,14 +147,12 @@ class Dispatch:
                 return
             if consumers.is_uniform:
                 fetched = backing.fetch(taken, not shares[0][0].no_ack)
-                if self.followed is not None:
-                    self.left(fetched)
+                self._note(fetched)
                 self._assign(shares, fetched)
             else:
                 for consumer, start, stop, _ in shares:
                     fetched = backing.fetch(stop - start, not consumer.no_ack)
-                    if self.followed is not None:
-                        self.left(fetched)
+                    self._note(fetched)
                     self._assign([(consumer, 0, stop - start, 1)], fetched)
             # The next messages may be on the disk: they are read while these are sent.
             self._head_read.prepare()
@@ -155,6 +160,13 @@ class Dispatch:
                 return
         if self.grants.unused and not len(backing):
             self._return_all_grants()
+
+    def _note(self, fetched: Sequence[Delivery]) -> None:
+        """Note that these messages leave for consumers."""
+        if self.pacing is not None:
+            self.pacing.delivered(fetched)
+        if self.followed is not None:
+            self.left(fetched)
 
     def _await_slot(self, pacing: Pacing) -> None:
         """Wait for the slot of the next message. If no consumer can take it, the slot moves to when one can."""

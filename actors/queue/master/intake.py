@@ -326,7 +326,7 @@ class Intake(Arrivals):
     def _is_admitted(self, arrival: Arrival, pacing: Pacing) -> bool:
         """Whether none of the messages would have to wait too long. Otherwise their fate is decided here (QP-102)."""
         count = len(arrival.contents)
-        admitted = pacing.admit(count)
+        admitted = pacing.admit(arrival.contents)
         if admitted == count:
             return True
         if admitted:

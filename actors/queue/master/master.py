@@ -418,7 +418,7 @@ class Master(Role):
                 if self.dispatch.followed is not None:
                     self.dispatch.left(found)
                 if self.paces_get and self.pacing is not None:
-                    self.pacing.delivered(1)
+                    self.pacing.delivered(found)
                 delivery = found[0]
                 self._count_get(record is None, delivery.redelivered)
                 if counts is not None:

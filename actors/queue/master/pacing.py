@@ -3,19 +3,25 @@
 There are two clocks. The *delivery clock* spaces deliveries, so that consumers never get a burst. The *admission clock*
 decides on arrival whether a message would have to wait for longer than the policy allows. Each is a `PaceClock`.
 
+With `pace-cost` `kib` a message takes as many slots as its body has KiB, rounded up. It is delivered in the first one,
+and the others pass before the next message: the size of a message is known only when it is at the head of the queue in
+memory.
+
 Nothing sleeps: the queue has one timer, for the next slot. When the slot comes and no consumer can take a message, the
 slot moves to the moment at which one can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush, heapreplace
-from itertools import count
+from itertools import accumulate, count
 from typing import TYPE_CHECKING
 
 from ....routing.arguments.consumer_arguments import consumer_group
 from ....routing.arguments.queue_settings import QueueSettings
+from ....store.messages.message import Delivery, body_size
 from ....store.queue.backing_queue import BackingQueue
 from ..consumers.consumer import Consumer, Gate
 from ..consumers.consumers import Consumers
@@ -25,6 +31,10 @@ from .pace_clock import MILLISECOND, SECOND, TICK, PaceClock
 if TYPE_CHECKING:
     from ....runtime.coroutines import Slices
     from ...contracts.info_items import InfoItems
+
+
+#: Bytes of a body that take one slot, if sizes decide.
+KIB = 1024
 
 
 class Pacing:
@@ -41,6 +51,7 @@ class Pacing:
         "_now",
         "_period",
         "_rate",
+        "counts_kib",
         "overflow",
         "refused",
     )
@@ -54,6 +65,8 @@ class Pacing:
         self._has_settings = self._is_timing = False
         self._rate = 1.0
         self._period = self._max_wait = 0
+        #: Whether the size of its body decides how many slots a message takes.
+        self.counts_kib = False
         #: What happens to a message that would have to wait too long: `hold`, `dead-letter`, `nack` or `drop`.
         self.overflow = "hold"
         #: How many messages were not admitted.
@@ -68,22 +81,32 @@ class Pacing:
         self._delivery.apply(settings, is_delivery=True)
         self._admission.apply(settings, is_delivery=False)
         self._max_wait = settings.pace_max_wait * MILLISECOND
+        self.counts_kib = settings.pace_cost == "kib"
         self.overflow = settings.pace_overflow
         if not self._has_settings:
             # Messages that are in the queue already will be delivered before those that arrive.
-            self._admission.take_whole(len(self.backing))
+            self._admission.take_whole(self._waiting_slots())
             self._has_settings = True
         self.timer_fired()
 
     # -- arriving
 
-    def admit(self, count: int) -> int:
-        """How many of `count` messages that arrive now, from the first on, are accepted. The others take no slots."""
+    def admit(self, contents: Sequence[bytes]) -> int:
+        """How many of the messages that arrive now, from the first on, are accepted. The others take no slots."""
+        count = len(contents)
         if self.overflow == "hold":
             return count
         now = self.now()
-        admitted = min(count, self._admission.free_until(now, now + self._max_wait))
-        self._admission.take(now, admitted)
+        free = self._admission.free_until(now, now + self._max_wait)
+        if self.counts_kib:
+            # A message is accepted if its first slot is free.
+            ends = list(accumulate(map(_kib, contents)))
+            admitted = bisect_left(ends, free) + 1 if free else 0
+            admitted = min(count, admitted)
+            self._admission.take(now, ends[admitted - 1] if admitted else 0)
+        else:
+            admitted = min(count, free)
+            self._admission.take(now, admitted)
         self.refused += count - admitted
         return admitted
 
@@ -98,10 +121,19 @@ class Pacing:
     def due(self) -> int:
         """How many messages may be delivered now."""
         now = self.now()
-        return self._delivery.free_until(now, now)
+        free = self._delivery.free_until(now, now)
+        return min(free, 1) if self.counts_kib else free
 
-    def delivered(self, count: int) -> None:
-        self._delivery.take(self.now(), count)
+    def delivered(self, deliveries: Sequence[Delivery]) -> None:
+        """Take the slots of these messages."""
+        cost = _kib if self.counts_kib else None
+        slots = sum([sum(map(cost, each.contents)) if cost else len(each.contents) for each in deliveries])
+        self._delivery.take(self.now(), slots)
+
+    def _waiting_slots(self) -> int:
+        """How many slots the ready messages take, or about as many if sizes decide."""
+        waiting = len(self.backing)
+        return max(waiting, -(-self.backing.ready_bytes // KIB)) if self.counts_kib else waiting
 
     def await_slot(self) -> None:
         """Set the timer to the next slot, unless it runs."""
@@ -122,9 +154,15 @@ class Pacing:
             "period_ms": self._period,
             "waiting": waiting,
             "next_in_ms": (next_slot - now) // MILLISECOND,
-            "planned_wait_ms": (next_slot - now + self._delivery.until(next_slot, waiting)) // MILLISECOND,
+            "planned_wait_ms": (next_slot - now + self._delivery.until(next_slot, self._waiting_slots()))
+            // MILLISECOND,
             "refused_total": self.refused,
         }
+
+
+def _kib(content: bytes) -> int:
+    """The slots that a message takes by its size."""
+    return -(-body_size(content) // KIB) or 1
 
 
 #: Gates that one turn opens.

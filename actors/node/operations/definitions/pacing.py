@@ -31,9 +31,10 @@ async def set_pace(
     max_wait_ms: int | None = None,
     overflow: str | None = None,
     warm_up_ms: int | None = None,
+    cost: str | None = None,
     vhost: str = "/",
 ) -> str | None:
-    """Have a queue deliver this many messages in each period.
+    """Have a queue deliver this many messages, or KiB of them, in each period.
 
     Only one policy applies to a queue, so the new one also takes over what the policy that applied until now defines.
     Answered with the name of that policy.
@@ -45,6 +46,7 @@ async def set_pace(
         "pace-max-wait-ms": max_wait_ms,
         "pace-overflow": overflow,
         "pace-warm-up-ms": warm_up_ms,
+        "pace-cost": cost,
     }
     other = _other_policy(operator, vhost, queue)
     definition: dict[str, object] = {} if other is None else parse_json(other.definition)

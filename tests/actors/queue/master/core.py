@@ -16,7 +16,7 @@ from warren.actors.queue.publisher_confirms import PublisherConfirms
 from warren.actors.queue.replica_state import ReplicaState
 from warren.actors.statistics.counts import MessageCounts
 from warren.actors.statistics.histograms import NodeHistograms
-from warren.amqp.fields import table_from
+from warren.amqp.fields import Table, table_from
 from warren.amqp.frames import build_content, content_body
 from warren.routing.arguments.queue_settings import QueueSettings, queue_settings
 from warren.routing.rows import QueueRow
@@ -156,3 +156,22 @@ class Core:
     def timers(self) -> dict[str, float | None]:
         timers, self.effects.timers = self.effects.timers, {}
         return timers
+
+
+class Paced(Core):
+    """A core whose queue is paced by a policy."""
+
+    def __init__(self, **pace):
+        super().__init__()
+        self.pace(**pace)
+
+    def pace(self, **pace):
+        self.settings = queue_settings(Table(), {f"pace-{key.replace('_', '-')}": value for key, value in pace.items()})
+        self.apply(self.settings)
+
+    def wait(self, seconds):
+        """Let time pass; the timer fires if it is due."""
+        self.seconds += seconds
+        if self.effects.timers.pop("pace", None) is not None:
+            self.master.timer_fired("pace")
+        self.turn()

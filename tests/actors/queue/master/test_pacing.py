@@ -8,7 +8,7 @@ from warren.actors.queue.master.pace_clock import PaceClock
 from warren.amqp.fields import Table, table_from
 from warren.routing.arguments.queue_settings import queue_settings
 
-from .core import Core
+from .core import Paced
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -140,25 +140,6 @@ def test_slots_of_a_warming_clock_are_the_same_one_by_one_or_together(steps, lon
             other.take(now, 1)
         assert one.latest == pytest.approx(other.latest, abs=total)
         assert (taken < free) or one.next_slot(now) > end - 1
-
-
-class Paced(Core):
-    """A core whose queue is paced by a policy."""
-
-    def __init__(self, **pace):
-        super().__init__()
-        self.pace(**pace)
-
-    def pace(self, **pace):
-        self.settings = queue_settings(Table(), {f"pace-{key.replace('_', '-')}": value for key, value in pace.items()})
-        self.apply(self.settings)
-
-    def wait(self, seconds):
-        """Let time pass; the timer fires if it is due."""
-        self.seconds += seconds
-        if self.effects.timers.pop("pace", None) is not None:
-            self.master.timer_fired("pace")
-        self.turn()
 
 
 def test_deliveries_are_spaced():
