@@ -124,7 +124,7 @@ class Metadata(Process):
         self.exchanges = Exchanges(self, state, self.log, self.changing, self._answer_with)
         self.queues = Queues(self, routing, state, self.changing, self.policies, self.homes, name, data_dir is not None)
         self.owner_waiters = OwnerWaiters(self, routing)
-        self.replicas = Replicas(self, name, routing, state, self.changing, self.queues.restart_waiters)
+        self.replicas = Replicas(self, name, routing, state, self.changing, self.queues.restart_waiters, context.peers)
         # The parts of a process must not refer to each other in a circle.
         replicas, exchanges = proxy(self.replicas), proxy(self.exchanges)
         self.changing.cascades.on_free = lambda requests: exchanges.propose_all(requests)

@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ....amqp.constants import PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
 from ....definitions.definitions import Definitions
 from ....routing.changes import Change, QueuePut, QueueRemoved
@@ -36,6 +37,7 @@ from ....runtime.contract import Address, Sender
 from ....runtime.errors import ProcessDown, ProcessError
 from ....runtime.process import Process
 from ....runtime.system.address import is_elsewhere, system_of
+from ...context.peers import Peers
 from ...contracts.node import to_queue_supervisor
 from ...contracts.queue import to_queue
 from ...disk.disk_retry import Backoff
@@ -44,6 +46,7 @@ from ..changing import Changing
 from ..state.commands import AddLearner, LoseMember, ReplaceMembers, SetQueueStates, TransferRing
 from ..state.groups import fitted, has_live_ring, keeps_files
 from ..state.state import State
+from .moving import TooFewStay, await_enough
 from .restart_waiters import RestartWaiters
 
 if TYPE_CHECKING:
@@ -80,6 +83,7 @@ class Replicas:
         state: State,
         changing: Changing,
         restart_waiters: RestartWaiters,
+        peers: Peers,
     ) -> None:
         self._process = process
         self._here = here
@@ -90,6 +94,7 @@ class Replicas:
         self._definitions: Definitions = state.definitions
         self._changing = changing
         self._restart_waiters = restart_waiters
+        self._peers = peers
         self._lives: dict[str, _Life] = {}
         #: The ids of the queues for which a coroutine runs, and who waits for it to be done.
         self._settling: dict[str, list[Sender]] = {}
@@ -103,8 +108,8 @@ class Replicas:
         self.is_stopping = False
         #: The ids of the queues whose next replica here begins without messages, whatever the disk has.
         self._begins_anew: set[str] = set()
-        #: The queues whose master is being moved, and the epoch from which.
-        self._moving: dict[str, int] = {}
+        #: The ids of the queues whose master here is being moved.
+        self._moving: set[str] = set()
 
     # -- what the rows say ---
 
@@ -167,7 +172,6 @@ class Replicas:
         """Forget a deleted queue, and end its mirror here. A master ends by itself or by the effect of the deletion."""
         life = self._lives.pop(row.queue_id, None)
         self._waits.pop(row.queue_id, None)
-        self._moving.pop(row.queue_id, None)
         self._begins_anew.discard(row.queue_id)
         self._restarts.pop(row.queue_id, None)
         if life is not None and row.node != self._here:
@@ -352,27 +356,49 @@ class Replicas:
                 await self._changing.note(ReplaceMembers(vhost, name, queue_id))
 
     def _move_master(self, row: QueueRow) -> None:
-        """Propose that the master be where the policy wants it, if somebody there has all messages."""
-        group = row.group
-        if group is None or group.master != self._mine(row) or self._moving.get(row.queue_id) == group.epoch:
-            return
+        """Move the master to where the policy wants it, if somebody there has all messages."""
+        if row.queue_id not in self._moving and self._move_of(row) is not None:
+            self._moving.add(row.queue_id)
+            self._process.spawn(self._move(row.vhost, row.name, row.queue_id))
+
+    def _move_of(self, row: QueueRow | None) -> tuple[_Life, Member] | None:
+        """The master here and the member that shall be the master; None if it shall stay, or is not here."""
+        if row is None or row.group is None or row.group.master != self._mine(row) or self.is_stopping:
+            return None
+        group, life = row.group, self._lives.get(row.queue_id)
         to = next((member for member in group.ring if member.node == group.wanted[0]), group.master)
-        life = self._lives.get(row.queue_id)
-        if to != group.master and life is not None:
-            self._moving[row.queue_id] = group.epoch
-            self._process.spawn(self._transfer(row, life, to))
+        return None if life is None or to == group.master else (life, to)
+
+    async def _move(self, vhost: str, name: str, queue_id: str) -> None:
+        """Move a master, and try again as long as the policy wants it elsewhere (CL-98)."""
+        wait = Backoff()
+
+        def current() -> QueueRow | None:
+            row = self._state.queue(vhost, name)
+            return row if row is not None and row.queue_id == queue_id else None
+
+        while (row := current()) is not None and (move := self._move_of(row)) is not None:
+            try:
+                await await_enough(self._process, self._definitions, self._peers, current)
+                await self._transfer(row, *move)
+            except (AmqpError, ProcessError, TooFewStay) as error:
+                reason = error.text if isinstance(error, AmqpError) else str(error)
+                phrase = queue_phrase(vhost, name)
+                seconds = wait.next()
+                log.warning("%s: its master has not moved to %s: %s", phrase, move[1].node, reason)
+                await self._process.sleep(seconds)
+        self._moving.discard(queue_id)
 
     async def _transfer(self, row: QueueRow, life: _Life, to: Member) -> None:
-        """Have the master come to rest, and propose that this member be the master (CL-98). A queue that is too busy is
-        moved without that: its publishers and consumers see a failover.
+        """Have the master come to rest, and propose that this member be the master. Raises AmqpError if it is too busy,
+        and ProcessError if it has ended.
         """
-        assert row.group is not None
-        with suppress(AmqpError, ProcessError):
-            await self._process.ask(life.address, to_queue.quiesce(), timeout=QUIESCE_SECONDS)
-        await self._changing.note(TransferRing(row.vhost, row.name, row.queue_id, row.group.epoch, to))
+        epoch = await self._process.ask(life.address, to_queue.quiesce(), timeout=QUIESCE_SECONDS)
+        await self._changing.note(TransferRing(row.vhost, row.name, row.queue_id, epoch, to))
         current = self._state.queue(row.vhost, row.name)
         if current is not None and current.group is not None and current.group.master == life.member:
             self._process.send(life.address, to_queue.go_on())
+            raise AmqpError(PRECONDITION_FAILED, "its replicas have changed meanwhile")
 
     def node_met(self, node: str) -> None:
         """Notify the replicas here that this node is connected, perhaps again, so that they go on with those there."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from warren.actors.context.peers import REPLICAS
 from warren.actors.contracts.metadata import to_metadata
 from warren.actors.metadata.state.commands import (
     AdmitToRing,
@@ -20,11 +21,14 @@ from warren.actors.metadata.state.commands import (
     RemoveRecords,
     TransferRing,
 )
+from warren.amqp.errors import AmqpError
 from warren.definitions.features import FEATURES, MIRRORED_QUEUES
 from warren.definitions.records import Policy
+from warren.routing.rows import QueueRow
 from warren.runtime.errors import ProcessDown
 from warren.runtime.exit_reason import ExitKind, ExitReason
 from warren.runtime.process import Process
+from warren.runtime.system.address import node_of, system_of
 
 from . import group as stubs
 from .group import Group, Member, V
@@ -33,14 +37,20 @@ ALL = '{"ha-mode":"all"}'
 
 
 class Replica(Process):
-    """Notes what it is told of its group."""
+    """Notes what it is told of its group. It does not come to rest the next `busy` times."""
+
+    reply_errors = (AmqpError,)
 
     def __init__(self):
         super().__init__()
         self.told: list[Any] = []
+        self.busy = 0
 
     def on_begin(self, sender, row):
         self.told.append(row)
+        if row.group is not None:
+            member = row.group.member_on(node_of(system_of(self.myAddress)))
+            self.register(f"{REPLICAS}/{row.queue_id}/{member.generation}")
         return True
 
     def on_group_changed(self, sender, row):
@@ -51,7 +61,13 @@ class Replica(Process):
 
     def on_quiesce(self, sender):
         self.told.append("quiesce")
-        return 1
+        if self.busy:
+            self.busy -= 1
+            raise AmqpError(406, "too busy")
+        return next(row.group.epoch for row in reversed(self.told) if isinstance(row, QueueRow))
+
+    def on_standing(self, sender):
+        return 0, 0, 0
 
     def on_go_on(self, sender):
         self.told.append("go on")
@@ -402,6 +418,35 @@ def test_a_master_moves_to_where_the_policy_wants_it(declared):
     assert declared.ring()[0] == "warren@c" and declared.replica(first) is None
     at = master.told.index("quiesce")
     assert master.told[at - 1].node == first.name and master.told[at + 1].node == third.name
+
+
+def test_a_master_that_is_too_busy_to_move_is_moved_later(declared):
+    first, *_ = declared.group.members
+    master = declared.replica(first)
+    master.busy = 2
+    declared.policy('{"ha-mode":"nodes","ha-params":["warren@c","warren@b"]}')
+    declared.group.until(lambda: master.told.count("quiesce") == 2)
+    declared.group.world.run(0.5)
+    assert declared.ring()[0] == first.name, "it does not move while publishers would see a failover"
+    declared.group.until(lambda: sorted(declared.ring()) == ["warren@b", "warren@c"])
+    assert master.told.count("quiesce") == 3
+
+
+def test_a_policy_moves_no_master_while_too_few_replicas_would_stay(declared):
+    """The queue refuses publishes if fewer replicas are in sync than `ha-min-in-sync` (CL-123)."""
+    first, second, third = declared.group.members
+    row, master = declared.row(first), declared.replica(first)
+    before = row.group.member_on(second.name)
+    declared.supervisor(second).queues.clear()
+    second.port.tell(second.metadata, to_metadata.replica_ended(V, "q", row.queue_id, before.generation))
+    declared.group.until(lambda: declared.learners() == [second.name])
+    declared.settle()
+    declared.policy('{"ha-mode":"nodes","ha-params":["warren@c","warren@b"],"ha-min-in-sync":2}')
+    declared.group.world.run(8.0)
+    assert declared.ring() == [first.name, third.name] and "quiesce" not in master.told
+    declared.admit(second)
+    declared.group.until(lambda: sorted(declared.ring()) == ["warren@b", "warren@c"])
+    assert declared.ring()[0] == third.name
 
 
 def test_a_deleted_queue_has_no_replicas(declared):

@@ -18,8 +18,8 @@ from .....runtime.signal import Signal
 from ....contracts.membership import to_membership
 from ....contracts.metadata import to_metadata
 from ....contracts.queue import to_queue
+from ....metadata.queues.moving import TooFewStay, await_enough
 from ....metadata.state.commands import TransferRing
-from ....metadata.state.replica_rules import min_in_sync
 from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
 from .rings import mirrored_queue
 
@@ -30,9 +30,6 @@ CHANGE_SECONDS = 15.0
 
 #: How often a move is begun, if the ring changes while the master comes to rest.
 ATTEMPTS = 3
-
-#: Seconds for which a move waits until another replica has copied the queue, and seconds between two checks of that.
-COPY_SECONDS, COPY_LOOK_SECONDS = 5.0, 0.05
 
 #: How many masters leave a node at once, and seconds that all of them may take. A node that stops waits no longer.
 MOVED_AT_ONCE = 32
@@ -86,30 +83,12 @@ def _current(operator: Operator, row: QueueRow) -> QueueRow | None:
 
 
 async def _enough_stay(operator: Operator, row: QueueRow) -> None:
-    """Wait while the queue would have too few replicas in sync without its master, and another one copies it (CL-123).
-
-    The master leaves the ring when it moves, and the queue would refuse publishes. Raises OperationError.
-    """
-    process, definitions = operator.process, operator.context.definitions
-    end = process.now() + COPY_SECONDS
-    while (current := _current(operator, row)) is not None and (group := current.group) is not None:
-        needed = min_in_sync(definitions, current)
-        if needed <= 1:
-            return
-        # The ring may still have a master that has moved just now.
-        others = [operator.context.peers.replica(row.queue_id, member) for member in group.ring[1:]]
-        answers = await process.ask_each([(other, to_queue.standing()) for other in others], ANSWER_SECONDS)
-        running = {member.node for member, answer in zip(group.ring[1:], answers) if not isinstance(answer, Exception)}
-        nodes = [definitions.node(name) for name in group.wanted if name not in (group.master.node, *running)]
-        if len(running) >= needed or not any(node is not None and node.incarnation for node in nodes):
-            return
-        if process.now() >= end:
-            raise OperationError(
-                "unavailable",
-                f"{queue_phrase(row.vhost, row.name)} would have {len(running)} replicas in sync without its master and"
-                f" needs {needed} of them, or it refuses publishes; try again when another replica has copied it",
-            )
-        await process.sleep(COPY_LOOK_SECONDS)
+    """Wait until the queue would have enough replicas in sync without its master. Raises OperationError."""
+    context = operator.context
+    try:
+        await await_enough(operator.process, context.definitions, context.peers, lambda: _current(operator, row))
+    except TooFewStay as error:
+        raise OperationError("unavailable", str(error)) from None
 
 
 async def _move_once(operator: Operator, row: QueueRow, to: Member) -> bool:
