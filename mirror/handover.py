@@ -4,8 +4,9 @@ From the beginning the master takes no publishes and delivers nothing; what clie
 acknowledgements for a moment (`settled`), because those that wait are lost if another member becomes the master, and
 their messages come again. From then on it adds nothing to its stream. When all members have received and stored
 whatever it has told them, and its publishers have their confirms (`rest`), it answers, and whoever asked proposes the
-transfer. If that is refused the queue goes on. If it is in force, what waited was never taken: channels publish it
-again to the next master.
+transfer. If that is refused the queue goes on. If it is in force, the old master sends the next one the numbers of the
+messages whose acknowledgements have waited (`Handover`). The next one begins when it has removed them. All else that
+waited was never taken: channels publish it again to the next master.
 """
 
 from __future__ import annotations
@@ -13,18 +14,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..actors.contracts.queue import to_queue
 from ..amqp.constants import PRECONDITION_FAILED
 from ..amqp.errors import AmqpError
 from ..routing.phrases import queue_phrase
+from ..routing.queue_types import STREAM
+from . import instructions
 
 if TYPE_CHECKING:
     from ..actors.queue.mirroring import Replica
+    from ..routing.rows import Member, MirrorGroup
 
 #: Seconds in which the queue must come to rest, and seconds between two looks.
 REST_SECONDS, LOOK_SECONDS = 1.0, 0.002
 
 #: Seconds for which the queue still takes acknowledgements, and seconds without one that end that time.
 SETTLE_SECONDS, QUIET_SECONDS = 0.1, 0.02
+
+#: Seconds that a new master waits for the old one. If the old one's node is lost, acknowledged messages come again.
+HANDOVER_SECONDS = 1.0
 
 #: Seconds after which a queue at rest goes on if nobody has said what has become of its transfer. If the transfer is in
 #: force later than that, publishers and consumers see a failover.
@@ -57,3 +65,59 @@ async def rest(replica: Replica, is_level: Callable[[], bool]) -> None:
                 f"{phrase} is too busy: not all of its replicas have everything within {REST_SECONDS:.0f} s",
             )
         await replica.sleep(LOOK_SECONDS)
+
+
+def hand_over(replica: Replica, group: MirrorGroup, is_resting: bool) -> None:
+    """As the old master, send the new one of this group which messages were acknowledged while this one was at rest."""
+    numbers = replica.acknowledged() if is_resting and replica.row.type != STREAM.name else []
+    acknowledged = instructions.remove(numbers)[1] if numbers else b""
+    address = replica.context.peers.replica(replica.row.queue_id, group.master)
+    replica.send(address, to_queue.handover(group.epoch, acknowledged))
+
+
+class Handover:
+    """What a replica that becomes the master gets from the old master."""
+
+    __slots__ = ("_before", "_came", "_epoch", "removed")
+
+    def __init__(self) -> None:
+        #: The old master, as long as this replica waits for it.
+        self._before: Member | None = None
+        #: The epoch at which this replica has become the master.
+        self._epoch = 0
+        #: What has come for the master of an epoch.
+        self._came: tuple[int, bytes] = (0, b"")
+        #: The numbers of the messages that were removed, as the content of a REMOVE; empty if there are none.
+        self.removed = b""
+
+    @property
+    def is_awaited(self) -> bool:
+        return self._before is not None
+
+    def begin(self, before: Member, group: MirrorGroup) -> None:
+        """Note that this replica is the master of this group, and that `before` was. If that one is still in the ring,
+        it has come to rest, and sends what has waited.
+        """
+        self._epoch = group.epoch
+        self._before = before if before in group.ring and self._came[0] != group.epoch else None
+
+    def row_changed(self, group: MirrorGroup) -> None:
+        """Wait no longer for an old master that has left the ring."""
+        if self._before not in group.ring:
+            self._before = None
+
+    def give_up(self) -> None:
+        """Wait no longer."""
+        self._before = None
+
+    def came(self, epoch: int, acknowledged: bytes) -> None:
+        """Note what has come for the master of this epoch."""
+        self._came = epoch, acknowledged
+        self._before = None
+
+    def take(self) -> list[range]:
+        """The messages to remove before this replica serves as the master. Returns them once."""
+        if self._came[0] != self._epoch or self.removed or not self._came[1]:
+            return []
+        self.removed = self._came[1]
+        return list(instructions.removed(self.removed))

@@ -107,7 +107,19 @@ class Learner:
 
     def came(self, first: int, taken: list[Instruction]) -> None:
         """Take instructions of the stream, with positions from `first` on."""
+        self._note_unseen(taken)
         self._follow(self._target.came(first, taken))
+
+    def _note_unseen(self, taken: list[Instruction]) -> None:
+        """Note who has published what comes in the stream, and which numbers are given.
+
+        The chunks that bring these messages do not name their publishers, and once the learner is the master, channels
+        ask it. If it is the master before it has these messages, it must not give their numbers to others.
+        """
+        for kind, content in taken:
+            if kind == instructions.PUBLISH:
+                self._mirrored.publishers.took(instructions.publishers(content))
+                self._mirrored.reserve(instructions.first_number(content) + 1)
 
     def synchronise(self, is_wanted: bool) -> bool:
         """Start the copy for an operator, or stop it. Returns whether that changed anything."""

@@ -26,8 +26,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..actors.contracts.queue import to_queue
-from ..actors.queue.mirroring import DONE_TIMER, LEASE_TIMER, ORPHAN_TIMER, RETRY_TIMER, STALL_TIMER
-from ..gm_ring.frames import Frame, Instruction
+from ..actors.queue.mirroring import DONE_TIMER, HANDOVER_TIMER, LEASE_TIMER, ORPHAN_TIMER, RETRY_TIMER, STALL_TIMER
+from ..gm_ring.frames import Frame
 from ..gm_ring.ring import RingMember
 from ..gm_ring.wire import ONLY, packed, unpacked
 from ..routing.phrases import no_queue, queue_phrase
@@ -100,6 +100,7 @@ class MirrorReplication:
         #: How often this master has come to rest, and whether it is at rest now or about to be.
         self._rests = 0
         self.is_resting = False
+        self._handover = handover.Handover()
         #: The master is about to be at rest, and still takes acknowledgements.
         self.takes_acks = False
         #: Copies the queue from another replica; None for a member of the ring, which has it.
@@ -153,10 +154,15 @@ class MirrorReplication:
         self._ring.change_view(self._admission.changed_view(old.serial + 1))
         if was_master and not self._is_master:
             # Ends as if its node had stopped: it returns as a learner, without the messages that only this member had.
+            handover.hand_over(self._replica, group, self.is_resting)
             self._leave("it is not the master of its queue any more")
         elif self._is_master and not was_master:
             # In this turn, because the next message may come from a client that has seen the row already.
             self._is_promoting = True
+            self._handover.begin(Member(*old.speakers[ONLY]), group)
+            if self._handover.is_awaited:
+                self._start_timer(HANDOVER_TIMER, handover.HANDOVER_SECONDS)
+        self._handover.row_changed(group)
         if self._learner is not None and not self._is_learner:
             self._learner.end()
             self._learner = None
@@ -228,7 +234,6 @@ class MirrorReplication:
             if self._learner is None:
                 self._take(list(enumerate(taken, first)))
             elif taken:
-                self._note_unseen(taken)
                 self._learner.came(first, taken)
             else:
                 self._learner.begin(first - 1)
@@ -247,8 +252,10 @@ class MirrorReplication:
         last = self._ring.last(ONLY)
         self._ring.safe(ONLY, self._safety.reached(last, backing.inner.drain_confirmed()))
         self._do()
-        if self._is_promoting and not backing.is_behind:
-            self._promote()
+        if self._is_promoting and not self._handover.is_awaited:
+            backing.remove(self._handover.take())
+            if not backing.is_behind:
+                self._promote()
 
     def _bound(self) -> None:
         """Block publishers while the ring retains too many bytes for other members."""
@@ -281,6 +288,8 @@ class MirrorReplication:
             if self._ring.speaks(ONLY) and not self._is_promoting:
                 self._tell_answered(1)
             self._ring.tell_done()
+        elif payload == HANDOVER_TIMER:
+            self._handover.give_up()
         elif payload == ORPHAN_TIMER:
             self._mirrored.publishers.end_unknown(self._replica.state.channels)
         elif payload == RETRY_TIMER:
@@ -374,6 +383,9 @@ class MirrorReplication:
             self.is_resting = self.takes_acks = False
             self._replica.go_on()
 
+    def take_handover(self, epoch: int, acknowledged: bytes) -> None:
+        self._handover.came(epoch, acknowledged)
+
     # -- the mirror
 
     def _take(self, placed: Placed) -> None:
@@ -401,17 +413,6 @@ class MirrorReplication:
                 for taken in instructions.taken_in(content):
                     backing.publishers.add(*taken)
                 backing.publishers.is_complete = True
-
-    def _note_unseen(self, taken: list[Instruction]) -> None:
-        """Note who has published what comes in the stream of a learner, and which numbers are given.
-
-        The chunks that bring these messages do not name their publishers, and once the learner is the master, channels
-        ask it. If it is the master before it has these messages, it must not give their numbers to others.
-        """
-        for kind, content in taken:
-            if kind == instructions.PUBLISH:
-                self._mirrored.publishers.took(instructions.publishers(content))
-                self._mirrored.reserve(instructions.first_number(content) + 1)
 
     def _take_run(self, position: int, content: bytes) -> None:
         backing = self._mirrored
@@ -465,6 +466,8 @@ class MirrorReplication:
         self._mirrored.on_safe = lambda safe: self._reclaims.is_safe(self._safety.reached(last, safe))
         self._mirrored.took(self._ring.last(ONLY))
         self._note_followers()  # limits and retention may make messages leave at once, which the mirrors must know
+        if self._handover.removed and self._mirrored.is_followed:
+            self._mirrored.out.append((instructions.REMOVE, self._handover.removed))
         self._start_timer(ORPHAN_TIMER, ORPHAN_SECONDS)
         replica.become_master()
 

@@ -217,6 +217,12 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
         """
 
     @message
+    def handover(self, epoch: int, acknowledged: bytes) -> None:
+        """From the old master of a mirrored queue, to the one of this epoch: the numbers of messages that consumers
+        have acknowledged while the old master was at rest, as spans. The new master begins to serve then.
+        """
+
+    @message
     def go_on(self) -> None:
         """From whoever has sent `quiesce`: this member stays the master."""
 

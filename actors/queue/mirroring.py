@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 #: The payloads of the timers of a replication, in this order: tell the other members what they may forget; attach again
 #: to a neighbour that has not answered; check whether the node has its lease again; check whether the ring makes
-#: progress; forget the publishes of channels that this replica does not know.
-DONE_TIMER, RETRY_TIMER, LEASE_TIMER, STALL_TIMER, ORPHAN_TIMER = RING_TIMERS = (
+#: progress; forget the publishes of channels that this replica does not know; wait no longer for the old master.
+DONE_TIMER, RETRY_TIMER, LEASE_TIMER, STALL_TIMER, ORPHAN_TIMER, HANDOVER_TIMER = RING_TIMERS = (
     "ring done",
     "ring retry",
     "ring lease",
     "ring stall",
     "ring orphans",
+    "ring handover",
 )
 
 
@@ -110,6 +111,9 @@ class Replica(Protocol):
 
     def go_on(self) -> None:
         """Handle what was kept, and serve clients again."""
+
+    def acknowledged(self) -> list[int]:
+        """The numbers of the messages that consumers have acknowledged since this master was at rest."""
 
 
 class Replication(Protocol):
@@ -186,6 +190,9 @@ class Replication(Protocol):
 
     def go_on(self) -> None:
         """Go on as the master after coming to rest."""
+
+    def take_handover(self, epoch: int, acknowledged: bytes) -> None:
+        """Become the master of this epoch, without the acknowledged messages (`ToQueue.handover`)."""
 
     def standing(self) -> tuple[int, int, int]:
         """How far this member of the ring is (`ToQueue.standing`)."""

@@ -102,6 +102,10 @@ class Queue(ReplicaProcess):
     async def on_quiesce(self, sender: Sender) -> int:
         return await self._ring.quiesce()
 
+    def on_handover(self, sender: Sender, epoch: int, acknowledged: bytes) -> None:
+        if self.membership.replication is not None:
+            self.membership.replication.take_handover(epoch, acknowledged)
+
     def on_go_on(self, sender: Sender) -> None:
         if self.membership.replication is not None:
             self.membership.replication.go_on()
@@ -280,6 +284,8 @@ class Queue(ReplicaProcess):
             return None
         if self.membership.is_resting and (outcome != "ack" or self.membership.keeps_acks):
             self.membership.keep_early(channel_id, lambda: self.role.settle(record, outcome, pieces))
+            if outcome == "ack":
+                self.membership.keep_acks(record, pieces)
             return None
         work = self.state.work
         needed = fits(pieces, work.left)

@@ -10,6 +10,7 @@ import pytest
 
 from warren import Cluster
 from warren.amqp import methods as m
+from warren.mirror import handover
 from warren.mirror.instructions import published
 from warren.mirror.sync_source import SyncSource
 from warren.running_node import BrokerError
@@ -179,6 +180,36 @@ def test_the_old_master_keeps_what_it_has(cluster, copied):
     while (message := cluster.get(queue)) is not None:
         found.append(message.body)
     assert found == bodies[20:]
+    cluster.delete_queue(queue)
+
+
+def test_what_was_acknowledged_while_the_master_was_at_rest_does_not_come_again(cluster, monkeypatch):
+    """The old master sends the new one the acknowledgements that it has kept (CL-98)."""
+    queue, at_rest, rest = "ha-acked", Event(), handover.rest
+    cluster.broker(0).declare_queue(queue, durable=True)
+    for number in range(5):
+        cluster.broker(0).publish(b"%d" % number, queue, delivery_mode=2)
+
+    async def wait_for_acks(replica, is_level):
+        await rest(replica, is_level)
+        at_rest.set()
+        while sum(len(tags) for _, pieces in replica.membership._acks or () for tags in pieces) < 2:
+            await replica.sleep(0.002)
+
+    monkeypatch.setattr(handover, "rest", wait_for_acks)
+    channel = Client(cluster.urls[1]).channel()
+    channel.call(m.BasicQos(0, 3))
+    channel.call(m.BasicConsume(queue=queue, consumer_tag="c"))
+    first = [channel.wait(m.BasicDeliver) for _ in range(3)]
+    to = SECOND if cluster.queue(queue).node == FIRST else FIRST
+    moving = Thread(target=operate, args=[cluster, "promote"], kwargs={"name": queue, "vhost": "/", "node": to})
+    moving.start()
+    assert at_rest.wait(60)
+    for delivery in (first[0], first[2]):
+        channel.send(m.BasicAck(delivery.method.delivery_tag))
+    moving.join(60)
+    again = [channel.wait(m.BasicDeliver) for _ in range(3)]
+    assert [(each.body, each.method.redelivered) for each in again] == [(b"1", True), (b"3", True), (b"4", True)]
     cluster.delete_queue(queue)
 
 

@@ -26,6 +26,9 @@ from warren.runtime.system.address import LoopAddress
 from warren.store.messages.message import Origin
 from warren.store.queue.memory_queue import MemoryQueue
 
+#: The methods of a replication that handle messages of other names.
+HANDLERS = {"handover": "take_handover"}
+
 
 class Violation(AssertionError):
     """The replicas have broken a law."""
@@ -101,6 +104,8 @@ class FakeReplica:
         #: the stream now.
         self.copies = self.is_hasty = False
         self.replies: list[object] = []
+        #: The numbers whose acknowledgements wait while this master is at rest.
+        self.kept_acks: list[int] = []
         self.slept = 0
         #: How often it has told Metadata that the next replica has to begin without messages.
         self.unfit = 0
@@ -147,6 +152,9 @@ class FakeReplica:
         self.slept += 1
         if self.is_hasty:
             raise Waits
+
+    def acknowledged(self) -> list[int]:
+        return self.kept_acks
 
     def rest(self) -> None:
         self.is_at_rest = True
@@ -266,7 +274,7 @@ class Group:
             if name == "ring":
                 replica.replication.receive(sender, *fields)
             else:
-                getattr(replica.replication, name)(*fields)
+                getattr(replica.replication, HANDLERS.get(name, name))(*fields)
             self.end_turn(replica)
         return True
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from warren.actors.queue.mirroring import DONE_TIMER
+from warren.actors.queue.mirroring import DONE_TIMER, HANDOVER_TIMER
 from warren.amqp.errors import AmqpError
 
 from .replicas import Group
@@ -131,6 +131,57 @@ def test_the_other_mirrors_stay_when_one_becomes_the_master(to):
     group.run()
     group.check_rest()
     assert len(group.master.confirmed) == 3 and group.master is (middle, last)[to - 1]
+
+
+def handed_over(first: str, to: int = 1) -> Resting:
+    """A master that was at rest has moved, and consumers had acknowledged the messages 1 and 3 of five meanwhile."""
+    resting = Resting("abc")
+    group = resting.group
+    group.publish(5)
+    group.run()
+    group.master.mirrored.fetch(4, True)
+    resting.quiesce()
+    group.run()
+    resting.master.kept_acks = [1, 3]
+    group.gone |= {resting.master.numbers[number] for number in resting.master.kept_acks}
+    group.transfer(list(group.replicas)[to])
+    for replica in sorted(group.replicas.values(), key=lambda replica: replica.member.node != first):
+        group.apply(replica)
+    return resting
+
+
+@pytest.mark.parametrize("to", [1, 2])
+@pytest.mark.parametrize("first", ["a", "b", "c"], ids="{} is told first".format)
+def test_what_was_acknowledged_at_rest_does_not_come_again(first, to):
+    """The old master sends it the new one, which begins only then."""
+    resting = handed_over(first, to)
+    group = resting.group
+    group.remove(resting.master.member)
+    group.run()
+    assert group.replicas[list(group.replicas)[to]].has_promoted
+    for replica in group.living():
+        group.apply(replica)
+    group.run()
+    for replica in group.living():
+        assert sorted(replica.numbers) == [0, 2, 4]
+    group.check_rest()
+
+
+@pytest.mark.parametrize("how", ["it has left the ring", "a second has passed"])
+def test_a_new_master_does_not_wait_for_an_old_one_that_is_lost(how):
+    resting = handed_over("b")
+    group = resting.group
+    master = group.replicas[list(group.replicas)[1]]
+    group.wires.clear()
+    group.end_turn(master)
+    assert not master.has_promoted and not master.replication.serves
+    if how == "a second has passed":
+        master.replication.timer_fired(HANDOVER_TIMER)
+        group.end_turn(master)
+    else:
+        group.remove(resting.master.member)
+        group.apply(master)
+    assert master.has_promoted and len(master.numbers) == 5, "it does not know what was acknowledged"
 
 
 def test_only_the_master_comes_to_rest():

@@ -8,7 +8,7 @@ does, and a master rests before it hands over.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ....routing.phrases import no_queue
@@ -17,13 +17,14 @@ from ...context.peers import REPLICAS
 
 if TYPE_CHECKING:
     from ....routing.rows import Member, QueueRow
+    from ..consumers.consumer import ChannelRecord
     from ..mirroring import Mirroring, Replica, Replication
 
 
 class Membership:
     """Belongs to the replica `replica`."""
 
-    __slots__ = ("_early", "_replica", "member", "replication")
+    __slots__ = ("_acks", "_early", "_replica", "member", "replication")
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -32,6 +33,8 @@ class Membership:
         #: None if the queue is not mirrored, or if it has fair lanes, which replicas do not share.
         self.replication: Replication | None = None
         self._early: list[tuple[str, Callable[[], None]]] | None = None
+        #: The acknowledgements among what is kept.
+        self._acks: list[tuple[ChannelRecord, list[Sequence[int]]]] | None = None
 
     def take(self, row: QueueRow) -> Member | None:
         """Find out which member the replica is now, and let the others reach it from the first turn on."""
@@ -88,9 +91,25 @@ class Membership:
             self._early = []
         self._early.append((channel_id, handle))
 
+    def keep_acks(self, record: ChannelRecord, pieces: list[Sequence[int]]) -> None:
+        """Note that what is kept has acknowledgements of messages that this channel has (`acknowledged`)."""
+        if self._acks is None:
+            self._acks = []
+        self._acks.append((record, pieces))
+
+    def acknowledged(self) -> list[int]:
+        """The numbers of the messages whose acknowledgements are kept, when another replica becomes the master."""
+        return [
+            number
+            for record, pieces in self._acks or ()
+            for tags in pieces
+            if tags[0] >= 0  # else it is that of a reader by number, which takes no message
+            for number in record.take_pending(tags)
+        ]
+
     def take_early(self) -> list[Callable[[], None]]:
         """Remove and return the functions that handle all messages that were kept, in the order of their arrival."""
-        early, self._early = self._early, None
+        early, self._early, self._acks = self._early, None, None
         return [handle for _, handle in early or ()]
 
     def take_early_of(self, channel_id: str) -> list[Callable[[], None]]:

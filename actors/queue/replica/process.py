@@ -302,8 +302,10 @@ class ReplicaProcess(Process):
     @property
     def awaiting(self) -> Iterable[NumberedRun]:
         """The publishes for which channels await confirms."""
-        confirms = self.state.confirms
-        return [*confirms.recent, *confirms.awaiting.runs]
+        return [*self.state.confirms.recent, *self.state.confirms.awaiting.runs]
+
+    def acknowledged(self) -> list[int]:
+        return self.membership.acknowledged()
 
     async def synced(self) -> None:
         """Return when everything that was written is on the disk, or a full disk has refused it for a while."""
@@ -358,9 +360,8 @@ class ReplicaProcess(Process):
             durability.after_batch()
             if effects.grants:
                 grants, effects.grants = effects.grants, []
-                self.channels.grant(
-                    state.row.queue_id, grants
-                )  # the disk has freed credit, and no other turn may follow
+                # The disk has freed credit, and no other turn may follow.
+                self.channels.grant(state.row.queue_id, grants)
         if self.indexing is not None:
             self.indexing.after_batch()
         if self.is_losing_lanes:

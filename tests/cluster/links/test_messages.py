@@ -131,6 +131,7 @@ MESSAGE = {
     "synchronise": ((FLAG,), FLAG),
     "quiesce": ((), NUMBER),
     "go_on": ((), None),
+    "handover": ((NUMBER, st.binary(max_size=20)), None),
     "sync_held": (
         (NUMBER, NUMBER),
         st.tuples(NUMBER, NUMBER, NUMBER, st.lists(st.tuples(NUMBER, NUMBER), max_size=3), st.binary(max_size=16)),
