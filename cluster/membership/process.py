@@ -62,14 +62,20 @@ class Members(Process):
     contract = ToMembers
     reply_errors = (MembershipError, ProcessError)
 
+    def __init__(self) -> None:
+        super().__init__()
+        #: Woken when one of the following becomes true. Operators' commands may come before that.
+        self.started = Signal(self)
+        #: Whether the parts of this process exist.
+        self.has_parts = False
+        #: Whether this process has links.
+        self.has_started = False
+        #: Whether Metadata has started.
+        self.has_metadata = False
+
     async def on_start(self, sender: Sender, context: NodeContext, node: Address[ToNode], is_founder: bool) -> bool:
         self.lease = context.lease
         self.node = node
-        #: Whether Metadata has started. Operators' commands may come before that, and before `on_start` has ended.
-        self.has_metadata = False
-        #: Woken when this process has links, and when Metadata has started.
-        self.started = Signal(self)
-        self.has_started = False
         #: The last status of consensus that Metadata has sent.
         self.consensus: ConsensusStatus | None = None
         #: When the last beat was, and the time from which on this node decides by heartbeats whether others are lost.
@@ -81,6 +87,8 @@ class Members(Process):
         self.starting = Starting(self, node, context.lease, own, table, peers)
         self.leadership = Leadership(self, context, own, table, peers, self.asker)
         self.serving = Serving(self, node, context.lease, own, table, self.starting)
+        self.has_parts = True
+        self.started.wake_all()
         self.register(NAME)
         await own.read_identity()
         links: Address[ToLinks] = self.createActor(Links)
@@ -176,6 +184,9 @@ class Members(Process):
         await self._until_started()
         await self.moving.leave()
         return True
+
+    async def _until_parts(self) -> None:
+        await self.started.wait_for(lambda: self.has_parts)
 
     async def _until_started(self) -> None:
         """Wait until this process has links, and Metadata has read from the disk which nodes are members.
@@ -279,6 +290,7 @@ class Members(Process):
         return True
 
     async def on_yield_leadership(self, sender: Sender) -> bool:
+        await self._until_parts()
         await self.leadership.hand_over()
         return True
 
@@ -290,6 +302,7 @@ class Members(Process):
     # -- operators ---
 
     async def on_membership(self, sender: Sender) -> MembershipStatus:
+        await self._until_parts()
         own, starting = self.own, self.starting
         status = NO_LOG
         if self.has_metadata:
@@ -316,11 +329,13 @@ class Members(Process):
         return status
 
     async def on_statuses(self, sender: Sender) -> dict[str, dict[str, Any]]:
+        await self._until_parts()
         peers = {node: peer for node in self.table.nodes if (peer := self.peers.members_on(node)) is not None}
         answers = await self.ask_each([(peer, to_members.status()) for peer in peers.values()], STATUS_SECONDS)
         return {node: answer for node, answer in zip(peers, answers) if not isinstance(answer, Exception)}
 
     async def on_links(self, sender: Sender) -> list[LaneRow]:
+        await self.started.wait_for(lambda: self.has_started)
         links = await self.ask(self.peers.links, to_links.links())
         return [row for link in links for row in lane_rows(link)]
 

@@ -87,6 +87,12 @@ class Operator:
         self.kept.clear()
 
 
+def check_vhost(operator: Operator, vhost: str) -> None:
+    """Raise OperationError if there is no virtual host of that name (CM-22)."""
+    if not operator.context.routing.has_vhost(vhost):
+        raise OperationError("data", f"Virtual host '{vhost}' does not exist")
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One entry of the registry."""

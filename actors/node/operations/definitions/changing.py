@@ -34,12 +34,6 @@ async def change(operator: Operator, command: DefinitionCommand) -> int:
         )
 
 
-def check_vhost(operator: Operator, name: str) -> None:
-    """Raise OperationError if there is no such virtual host."""
-    if not operator.context.routing.has_vhost(name):
-        raise OperationError("data", f"Virtual host '{name}' does not exist")
-
-
 def known_user(operator: Operator, name: str) -> User:
     """The user of this name. Raises OperationError."""
     found = operator.context.definitions.user(name)

@@ -21,8 +21,8 @@ from ....contracts.info_items import InfoItems
 from ....contracts.metadata import to_metadata
 from ....metadata.state.commands import PutRecords
 from ..observing.listings import SLICE
-from ..registry import OperationError, Operator, Rows, operation
-from .changing import change, check_vhost
+from ..registry import OperationError, Operator, Rows, check_vhost, operation
+from .changing import change
 from .document import Document
 
 log = logging.getLogger("warren.node")

@@ -9,8 +9,8 @@ from .....definitions.policies import Kind, VhostPolicies, queue_kind
 from .....definitions.policy_keys import checked_policy
 from .....definitions.records import Policy
 from ....metadata.state.commands import PutRecords, RemoveRecords
-from ..registry import OperationError, Operator, operation
-from .changing import change, check_vhost, refusals
+from ..registry import OperationError, Operator, check_vhost, operation
+from .changing import change, refusals
 
 #: The priority of such a policy, so that it applies before the policies for many queues.
 PRIORITY = 1000

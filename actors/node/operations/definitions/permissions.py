@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from .....definitions import patterns
 from .....definitions.records import Permission, Record, RecordKey, TopicPermission
 from ....metadata.state.commands import PutRecords, RemoveRecords
-from ..registry import OperationError, Operator, Rows, operation
-from .changing import change, check_vhost, known_user, refusals
+from ..registry import OperationError, Operator, Rows, check_vhost, operation
+from .changing import change, known_user, refusals
 from .lockout import Lockout
 
 

@@ -8,8 +8,8 @@ from .....definitions.limits import VHOST_LIMITS, vhost_limits
 from .....definitions.policy_keys import checked_policy
 from .....definitions.records import GlobalParameter, Parameter
 from ....metadata.state.commands import PutRecords, RemoveRecords
-from ..registry import OperationError, Operator, Rows, operation
-from .changing import change, check_vhost, refusals
+from ..registry import OperationError, Operator, Rows, check_vhost, operation
+from .changing import change, refusals
 
 #: The components that may have parameters besides policies, which have operations of their own.
 COMPONENTS = frozenset({VHOST_LIMITS[0]})

@@ -8,8 +8,8 @@ from dataclasses import replace
 from .....definitions.records import Permission, Record, VhostProperties
 from ....contracts.metadata import to_metadata
 from ....metadata.state.commands import PutRecords
-from ..registry import OperationError, Operator, Rows, operation
-from .changing import change, check_vhost
+from ..registry import OperationError, Operator, Rows, check_vhost, operation
+from .changing import change
 
 log = logging.getLogger("warren.node")
 

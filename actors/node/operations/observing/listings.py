@@ -33,7 +33,7 @@ from ..columns import (
     QUEUES,
     UNRESPONSIVE_QUEUES,
 )
-from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
+from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, check_vhost, operation
 from . import diagnosing
 
 log = logging.getLogger("warren.node")
@@ -241,12 +241,6 @@ async def list_consumers(operator: Operator, *, vhost: str, columns: list[str] |
 def pid(node: str, process_id: str) -> str:
     """The identity of a connection, channel or queue as operators see it (CM-31)."""
     return f"<{node}.{process_id}>"
-
-
-def check_vhost(operator: Operator, vhost: str) -> None:
-    """Raises OperationError if there is no virtual host of that name (CM-22)."""
-    if not operator.context.routing.has_vhost(vhost):
-        raise OperationError("data", f"Virtual host '{vhost}' does not exist")
 
 
 async def connections(operator: Operator) -> AsyncIterator[tuple[Address[ToConnection], InfoItems]]:

@@ -15,8 +15,7 @@ from ....contracts.queue import LookedUp, to_queue
 from ....message_index.errors import IndexBusy
 from ....message_index.keys import WarrenId, keys_of, local_id
 from ....message_index.search_limits import DEFAULT_MESSAGES, DEFAULT_RANGE, MOST_MESSAGES
-from ..registry import OperationError, Operator, operation
-from .listings import check_vhost
+from ..registry import OperationError, Operator, check_vhost, operation
 
 #: Seconds that a queue or the index may take to answer.
 ANSWER_SECONDS = 8.0

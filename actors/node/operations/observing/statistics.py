@@ -33,8 +33,8 @@ from ....metadata.info_items import ConsumerNames, logical_consumers, member_ite
 from ....statistics.activity import Feed
 from ..operating.features import feature_rows
 from ..plain_values import plain_table
-from ..registry import ANSWER_SECONDS, Operator, Rows, operation
-from .listings import SLICE, check_vhost, in_time
+from ..registry import ANSWER_SECONDS, Operator, Rows, check_vhost, operation
+from .listings import SLICE, in_time
 from .watching import log_files
 
 #: Rows of the routing table that are compared with the known ones in one turn.

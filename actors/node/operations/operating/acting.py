@@ -9,8 +9,8 @@ from ....context.events import OPERATOR
 from ....contracts.connection import to_connection
 from ....contracts.metadata import to_metadata
 from ....contracts.queue import to_queue
-from ..observing.listings import check_vhost, connections
-from ..registry import OperationError, Operator, operation
+from ..observing.listings import connections
+from ..registry import OperationError, Operator, check_vhost, operation
 
 
 @operation()

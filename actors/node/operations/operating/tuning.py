@@ -11,8 +11,7 @@ from .....settings import Settings
 from ....contracts.metadata import to_metadata
 from ....contracts.node import to_node
 from ....contracts.resources import to_memory_monitor
-from ..observing.listings import check_vhost
-from ..registry import OperationError, Operator, Rows, operation
+from ..registry import OperationError, Operator, Rows, check_vhost, operation
 
 #: Parts of the names of settings whose values are secret (CM-75).
 SECRET_WORDS = ("pass", "secret", "token")
