@@ -9,6 +9,7 @@ from ...definitions.features import FEATURES
 from ...definitions.json_text import json_text
 from ...definitions.passwords import SALT_BYTES
 from ...definitions.records import GlobalParameter, Permission, Record, User
+from ...runtime.errors import ProcessDown
 from ...settings import SettingsError
 from ..context.events import watching_exchanges
 from ..contracts.metadata import to_metadata
@@ -29,16 +30,17 @@ WAIT = 0.5
 
 
 async def ensure_defaults(process: Process, context: NodeContext) -> None:
-    """Create what a new node lacks, and repeat this when the outcome of a change is unknown.
+    """Create what a new node lacks, and repeat this when a virtual host crashes or the outcome of a change is unknown.
 
     A node of a cluster may receive a snapshot instead of the log entry of its change, and then cannot tell whether
-    the change was applied. Repeating is safe: `_create_defaults` creates only what does not exist.
+    the change was applied. A virtual host whose processes crash while they start is deleted again, and a node without
+    its default virtual host would be of no use. Repeating is safe: `_create_defaults` creates only what does not exist.
     """
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
             return await _create_defaults(process, context)
-        except OutcomeUnknown as error:
-            if not attempts_left:
+        except (OutcomeUnknown, ProcessDown) as error:
+            if not attempts_left or isinstance(error, ProcessDown) and not error.reason.is_fault:
                 raise
             log.warning("%s; trying again to create what a new node has", error)
             await process.sleep(WAIT)

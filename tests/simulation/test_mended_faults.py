@@ -228,3 +228,17 @@ def test_a_queue_confirms_after_it_crashed_before_the_journal_had_registered_it(
     for seed in (20_008_083, *range(20)):
         outcome = run(seed, parse_plan(CRASH_OF_A_QUEUE_THAT_HAS_JUST_WOKEN))
         assert outcome.failure is None, outcome.story
+
+
+CRASH_OF_THE_FIRST_VIRTUAL_HOST = """
+node store=0 credit=400,200 queues=fleeting,my-dlq
+machine power-cut
+machine crash process=VhostSupervisor then=20
+"""
+
+
+def test_a_node_whose_first_virtual_host_crashes_while_it_starts_creates_it_again():
+    """The node ended."""
+    for seed in range(20):
+        outcome = run(seed, parse_plan(CRASH_OF_THE_FIRST_VIRTUAL_HOST))
+        assert outcome.failure is None, outcome.story
