@@ -23,6 +23,7 @@ from .node_command import GENERAL_OPTIONS, NodeCommand
 from .observing import check_commands, listing_commands, log_commands, message_commands, quorum_commands
 from .observing.diagnose_command import diagnose, flow_chain
 from .observing.observer_command import observer
+from .observing.prometheus_commands import alerts, dashboard
 from .observing.report_command import report
 from .operating import (
     acting_commands,
@@ -181,7 +182,7 @@ COMMANDS = (
     *definition_commands.COMMANDS,
 )
 
-for each in (force_boot, perf_test, pipeline, simulate, start, store, *COMMANDS):
+for each in (alerts, dashboard, force_boot, perf_test, pipeline, simulate, start, store, *COMMANDS):
     root.add_command(each)
 
 

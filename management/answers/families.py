@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
-from ..copy.counted import Counted
+from ..copy.counted import Counted, paced_off
 from .exposition import Labels, counter, gauge
 
 Row = dict[str, Any]
@@ -208,6 +208,35 @@ NODE_FAMILIES = (
     gauge("erlang_net_ticktime_seconds", "Ticks between nodes", lambda state: state.node["net_ticktime"]),
     counter(
         "erlang_scheduler_context_switches_total", "Context switches", lambda state: state.node["context_switches"]
+    ),
+)
+
+#: Metrics of the node's part in its cluster.
+STATE_FAMILIES = (
+    gauge("warren_raft_term", "Term of the log of the cluster", lambda state: state.node["raft"]["term"]),
+    gauge(
+        "warren_raft_leader", "1 if the node leads its cluster", lambda state: float(state.node["raft"]["is_leader"])
+    ),
+    gauge(
+        "warren_members_down",
+        "Members of the cluster that do not run, as this node knows them",
+        lambda state: sum(not each["is_running"] for each in state.node["members"]),
+    ),
+)
+
+#: Metrics of each paced queue.
+PACE_FAMILIES = (
+    gauge("warren_pace_waiting", "Messages that wait in paced queues", lambda row: row["pace"]["waiting"]),
+    counter("warren_pace_refused_total", "Messages that paced queues have not admitted", paced_off),
+)
+
+#: Metrics of each mirrored queue that this node leads.
+RING_FAMILIES = (
+    gauge("warren_ring_members", "Replicas of mirrored queues that are in sync", lambda row: 1 + len(row["in_sync"])),
+    gauge(
+        "warren_ring_unsynchronised",
+        "Replicas of mirrored queues that are not in sync",
+        lambda row: len(row["mirrors"]) - len(row["in_sync"]),
     ),
 )
 

@@ -38,8 +38,11 @@ from .families import (
     HISTOGRAMS,
     LINK_FAMILIES,
     NODE_FAMILIES,
+    PACE_FAMILIES,
     PROTOCOL,
     QUEUE_FAMILIES,
+    RING_FAMILIES,
+    STATE_FAMILIES,
     Row,
     counted,
     dead_letters,
@@ -132,7 +135,7 @@ class Metrics:
         yield from lines(started.name, started, [((), started.value(state))])
         scrape = gauge("telemetry_scrape_duration_seconds", "Seconds of the last scrape", lambda state: 0)
         yield from lines(scrape.name, scrape, [((), self._scrape_seconds)])
-        yield from self._own()
+        yield from self._own(per_object)
 
     def _queue_sum(self, family: Family) -> float:
         state = self._state.own
@@ -202,18 +205,12 @@ class Metrics:
             family = counter(f"auth_attempts{name}_total", "Logins", float)
             yield from lines(f"rabbitmq_{family.name}", family, [(PROTOCOL, value)])
 
-    def _own(self) -> Iterator[str]:
+    def _own(self, per_object: bool) -> Iterator[str]:
         """Metrics that RabbitMQ does not have."""
         state = self._state.own
-        seconds: dict[str, float] = {}
-        for kind, rows in (
-            ("connection", state.connections),
-            ("channel", state.channels),
-            ("queue", state.queue_stats),
-        ):
-            seconds[kind] = sum(row.get("blocked_seconds") or 0 for row in rows.values())
-        family = gauge("warren_credit_blocked_seconds", "Seconds without credit, summed over what exists now", float)
-        yield from lines(family.name, family, [((("kind", kind),), value) for kind, value in seconds.items()])
+        family = counter("warren_credit_blocked_seconds_total", "Seconds without credit, over all of this kind", float)
+        kinds = ("connection", "channel", "queue")
+        yield from lines(family.name, family, [((("kind", kind),), state.blocked_seconds(kind)) for kind in kinds])
         verdicts = dict.fromkeys(ADVICE, 0)
         for row in held_back(state):
             verdicts[row["bottleneck"]] += 1
@@ -223,11 +220,29 @@ class Metrics:
         family = gauge("warren_longest_turn_seconds", "Longest turn of a process since the start", float)
         yield from lines(family.name, family, [((), longest)])
 
+        for family in STATE_FAMILIES:
+            yield from lines(family.name, family, [(family.labels, family.value(state))])
+        yield from self._of_queues(per_object)
         links = [((("peer", row["node"]),), row) for row in state.node["links"]]
         for family in LINK_FAMILIES:
             yield from lines(family.name, family, [(labels, family.value(row)) for labels, row in links])
         for name, text in HISTOGRAMS.items():
             yield from histogram(f"warren_{name}", text, state.node["histograms"][name])
+
+    def _of_queues(self, per_object: bool) -> Iterator[str]:
+        """Metrics of paced and of mirrored queues: their sums, or one series for each of these queues."""
+        state = self._state
+        paced = [row for row in state.own.queue_stats.values() if row.get("pace")]
+        mirrored = [row for row in state.queues.values() if row["mirrors"] and row["node"] == state.node_name]
+        for families, rows, sums in (
+            (PACE_FAMILIES, paced, {"warren_pace_refused_total": state.own.paced_off}),
+            (RING_FAMILIES, mirrored, {}),
+        ):
+            for family in families:
+                samples: list[tuple[Labels, float]] = [((), sums.get(family.name, _sum(family, rows)))]
+                if per_object:
+                    samples = [(_queue_labels(row), family.value(row)) for row in rows]
+                yield from lines(family.name, family, samples)
 
     def _detailed(self, families: set[str], vhosts: set[str]) -> Iterator[str]:
         state = self._state.own

@@ -52,6 +52,9 @@ class Counted:
         self.consumer_count = 0
         #: The counts of queues and connections that have ended, so that sums never fall (CM-376).
         self._gone = dict.fromkeys((*MESSAGE_COUNTERS, "disk_reads", "disk_writes", "recv_oct", "send_oct"), 0)
+        #: By kind: seconds without credit of what has ended. And the messages that ended queues have not admitted.
+        self._blocked = dict.fromkeys(("connection", "channel", "queue"), 0.0)
+        self._paced_off = 0
         self._names_by_id = names_by_id
         #: The objects that have changed since the last tick, and those that have ended, as (kind, key).
         self._changed: set[tuple[str, Any]] = set()
@@ -77,6 +80,8 @@ class Counted:
         before = self.queue_stats.get(name)
         if before is not None:
             self._add(before, -1)
+            # A queue that is not paced any more has no such count.
+            self._paced_off += max(0, paced_off(before) - paced_off(row))
         self._add(row, 1)
         self.queue_stats[name] = row
         if before is None or _activity(before) != _activity(row):
@@ -113,6 +118,8 @@ class Counted:
                     self.forget_queue_stats(name)
                 continue
             found = (self.channels if kind == "channel" else self.connections).pop(key, None)
+            if found is not None:
+                self._blocked[kind] += found.get("blocked_seconds") or 0.0
             if found is not None and kind == "connection":
                 self._gone["recv_oct"] += found["recv_oct"]
                 self._gone["send_oct"] += found["send_oct"]
@@ -128,6 +135,8 @@ class Counted:
         stats = self.queue_stats.pop(name, None)
         if stats is not None:
             self._add(stats, -1)
+            self._blocked["queue"] += stats.get("blocked_seconds") or 0.0
+            self._paced_off += paced_off(stats)
             for column, count in (*zip(MESSAGE_COUNTERS, stats["counts"]), *_disk(stats)):
                 self._gone[column] += count
 
@@ -180,9 +189,28 @@ class Counted:
         }
         return values[column]
 
+    def blocked_seconds(self, kind: str) -> float:
+        """Seconds without credit, summed over the connections, channels or queues, and those that have ended."""
+        of_kind: dict[str, Iterable[Row]] = {
+            "connection": self.connections.values(),
+            "channel": self.channels.values(),
+            "queue": self.queue_stats.values(),
+        }
+        return self._blocked[kind] + sum([row.get("blocked_seconds") or 0.0 for row in of_kind[kind]])
+
+    @property
+    def paced_off(self) -> int:
+        """How many messages paced queues have not admitted, deleted queues included."""
+        return self._paced_off + sum(map(paced_off, self.queue_stats.values()))
+
     def queue_sum(self, column: str) -> int:
         """The sum of a counter over all queues, deleted ones included."""
         return self.totals[column] + self._gone.get(column, 0)
+
+
+def paced_off(stats: Row) -> int:
+    """How many messages a queue has not admitted because of its pace."""
+    return int((stats.get("pace") or {}).get("refused_total", 0))
 
 
 def _disk(stats: Row) -> tuple[tuple[str, int], tuple[str, int]]:
@@ -190,7 +218,9 @@ def _disk(stats: Row) -> tuple[tuple[str, int], tuple[str, int]]:
 
 
 def _commits(node: Row) -> dict[str, float]:
-    """What the journals of a node have committed since its start."""
+    """What the journals of a node have committed since its start; nothing if the node is of an earlier version."""
+    if "histograms" not in node:
+        return dict.fromkeys(("journal_commits", "journal_commit_seconds", "journal_commit_messages"), 0.0)
     seconds, messages = (node["histograms"][f"journal_sync_{unit}"] for unit in ("seconds", "messages"))
     return {
         "journal_commits": sum(seconds["counts"]),

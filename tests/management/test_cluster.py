@@ -26,8 +26,9 @@ def cluster():
         yield cluster
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def apis(cluster):
+    """A client of each node. The process of a node that a test has lost listens on another port afterwards."""
     return [Api(ports(cluster.broker(index))["http"]) for index in range(NODES)]
 
 
@@ -170,6 +171,10 @@ def test_the_metrics_of_a_node_have_its_links(cluster):
         values = dict(line.rsplit(" ", 1) for line in client.raw("GET", "/metrics")[1].decode().splitlines())
         assert int(values[f"erlang_vm_dist_recv_bytes{labels}"]) > 0
         assert 0 <= float(values[f"warren_link_rtt_seconds{labels}"]) < PATIENCE
+    scrapes = [Api(ports(cluster.broker(index))["http/prometheus"], user=None) for index in range(NODES)]
+    texts = [each.raw("GET", "/metrics")[1].decode() for each in scrapes]
+    assert sum("\nwarren_raft_leader 1\n" in text for text in texts) == 1, "one node leads"
+    assert all("\nwarren_members_down 0\n" in text for text in texts)
 
 
 def test_a_queue_is_browsed_from_any_node(cluster, apis, clients):
@@ -205,3 +210,21 @@ def test_the_check_of_mirrored_queues_names_those_with_a_single_replica(cluster,
     cluster.clear_policy("ha")
     for name in ("plain.critical", "mirrored.critical"):
         cluster.delete_queue(name)
+
+
+def test_the_metrics_of_the_leading_node_have_the_rings(cluster):
+    """CM-375: how many replicas of a mirrored queue are in sync, and how many are not."""
+    cluster.set_policy("ring", "^ringed", {"ha-mode": "exactly", "ha-params": 2})
+    cluster.broker(1).declare_queue("ringed.metrics", durable=True)
+    until(lambda: len(cluster.queue("ringed.metrics").in_sync), lambda count: count == 2)
+    scrapes = [Api(ports(cluster.broker(index))["http/prometheus"], user=None) for index in range(NODES)]
+    labels = '{vhost="/",queue="ringed.metrics"}'
+    lines = {f"warren_ring_members{labels} 2", f"warren_ring_unsynchronised{labels} 0"}
+
+    def shown():
+        texts = [each.raw("GET", "/metrics/per-object")[1].decode().splitlines() for each in scrapes]
+        return [len(lines.intersection(text)) for text in texts]
+
+    until(shown, lambda found: found == [0, 2, 0])
+    cluster.clear_policy("ring")
+    cluster.delete_queue("ringed.metrics")

@@ -192,6 +192,31 @@ def test_histograms_show_commits_confirms_and_deliveries(tmp_path):
     assert 1 <= found["warren_publish_to_confirm_seconds_count", ()] <= 20
 
 
+def test_messages_that_a_pace_refuses_are_counted(scrape, broker):
+    """Also when the queue is not paced any more, and when it is gone (CM-375, CM-376)."""
+    name = "warren_pace_refused_total"
+    before = scrape()[name, ()]
+    pace = {"pace-rate": 1, "pace-period-ms": 3_600_000, "pace-max-wait-ms": 0, "pace-overflow": "drop"}
+    broker.set_policy("paced", "^paced$", pace, apply_to="queues")
+    broker.declare_queue("paced")
+    for _ in range(3):
+        broker.publish(b"x", "paced")
+    until(lambda: scrape()[name, ()] == before + 3)
+    labels = ("vhost", "/"), ("queue", "paced")
+    assert scrape("/metrics/per-object")[name, labels] == 3
+    broker.clear_policy("paced")
+    until(lambda: (name, labels) not in scrape("/metrics/per-object"))
+    assert scrape()[name, ()] == before + 3
+    broker.delete_queue("paced")
+    until(lambda: ("rabbitmq_queue_messages", labels) not in scrape("/metrics/per-object"))
+    assert scrape()[name, ()] == before + 3
+
+
+def test_a_node_that_is_alone_leads(scrape):
+    found = scrape()
+    assert found["warren_raft_leader", ()] == 1 and found["warren_members_down", ()] == 0
+
+
 def test_the_commits_of_the_journal_have_a_history(tmp_path):
     with Broker(
         data_dir=tmp_path, management=True, management_port=0, prometheus_port=0, management_interval=100

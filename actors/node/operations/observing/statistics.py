@@ -234,6 +234,7 @@ async def _node(operator: Operator) -> dict[str, Any]:
         "collections": sum(each["collections"] for each in gc.get_stats()),
         **_disk_bytes(),
         "links": await _links(operator),
+        "raft": await _raft(operator),
         "messages": context.counts.values(),
         "routed": context.counts.routed,
         "churn": context.counts.churn(),
@@ -266,6 +267,17 @@ async def _links(operator: Operator) -> Rows:
         for name in LANE_SUMS:
             link[name] += lane[name]
     return list(found.values())
+
+
+async def _raft(operator: Operator) -> dict[str, int]:
+    """The term of the cluster's log as this node knows it, and whether this node leads. A node that is alone leads."""
+    if operator.context.members is None:
+        return {"term": 0, "is_leader": True}
+    try:
+        status = await operator.process.ask(operator.context.members, to_membership.membership(), ANSWER_SECONDS)
+    except (ProcessDown, ProcessTimeout):
+        return {"term": 0, "is_leader": False}
+    return {"term": status["term"], "is_leader": status["leader"] == operator.context.node_name}
 
 
 def _disk_bytes() -> dict[str, int]:
