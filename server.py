@@ -29,6 +29,7 @@ from .runtime.log_format import JsonFormatter, LineFormatter
 from .runtime.machine.port_holder import port_holder
 from .settings import Settings
 from .settings.limits import shown_size
+from .settings.management_urls import management_urls
 from .store.data_dir.file_limits import REAL_FILES, FileLimits
 from .store.disk.progress import NO_PROGRESS, Progress
 from .version import __version__
@@ -205,26 +206,13 @@ def report(
             for name in down
         ),
         ("memory", _watermark(memory)),
-        *management_lines(settings),
+        *management_urls(settings),
         ("heartbeats", heartbeat),
         ("local logins", f"from this machine only: {local_only}"),
         ("stop", "Ctrl-C, or SIGTERM to process " + str(os.getpid())),
     ]
     lines = [f"  {name:<13} {value}" for name, value in rows]
     return "\n".join([f"warren {__version__} on Python {sys.version.split()[0]}", "", *lines, ""])
-
-
-def management_lines(settings: Settings) -> list[tuple[str, str]]:
-    """Where the management process will listen, which starts beside the node."""
-    if not settings.management:
-        return []
-    host = settings.management_host or settings.host
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    api, metrics = settings.management_port, settings.prometheus_port
-    return [
-        *([("management", f"http://{host}:{api}{settings.management_path_prefix}/")] if api else []),
-        *([("metrics", f"http://{host}:{metrics}/metrics")] if metrics else []),
-    ]
 
 
 def _kept(data_dir: str | None) -> str:

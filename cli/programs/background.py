@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from ...actors.control.place import memory_place
-from ...server import management_lines
 from ...settings import Settings
+from ...settings.management_urls import management_urls
 from ..failure import EX_CONFIG, EX_SOFTWARE, EX_USAGE, CommandFailure
 from ..node_client import NodeClient, NodeFailure, Target, Unreachable, default_data_dir
 from ..observing.check_commands import alarm_lines
@@ -73,7 +73,7 @@ def _show(facts: dict[str, Any], settings: Settings) -> None:
     """
     listeners = [each for each in facts["listeners"] if each["protocol"].startswith("amqp")]
     lines = [(each["purpose"], f"{each['interface']}:{each['port']}") for each in listeners]
-    lines += management_lines(settings)
+    lines += management_urls(settings)
     lines += [("messages", settings.data_dir or "in memory: they are lost when the broker stops")]
     lines += [("stop", " ".join(["warren stop", *_options(settings)]))]
     for name, value in lines:
