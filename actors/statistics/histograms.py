@@ -3,8 +3,8 @@
 A histogram is a list of counts with fixed bounds, so it has the same few hundred bytes whatever it has counted. What is
 frequent is sampled, so that a message pays for less than a comparison:
 
-- A channel in confirm mode times at most one publish in each millisecond, and counts it as often as messages were
-  published since the one before (`publish_to_confirm`). So a slow second of many messages weighs more than one of few.
+- At most one publish in each millisecond is timed until its confirm, and counts as often as its channel has published
+  messages since the one before (`publish_to_confirm`). So a slow second of many messages weighs more than one of few.
 - One of 1,024 messages of the node is followed to its consumer (`publish_to_deliver`, `DeliverySamples`).
 """
 
@@ -114,6 +114,7 @@ class NodeHistograms:
     __slots__ = (
         "journal_messages",
         "journal_sync",
+        "next_confirm",
         "publish_to_confirm",
         "publish_to_deliver",
         "raft_commit",
@@ -124,6 +125,8 @@ class NodeHistograms:
         self.journal_sync = Histogram(SECONDS)
         self.journal_messages = Histogram(MESSAGES)
         self.publish_to_confirm = Histogram(SECONDS)
+        #: The time of a monotonic clock from which on another publish may be timed.
+        self.next_confirm = 0.0
         self.publish_to_deliver = Histogram(SECONDS)
         self.raft_commit = Histogram(SECONDS)
         self.samples = DeliverySamples()

@@ -434,8 +434,8 @@ class Publisher:
         if not self.is_confirming:
             self.is_confirming = self.awaits_confirms = True
             self.confirms.begin()
-            histogram, now = self._context.histograms.publish_to_confirm, self._process.clocks()[0]
-            self.confirm_times = ConfirmTimes(histogram, now, self.confirms.next_number - 1)
+            now, uncounted = self._process.clocks()[0], self.confirms.next_number - 1
+            self.confirm_times = ConfirmTimes(self._context.histograms, now, uncounted)
         if not method.nowait:
             self._output.put_method(methods.ConfirmSelectOk())
 

@@ -5,16 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.actors.channel.publishing.confirm_times import INTERVAL, MOST, ConfirmTimes
-from warren.actors.statistics.histograms import SECONDS, Histogram
+from warren.actors.statistics.histograms import NodeHistograms
 
 
 class Channel:
     """The times of one channel, on a clock that the test moves."""
 
-    def __init__(self, uncounted=0):
+    def __init__(self, uncounted=0, node=None):
         self.now = 100.0
-        self.histogram = Histogram(SECONDS)
-        self.times = ConfirmTimes(self.histogram, lambda: self.now, uncounted)
+        self.node = node or NodeHistograms()
+        self.histogram = self.node.publish_to_confirm
+        self.times = ConfirmTimes(self.node, lambda: self.now, uncounted)
         self.number = uncounted + 1
 
     def publish(self, count=1):
@@ -51,6 +52,24 @@ def test_a_timed_publish_stands_for_those_since_the_one_before():
     channel.times.settled([(800, True)], [])
     assert channel.counted == 800, "the 300 are counted with the 100 that follow"
     assert channel.times.waiting == []
+
+
+def test_channels_share_the_milliseconds_of_their_node():
+    node = NodeHistograms()
+    one, other = Channel(node=node), Channel(node=node)
+    one.publish(5)
+    other.publish(7)
+    assert [len(each.times.waiting) for each in (one, other)] == [1, 0]
+    other.now += INTERVAL
+    other.publish()
+    assert other.times.waiting[0].weight == 8, "what it did not time counts with the next"
+
+
+def test_a_confirm_of_earlier_publishes_changes_nothing():
+    channel = Channel(uncounted=0)
+    channel.times.published(10, 1)
+    channel.times.settled([(9, True)], [])
+    assert channel.counted == 0 and len(channel.times.waiting) == 1
 
 
 def test_a_refused_publish_is_not_counted():
