@@ -226,10 +226,10 @@ class ConsensusLog:
         except (AmqpError, DefinitionError) as error:
             # The traceback is removed, because its frames would keep the log and its files alive.
             outcome = Outcome(None, error.with_traceback(None))
-        if self.replication.in_force >= self.replication.applied:
+        if self.replication.in_force >= self.replication.in_state:
             answer(outcome)
         else:
-            self._proposals.wait(self.replication.applied, outcome, answer, self._deadline())
+            self._proposals.wait(self.replication.in_state, outcome, answer, self._deadline())
         return True
 
     def _submit(self, replication: Replication, command: Command, answer: Answer, until_durable: bool) -> None:

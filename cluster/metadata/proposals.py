@@ -17,8 +17,8 @@ from ...amqp.errors import AmqpError
 from .command_codec import Batch, pack_batch
 from .proposers import WINDOW, Proposer
 
-#: Commands of one batch, and bytes of commands in it.
-BATCH_COMMANDS = 256
+#: Commands of one batch, which every node applies in one turn, and bytes of commands in it.
+BATCH_COMMANDS = 64
 BATCH_BYTES = 128 << 10
 
 #: Commands that may be in flight. The others wait.

@@ -58,13 +58,13 @@ class ReplicatedState:
         ended = [row.fields["ids"] for row in rows if row.key == ENDED]
         self._state.ended_connections = dict.fromkeys(ended[0] if ended else ())
 
-    def apply(self, entry: Entry) -> None:
-        """Apply a committed entry.
+    def apply(self, entry: Entry) -> int:
+        """Apply a committed entry, and return how many commands it has.
 
         Raises Diverged, UnknownCommand, and ValueError for an entry that is damaged.
         """
         if entry.kind != COMMAND:
-            return
+            return 0
         batch = unpack_batch(entry.data)
         proposer = batch.node, batch.incarnation
         for serial, data in enumerate(batch.commands, batch.first):
@@ -86,6 +86,7 @@ class ReplicatedState:
             self._report(proposer, serial, entry.index, command, Outcome(applied))
         for change in self._proposers.changes_for(proposer):
             self._change(change)
+        return len(batch.commands)
 
     def _is_up(self, proposer: Proposer) -> bool:
         found = self._state.definitions.node(proposer[0])

@@ -3,7 +3,7 @@
 It is the caller that `consensus/core` describes. One coroutine, the *writer*, takes what is to be written from the
 core, applies the entries that are committed, writes log and rows in one transaction, and sends the answers that had to
 wait for that. So between two writes the state in memory is the state on the disk, and a snapshot of it is taken only
-then.
+then. An entry is applied in one turn, and many entries in several (CL-36).
 
 **A sole voter.** Its write commits, so what the writer applies is not certain before the write has ended. Nobody gets
 an answer before then, and no queue is started. When the disk refuses the write, the writer repeats it until the disk
@@ -57,6 +57,8 @@ BARRIER_TICKS = 20
 #: Applied entries that the log keeps for members that lag (CL-24), and how many more there are when it drops them.
 KEPT_ENTRIES = 5_000
 COMPACT_AT = 1_000
+#: A turn applies no further entry after this many commands. A declare takes 60 to 100 µs.
+COMMANDS_A_TURN = 32
 #: Seconds until a write that was refused is repeated.
 RETRY_SECONDS = 1.0
 
@@ -109,8 +111,8 @@ class Replication:
         self._senders: dict[str, SnapshotSender] = {}
         self._receiver = SnapshotReceiver()
         self._leader: tuple[str | None, int] = (None, -1)
-        #: The last entry that this node has applied.
-        self.applied = raft.log.applied
+        #: The last entry that this node has applied for good, and the last one that its state has.
+        self.applied = self.in_state = raft.log.applied
         process.set_applied(self.applied)
         self._is_writing = False
         self._compacted: Mark | None = None
@@ -380,11 +382,16 @@ class Replication:
         if ready.snapshot is not None:
             assert isinstance(ready.snapshot.state, list)
             self._replaced(self._state.replace(ready.snapshot.state))
-            self.applied = ready.snapshot.mark.index
+            self.applied = self.in_state = ready.snapshot.mark.index
             self._process.set_applied(self.applied)
         is_certain = not ready.committed or ready.committed[-1].index <= self.raft.log.committed
+        commands = 0
         for entry in ready.committed:
-            self._state.apply(entry)
+            if commands >= COMMANDS_A_TURN:
+                commands = 0
+                await self._process.next_turn()
+            commands += self._state.apply(entry)
+            self.in_state = entry.index
             # The routing table shows the entry from now on, so processes may act on it in whatever they send next.
             self._process.set_applied(entry.index)
             if entry.index % digest.EVERY == 0:

@@ -16,6 +16,7 @@ from warren.actors.metadata.state.commands import AddNode, ChangeNodes, EnableFe
 from warren.amqp.errors import AmqpError
 from warren.cluster.metadata.contract import to_cluster_metadata
 from warren.cluster.metadata.digest import Digests, Diverged
+from warren.cluster.metadata.process import ClusterMetadata
 from warren.definitions.errors import DefinitionError
 from warren.runtime.sim.port import SimPort
 from warren.runtime.sim.world import SimWorld
@@ -420,3 +421,31 @@ def test_a_refused_change_keeps_nothing_of_a_node_that_has_ended(group):
         assert store() is None
     finally:
         gc.enable()
+
+
+def test_a_node_applies_many_changes_in_several_turns(monkeypatch):
+    """CL-36: what the log brings at once, as for a node that was away, does not keep other processes waiting."""
+    turns: dict[str, list[int]] = {}
+    applied, after_batch = ClusterMetadata.applied, ClusterMetadata.after_batch
+
+    def count(self, command, outcome, is_own):
+        turns.setdefault(self.myAddress.addressDetails, [0])[-1] += 1
+        applied(self, command, outcome, is_own)
+
+    def end_turn(self):
+        after_batch(self)
+        turns.setdefault(self.myAddress.addressDetails, [0]).append(0)
+
+    monkeypatch.setattr(ClusterMetadata, "applied", count)
+    monkeypatch.setattr(ClusterMetadata, "after_batch", end_turn)
+    with Group() as group:
+        leader = group.wait_for_leader()
+        away = next(member for member in group.members if member is not leader)
+        cut(group, away.name)
+        asked = [leader.begin(leader.declare(f"q{number}")) for number in range(400)]
+        group.until(lambda: all(each.is_here for each in asked))
+        turns.clear()
+        group.world.mend()
+        group.check_equal()
+    (counts,) = [counts for address, counts in turns.items() if address.startswith(f"{away.name}-")]
+    assert sum(counts) >= 400 and max(counts) < 100
