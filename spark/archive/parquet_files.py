@@ -10,15 +10,23 @@ files count.
 from __future__ import annotations
 
 import errno
+import itertools
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, unquote
 
+import numpy
+import pyarrow as pa
+import pyarrow.compute
+
 from ..errors import archive_full
 from .hidden_file import HiddenFile
 from .notes import ArchivedFile
+
+#: Microseconds of a day.
+_DAY = 86_400_000_000
 
 
 def file_path(queue: str, queue_id: str, date: str, first: int, stop: int) -> str:
@@ -108,10 +116,10 @@ def _by_date(batch: Any, at: int) -> Iterator[tuple[str, Any]]:
     """The parts of a batch by the date of arrival, in UTC; that of the trigger for messages without a time."""
     if not batch.num_rows:
         return
-    instead = datetime.fromtimestamp(at / 1000, UTC)
-    dates = [(moment or instead).astimezone(UTC).date().isoformat() for moment in batch.column("arrived").to_pylist()]
-    start = 0
-    for place in range(1, len(dates) + 1):
-        if place == len(dates) or dates[place] != dates[start]:
-            yield dates[start], batch.slice(start, place - start)
-            start = place
+    moments = pa.compute.fill_null(batch.column("arrived").cast(pa.int64()), at * 1000).to_numpy()
+    # By column: a date for each message in Python would take four fifths of the time of an archive of small messages.
+    days = moments // _DAY
+    bounds = [0, *(numpy.flatnonzero(numpy.diff(days)) + 1).tolist(), batch.num_rows]
+    for start, stop in itertools.pairwise(bounds):
+        date = datetime.fromtimestamp(int(days[start]) * 86_400, UTC).date()
+        yield date.isoformat(), batch.slice(start, stop - start)

@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from warren.spark.archive.parquet_files import FileWriter, file_path, queue_of
+from warren.spark.archive.parquet_files import FileWriter, _by_date, file_path, queue_of
 from warren.spark.errors import SparkSourceError
 
 SCHEMA = pa.schema([("seq", pa.int64()), ("body", pa.binary()), ("arrived", pa.timestamp("us", tz="UTC"))])
@@ -43,6 +45,23 @@ def test_a_file_ends_with_its_day_and_all_numbers_are_accounted_for(tmp_path):
     assert [f.path.split("/")[1] for f in found] == ["date=2026-11-22", "date=2026-11-23"]
     assert pyarrow.parquet.read_metadata(tmp_path / found[1].path).num_rows == 7
     assert (found[0].arrived_least, found[1].arrived_most) == (DAYS[0], DAYS[1])
+
+
+@given(
+    st.lists(
+        st.none() | st.datetimes(datetime(1999, 12, 30), datetime(2000, 1, 3), timezones=st.just(UTC)), max_size=30
+    )
+)
+@example([datetime(1969, 12, 31, 23, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC)])
+def test_dates_are_those_that_each_message_has_by_itself(arrivals):
+    """The dates are computed by column; this is the plain way."""
+    found = [
+        (date, row["seq"])
+        for date, part in _by_date(batch(range(len(arrivals)), lambda n: arrivals[n]), AT)
+        for row in part.to_pylist()
+    ]
+    instead = datetime.fromtimestamp(AT / 1000, UTC)
+    assert found == [((each or instead).date().isoformat(), number) for number, each in enumerate(arrivals)]
 
 
 def test_sought_columns_have_bloom_filters(tmp_path):
