@@ -7,11 +7,15 @@
 Each row is the median of the rounds: messages a second, and seconds of processor time of the broker, of Python and of
 Java for a million messages. `blocks, dropped` is the physical limit: the broker sends blocks to readers that drop them.
 `rabbitmq, pika` consumes the same bodies with pika, without acknowledgements, and does nothing with them.
+
+At the end another client publishes persistent messages to a queue of its own, first alone and then beside an archive:
+its rate, and how long the confirm of a message takes that a second client publishes now and then.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import shutil
 import statistics
@@ -25,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from ..amqp import methods
+from ..amqp.fields import table_from
 from ..spark.options import BatchOptions, SinkOptions
 from ..spark.reading.offsets import Piece
 from ..spark.sessions import session
@@ -40,7 +45,7 @@ def processor_seconds(pids: set[int]) -> float:
     for pid in pids:
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             continue
         ticks += sum(map(int, fields[11:15]))
     return ticks / os.sysconf("SC_CLK_TCK")
@@ -52,12 +57,20 @@ def below(pid: int) -> set[int]:
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             continue
     found = {pid}
     while more := {child for child, parent in parents.items() if parent in found and child not in found}:
         found |= more
     return found - {pid}
+
+
+def program(pid: int) -> bytes:
+    """The program that a process runs; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 class Meter:
@@ -68,7 +81,7 @@ class Meter:
 
     def _now(self) -> dict[str, float]:
         own = below(os.getpid()) - {self._broker} - below(self._broker)
-        java = {pid for pid in own if b"java" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]}
+        java = {pid for pid in own if b"java" in program(pid)}
         return {
             "broker": processor_seconds({self._broker}),
             "java": processor_seconds(java),
@@ -165,6 +178,86 @@ def with_pika(address: str, queue: str, count: int, size: int, meter: Meter) -> 
     return count / took
 
 
+def copy(spark: Any, url: str, count: int, queue: str, copies: str, folder: Path) -> None:
+    """A streaming query that publishes each message of a queue once to a queue that drops what comes twice."""
+    connection = Connection(SinkOptions.parse({"url": url}), "bench")
+    arguments = table_from({"x-warren-deduplicate": count})
+    connection.call(methods.QueueDeclare(queue=copies, durable=True, arguments=arguments), methods.QueueDeclareOk)
+    connection.close()
+    rows = spark.readStream.format("warren").options(url=url, queue=queue, columns="queue_id,seq,body").load()
+    sink = {"url": url, "routingKey": copies, "deliveryGuarantee": "exactly-once", "messageId": "source"}
+    writer = rows.writeStream.format("warren").options(**sink, checkpointLocation=str(folder))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def from_directory(spark: Any, data: Path, table: Path) -> None:
+    """The messages of a data directory into Parquet."""
+    rows = spark.read.format("warren").options(path=str(data), queue="bench").load()
+    rows.write.option("compression", "zstd").parquet(str(table))
+
+
+# --- other clients beside an archive ----------------------------------------------------------------------------------
+
+
+def publish_on(url: str, size: int, until: Any, found: Any) -> None:
+    """Publish until the event is set; puts the confirmed messages in a second."""
+    import pyarrow as pa
+
+    publisher = Publisher(SinkOptions.parse({"url": url, "routingKey": "beside"}), 0, 1, "bench")
+    batch = pa.RecordBatch.from_pydict({"body": pa.array([b"x" * size] * 2000, pa.binary())})
+    began = time.perf_counter()
+    while not until.is_set():
+        publisher.send(iter([batch]))
+    found.put(publisher.send(iter([])).rows / (time.perf_counter() - began))
+
+
+def confirm_on(url: str, size: int, until: Any, found: Any) -> None:
+    """Publish a message each 20 ms until the event is set; puts the seconds until each confirm."""
+    import pyarrow as pa
+
+    publisher = Publisher(SinkOptions.parse({"url": url, "routingKey": "beside"}), 0, 1, "bench")
+    batch = pa.RecordBatch.from_pydict({"body": pa.array([b"x" * size], pa.binary())})
+    waited = []
+    while not until.wait(0.02):
+        began = time.perf_counter()
+        publisher.send(iter([batch]))
+        waited.append(time.perf_counter() - began)
+    found.put(waited)
+
+
+def with_others(url: str, size: int, work: Callable[[], Any]) -> tuple[float, list[float]]:
+    """Do something while others publish: their messages in a second, and the seconds until confirms, in order."""
+    spawn = multiprocessing.get_context("spawn")
+    until = spawn.Event()
+    results = [spawn.Queue(), spawn.Queue()]
+    others = [
+        spawn.Process(target=target, args=(url, size, until, result), daemon=True)
+        for target, result in zip((publish_on, confirm_on), results)
+    ]
+    for other in others:
+        other.start()
+    work()
+    until.set()
+    rate, waited = (result.get(timeout=60) for result in results)
+    for other in others:
+        other.join()
+    return rate, sorted(waited)
+
+
+def beside(url: str, size: int, work: Callable[[], Any]) -> None:
+    """Show how fast others publish alone, and beside the work."""
+    connection = Connection(SinkOptions.parse({"url": url}), "bench")
+    limit = table_from({"x-max-length": 100_000})
+    connection.call(methods.QueueDeclare(queue="beside", durable=True, arguments=limit), methods.QueueDeclareOk)
+    alone, _ = with_others(url, size, lambda: time.sleep(5))
+    rate, waited = with_others(url, size, work)
+    connection.call(methods.QueueDelete(queue="beside"), methods.QueueDeleteOk)
+    connection.close()
+    slow = waited[int(len(waited) * 0.99)] * 1000
+    shown = f"{rate:,.0f}/s of {alone:,.0f}/s alone ({rate / alone:.0%}); p99 of a confirm {slow:.0f} ms"
+    print(f"{size:6,} B  {'others beside an archive':28} {shown}", flush=True)
+
+
 def show(name: str, size: int, count: int, rounds: list[tuple[float, dict[str, float]]]) -> None:
     took = statistics.median(took for took, _ in rounds)
     cost = {part: statistics.median(used[part] for _, used in rounds) * 1e6 / count for part in rounds[0][1]}
@@ -185,7 +278,9 @@ def main() -> None:
         folder = Path(tempfile.mkdtemp(prefix="warren-bench-spark-"))
         try:
             with broker_process(folder / "data") as (pid, url):
-                one_size(spark, Meter(pid), url, folder, size, arguments)
+                meter = Meter(pid)
+                one_size(spark, meter, url, folder, size, arguments)
+            stopped(spark, meter, folder, size, arguments)
         finally:
             shutil.rmtree(folder)
     spark.stop()
@@ -211,10 +306,27 @@ def one_size(spark: Any, meter: Meter, url: str, folder: Path, size: int, argume
     for name, work in works.items():
         show(name, size, count, [meter.run(lambda work=work, place=place: work(place)) for place in range(rounds)])
     show("sink, at least once", size, count, [meter.run(lambda: fill(url, "sink", count, size)) for _ in range(rounds)])
+
+    def copy_once(place: int) -> None:
+        copy(spark, url, count, "bench", f"copies{place}", folder / f"copying{place}")
+
+    once = [meter.run(lambda place=place: copy_once(place)) for place in range(rounds)]
+    show("sink, exactly once", size, count, once)
+    beside(url, size, lambda: _archive(archive, spark, url, folder / "beside"))
     if arguments.rabbitmq:
         few = min(count, 100_000)
         rates = [with_pika(arguments.rabbitmq, "warren-bench-spark", few, size, meter) for _ in range(rounds)]
         print(f"{size:6,} B  {'rabbitmq, pika':28} {statistics.median(rates):12,.0f}/s", flush=True)
+
+
+def stopped(spark: Any, meter: Meter, folder: Path, size: int, arguments: argparse.Namespace) -> None:
+    """Measure reading the data directory, whose broker has ended."""
+
+    def read(place: int) -> None:
+        from_directory(spark, folder / "data", folder / f"offline{place}")
+
+    found = [meter.run(lambda place=place: read(place)) for place in range(arguments.rounds)]
+    show("data directory to Parquet", size, arguments.messages, found)
 
 
 def _archive(job: Callable[..., Any], spark: Any, url: str, folder: Path) -> None:
