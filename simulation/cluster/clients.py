@@ -372,6 +372,8 @@ class _Consuming(_Channel):
         #: The messages that were read from streams since the last call of `settle_all`.
         self._read: list[Copy] = []
         self._reads_streams = client.schedule.plan.queue_type == STREAM
+        #: The queue that its last basic.get has asked.
+        self._polled = ""
         super().__init__(client, number)
 
     def do_consume(self, action: Action) -> None:
@@ -392,6 +394,10 @@ class _Consuming(_Channel):
             methods.BasicQosOk,
             lambda method: self.request(consume, methods.BasicConsumeOk, lambda method: None),
         )
+
+    def do_get(self, action: Action) -> None:
+        self._polled = action.text("queue")
+        self.request(methods.BasicGet(queue=self._polled), methods.BasicGetOk, lambda method: None)
 
     def consumes_from(self, queue: str) -> bool:
         return queue in self._queues.values()
@@ -434,6 +440,8 @@ class _Consuming(_Channel):
             copy = self._reader.delivered(queue, content.body, correlation_id, method.redelivered)
             self.tell(f"receives {copy.message.key} of {queue}{' (redelivered)' if method.redelivered else ''}")
             self._held[method.delivery_tag] = queue, copy
+        elif isinstance(method, (methods.BasicGetOk, methods.BasicGetEmpty)):
+            self._got(method, content)
         elif isinstance(method, methods.BasicCancel):
             queue = self._queues.pop(method.consumer_tag)
             self.tell(f"receives the cancel of its consumer of {queue}")
@@ -444,6 +452,17 @@ class _Consuming(_Channel):
                 self._reader.requeueing(self._held.pop(tag)[1])
         else:
             super().on_method(method, content)
+
+    def _got(self, method: methods.BasicGetOk | methods.BasicGetEmpty, content: SimContent | None) -> None:
+        """Handle the answer to a basic.get."""
+        if isinstance(method, methods.BasicGetOk):
+            assert content is not None
+            correlation_id = decode_properties(content.props).correlation_id
+            copy = self._reader.delivered(self._polled, content.body, correlation_id, method.redelivered)
+            self.tell(f"gets {copy.message.key} of {self._polled}{' (redelivered)' if method.redelivered else ''}")
+            self._held[method.delivery_tag] = self._polled, copy
+        self._expected = None
+        self._do_next()
 
     def ended(self) -> None:
         self._reader.ended()

@@ -6,8 +6,8 @@
     net isolate node=a then=400
 
 The first line describes the cluster. With `mirrored=1` all queues are mirrored to all nodes: by a policy, which has
-`ha-min-in-sync` with `floor=2`, or, with `type=quorum` or `type=stream`, because of their type. Each other line is an
-**action**, with how many steps the world then takes.
+`ha-min-in-sync` with `floor=2`, or, with `type=quorum` or `type=stream`, because of their type. With `replicas=2` the
+policy mirrors them to that many nodes only. Each other line is an **action**, with how many steps the world then takes.
 
 Clients are `alice`, `bob` and `carol`. Each begins at the node of its place in the alphabet, and goes to the next one
 when it is refused or loses its connection. Everything that is published is persistent. A client uses channel 1 to
@@ -15,6 +15,7 @@ publish, with confirms, 2 to consume and 3 to declare.
 
     publish               `queue`, `count`, `size`; by=fanout publishes to all queues
     consume               `queue`, `prefetch`; of a stream, from its first message on, which needs no settling
+    get                   `queue`, with basic.get; only plans of `matrix` have it
     settle                `which` of the unacknowledged messages and, with multiple=1, all before it; how=requeue puts
                           them back
     declare, delete, look a queue with a new name, or that of a deleted one; the one that the client has declared last.
@@ -124,6 +125,8 @@ class ClusterPlan:
     queue_type: str = CLASSIC
     #: `ha-min-in-sync` of mirrored classic queues.
     floor: int = 1
+    #: How many replicas mirrored classic queues have; 0: one on each node.
+    replicas: int = 0
 
     @property
     def limits(self) -> FileLimits:
@@ -140,6 +143,7 @@ class ClusterPlan:
         mirrored = " mirrored=1" if self.is_mirrored else ""
         mirrored += f" type={self.queue_type}" if self.queue_type != CLASSIC else ""
         mirrored += f" floor={self.floor}" if self.floor != 1 else ""
+        mirrored += f" replicas={self.replicas}" if self.replicas else ""
         head = f"cluster nodes={len(self.letters)}{files} credit={self.credit[0]},{self.credit[1]}{turn}{mirrored}"
         return "\n".join([head, *map(str, self.actions)])
 
@@ -149,7 +153,7 @@ class ClusterPlan:
     def plainer(self) -> Iterator[ClusterPlan]:
         """The plan with one property of the cluster made plainer."""
         plain = ClusterPlan(self.letters, self.actions)
-        for key in ("has_small_files", "credit", "turn_messages", "is_mirrored", "queue_type", "floor"):
+        for key in ("has_small_files", "credit", "turn_messages", "is_mirrored", "queue_type", "floor", "replicas"):
             if getattr(self, key) != getattr(plain, key):
                 yield replace(self, **{key: getattr(plain, key)})
 
@@ -189,6 +193,7 @@ def parse_cluster_plan(text: str) -> ClusterPlan:
         head.get("mirrored") == 1,
         str(head.get("type", CLASSIC)),
         int(head.get("floor", 1)),
+        int(head.get("replicas", 0)),
     )
     if plan.queue_type not in QUEUE_TYPES or (plan.queue_type != CLASSIC and not plan.is_mirrored):
         raise ValueError(f"queues are classic ones, or with mirrored=1 quorum queues or streams: {lines[0]}")
@@ -203,7 +208,7 @@ def _check(plan: ClusterPlan, action: Action) -> None:
         NET: _NETWORK_CHOICES,
         ALL: _MACHINE_CHOICES,
         **dict.fromkeys(plan.letters, [*_MACHINE_CHOICES, *_OPERATOR_CHOICES]),
-        **dict.fromkeys(CLIENTS, _CLIENT_CHOICES),
+        **dict.fromkeys(CLIENTS, [*_CLIENT_CHOICES, "get"]),
     }
     if action.what not in actions.get(action.who, ()):
         raise ValueError(f"nobody can do this in a cluster of the machines {', '.join(plan.letters)}: {action}")

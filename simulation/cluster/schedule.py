@@ -116,9 +116,10 @@ class ClusterSchedule:
         del self.told[:]
 
     def _mirror(self) -> None:
-        """Have all queues mirrored to all nodes. Quorum queues and streams have replicas without the policy."""
+        """Have all queues mirrored. Quorum queues and streams have replicas without the policy."""
         first = next(iter(self.nodes))
-        definition = json.dumps({"ha-mode": "all", "ha-min-in-sync": self.plan.floor})
+        mode = {"ha-mode": "exactly", "ha-params": self.plan.replicas} if self.plan.replicas else {"ha-mode": "all"}
+        definition = json.dumps({**mode, "ha-min-in-sync": self.plan.floor})
         first.begin_operation("set_policy", name="mirrors", pattern="", definition=definition)
         self.until(lambda: all(map(_has_policy, self.nodes)), READY_SECONDS, lambda: "the policy is not everywhere")
 

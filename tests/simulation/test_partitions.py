@@ -1,0 +1,31 @@
+"""A sample of the matrix of partitions (CL-117). `make bench BENCH=partitions` runs all cells."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.simulation.cluster.matrix import CONSUMERS, GROUPS, PARTITIONS, SECONDS, cells, plan_of, sample
+from warren.simulation.cluster.plan import parse_cluster_plan
+from warren.simulation.cluster.schedule import run
+
+
+@pytest.mark.parametrize("cell", sample(), ids=str)
+def test_nothing_confirmed_is_lost_in_a_partition(cell):
+    outcome = run(1, plan_of(cell, 1))
+    assert outcome.failure is None, outcome.story
+
+
+def test_the_matrix_has_all_combinations_and_the_sample_all_values():
+    assert len(set(map(str, cells()))) == len(PARTITIONS) * len(SECONDS) * len(CONSUMERS) * len(GROUPS)
+    found = sample()
+    assert set(found) <= set(cells())
+    assert {cell.partition for cell in found} == set(PARTITIONS)
+    assert {cell.consumer for cell in found} == set(CONSUMERS)
+    assert {cell.group for cell in found} == set(GROUPS)
+
+
+def test_the_plan_of_a_cell_is_written_and_read_as_any_other():
+    for cell in cells():
+        plan = plan_of(cell, 7)
+        assert parse_cluster_plan(str(plan)) == plan
+        assert plan.replicas == int(cell.group[0]) and len(plan.letters) == int(cell.group[-1])
