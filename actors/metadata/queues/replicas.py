@@ -36,6 +36,7 @@ from ....routing.table import RoutingTable
 from ....runtime.contract import Address, Sender
 from ....runtime.errors import ProcessDown, ProcessError
 from ....runtime.process import Process
+from ....runtime.signal import Signal
 from ....runtime.system.address import is_elsewhere, system_of
 from ...context.peers import Peers
 from ...contracts.node import to_queue_supervisor
@@ -57,6 +58,10 @@ log = logging.getLogger("warren.mirror")
 
 #: Seconds for which the place of a node that has gone is kept.
 REPLACE_SECONDS = 60.0
+
+#: For how many queues a node proposes to be a learner at once. Otherwise a node that starts with ten thousand queues
+#: would hold up the changes of clients, and its own start.
+JOINING_AT_ONCE = 64
 
 #: Seconds within which a master comes to rest, or says that it is too busy.
 QUIESCE_SECONDS = 5.0
@@ -106,6 +111,9 @@ class Replicas:
         self._replacing: set[str] = set()
         #: The node stops, and its masters move away: it does not come back to their rings.
         self.is_stopping = False
+        #: For how many queues this node proposes to be a learner, and whoever waits for that to be fewer.
+        self._joining = 0
+        self._can_join = Signal(process)
         #: The ids of the queues whose next replica here begins without messages, whatever the disk has.
         self._begins_anew: set[str] = set()
         #: The ids of the queues whose master here is being moved.
@@ -310,7 +318,11 @@ class Replicas:
             current = self._state.queue(row.vhost, row.name)
             if current is None or current.queue_id != row.queue_id or not self._may_join(current):
                 return True
+        await self._can_join.wait_for(lambda: self._joining < JOINING_AT_ONCE)
+        self._joining += 1
         await self._changing.note(AddLearner(row.vhost, row.name, row.queue_id, self._here, self._incarnation))
+        self._joining -= 1
+        self._can_join.wake()
         current = self._state.queue(row.vhost, row.name)
         return current is not None and current.queue_id == row.queue_id and self._mine(current) is not None
 

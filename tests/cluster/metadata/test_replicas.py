@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,10 @@ import pytest
 
 from warren.actors.context.peers import REPLICAS
 from warren.actors.contracts.metadata import to_metadata
+from warren.actors.metadata.changing import Changing
+from warren.actors.metadata.queues import replicas
 from warren.actors.metadata.state.commands import (
+    AddLearner,
     AdmitToRing,
     ChangeNodes,
     EnableFeatures,
@@ -362,6 +366,30 @@ def test_an_evicted_replica_keeps_what_it_has_and_is_a_learner(declared):
     declared.settle()
     assert declared.learners() == [third.name] and third.name not in declared.ring()
     assert ("end", row.queue_id, True) in declared.supervisor(third).calls
+
+
+def test_a_node_proposes_to_join_a_few_rings_at_a_time(mirrored, monkeypatch):
+    """A node that started with ten thousand mirrored queues held up its own start by its proposals, and ended."""
+    monkeypatch.setattr(replicas, "JOINING_AT_ONCE", 2)
+    names = [f"q{number}" for number in range(7)]
+    first, *others = mirrored.group.members
+    for name in names:
+        first.ask(first.declare(name))
+    joining: Counter[int] = Counter()
+    most: list[int] = []
+    note = Changing.note
+
+    async def noted(self, command):
+        if isinstance(command, AddLearner):
+            joining[id(self)] += 1
+            most.append(joining[id(self)])
+        await note(self, command)
+        joining[id(self)] -= isinstance(command, AddLearner)
+
+    monkeypatch.setattr(Changing, "note", noted)
+    mirrored.policy(ALL)
+    mirrored.group.until(lambda: all(len(mirrored.row(first, name).group.learners) == len(others) for name in names))
+    assert max(most) == 2 and len(most) == len(names) * len(others)
 
 
 def test_a_replica_that_is_unfit_begins_again_without_messages(declared):
