@@ -17,14 +17,18 @@ class Retained:
         self.base = base
         #: Bytes of all instructions.
         self.size = 0
-        self._instructions: deque[Instruction] = deque()
+        # An empty deque has 760 bytes, which an idle member need not have.
+        self._instructions: deque[Instruction] | tuple[()] = ()
 
     @property
     def last(self) -> int:
         return self.base + len(self._instructions)
 
     def add(self, instructions: list[Instruction]) -> None:
-        self._instructions += instructions
+        if isinstance(self._instructions, tuple):
+            self._instructions = deque(instructions)
+        else:
+            self._instructions += instructions
         self.size += sum([len(body) for _, body in instructions])
 
     def between(self, position: int, last: int) -> list[Instruction]:
@@ -40,6 +44,8 @@ class Retained:
     def cut(self, position: int) -> None:
         """Forget everything up to `position`."""
         instructions = self._instructions
+        if isinstance(instructions, tuple):
+            return
         for _ in range(min(position - self.base, len(instructions))):
             self.size -= len(instructions.popleft()[1])
             self.base += 1

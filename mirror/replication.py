@@ -105,7 +105,6 @@ class MirrorReplication:
         self.takes_acks = False
         #: Copies the queue from another replica; None for a member of the ring, which has it.
         self._learner = Learner(replica, self._ring, self._mirrored, self._take) if self._is_learner else None
-        self._source = SyncSource(replica, self._mirrored, lambda: self._has_everything, lambda: self._position())
         #: The questions of channels after a failover.
         self._reclaims = Reclaims()
         #: The position of the last instruction that this mirror has followed.
@@ -428,14 +427,17 @@ class MirrorReplication:
 
     # -- synchronisation
 
+    def _source(self) -> SyncSource:
+        return SyncSource(self._replica, self._mirrored, lambda: self._has_everything, self._position)
+
     async def chunk(self, first: int) -> tuple[int, int, list[bytes]]:
-        return await self._source.chunk(first)
+        return await self._source().chunk(first)
 
     async def held(self, first: int, limit: int) -> tuple[int, int, int, list[tuple[int, int]], bytes]:
-        return await self._source.held(first, limit)
+        return await self._source().held(first, limit)
 
     def numbers(self) -> list[tuple[int, int, int]]:
-        return self._source.numbers()
+        return self._source().numbers()
 
     def synchronise(self, is_wanted: bool) -> bool:
         """An operator has a learner copy the queue, or stop that."""

@@ -12,11 +12,14 @@ class Safety:
 
     def __init__(self) -> None:
         self.position = 0
-        #: Runs that wait for the disk: the position of their instruction, first and last number.
-        self._waiting: deque[tuple[int, int, int]] = deque()
+        #: Runs that wait for the disk: the position of their instruction, first and last number. None before the first,
+        #: because an empty deque has 760 bytes.
+        self._waiting: deque[tuple[int, int, int]] | None = None
 
     def took(self, position: int, first: int, last: int) -> None:
         """Note a run that has to be on the disk before this position counts as safe."""
+        if self._waiting is None:
+            self._waiting = deque()
         self._waiting.append((position, first, last))
 
     def reached(self, last: int, safe: list[tuple[int, int]]) -> int:
@@ -33,7 +36,7 @@ class Safety:
     def _shrink(self, low: int, high: int) -> None:
         """Take out numbers that are not a whole run at the front: those of another level, or a part of a run."""
         rest: deque[tuple[int, int, int]] = deque()
-        for position, first, last in self._waiting:
+        for position, first, last in self._waiting or ():
             if high < first or last < low:
                 rest.append((position, first, last))
                 continue

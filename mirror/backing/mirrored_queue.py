@@ -41,6 +41,10 @@ UNTOLD_MOST = SKIPPED // 2
 PULLED_AT_ONCE = 4096
 
 
+#: An empty set for each queue would take 216 bytes.
+_NO_NUMBERS: frozenset[int] = frozenset()
+
+
 class MirroredQueue(BackingQueue):
     """See the module. `is_durable`: the queue survives its node, and so do its persistent messages."""
 
@@ -72,8 +76,8 @@ class MirroredQueue(BackingQueue):
         self._told = 0
         #: At a mirror: messages that are to leave (`remove`), or to be taken from the head because they stay
         #: (`keep_only`), and that stand behind messages which must be read from the disk first.
-        self._leaving: deque[tuple[range, bool]] = deque()
-        self._kept: frozenset[int] = frozenset()
+        self._leaving: deque[tuple[range, bool]] | None = None
+        self._kept = _NO_NUMBERS
 
     @property
     def bare(self) -> BackingQueue:
@@ -115,15 +119,18 @@ class MirroredQueue(BackingQueue):
         """Remove messages from a mirror, wherever in its queue they are."""
         gone = list(leaving)
         self._forget_returns(gone)
-        self._leaving += [(span, False) for span in gone]
-        self.remove_more()
+        self._leave([(span, False) for span in gone])
 
     def keep_only(self, kept: Sequence[range]) -> None:
         """Remove all messages but these from a mirror."""
         # The messages to keep are taken from the head first, and the rest is purged.
-        self._leaving += [(span, True) for span in kept]
-        self._leaving.append((range(0), True))
         self._kept = frozenset(number for span in kept for number in span)
+        self._leave([*((span, True) for span in kept), (range(0), True)])
+
+    def _leave(self, leaving: list[tuple[range, bool]]) -> None:
+        if self._leaving is None:
+            self._leaving = deque()
+        self._leaving += leaving
         self.remove_more()
 
     def follow_segment(self) -> None:

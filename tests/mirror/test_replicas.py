@@ -1,8 +1,12 @@
 """Replicas of a mirrored queue under random plans: publishes, acks, deaths of any member at any step."""
 
+import gc
 import random
+import tracemalloc
 
 import pytest
+
+from warren.mirror.replication import MirrorReplication
 
 from .replicas import Group
 
@@ -113,3 +117,18 @@ def _learn(group, rng):
 def test_nothing_confirmed_is_lost_and_all_replicas_are_equal(part):
     for seed in range(part * 60, part * 60 + 60):
         played(random.Random(seed), 150)
+
+
+def test_an_idle_member_costs_little():
+    """CL-73: at most 6 KiB. Ten thousand queues are mostly idle."""
+    replica = Group("abc").master
+    MirrorReplication(replica)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        members = [MirrorReplication(replica) for _ in range(100)]
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (after - before) / len(members) < 6 * 1024
