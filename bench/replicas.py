@@ -45,7 +45,7 @@ PUBLISH = method_frame(1, methods.BasicPublish(exchange="", routing_key=QUEUE)) 
     1, encode_properties(Properties(delivery_mode=2)), b"x" * 1024, 0
 )
 
-#: A lease lasts so long that no pause of a busy machine ends it.
+#: So long that no pause of a busy machine makes the others declare a node down.
 SETTINGS = "net_ticktime = 20.0"
 
 
