@@ -39,8 +39,8 @@ LogWriter.ack = lambda self, queue, spans: self.position
     "no message is flagged as redelivered after a crash": """
 from warren.store.queue.variable.variable_queue import VariableQueue
 recover = VariableQueue.recover
-def forgetful(self, terms, missing):
-    recover(self, terms, missing)
+def forgetful(self, *arguments):
+    recover(self, *arguments)
     self._watermark = 0
 VariableQueue.recover = forgetful
 """,
