@@ -3,8 +3,9 @@
 A histogram is a list of counts with fixed bounds, so it has the same few hundred bytes whatever it has counted. What is
 frequent is sampled, so that a message pays for less than a comparison:
 
-- At most one publish in each millisecond is timed until its confirm, and counts as often as its channel has published
-  messages since the one before (`publish_to_confirm`). So a slow second of many messages weighs more than one of few.
+- Channels in confirm mode time one of up to 64 messages of the node, so that about one in a millisecond is timed, and
+  count it as often as messages were published since the one before (`publish_to_confirm`, `TimedConfirms`). So a slow
+  second of many messages weighs more than one of few.
 - One of 1,024 messages of the node is followed to its consumer (`publish_to_deliver`, `DeliverySamples`).
 """
 
@@ -24,6 +25,10 @@ SECONDS = (
 )
 #: Upper bounds of the messages of one commit.
 MESSAGES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
+
+#: Seconds between two publishes of a node that are timed until their confirms, and the most messages of which only one
+#: is timed.
+TIMED_SECONDS, TIMED_OF = 0.001, 64
 
 #: One of this many messages is followed to its consumer.
 SAMPLED = 1_024
@@ -53,6 +58,35 @@ class Histogram:
         return {"bounds": list(self.bounds), "counts": list(self.counts), "sum": self.total}
 
 
+class TimedConfirms:
+    """Chooses the publishes of channels in confirm mode that are timed until their confirms.
+
+    A channel subtracts the messages that it publishes from `left`, and asks only when that is used up: then the message
+    pays for nothing else.
+    """
+
+    __slots__ = ("_last", "_of", "histogram", "left")
+
+    def __init__(self, histogram: Histogram) -> None:
+        self.histogram = histogram
+        #: Messages until the next one is timed. The first one is, so that a node with few messages shows something.
+        self.left = 1
+        #: Of how many messages one is timed, and when the last one was.
+        self._of = 1
+        self._last = 0.0
+
+    def take(self, now: float) -> int:
+        """Have a publish timed; return how many messages it stands for, those since the one before."""
+        weight = self._of - self.left
+        if now - self._last < TIMED_SECONDS:
+            self._of = min(2 * self._of, TIMED_OF)
+        else:
+            self._of = max(self._of // 2, 1)
+        self._last = now
+        self.left = self._of
+        return weight
+
+
 class Sample(NamedTuple):
     """A publish on its way to a queue: its identity, and when its channel received it."""
 
@@ -64,25 +98,19 @@ class Sample(NamedTuple):
 class DeliverySamples:
     """Chooses the publishes that are followed to their consumers, and remembers them until their queue takes them."""
 
-    __slots__ = ("_until_next", "on_the_way")
+    __slots__ = ("left", "on_the_way")
 
     def __init__(self) -> None:
-        #: The first message is sampled, so that a broker with few messages shows something.
-        self._until_next = 0
+        #: Messages until the next one is followed. A channel subtracts those that it publishes. The first message is
+        #: followed, so that a broker with few messages shows something.
+        self.left = 1
         #: By queue id. An entry that its queue never takes, because the publish was refused or went to another node,
         #: is replaced by the next one of that queue.
         self.on_the_way: dict[str, Sample] = {}
 
-    def is_due(self, count: int) -> bool:
-        """Count messages that a channel has received, and return whether the first of them is to be followed."""
-        self._until_next -= count
-        if self._until_next > 0:
-            return False
-        self._until_next = max(self._until_next + SAMPLED, 1)
-        return True
-
     def follow(self, queue_id: str, sample: Sample) -> None:
-        """Follow a publish to the queue."""
+        """Follow a publish to the queue, because `left` is used up."""
+        self.left = max(self.left + SAMPLED, 1)
         if len(self.on_the_way) >= ON_THE_WAY and queue_id not in self.on_the_way:
             del self.on_the_way[next(iter(self.on_the_way))]
         self.on_the_way[queue_id] = sample
@@ -114,22 +142,21 @@ class NodeHistograms:
     __slots__ = (
         "journal_messages",
         "journal_sync",
-        "next_confirm",
         "publish_to_confirm",
         "publish_to_deliver",
         "raft_commit",
         "samples",
+        "timed_confirms",
     )
 
     def __init__(self) -> None:
         self.journal_sync = Histogram(SECONDS)
         self.journal_messages = Histogram(MESSAGES)
         self.publish_to_confirm = Histogram(SECONDS)
-        #: The time of a monotonic clock from which on another publish may be timed.
-        self.next_confirm = 0.0
         self.publish_to_deliver = Histogram(SECONDS)
         self.raft_commit = Histogram(SECONDS)
         self.samples = DeliverySamples()
+        self.timed_confirms = TimedConfirms(self.publish_to_confirm)
 
     def rows(self) -> dict[str, dict[str, list[float] | list[int] | float]]:
         """All histograms, by the names of their metrics."""

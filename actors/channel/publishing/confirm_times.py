@@ -1,8 +1,7 @@
 """`ConfirmTimes`: how long the publishes of one channel wait for their confirms (CM-375).
 
-At most one publish in each millisecond of the node is timed. It counts as often as its channel has published messages
-since the one that it has timed before. So the cost grows neither with the rate of messages nor with the number of
-channels, and the histogram is one of messages.
+`TimedConfirms` of the node chooses the publishes that are timed. Each counts as often as messages were published since
+the one before. So the cost does not grow with the rate of messages, and the histogram is one of messages.
 """
 
 from __future__ import annotations
@@ -10,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ...statistics.histograms import NodeHistograms
+from ...statistics.histograms import TimedConfirms
 
-#: Seconds between two publishes of the node that are timed.
-INTERVAL = 0.001
-
-#: Publishes of a channel that are timed at one time. While so many wait, others only add to the weight of the next one.
+#: Publishes that are timed at one time. While so many wait, others only add to the weight of the next one.
 MOST = 256
 
 #: Acks or nacks of one flush: delivery tags, each with whether it stands for all before it as well.
@@ -33,24 +29,19 @@ class Timed(NamedTuple):
 class ConfirmTimes:
     """See the module. `uncounted` publishes came before confirm.select, so delivery tags do not count them."""
 
-    __slots__ = ("_histograms", "_now", "_uncounted", "_weight", "waiting")
+    __slots__ = ("_now", "_uncounted", "timed", "waiting")
 
-    def __init__(self, histograms: NodeHistograms, now: Callable[[], float], uncounted: int) -> None:
-        self._histograms = histograms
+    def __init__(self, timed: TimedConfirms, now: Callable[[], float], uncounted: int) -> None:
+        self.timed = timed
         self._now = now
         self._uncounted = uncounted
-        #: Messages since the last one that is timed.
-        self._weight = 0
         self.waiting: list[Timed] = []
 
-    def published(self, number: int, count: int) -> None:
-        """Note `count` publishes from this publish number on."""
-        self._weight += count
-        now = self._now()
-        if now >= self._histograms.next_confirm and len(self.waiting) < MOST:
-            self._histograms.next_confirm = now + INTERVAL
-            self.waiting.append(Timed(number - self._uncounted, self._weight, now))
-            self._weight = 0
+    def begin(self, number: int) -> None:
+        """Time the publish of this number, because none of the node is `left` before it."""
+        if len(self.waiting) < MOST:
+            now = self._now()
+            self.waiting.append(Timed(number - self._uncounted, self.timed.take(now), now))
 
     def settled(self, acks: Settled, nacks: Settled) -> None:
         """Count the timed publishes that these acks confirm, and forget those that are refused. Some must wait."""
@@ -62,7 +53,7 @@ class ConfirmTimes:
         waiting = []
         for timed in self.waiting:
             if timed.tag <= acked_to or timed.tag in acked:
-                self._histograms.publish_to_confirm.observe(now - timed.began, timed.weight)
+                self.timed.histogram.observe(now - timed.began, timed.weight)
             elif timed.tag > nacked_to and timed.tag not in nacked:
                 waiting.append(timed)
         self.waiting = waiting

@@ -295,13 +295,18 @@ class Publisher:
                 first_number = confirms.publish_to_one(count, rows[0].queue_id)
             else:
                 first_number = confirms.publish(count, [row.queue_id for row in now], more)
-            if self.confirm_times is not None:
-                self.confirm_times.published(first_number, count)
+            times = self.confirm_times
+            if times is not None:
+                times.timed.left -= count
+                if times.timed.left <= 0:
+                    times.begin(first_number)
         else:
             first_number = confirms.next_number
             confirms.next_number = first_number + count
         shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
-        if self._samples.is_due(count) and rows[0].address is not None:
+        samples = self._samples
+        samples.left -= count
+        if samples.left <= 0 and rows[0].address is not None:
             sample = Sample(self._config.channel_id, first_number, self._process.now())
             self._samples.follow(rows[0].queue_id, sample)
         entry = (origins, contents, body_bytes, first_number, awaits_confirms, shared)
@@ -434,8 +439,8 @@ class Publisher:
         if not self.is_confirming:
             self.is_confirming = self.awaits_confirms = True
             self.confirms.begin()
-            now, uncounted = self._process.clocks()[0], self.confirms.next_number - 1
-            self.confirm_times = ConfirmTimes(self._context.histograms, now, uncounted)
+            timed, now = self._context.histograms.timed_confirms, self._process.clocks()[0]
+            self.confirm_times = ConfirmTimes(timed, now, self.confirms.next_number - 1)
         if not method.nowait:
             self._output.put_method(methods.ConfirmSelectOk())
 

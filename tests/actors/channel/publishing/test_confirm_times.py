@@ -4,22 +4,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.actors.channel.publishing.confirm_times import INTERVAL, MOST, ConfirmTimes
-from warren.actors.statistics.histograms import NodeHistograms
+from warren.actors.channel.publishing.confirm_times import MOST, ConfirmTimes
+from warren.actors.statistics.histograms import SECONDS, TIMED_OF, TIMED_SECONDS, Histogram, TimedConfirms
 
 
 class Channel:
     """The times of one channel, on a clock that the test moves."""
 
-    def __init__(self, uncounted=0, node=None):
+    def __init__(self, uncounted=0):
         self.now = 100.0
-        self.node = node or NodeHistograms()
-        self.histogram = self.node.publish_to_confirm
-        self.times = ConfirmTimes(self.node, lambda: self.now, uncounted)
+        self.histogram = Histogram(SECONDS)
+        self.timed = TimedConfirms(self.histogram)
+        self.times = ConfirmTimes(self.timed, lambda: self.now, uncounted)
         self.number = uncounted + 1
 
     def publish(self, count=1):
-        self.times.published(self.number, count)
+        self.timed.left -= count
+        if self.timed.left <= 0:
+            self.times.begin(self.number)
         self.number += count
 
     @property
@@ -44,30 +46,32 @@ def test_publishes_before_confirm_select_have_no_delivery_tags():
 
 def test_a_timed_publish_stands_for_those_since_the_one_before():
     channel = Channel()
-    channel.publish(400)
-    channel.publish(300)  # in the same millisecond
-    channel.now += INTERVAL
-    channel.publish(100)
-    channel.now += INTERVAL
-    channel.times.settled([(800, True)], [])
-    assert channel.counted == 800, "the 300 are counted with the 100 that follow"
+    for _ in range(10):
+        channel.publish(10)  # in the same millisecond
+    channel.times.settled([(100, True)], [])
+    assert channel.counted == 100 - (channel.timed._of - channel.timed.left), "the rest counts with the next one"
     assert channel.times.waiting == []
 
 
-def test_channels_share_the_milliseconds_of_their_node():
-    node = NodeHistograms()
-    one, other = Channel(node=node), Channel(node=node)
-    one.publish(5)
-    other.publish(7)
-    assert [len(each.times.waiting) for each in (one, other)] == [1, 0]
-    other.now += INTERVAL
-    other.publish()
-    assert other.times.waiting[0].weight == 8, "what it did not time counts with the next"
+def test_the_more_messages_come_the_fewer_are_timed():
+    channel = Channel()
+    for _ in range(10 * TIMED_OF):
+        channel.publish()
+    assert len(channel.times.waiting) < 20
+    channel.times.settled([(channel.number, True)], [])
+    for _ in range(3 * TIMED_OF):
+        channel.now += TIMED_SECONDS
+        channel.publish()
+    before = len(channel.times.waiting)
+    for _ in range(10):
+        channel.now += TIMED_SECONDS
+        channel.publish()
+    assert len(channel.times.waiting) == before + 10, "with one message in a millisecond each is timed"
 
 
 def test_a_confirm_of_earlier_publishes_changes_nothing():
-    channel = Channel(uncounted=0)
-    channel.times.published(10, 1)
+    channel = Channel()
+    channel.times.begin(10)
     channel.times.settled([(9, True)], [])
     assert channel.counted == 0 and len(channel.times.waiting) == 1
 
@@ -76,7 +80,7 @@ def test_a_refused_publish_is_not_counted():
     channel = Channel()
     for _ in range(3):
         channel.publish()
-        channel.now += INTERVAL
+        channel.now += TIMED_SECONDS
     channel.times.settled([(3, False)], [(2, True)])
     assert channel.counted == 1 and channel.times.waiting == []
 
@@ -85,7 +89,7 @@ def test_a_confirm_out_of_order_leaves_the_earlier_ones_waiting():
     channel = Channel()
     for _ in range(3):
         channel.publish()
-        channel.now += INTERVAL
+        channel.now += TIMED_SECONDS
     channel.times.settled([(2, False)], [])
     assert [timed.tag for timed in channel.times.waiting] == [1, 3]
 
@@ -94,7 +98,7 @@ def test_the_publishes_that_wait_are_bounded():
     channel = Channel()
     for _ in range(10 * MOST):
         channel.publish()
-        channel.now += INTERVAL
+        channel.now += TIMED_SECONDS
     assert len(channel.times.waiting) == MOST
     channel.times.settled([(10 * MOST, True)], [])
     channel.publish()
@@ -102,13 +106,14 @@ def test_the_publishes_that_wait_are_bounded():
     assert channel.counted == 10 * MOST + 1, "each is counted once, those without a place with the next that has one"
 
 
-@given(st.lists(st.tuples(st.integers(1, 500), st.sampled_from([0.0, INTERVAL / 3, INTERVAL, 0.1])), min_size=1))
+@given(
+    st.lists(st.tuples(st.integers(1, 500), st.sampled_from([0.0, TIMED_SECONDS / 3, TIMED_SECONDS, 0.1])), min_size=1)
+)
 def test_every_confirmed_message_up_to_the_last_timed_one_is_counted_once(runs):
     channel = Channel()
     for count, pause in runs:
         channel.publish(count)
         channel.now += pause
-    channel.now += INTERVAL
-    channel.publish()
+    channel.publish(TIMED_OF)  # the last one is timed
     channel.times.settled([(channel.number - 1, True)], [])
     assert channel.counted == channel.number - 1
