@@ -7,13 +7,13 @@
     base.run_forever()                                    # until stop() or shutdown
 
 The loop goes round and round. In each round it runs the calls that other threads posted, fires the timers that are due,
-gives each lane its turns, and polls the descriptors. While actors are busy it polls without waiting. Otherwise it
+gives each client its turns, and polls the descriptors. While actors are busy it polls without waiting. Otherwise it
 sleeps in the poll until a timer is due, a descriptor is ready or another thread wakes it, so that an idle loop uses no
 processor time.
 
     inbox    calls from other threads, which touch nothing else but the waker that ends the sleep
     ready    the cells that were woken since the last turn, each once
-    lanes    the run queue, which has a lane for each client (`lanes`)
+    lanes    the run queue, divided by clients (`lanes`)
     timers   a heap
     poller   the watched descriptors
 
@@ -213,7 +213,7 @@ class LoopBase(ActorBase):
 
     def _rounds(self, condition: Callable[[], bool] | None, deadline: float | None) -> None:
         inbox, ready, timers = self._inbox, self.ready, self.timers
-        lanes, light, active = self.lanes, self.lanes.light, self.lanes.active
+        lanes, light, shared, active = self.lanes, self.lanes.light, self.lanes.shared, self.lanes.active
         monotonic, watchdog = time.monotonic, self.watchdog
         next_poll = next_mark = next_care = 0.0
         is_limited = condition is not None or deadline is not None
@@ -225,7 +225,7 @@ class LoopBase(ActorBase):
                 self.fire_timers(now, TIMERS)
             if ready:
                 lanes.admit_each()
-            if light or active:
+            if light or shared or active:
                 now = lanes.have_turns(self.turn, now)  # a meter may have taken the place of `turn`
             while self._round_end:
                 self._end_round()
@@ -235,10 +235,10 @@ class LoopBase(ActorBase):
             if lanes.crowd:
                 self._serve_crowd()
                 now = monotonic()
-            if light or active or ready or lanes.crowd or self._unserved:
+            if light or shared or active or ready or lanes.crowd or self._unserved:
                 # If there is nothing to do but descriptors that are left from the last poll, serve them now. Without a
                 # turn `now` stays the same, so the time of the next poll would not come.
-                if now >= next_poll or self._unserved and not active and not light:
+                if now >= next_poll or self._unserved and not (light or shared or active):
                     self._serve_descriptors()
                     if self.housekeep is not None and now >= next_care:
                         self.housekeep()

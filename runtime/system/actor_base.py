@@ -244,6 +244,8 @@ class ActorBase:
                             result = handler(actor, sender, message[1], message[2])
                         elif size == 2:
                             result = handler(actor, sender, message[1])
+                        elif size == 4:
+                            result = handler(actor, sender, message[1], message[2], message[3])
                         else:
                             result = handler(actor, sender, *message[1:])
                     if result is not None:

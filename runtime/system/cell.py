@@ -63,6 +63,7 @@ class Cell:
         "address",
         "base",
         "children",
+        "client",
         "dormant",
         "fds",
         "globalName",
@@ -100,6 +101,8 @@ class Cell:
         #: Most messages of one turn; for processes only.
         self.turn_limit: int = actor.turn_limit if is_process else 0
         self.children: dict[str, Cell] = {}
+        #: The process with the descriptor of the client that this one serves: itself, an ancestor, or None.
+        self.client: Cell | None = None if parent is None else parent.client
         #: Addresses of its dormant children; None while it has none, as nearly all actors.
         self.dormant: set[str] | None = None
         #: The descriptors that it watches.
@@ -232,6 +235,7 @@ class Cell:
         return None if entry is None else (entry[PAYLOAD],)
 
     def watch(self, fd: int, read: bool, write: bool) -> None:
+        self.client = self
         self.base.poller.watch(self, fd, (READ if read else 0) | (WRITE if write else 0))
 
     def unwatch(self, fd: int) -> None:

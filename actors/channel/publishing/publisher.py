@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 from sys import maxsize
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -187,7 +188,7 @@ class Publisher:
             self._publish_run(publications[0], [one.origin for one in publications], contents, body_bytes)
             return
         at = 0
-        for group, stretch in groupby(publications, key=_group):
+        for group, stretch in groupby(publications, key=attrgetter("group")):
             together = list(stretch)
             if group:
                 part = contents[at : at + len(together)]
@@ -307,10 +308,8 @@ class Publisher:
         samples = self._samples
         samples.left -= count
         if samples.left <= 0 and rows[0].address is not None:
-            sample = Sample(self._config.channel_id, first_number, self._process.now())
-            self._samples.follow(rows[0].queue_id, sample)
-        entry = (origins, contents, body_bytes, first_number, awaits_confirms, shared)
-        self._gather(now, entry)
+            samples.follow(rows[0].queue_id, Sample(self._config.channel_id, first_number, self._process.now()))
+        self._gather(now, entry := (origins, contents, body_bytes, first_number, awaits_confirms, shared))
         if more:
             self._rest = rows, len(now), entry
             self._wait(None)
@@ -499,7 +498,3 @@ class Publisher:
 def _queues_of_a_turn(work: TurnWork) -> int:
     """To how many queues a turn sends one run."""
     return max(1, work.most // COLD_QUEUE)
-
-
-def _group(publication: Publication) -> int:
-    return publication.group

@@ -114,17 +114,19 @@ class RoleRunner:
                 state = self.state
                 queue_id, counts = state.row.queue_id, state.counts
                 channels, outbox.channels = outbox.channels, {}
-                for segments in channels.values():
+                for channel, segments in channels.items():
                     for consumer, runs in segments:
-                        consumer.channel.adapt_limit(runs)
+                        channel.adapt_limit(runs)
+                        delivered = 0
                         for _, is_redelivered, _, contents in runs:
-                            if consumer.no_ack:
-                                counts.deliver_no_ack += len(contents)
-                            else:
-                                counts.deliver += len(contents)
+                            delivered += len(contents)
                             if is_redelivered:
                                 counts.redeliver += len(contents)
-                        send(consumer.channel.address, to_channel.deliver(queue_id, consumer.tag, runs))
+                        if consumer.no_ack:
+                            counts.deliver_no_ack += delivered
+                        else:
+                            counts.deliver += delivered
+                        send(channel.address, to_channel.deliver(queue_id, consumer.tag, runs))
             if effects.endings:
                 endings, effects.endings = effects.endings, []
                 for address, message in endings:
