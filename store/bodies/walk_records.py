@@ -5,6 +5,9 @@ At a damaged record the walk continues behind it, if its size leads to a whole r
 otherwise at the next offset where a whole record with a valid checksum begins. A message may itself contain records
 (when a user sends such a file as a message), so a record found inside a damaged one may not be the store's. Recovery
 treats it as garbage, since no queue refers to its id.
+
+A damaged size may lead to the end of a later record by chance. Then whole records fill the place up to there, and the
+walk continues with the first of them. Records in a message do not reach so far, because its own end follows them.
 """
 
 from __future__ import annotations
@@ -64,10 +67,27 @@ def _damage(file: File, offset: int, size: int) -> DamagedBytes:
     is_cut = size - offset < OVERHEAD or stated_end > size
     is_plausible = record_size + OUTSIDE_SIZE >= OVERHEAD
     if not is_cut and is_plausible and (stated_end == size or _is_record(file, stated_end, size)):
-        end = stated_end
+        end = _first_of_those_up_to(file, offset + 1, stated_end)
     else:
         end = _next_record(file, offset + 1, size)
     return DamagedBytes(offset, end, message_id, end == size, is_cut or first_not_zero(file, offset, end) is None)
+
+
+def _first_of_those_up_to(file: File, start: int, end: int) -> int:
+    """The offset of the first of consecutive whole records, behind `start`, of which the last one ends at `end`; `end`
+    if there are none.
+    """
+    at = _next_record(file, start, end)
+    while at < end:
+        behind = at
+        for found in scan(file, at, RESCAN_BLOCK):
+            behind += found.total_size
+            if behind >= end:
+                break
+        if behind == end:
+            return at
+        at = _next_record(file, behind if behind < end else at + 1, end)
+    return end
 
 
 def _next_record(file: File, start: int, size: int) -> int:

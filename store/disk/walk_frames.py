@@ -8,7 +8,7 @@ Frames hold messages, and messages may hold frames (somebody sends a copy of a j
 that looks like a frame is one. The walk decides in this order where damage ends:
 
 1. Where the size in the damaged frame's head says, if a whole frame begins there or the file ends there: anything but
-   the size is damaged.
+   the size is damaged. A damaged size may lead there by chance, behind other frames; then 2 applies.
 2. At the first whole frame up to which the checksum of the damaged frame is right: only the size is damaged.
 3. If the size leads behind the end of the file and 2 does not apply, the frame is a torn tail. But if whole frames
    follow one another to the very end of the file, the frame is damaged and the walk continues with them. If there are
@@ -109,6 +109,11 @@ def _end_of_damage(file: Readable, offset: int, size: int) -> tuple[int, bool]:
     magic, version, kind, payload_size, checksum = FRAME.unpack(head)
     stated_end = offset + FRAME.size + payload_size
     if stated_end == size or stated_end < size and _is_frame(file, stated_end, size):
+        sum_so_far, summed = checksum_start(kind), offset + FRAME.size
+        for at, _ in _whole_frames(file, summed, stated_end):
+            sum_so_far, summed = _summed(file, summed, at, sum_so_far), at
+            if sum_so_far == checksum:
+                return at, False
         return stated_end, False
     is_cut = (magic, version) == (MAGIC, VERSION) and stated_end > size
     sum_so_far, summed = checksum_start(kind), offset + FRAME.size

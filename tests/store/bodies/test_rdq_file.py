@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -86,6 +88,25 @@ def test_damaged_record_is_passed_over(records, data):
     ]
     with pytest.raises(DamagedRecord):
         read_message(file, found[victim].offset, found[victim].total_size, records[victim][0])
+
+
+@pytest.mark.parametrize("sizes", list(product((0, 4, 34, 64), repeat=3)))
+def test_a_damaged_size_may_lead_to_the_end_of_another_record(sizes):
+    """D-19: the records between are found, wherever the wrong size leads."""
+    whole, found = layout([(bytes([number]) * 16, bytes(size)) for number, size in enumerate(sizes)])
+    for bit in range(64):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        walked = list(walk_records(file_of(bytes(damaged))))
+        assert [part for part in walked if isinstance(part, FoundRecord)] == found[1:]
+
+
+def test_records_in_a_damaged_message_are_not_taken_for_those_of_the_store():
+    inner, _ = layout([(b"i" * 16, b"inner"), (b"j" * 16, b"inner")])
+    whole, found = layout([(b"a" * 16, inner), (b"b" * 16, b"two")])
+    damaged = bytearray(whole)
+    damaged[9] ^= 1
+    assert [part for part in walk_records(file_of(bytes(damaged))) if isinstance(part, FoundRecord)] == found[1:]
 
 
 @given(st.binary(max_size=300))

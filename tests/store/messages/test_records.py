@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -106,6 +108,20 @@ def test_a_flipped_bit_costs_its_frame(data):
     assert [part.payload for part in walk_frames(file) if isinstance(part, WholeFrame)] == payloads[:victim] + payloads[
         victim + 1 :
     ]
+
+
+@pytest.mark.parametrize("sizes", list(product((0, 4, 20, 52), repeat=3)))
+def test_a_damaged_size_may_lead_to_the_end_of_another_frame(sizes):
+    """The frames between are found, wherever the wrong size leads."""
+    payloads = [bytes([number]) * size for number, size in enumerate(sizes)]
+    whole = b"".join(frame(Kind.RECORDS, payload) + payload for payload in payloads)
+    for bit in range(32, 64):  # of the payload's size
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        file = FaultyDisk().open("f", create=True)
+        file.append([bytes(damaged)])
+        found = [part.payload for part in walk_frames(file) if isinstance(part, WholeFrame)]
+        assert found == payloads[1:]
 
 
 def test_zeros_are_no_frame():
