@@ -342,7 +342,9 @@ class QueueSupervisor(Process):
         return True
 
     def on_down(self, name: str, reason: ExitReason) -> Coroutine[object, None, None] | None:
-        supervised = self.queues[name]
+        supervised = self.queues.get(name)
+        if supervised is None:
+            return None  # a replica that ended while it was starting
         row = supervised.row
         if supervised.is_starting:
             supervised.ended = reason

@@ -73,7 +73,7 @@ class Durability:
         "_has_report_timer",
         "_has_synced",
         "_is_alone",
-        "_is_copy",
+        "is_copy",
         "_is_durable",
         "_is_paging",
         "_levels",
@@ -153,7 +153,7 @@ class Durability:
         #: The numbers of the variable queues that were recovered right after their scan, because they need no body from
         #: the persistent store.
         self._recovered: set[int] = set()
-        self._is_alone = self._is_copy = False
+        self._is_alone = self.is_copy = False
         self._has_synced = Signal(process)
         self._has_report_timer = self._is_paging = False
         #: Seconds of the queue's traffic that may be in memory.
@@ -172,7 +172,7 @@ class Durability:
     async def scan(self, recovery: QueueRecovery) -> NeededBodies:
         """The first half of a recovery: find out which messages need a body from the persistent store."""
         process, storage, number = self._process, self.storage, self.number
-        self._is_alone, self._is_copy = recovery.is_alone, recovery.is_copy
+        self._is_alone, self.is_copy = recovery.is_alone, recovery.is_copy
         # No flush may begin before the queue is open, and the journal may ask for one as soon as it has answered.
         self.flusher.is_busy = True
         replayed = await process.ask(storage.journal, to_journal.open(number, process.myAddress))
@@ -193,7 +193,7 @@ class Durability:
         for variable in sorted(wanted):
             terms = recovery.terms if levels is None else levels.get(variable & 255)
             # A copy has to find where the numbering of each level stands, because the next number comes from the ring.
-            numbering = None if self._is_copy else self._numbering(variable, terms, variable in numbers)
+            numbering = None if self.is_copy else self._numbering(variable, terms, variable in numbers)
             if numbering is None:
                 self._recover[variable] = terms or None
             else:
@@ -204,7 +204,7 @@ class Durability:
         for variable, terms in self._recover.items():
             level = self._levels.make(variable & 255)
             if variable in numbers:
-                needed[variable] = await process.run_brief(_scan, level, terms, self._is_copy, self._context.progress)
+                needed[variable] = await process.run_brief(_scan, level, terms, self.is_copy, self._context.progress)
                 if not needed[variable]:
                     self._recovered.add(variable)
             else:
@@ -256,9 +256,9 @@ class Durability:
             lost += [(number & 255) << LEVEL_SHIFT | each for each in missing]
             level = self.levels[number & 255]
             if missing or level.needs_disk_to_recover:
-                await process.run_blocking(level.recover, terms, missing, self._is_copy)
+                await process.run_blocking(level.recover, terms, missing, self.is_copy)
             else:
-                level.recover(terms, missing, self._is_copy)
+                level.recover(terms, missing, self.is_copy)
         self._recover = {}
         self._recovered = set()
         self._levels.replayed = {}

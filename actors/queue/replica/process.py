@@ -134,6 +134,10 @@ class ReplicaProcess(Process):
 
     async def on_open(self, sender: Sender, needed: NeededBodies) -> int:
         backing = await self._disk.open_recovered(needed)
+        if self._disk.is_copy and isinstance(backing, FairQueue):
+            # A mirrored queue has no lanes. Metadata has the next replica here begin without messages.
+            self.stop(ExitReason(ExitKind.EXIT, "the disk has fair lanes, of the time before the queue was mirrored"))
+            await self.next_turn()
         self._open(backing, self._disk.may_expire)
         return len(backing)
 
