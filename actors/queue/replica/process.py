@@ -135,7 +135,6 @@ class ReplicaProcess(Process):
     async def on_open(self, sender: Sender, needed: NeededBodies) -> int:
         backing = await self._disk.open_recovered(needed)
         if self._disk.is_copy and isinstance(backing, FairQueue):
-            # A mirrored queue has no lanes. Metadata has the next replica here begin without messages.
             self.stop(ExitReason(ExitKind.EXIT, "the disk has fair lanes, of the time before the queue was mirrored"))
             await self.next_turn()
         self._open(backing, self._disk.may_expire)
@@ -378,12 +377,10 @@ class ReplicaProcess(Process):
     def on_timer(self, payload: str) -> None:
         if payload == "report":
             self._disk.report()
-            return
-        if payload in RING_TIMERS:
+        elif payload in RING_TIMERS:
             if self.membership.replication is not None:
                 self.membership.replication.timer_fired(payload)
-            return
-        if self.membership.is_resting:
+        elif self.membership.is_resting:
             self.runner.put_off_timer(payload)
         else:
             self.runner.timer_fired(payload)
@@ -480,8 +477,7 @@ class ReplicaProcess(Process):
         await self._delete(reason)
 
     async def _delete(self, reason: str) -> None:
-        self.stage.is_ending = True
-        self.stage.is_open = self.stage.is_released = False
+        self.stage.is_ending, self.stage.is_open, self.stage.is_released = True, False, False
         if self.indexing is not None:
             self.indexing.queue_deleted()
         await self._removal().remove(self.backing)
