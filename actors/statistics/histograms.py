@@ -54,7 +54,7 @@ class Histogram:
         self.total += value * count
 
     def values(self) -> dict[str, list[float] | list[int] | float]:
-        """The histogram as a row for the management process."""
+        """The bounds, counts and sum, as plain values that can be sent to the management process."""
         return {"bounds": list(self.bounds), "counts": list(self.counts), "sum": self.total}
 
 

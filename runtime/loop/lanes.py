@@ -118,11 +118,12 @@ class Lanes:
         self._watchdog = watchdog
         #: The processes of light clients that wait for their turns, each with the owner of its client's lane.
         self.light: deque[tuple[Cell, Any]] = deque()
-        #: The same of processes that serve no client, such as queues, and that a light client has woken.
+        #: Processes that serve no client, such as queues, and wait for their turns because a light client has woken
+        #: them, each with that client.
         self.shared: deque[tuple[Cell, Any]] = deque()
         #: The lanes that have cells, in the order of their turns, without the one whose turn it is.
         self.active: deque[Lane] = deque()
-        #: Where a round was interrupted, and how many still have their turn in that stage of it.
+        #: The stage in which a round was interrupted, and how many processes or lanes have not had their turn in it.
         self._stage, self._left = _LIGHT, 0
         #: Until when clients go on at once, because a turn was long; which one does, and since when.
         self._follow_until = self._visited = 0.0

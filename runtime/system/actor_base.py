@@ -591,7 +591,7 @@ class ActorBase:
         if cell.handlers is not None:
             actor._close(reason)
             actor._let_go()
-        cell.actor = cell.client = None  # a cell that is its own client would be left to the collector
+        cell.actor = cell.client = None  # a cell that refers to itself would not be freed
         cell.is_idle = False  # so that nothing puts the cell on the run queue again
         del cell.address._cell
         del self.cells[details]

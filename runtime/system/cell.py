@@ -110,7 +110,7 @@ class Cell:
         #: The lane of what follows from the descriptors of this actor, or from the timers of its children; None while
         #: that is nothing.
         self.lane: Lane | None = None
-        #: How many processes wait for a turn beside the lane, for the same reason (see `loop.lanes`).
+        #: How many processes wait, outside its lane, for a turn that counts for this client (see `loop.lanes`).
         self.light = 0
         #: The name of the processes with which this one shares its turns; empty if it shares them with none.
         self.group = ""

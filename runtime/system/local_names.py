@@ -24,7 +24,8 @@ from thespian.actors import ActorAddress
 #: Finds the process for the part of a name behind `<family>/`; None if there is no such process.
 Resolve = Callable[[str], ActorAddress | None]
 
-#: Whether a process will soon have the name with this part behind `<family>/`.
+#: Whether a process that is being started will soon have the name `<family>/<this part>`, so that messages to it are
+#: held and not dropped.
 IsExpected = Callable[[str], bool]
 
 #: A message that is held: sender, receiver, message.
