@@ -33,7 +33,8 @@ from typing import NamedTuple
 
 from ..seams import seam
 from .frames import Attach, Fenced, Frame, Instruction, Numbers, Position, Progress, Pubs, Seed
-from .retained import Retained
+from .receiver import Receiver
+from .stream_state import StreamState
 from .view import Member, Stream, View
 
 #: How many frames of senders that are not in the view are kept until a view may have them.
@@ -71,48 +72,6 @@ class Turn(NamedTuple):
     completed: list[Completed]
 
 
-class _StreamState:
-    """The state of one stream at a member."""
-
-    __slots__ = ("counted", "delivered", "done", "fresh", "has_begun", "home", "reported", "retained", "safe", "told")
-
-    def __init__(self, base: int, start: int) -> None:
-        self.retained = Retained(base)
-        self.done = base
-        #: The position up to which instructions were delivered to the owner, or need not be.
-        self.delivered = start
-        #: The position up to which the stream is safe at this member, as its owner has reported.
-        self.safe = 0
-        #: The numbers of the left neighbour on the present attachment: received, stored.
-        self.told = (0, 0)
-        #: At the speaker: the numbers that the last member has sent on the present attachment.
-        self.home = (0, 0)
-        #: At the speaker: the numbers of learners.
-        self.counted: dict[Member, tuple[int, int]] = {}
-        #: The last report to the owner.
-        self.reported = (0, 0, -1)
-        #: At a learner: whether its owner has to be notified where the stream begins.
-        self.has_begun = False
-        #: The instructions that have come in this turn, for the owner.
-        self.fresh: list[Instruction] = []
-
-
-class _Down:
-    """A member that has attached to this one: its right neighbour, or a follower."""
-
-    __slots__ = ("acked", "attachment", "done", "sent", "shown")
-
-    def __init__(self, attachment: int) -> None:
-        self.attachment = attachment
-        #: By stream: the position up to which instructions were sent, and the last `done` that was sent with them.
-        self.sent: dict[Stream, int] = {}
-        self.done: dict[Stream, int] = {}
-        #: By stream: the numbers of this member that the receiver knows.
-        self.shown: dict[Stream, tuple[int, int]] = {}
-        #: For a follower, by stream: the position up to which it has received the stream.
-        self.acked: dict[Stream, int] = {}
-
-
 class RingMember:
     """See the module. `me` is in the view, in the ring or as a learner; a learner is new, and so is a founder."""
 
@@ -122,8 +81,8 @@ class RingMember:
         #: Whether the member must leave the ring, because it lacks instructions that no member keeps any more, or may
         #: have instructions whose positions others use for different ones.
         self.is_out_of_sync = False
-        self._streams: dict[Stream, _StreamState] = {}
-        self._downs: dict[Member, _Down] = {}
+        self._streams: dict[Stream, StreamState] = {}
+        self._receivers: dict[Member, Receiver] = {}
         #: The last frames of senders that are not in the view yet: their `Attach`, and their `Progress` by stream.
         self._strangers: dict[tuple[Member, Stream | None], Frame] = {}
         #: Frames of a later view. The speaker's window bounds them.
@@ -181,10 +140,11 @@ class RingMember:
     def lag_of_right(self) -> int:
         """How many instructions the right neighbour has not been sent."""
         right = self.view.right_of(self.me)
-        down = self._downs.get(right) if right is not None else None
+        receiver = self._receivers.get(right) if right is not None else None
+        sent = receiver.sent if receiver is not None else {}
         return sum(
             [
-                state.retained.last - (down.sent[stream] if down is not None and stream in down.sent else state.done)
+                state.retained.last - sent.get(stream, state.done)
                 for stream, state in self._streams.items()
                 if self.view.speakers[stream] != right
             ]
@@ -218,7 +178,7 @@ class RingMember:
         """Apply a later view, or one of the same epoch with other learners."""
         old, self.view = self.view, view
         if not self.has_part:
-            self._downs.clear()
+            self._receivers.clear()
             self._strangers.clear()
             self._held.clear()
             return
@@ -235,8 +195,8 @@ class RingMember:
             # The new neighbour may have received less than this learner, and the stream may continue differently there.
             self.is_out_of_sync = True
         right = view.right_of(self.me)
-        for name in [name for name in self._downs if name != right and not self._is_follower(name)]:
-            del self._downs[name]
+        for name in [name for name in self._receivers if name != right and not self._is_follower(name)]:
+            del self._receivers[name]
         if view.left_of(self.me) != self._left or _begins_anew(old, view):
             self._attach()
         strangers, self._strangers = self._strangers, {}
@@ -250,9 +210,9 @@ class RingMember:
         """Begin the streams of the view that this member does not have yet."""
         for stream in self.view.speakers:
             if stream not in self._streams:
-                self._streams[stream] = _StreamState(0, 0)
+                self._streams[stream] = StreamState(0, 0)
 
-    def _may_be_ahead(self, old: View, stream: Stream, state: _StreamState) -> bool:
+    def _may_be_ahead(self, old: View, stream: Stream, state: StreamState) -> bool:
         """Whether this member may have received more of the stream than a member before it in the new view.
 
         From the speaker on, each member has at most what those before it have. So a member can be ahead only of one
@@ -293,16 +253,16 @@ class RingMember:
 
     def tell_done(self) -> None:
         """Send the latest `done` to the receivers that lack it, in frames without instructions."""
-        for name, down, stream, state in list(self._without_done()):
-            self._send_pubs(name, down, stream, state, state.retained.last)
+        for name, receiver, stream, state in list(self._without_done()):
+            self._send_pubs(name, receiver, stream, state, state.retained.last)
 
-    def _without_done(self) -> Iterator[tuple[Member, _Down, Stream, _StreamState]]:
+    def _without_done(self) -> Iterator[tuple[Member, Receiver, Stream, StreamState]]:
         """The receivers that lack the latest `done` of a stream for which this member speaks."""
         for stream, state in self._streams.items():
             if self.speaks(stream):
-                for name, down in self._downs.items():
-                    if stream in down.sent and down.done.get(stream, 0) < state.done:
-                        yield name, down, stream, state
+                for name, receiver in self._receivers.items():
+                    if stream in receiver.sent and receiver.done.get(stream, 0) < state.done:
+                        yield name, receiver, stream, state
 
     def receive(self, sender: Member, frame: Frame) -> None:
         """Handle a frame. It is dropped if it belongs to an earlier view or attachment."""
@@ -320,7 +280,9 @@ class RingMember:
             # A new learner begins with a seed. An earlier one may have arrived before the learner could receive it.
             self._is_answered = bool(self._streams) or isinstance(frame, Seed)
             if isinstance(frame, Pubs):
-                self._on_pubs(frame)
+                state = self._streams.get(frame.stream)
+                if state is not None and not self.speaks(frame.stream) and not state.take(frame):
+                    self.is_out_of_sync = True
             elif isinstance(frame, Numbers):
                 self._on_numbers(frame)
             else:
@@ -349,19 +311,19 @@ class RingMember:
             # One of the two has a later view. If it is the sender, it will be the right neighbour here as well.
             self._strangers[sender, None] = frame
             return
-        known = self._downs.get(sender)
+        known = self._receivers.get(sender)
         if known is not None and known.attachment >= frame.attachment:
             return
         self._strangers.pop((sender, None), None)
-        down = self._downs[sender] = _Down(frame.attachment)
+        receiver = self._receivers[sender] = Receiver(frame.attachment)
         if not frame.positions:
-            self._seed(sender, down)
+            self._seed(sender, receiver)
         for stream, received, _ in frame.positions:
             state = self._streams.get(stream)
             if state is not None:
-                down.sent[stream] = down.acked[stream] = received
+                receiver.sent[stream] = receiver.acked[stream] = received
 
-    def _seed(self, sender: Member, down: _Down) -> None:
+    def _seed(self, sender: Member, receiver: Receiver) -> None:
         """Begin to send to a new member.
 
         Its right neighbour will be the first member of the ring, which never needs a stream for which it speaks itself.
@@ -371,36 +333,14 @@ class RingMember:
             last = state.retained.last
             base = last if self.view.speakers[stream] == self.view.members[0] else state.retained.base
             starts.append((stream, base, last))
-            down.sent[stream] = down.acked[stream] = base
-        self._send(sender, Seed(down.attachment, self.view.epoch, starts))
+            receiver.sent[stream] = receiver.acked[stream] = base
+        self._send(sender, Seed(receiver.attachment, self.view.epoch, starts))
 
     def _on_seed(self, frame: Seed) -> None:
-        self._streams = {stream: _StreamState(base, start) for stream, base, start in frame.starts}
+        self._streams = {stream: StreamState(base, start) for stream, base, start in frame.starts}
         self._begin_streams()
         for state in self._streams.values():
             state.has_begun = True
-
-    def _on_pubs(self, frame: Pubs) -> None:
-        state = self._streams.get(frame.stream)
-        if state is None or self.speaks(frame.stream):
-            return
-        retained = state.retained
-        known = retained.last + 1 - frame.first
-        if known < 0:
-            self.is_out_of_sync = True
-            return
-        last = frame.first + len(frame.instructions) - 1
-        fresh = frame.instructions[known:] if known else frame.instructions
-        if fresh:
-            at = retained.last + 1
-            retained.add(fresh)
-            if state.delivered < retained.last:
-                state.fresh += fresh[state.delivered + 1 - at :] if state.delivered >= at else fresh
-                state.delivered = retained.last
-        if frame.instructions:
-            received, stored = state.told
-            state.told = max(received, last), stored
-        state.done = max(state.done, min(frame.done, retained.last))
 
     def _on_numbers(self, frame: Numbers) -> None:
         state = self._streams.get(frame.stream)
@@ -416,9 +356,9 @@ class RingMember:
             if self._is_stranger(sender):
                 self._on_stranger(sender, frame)
             return
-        down = self._downs.get(sender)
-        if down is not None and down.attachment == frame.attachment:
-            down.acked[frame.stream] = max(down.acked.get(frame.stream, 0), frame.received)
+        receiver = self._receivers.get(sender)
+        if receiver is not None and receiver.attachment == frame.attachment:
+            receiver.acked[frame.stream] = max(receiver.acked.get(frame.stream, 0), frame.received)
         state = self._streams.get(frame.stream)
         if state is not None and self.speaks(frame.stream):
             state.counted[sender] = (frame.received, frame.stored)
@@ -440,15 +380,15 @@ class RingMember:
                     deliveries.append(Delivery(stream, state.delivered + 1 - len(state.fresh), state.fresh))
                     state.fresh = []
             if self._fenced <= self.view.epoch:
-                for name, down in self._downs.items():
-                    self._feed(name, down)
+                for name, receiver in self._receivers.items():
+                    self._feed(name, receiver)
                 if not self._is_member:
                     self._send_progress()
             self._forget()
         frames, self._frames = self._frames, []
         return Turn(frames, deliveries, completed)
 
-    def _complete(self, stream: Stream, state: _StreamState, completed: list[Completed]) -> None:
+    def _complete(self, stream: Stream, state: StreamState, completed: list[Completed]) -> None:
         last = state.retained.last
         received, stored = (last, last) if len(self.view.members) == 1 else state.home
         for name in self.view.counted:
@@ -460,48 +400,48 @@ class RingMember:
             state.reported = report
             completed.append(Completed(stream, *report))
 
-    def _feed(self, name: Member, down: _Down) -> None:
+    def _feed(self, name: Member, receiver: Receiver) -> None:
         """Send a receiver the instructions and numbers that it lacks."""
         is_right = name in self.view.members
         for stream, state in self._streams.items():
-            if stream not in down.sent:
+            if stream not in receiver.sent:
                 # The stream is new to the receiver.
-                down.sent[stream] = down.acked[stream] = 0
+                receiver.sent[stream] = receiver.acked[stream] = 0
             speaks = self.speaks(stream)
             numbers = (state.retained.last, 0) if speaks else self._numbers(stream, state)
             if self.view.speakers[stream] != name and (
                 # Answer the receiver's Attach, even without instructions.
-                stream not in down.done
+                stream not in receiver.done
                 # Send only up to `numbers`: what all before this member have. So no member is ahead of one before it.
-                or down.sent[stream] < max(numbers[0], state.retained.base)
-                or (not speaks and down.done.get(stream, 0) < state.done)
+                or receiver.sent[stream] < max(numbers[0], state.retained.base)
+                or (not speaks and receiver.done.get(stream, 0) < state.done)
             ):
-                self._send_pubs(name, down, stream, state, numbers[0])
+                self._send_pubs(name, receiver, stream, state, numbers[0])
             if is_right and not speaks:
-                if numbers != down.shown.get(stream):
-                    self._send(name, Numbers(down.attachment, self.view.epoch, stream, *numbers))
-                    down.shown[stream] = numbers
+                if numbers != receiver.shown.get(stream):
+                    self._send(name, Numbers(receiver.attachment, self.view.epoch, stream, *numbers))
+                    receiver.shown[stream] = numbers
 
     @seam("replica: what a member and all before it have")
-    def _numbers(self, stream: Stream, state: _StreamState) -> tuple[int, int]:
+    def _numbers(self, stream: Stream, state: StreamState) -> tuple[int, int]:
         """Up to where this member and all between the speaker and it have received the stream, and have it safe."""
         if self.view.speakers[stream] == self._left:
             return state.retained.last, state.safe
         received, stored = state.told
         return min(received, state.retained.last), min(stored, state.safe)
 
-    def _send_pubs(self, name: Member, down: _Down, stream: Stream, state: _StreamState, last: int) -> None:
+    def _send_pubs(self, name: Member, receiver: Receiver, stream: Stream, state: StreamState, last: int) -> None:
         """Send the instructions up to `last` that the receiver lacks, with the present `done`."""
         # If the receiver lacks instructions that are no longer retained, it detects the gap, and leaves the ring.
-        sent = max(down.sent[stream], state.retained.base)
+        sent = max(receiver.sent[stream], state.retained.base)
         instructions = state.retained.between(sent, last)
-        self._send(name, Pubs(down.attachment, self.view.epoch, stream, sent + 1, state.done, instructions))
-        down.sent[stream] = max(sent, last)
-        down.done[stream] = state.done
+        self._send(name, Pubs(receiver.attachment, self.view.epoch, stream, sent + 1, state.done, instructions))
+        receiver.sent[stream] = max(sent, last)
+        receiver.done[stream] = state.done
         if instructions:
             # The receiver concludes that all before it have these instructions.
-            received, stored = down.shown.get(stream, (0, 0))
-            down.shown[stream] = max(received, last), stored
+            received, stored = receiver.shown.get(stream, (0, 0))
+            receiver.shown[stream] = max(received, last), stored
 
     def _send_progress(self) -> None:
         for stream, state in self._streams.items():
@@ -515,7 +455,9 @@ class RingMember:
     def _forget(self) -> None:
         """Drop instructions that no receiver can need from this member any more."""
         for stream, state in self._streams.items():
-            needed = [down.acked[stream] for name, down in self._downs.items() if name in self.view.learners]
+            needed = [
+                receiver.acked[stream] for name, receiver in self._receivers.items() if name in self.view.learners
+            ]
             state.retained.cut(min([state.done, *needed]))
 
     def _send(self, to: Member, frame: Frame) -> None:
