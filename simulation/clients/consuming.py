@@ -11,7 +11,8 @@ from ...amqp.method import Method
 from ...amqp.properties import decode_properties
 from ...routing.arguments.range_read_arguments import BLOCK_BYTES_MIN, BLOCKS, READ_FROM, READ_TO
 from ..model.copies import Copy, PromiseBroken, State, mark_returned
-from ..model.queue_model import Newest, QueueModel
+from ..model.delivery_checks import Newest
+from ..model.queue_model import QueueModel
 from ..plan import Action
 from ..queue_kinds import DEAD_LETTER_QUEUE
 from .block_read import BlockRead
@@ -245,7 +246,7 @@ class ConsumingSide:
         )
         returns = delivery_count(content.props) if queue.kind.is_quorum else None
         if returns is not None and not may_be_old:
-            queue.check_returns(copy, returns)
+            queue.checks.check_returns(copy, returns)
         # A basic.get goes to the queue itself, so its message may overtake others that travel by way of the group.
         newest = self._newest if consumer.tag or not group_of(channel, queue) else self._newest_got
         queue.on_delivery(channel, copy, method.redelivered, consumer, may_be_old, newest)

@@ -21,17 +21,11 @@ from ...actors.channel.queue_links import ATTEMPTS
 from ..queue_kinds import QueueKind
 from .copies import Copy, PromiseBroken, PublishedMessage, State
 from .deaths import Deaths
+from .delivery_checks import EXPIRY_SLACK, DeliveryChecks, Newest
 from .protocols import Channel, Consumer, Owner
-
-#: Seconds by which a message may outlive its expiry: the broker counts in milliseconds.
-EXPIRY_SLACK = 0.002
-
 
 #: How many returns are allowed for a message that arrived while deliveries were unseen, since they cannot be counted.
 UNKNOWN_RETURNS = 1000
-
-#: The highest `PublishedMessage.order` that a channel has received, by queue, publishing channel and priority.
-Newest = dict[tuple["QueueModel", Channel, int], int]
 
 
 class QueueModel:
@@ -43,6 +37,7 @@ class QueueModel:
         self.survives_restart = kind.durable and has_store
         self.clock = clock
         self.deaths = Deaths(self)
+        self.checks = DeliveryChecks(self)
         #: The queues whose dead letters come here, by name.
         self.dead_letter_sources: dict[str, QueueModel] = {}
         self.exists: bool | None = False
@@ -54,8 +49,6 @@ class QueueModel:
         self.copies: dict[tuple[int, str], Copy] = {}
         #: Consumers that the broker has confirmed and that are not about to leave.
         self.consumers: list[Consumer] = []
-        #: The consumer that received the last message of a queue with a single active consumer.
-        self.active: Consumer | None = None
         self.had_consumer = False
         self.has_unseen_deliveries = False
         self.has_unseen_without_ack = False
@@ -139,9 +132,7 @@ class QueueModel:
         newest       the channel's own record of order
         """
         if not may_be_old and not copy.is_ambiguous:
-            self._check_delivery(copy, redelivered, newest)
-            self._check_expiry(copy, consumer.since)
-            self._check_active(consumer)
+            self.checks.check(copy, redelivered, consumer, newest)
         copy.seen += 1
         if copy.arrived is None:
             copy.arrived = self.clock()
@@ -160,67 +151,6 @@ class QueueModel:
         if copy is None:
             raise PromiseBroken(f"message {number} came from queue '{self.kind.name}', to which it was never routed")
         return copy
-
-    def _check_delivery(self, copy: Copy, redelivered: bool, newest: Newest) -> None:
-        if copy.state == State.FORBIDDEN:
-            raise PromiseBroken(f"{copy} was delivered again after it was gone for good")
-        if self.has_old_deliveries:
-            return
-        if copy.is_returned_too_often(copy.returns_least):
-            raise PromiseBroken(f"{copy} was delivered after it had been returned {copy.returns_least} times")
-        if copy.state == State.REMOVED:
-            raise PromiseBroken(
-                f"{copy} was delivered again after its {'death' if copy.dead_letter is not None else 'acknowledgement'}"
-            )
-        if copy.is_held:
-            raise PromiseBroken(f"{copy} was delivered while {copy.holder} has it")
-        if copy.seen and not redelivered:
-            raise PromiseBroken(f"{copy} was delivered for the second time, and not flagged as redelivered")
-        if redelivered and not copy.seen and not copy.may_be_redelivered:
-            raise PromiseBroken(f"{copy} was flagged as redelivered, though no client can have received it before")
-        # Dead letters have no order: of several messages, those with a consumer die later.
-        if not redelivered and copy.source is None and not self.kind.is_sharded:
-            key = self, copy.message.channel, copy.message.priority if self.kind.has_priorities else 0
-            if newest.get(key, 0) > copy.message.order:
-                raise PromiseBroken(f"{copy} was delivered after a message that was published later")
-            newest[key] = copy.message.order
-
-    def check_returns(self, copy: Copy, returns: int) -> None:
-        """Compare with the model how often the copy was returned, according to a header that a client received."""
-        if self.has_old_deliveries or copy.is_ambiguous:
-            return
-        if not copy.returns_least <= returns <= copy.returns_most:
-            raise PromiseBroken(
-                f"{copy} was delivered as returned {returns} times, but it was returned {copy.returns_least} to "
-                f"{copy.returns_most} times"
-            )
-
-    def _check_expiry(self, copy: Copy, requested_at: float) -> None:
-        """A message that had expired before the consumer was requested must not be delivered to it."""
-        lifetime = self.deaths.lifetime(copy)
-        if lifetime is None or copy.arrived is None:
-            return
-        late = requested_at - copy.arrived - lifetime
-        if requested_at > copy.arrived + lifetime + EXPIRY_SLACK:
-            raise PromiseBroken(
-                f"{copy} was delivered, though it had expired {late * 1000:.0f} ms before the consumer was requested"
-            )
-
-    def _check_active(self, consumer: Consumer) -> None:
-        if not self.kind.is_single_active or self.has_old_deliveries or not consumer.tag:
-            return
-        if (
-            self.active is not None
-            and self.active is not consumer
-            and self.active in self.consumers
-            and not self.active.channel.may_be_closed
-        ):
-            raise PromiseBroken(
-                f"{consumer} received a message of queue '{self.kind.name}', "
-                f"whose single active consumer is {self.active}"
-            )
-        if consumer in self.consumers:
-            self.active = consumer
 
     # -- dead letters of other queues ---
 
@@ -449,7 +379,7 @@ class QueueModel:
     def on_crash(self, keeps_disk: bool, may_stay_down: bool = False) -> None:
         """The queue's process has crashed, or the whole node; `may_stay_down` if it may not be restarted at once."""
         self.has_old_deliveries = True
-        self.active = None
+        self.checks.on_crash()
         self.crash_count += 1
         # The broker refuses a request that has met this many crashes, although the queue has a next process.
         if may_stay_down or self.crash_count - self._crashes_before >= ATTEMPTS:
