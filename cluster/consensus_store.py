@@ -8,7 +8,8 @@ transaction of the metadata store (CL-21). So the rows on the disk always match 
 from __future__ import annotations
 
 from ..store.data_dir.log_tables import LogFound, LogStart, LogWrite
-from .consensus.core import Ballot, Raft, Ready
+from .consensus.core import Raft, Ready
+from .consensus.election import Ballot
 from .consensus.log import Entry, Mark, RaftLog
 from .consensus.membership import Members
 

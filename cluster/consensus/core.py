@@ -40,6 +40,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ...seams import seam
+from .election import Ballot, Election
 from .leader import Leader, Refused
 from .log import Entry, RaftLog
 from .membership import Members
@@ -59,13 +60,6 @@ from .messages import (
     VoteAnswer,
 )
 
-#: Ticks without a leader after which a node begins an election: at least, at most. The generator draws one of them.
-ELECTION_TICKS = (20, 40)
-#: Ticks for which a node that heard its leader supports no other.
-HEARD_TICKS = 20
-#: As `ELECTION_TICKS`, for a node whose connection to the leader broke and was not made again.
-LOST_TICKS = (1, 5)
-
 
 class Role(Enum):
     """See the module."""
@@ -74,13 +68,6 @@ class Role(Enum):
     PRE_CANDIDATE = "pre-candidate"
     CANDIDATE = "candidate"
     LEADER = "leader"
-
-
-class Ballot(NamedTuple):
-    """What a node must not forget: the latest term that it knows, and for whom it voted in that term."""
-
-    term: int
-    voted_for: str | None
 
 
 class Ready(NamedTuple):
@@ -105,20 +92,13 @@ class Raft:
     def __init__(self, node: str, ballot: Ballot, log: RaftLog, draw: Callable[[int, int], int]) -> None:
         self.node = node
         self.log = log
-        self._draw = draw
         self.term, self._voted_for = ballot
         self.role = Role.FOLLOWER
         #: The leader of the term, if this node knows it.
         self.leader_name: str | None = None
         #: What only the leader has.
         self.leading: Leader | None = None
-        #: Ticks since the start.
-        self._now = 0
-        self._heard_until = HEARD_TICKS
-        self._election_at = 0
-        self._wait_for_leader()
-        #: Who has answered in this election, and how.
-        self._votes: dict[str, bool] = {}
+        self._election = Election(draw)
         self._messages: list[Message] = []
         #: Messages that wait for the next write.
         self._answers: list[Message] = []
@@ -162,9 +142,10 @@ class Raft:
 
     def tick(self) -> None:
         """50 ms have passed."""
-        self._now += 1
+        election = self._election
+        election.now += 1
         if self.leading is not None:
-            self.leading.tick(self._now)
+            self.leading.tick(election.now)
             if self.leading.has_lost_majority:
                 self._follow(self.term)
                 return
@@ -173,7 +154,7 @@ class Raft:
         elif self._leads_alone:
             if self.role is not Role.CANDIDATE:
                 self._campaign(is_transfer=False)
-        elif self._now >= self._election_at and self._may_lead:
+        elif election.is_due and self._may_lead:
             self._ask_for_pre_votes()
 
     def propose(self, data: bytes) -> int:
@@ -213,8 +194,7 @@ class Raft:
         """Note that the connection to this node, which may be the leader, broke and cannot be made again."""
         if leader == self.leader_name and self.leading is None:
             self.leader_name = None
-            self._heard_until = self._now
-            self._election_at = self._now + self._draw(*LOST_TICKS)
+            self._election.leader_lost()
 
     def unreachable(self, node: str) -> None:
         """Note that what was sent last to this node may be lost: the connection broke, or a snapshot did not arrive."""
@@ -298,7 +278,7 @@ class Raft:
     @seam("consensus: whether a node has a leader")
     def _hears_leader(self) -> bool:
         """Whether this node leads, or heard its leader lately, or may have before it started."""
-        return self.leading is not None or self._now < self._heard_until
+        return self.leading is not None or self._election.has_heard_leader
 
     @property
     def _leads_alone(self) -> bool:
@@ -316,9 +296,6 @@ class Raft:
         log = self.log
         return self.node in log.members.voters or self.node in log.members_at(log.committed).voters
 
-    def _wait_for_leader(self) -> None:
-        self._election_at = self._now + self._draw(*ELECTION_TICKS)
-
     def _follow(self, term: int, leader: str | None = None) -> None:
         """Be a follower in this term, of this leader if it is known."""
         if term != self.term:
@@ -326,21 +303,19 @@ class Raft:
         self.role = Role.FOLLOWER
         self.leading = None
         self.leader_name = leader
-        self._wait_for_leader()
+        self._election.put_off()
 
     def _hear(self, leader: str) -> None:
         """Note a sign of life of this term's leader, and follow it."""
         assert self.leading is None, f"{leader} and {self.node} both lead in term {self.term}"
         if self.role is not Role.FOLLOWER or self.leader_name != leader:
             self._follow(self.term, leader)
-        self._wait_for_leader()
-        self._heard_until = self._now + HEARD_TICKS
+        self._election.hear_leader()
 
     def _ask_for_pre_votes(self) -> None:
         self.role = Role.PRE_CANDIDATE
         self.leader_name = None
-        self._wait_for_leader()
-        self._votes = {}
+        self._election.begin()
         last = self.log.last_index, self.log.last_term
         self._messages += [PreVote(node, self.node, self.term + 1, *last) for node in self._other_voters()]
         self._count(self.node, True)
@@ -350,8 +325,7 @@ class Raft:
         self.role = Role.CANDIDATE
         self.leader_name = None
         self.term, self._voted_for = self.term + 1, self.node
-        self._wait_for_leader()
-        self._votes = {}
+        self._election.begin()
         last = self.log.last_index, self.log.last_term
         for node in self._other_voters():
             self._promise(Vote(node, self.node, self.term, *last, is_transfer))
@@ -377,7 +351,7 @@ class Raft:
         is_granted = self._may_vote(message)
         if is_granted:
             self._voted_for = message.sender
-            self._wait_for_leader()
+            self._election.put_off()
         self._promise(VoteAnswer(message.sender, self.node, self.term, is_granted))
 
     @seam("consensus: who gets a vote")
@@ -391,21 +365,19 @@ class Raft:
 
     def _count(self, voter: str, is_granted: bool) -> None:
         """Count a vote or a pre-vote, and act on it when the majority is clear."""
-        self._votes[voter] = is_granted
-        members = self.log.members
-        if members.has_majority(sum(self._votes.get(node, False) for node in members.voters)):
-            if self.role is Role.PRE_CANDIDATE:
-                self._campaign(is_transfer=False)
-            else:
-                self._lead()
-        elif members.has_majority(sum(not self._votes.get(node, True) for node in members.voters)):
+        has_won = self._election.count(voter, is_granted, self.log.members)
+        if has_won is False:
             self._follow(self.term)
+        elif has_won and self.role is Role.PRE_CANDIDATE:
+            self._campaign(is_transfer=False)
+        elif has_won:
+            self._lead()
 
     def _lead(self) -> None:
         self.role = Role.LEADER
         self.leader_name = self.node
-        self.leading = Leader(self.node, self.term, self.log, self._now, self._send)
-        self.leading.tick(self._now)
+        self.leading = Leader(self.node, self.term, self.log, self._election.now, self._send)
+        self.leading.tick(self._election.now)
 
     def _timeout_now(self, message: TimeoutNow) -> None:
         if self.leading is None and self._may_lead:

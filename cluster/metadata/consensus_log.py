@@ -28,7 +28,8 @@ from ...runtime.process import Process
 from ...store.data_dir.data_dir import DataDir
 from ...store.data_dir.log_tables import LogStart, LogWrite
 from ...store.data_dir.metadata_store import Change, MetadataError, MetadataWriteError
-from ..consensus.core import Ballot, Raft
+from ..consensus.core import Raft
+from ..consensus.election import Ballot
 from ..consensus.log import Mark, RaftLog
 from ..consensus.membership import Members
 from ..consensus_store import first_write, found_on_disk

@@ -25,13 +25,10 @@ LONGER_FILES = frozenset(
     actors/queue/master/master.py
     amqp/methods.py
     amqp/parser/reader.py
-    cluster/consensus/core.py
-    gm_ring/ring.py
     runtime/loop/loop_base.py
     runtime/process.py
     runtime/system/actor_base.py
     settings/settings.py
-    simulation/model/queue_model.py
     store/index/queue_index.py
     store/queue/variable/variable_queue.py
     tests/actors/disk/test_journal.py

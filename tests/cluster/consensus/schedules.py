@@ -11,7 +11,7 @@ from typing import NamedTuple
 from unittest import mock
 
 from warren.cluster.consensus import leader
-from warren.cluster.consensus.core import HEARD_TICKS
+from warren.cluster.consensus.election import HEARD_TICKS
 from warren.cluster.consensus.membership import Members
 from warren.cluster.consensus.messages import PreVote, PreVoteAnswer, Vote, VoteAnswer
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from warren.cluster.consensus.core import HEARD_TICKS, Ballot, Raft, Ready, Role
+from warren.cluster.consensus.core import Raft, Ready, Role
+from warren.cluster.consensus.election import HEARD_TICKS, Ballot
 from warren.cluster.consensus.leader import Refused
 from warren.cluster.consensus.log import COMMAND, Entry, Mark, RaftLog
 from warren.cluster.consensus.membership import Members
