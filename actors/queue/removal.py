@@ -48,22 +48,25 @@ class Removal:
     async def remove(self, backing: BackingQueue) -> None:
         """Remove everything that the queue has."""
         backing.delete_and_terminate()
-        if self._durability is not None and self._row.durable:
-            await self._remove_row()
+        await self._remove_row()
         await self._dispose(backing)
         if self._durability is not None:
             await self._durability.delete()
 
     async def _remove_row(self) -> None:
-        """Return when the disk has no row of this queue. Its files are removed only after that, so that a crash leaves
-        either the whole queue, or files without a queue, which the next start removes (C-16, C-17).
+        """Return when no publish is routed to this queue and the disk has no row of it.
+
+        A channel that finds the queue dead while its routing table still has the row takes the queue for crashed, and
+        refuses the publish (CL-35). The files are removed only after the row, so that a crash leaves either the whole
+        queue, or files without a queue, which the next start removes (C-16, C-17).
         """
         # A full disk refuses this commit. The deletion goes on, since it may free space, and Metadata reports the error
         # to the client that asked for it. But if Metadata ends, and the node with it, ProcessDown ends this queue too:
         # the disk may still have the row, so the next start must find the queue's files.
         with suppress(AmqpError):
             await self.leave_routing()
-            await self._process.ask(self._context.metadata, to_metadata.write())
+            if self._durability is not None and self._row.durable:
+                await self._process.ask(self._context.metadata, to_metadata.write())
 
     async def _dispose(self, backing: BackingQueue) -> None:
         """Free what the queue has in memory in steps. At the end of the process it would be freed in one turn."""

@@ -112,3 +112,27 @@ def test_methods_that_meet_a_node_that_is_starting_wait_for_its_queues(make):
     assert [type(answer(nodes, channel, look)) for channel, look in zip(near, looks, strict=True)] == [
         m.QueueDeclareOk
     ] * ROUNDS
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["transient", "durable"])
+def test_a_publish_that_meets_a_deletion_is_confirmed(make, durable):
+    """Whoever publishes to a queue that another client deletes gets acks alone, as from RabbitMQ (CL-35, AB-111)."""
+    nodes = make("abc", with_store=durable)
+    nodes.home("b")
+    publishers, deleter = [nodes.channel(name) for name in "abc"], nodes.channel("c")
+    for publisher in publishers:
+        publisher.confirm()
+    published = dict.fromkeys(publishers, 0)
+    for number in range(ROUNDS):
+        name = f"q{number}"
+        before = dict(published)
+        deleter.queue(name, durable=durable)
+        deleter.send(m.QueueDelete(queue=name))
+        while not deleter.client.socket.data:
+            for publisher in publishers:
+                publisher.publish(b"m", name)
+                published[publisher] += 1
+            nodes.world.run(1e-4)
+        deleter.wait(m.QueueDeleteOk)
+        for publisher in publishers:
+            assert publisher.confirms(before[publisher] + 1, published[publisher])[1] == []
