@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ..messages.arrivals import copy_of
 from ..messages.message import slice_of
-from ..messages.pending_runs import PendingRuns
+from ..messages.pending_runs import PendingRuns, Piece, count_in
 from ..messages.run import Run
 from .segment_file import Entries
 
@@ -59,16 +59,28 @@ class Unflushed:
 
     def ack(self, span: range) -> Sequence[range]:
         """Forget these entries. Returns the parts of the span that are in segments, or about to be."""
+        found: list[tuple[PendingRuns, list[Piece]]] = []
+        count = 0
         for unflushed in (self.embedded, self.stored):
-            oldest = unflushed.oldest(span)
-            if oldest is not None:
-                unflushed.discard_oldest(oldest, len(span))
+            if unflushed.count and count < len(span):
+                oldest = unflushed.oldest(span)
+                if oldest is not None:
+                    unflushed.discard_oldest(oldest, len(span))
+                    return ()
+                pieces = unflushed.pieces(span)
+                if here := count_in(pieces):
+                    found.append((unflushed, pieces))
+                    count += here
+        if found:
+            # A consumer that takes every fifth message often acknowledges embedded and stored ones at once.
+            if count == len(span):
+                for unflushed, pieces in found:
+                    unflushed.discard_pieces(pieces)
                 return ()
-            count = unflushed.count_in(span) if unflushed.count else 0
-            if count:
-                missing = unflushed.missing(span) if count < len(span) else []
-                unflushed.discard(span)
-                return [left for part in missing for left in self.ack(part)]
+            unflushed, pieces = found[0]
+            missing = unflushed.missing(span)
+            unflushed.discard_pieces(pieces)
+            return [left for part in missing for left in self.ack(part)]
         for flushing in self.under_way:
             if flushing.count:
                 flushing.discard(span)  # the flush under way writes these entries, so a later flush writes their acks

@@ -12,6 +12,8 @@ from .ascending_runs import AscendingRuns, by_first
 from .run import ABSENT, TO_STORE, Run, insert_joined
 from .spans import consecutive, spans
 
+#: Slots of a run, and how many they are.
+Piece = tuple[Run, slice, int]
 #: A run with more slots than this for each pending message is cut into the messages that it has, so that the memory of
 #: pending messages does not depend on how many others they were delivered with.
 SLOTS_A_MESSAGE = 32
@@ -103,7 +105,7 @@ class PendingRuns:
             return self.discard_oldest(oldest, len(tags))
         known = 0
         for span in spans(tags):
-            known += self.discard_from(self.overlapping(span), span)
+            known += self.discard_pieces(self.pieces(span))
         return known
 
     def oldest(self, tags: Sequence[int]) -> Run | None:
@@ -127,21 +129,27 @@ class PendingRuns:
         self.count -= count
         return count
 
-    def overlapping(self, span: range) -> list[Run]:
-        """The runs that overlap `span`.
+    def pieces(self, span: range) -> list[Piece]:
+        """The slots of runs whose numbers are in `span`, ascending. Some of them may be holes."""
+        first, step = span.start, span.step
+        stop = span[-1] + 1
+        found = []
+        for run in self.runs.overlapping(first, stop - 1):
+            start = first - run.first
+            if start < 0:
+                start %= step
+            end = len(run.contents)
+            if stop - run.first < end:
+                end = stop - run.first
+            if start < end:
+                found.append((run, slice(start, end, step), (end - start - 1) // step + 1))
+        return found
 
-        Such a run may still have none of its numbers: they may be holes, or its step may pass over the run.
-        """
-        return self.runs.overlapping(span[0], span[-1])
-
-    def discard_from(self, overlapping: Sequence[Run], span: range) -> int:
-        """Settle the numbers of `span` in its `overlapping` runs; returns how many of them were pending."""
+    def discard_pieces(self, pieces: Sequence[Piece]) -> int:
+        """Settle these slots; returns how many of them were pending."""
         runs = self.runs
         known = 0
-        for run in overlapping:
-            piece, count = _piece(span, run)
-            if not count:
-                continue
+        for run, piece, count in pieces:
             if count == run.live == len(run.contents):
                 known += count
                 self.body_bytes -= run.body_bytes
@@ -200,7 +208,7 @@ class PendingRuns:
                     last.join(part)
                 else:
                     taken.append(part)
-            self.discard_from(self.overlapping(span), span)
+            self.discard_pieces(self.pieces(span))
         taken.sort(key=by_first)
         return taken
 
@@ -223,12 +231,11 @@ class PendingRuns:
 
     def _pieces(self, span: range) -> Iterator[tuple[Run, range]]:
         """The pending messages of `span`, as (run, consecutive slots of it)."""
-        for run in self.runs.overlapping(span[0], span[-1]):
-            piece, count = _piece(span, run)
+        for run, piece, _ in self.pieces(span):
             indices = range(piece.start, piece.stop, piece.step)
-            if count and span.step == 1 and run.live == len(run.contents):
+            if span.step == 1 and run.live == len(run.contents):
                 yield run, indices
-            elif count and (pending := [index for index in indices if run.contents[index] is not None]):
+            elif pending := [index for index in indices if run.contents[index] is not None]:
                 for slots in consecutive(pending):
                     yield run, slots
 
@@ -238,12 +245,7 @@ class PendingRuns:
 
     def count_in(self, span: range) -> int:
         """How many numbers of `span` are pending."""
-        count = 0
-        for run in self.overlapping(span):
-            piece, size = _piece(span, run)
-            if size:
-                count += size if run.live == len(run.contents) else size - run.contents[piece].count(None)
-        return count
+        return count_in(self.pieces(span))
 
     def between(self, start: int, stop: int) -> list[Run]:
         """Copies of the pending messages in `[start, stop)`, as ascending runs without holes."""
@@ -289,11 +291,9 @@ class PendingRuns:
         return self.runs.detach()
 
 
-def _piece(span: range, run: Run) -> tuple[slice, int]:
-    """The slots of `run` whose numbers are in `span`, and how many."""
-    step = span.step
-    start = span.start - run.first
-    if start < 0:
-        start %= step
-    stop = min(span[-1] + 1 - run.first, len(run.contents))
-    return slice(start, stop, step), len(range(start, stop, step))
+def count_in(pieces: Sequence[Piece]) -> int:
+    """How many messages of these pieces are pending."""
+    count = 0
+    for run, piece, size in pieces:
+        count += size if run.live == len(run.contents) else size - run.contents[piece].count(None)
+    return count

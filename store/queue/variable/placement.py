@@ -21,11 +21,15 @@ from ...index.queue_index import QueueIndex
 from ...index.segment_jobs import ReleaseJob
 from ...messages.message import Sizes, body_size, properties_size
 from ...messages.message_ids import as_bytes, ids_from, is_shared, own_base
+from ...messages.pending_runs import Piece
 from ...messages.records import make_stub, make_stubs, stub_id
 from ...messages.run import ABSENT, IN_STORE, INDEXED, TO_STORE, Run
 
 #: Messages with fewer bytes of body and properties are embedded in the index.
 EMBED_BELOW = 4096
+#: A message that follows an embedded one is embedded up to this many times the limit. Where sizes vary about the limit,
+#: every second message would otherwise be a run of its own, which costs three times as much as a long run.
+NEIGHBOUR_FACTOR = 2
 
 
 class BodyIds(NamedTuple):
@@ -66,20 +70,32 @@ class Placement:
         self.has_bodies = False
         #: Whether a store may have bodies of this queue to which other queues refer as well.
         self.has_shared = False
+        self._has_embedded_last = False
         self._loaded: dict[bytes, bytes | None] = {}
 
     def split(self, run: Run, shared: int = 0, is_stored: bool = False) -> Iterator[Run]:
         """Cut a run into pieces that are all embedded or all for the store. A limit of 0 embeds nothing.
 
+        A message that no other queue has and that follows an embedded one is embedded up to `NEIGHBOUR_FACTOR` times
+        the limit.
+
         `shared` is the id of the first message if other queues have the same messages, else 0. `is_stored`: the store
         has the large bodies already, with a reference for this queue.
         """
         limit = self._embed_below
-        if max(map(len, run.contents)) < limit:
-            yield run  # a content is longer than its body and properties together
+        longest = max(map(len, run.contents))
+        if longest < limit:  # a content is longer than its body and properties together
+            self._has_embedded_last = True
+            yield run
             return
+        if longest < limit * NEIGHBOUR_FACTOR and not shared and not is_stored:
+            if self._has_embedded_last or min(map(len, run.contents)) < limit:
+                self._has_embedded_last = True
+                yield run
+                return
         sizes = run.measured()
         if (sizes if isinstance(sizes, int) else min(sizes)) >= limit:
+            self._has_embedded_last = False
             run.id_base = shared and shared - run.first
             self._for_store(run, is_stored)
             yield run
@@ -91,6 +107,7 @@ class Placement:
             if not is_small:
                 piece.id_base = shared and shared - run.first
                 self._for_store(piece, is_stored)
+            self._has_embedded_last = is_small
             yield piece
             start = stop
 
@@ -227,12 +244,25 @@ class Placement:
             if run.kind & INDEXED:
                 self.index.ack(range(run.first, run.end), run.origin.persistent and not is_recorded)
             if run.kind & IN_STORE:
-                ids = self.ids(run)
-                if self.index.has_lost_entries:
-                    # Damage can bring back messages whose references were removed before. Removing a reference twice
-                    # would remove that of another queue, so shared bodies stay until the next start recounts.
-                    ids = [message_id for message_id in ids if not is_shared(message_id)]
-                self._store(run).remove(ids)
+                self._remove(run, self.ids(run))
+
+    def forget_bodies(self, pieces: Iterable[Piece]) -> None:
+        """Remove the references that pending messages have to bodies in the stores. The pieces have no holes."""
+        for run, piece, _ in pieces:
+            if run.kind & IN_STORE:
+                if run.kind & ABSENT:
+                    ids = [stub_id(stub) for stub in run.contents[piece]]
+                else:
+                    base = (run.id_base or self._own) + run.first
+                    ids = [as_bytes(base + index) for index in range(piece.start, piece.stop, piece.step)]
+                self._remove(run, ids)
+
+    def _remove(self, run: Run, ids: list[bytes]) -> None:
+        if self.index.has_lost_entries:
+            # Damage can bring back messages whose references were removed before. Removing a reference twice would
+            # remove that of another queue, so shared bodies stay until the next start recounts.
+            ids = [message_id for message_id in ids if not is_shared(message_id)]
+        self._store(run).remove(ids)
 
     def forget_shared(self, runs: Iterable[Run]) -> None:
         """Remove the references to shared bodies, which `forget_between` does not reach.

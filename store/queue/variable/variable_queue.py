@@ -46,7 +46,7 @@ from ...messages.lives import FIRST_LIFE, Lives, Numbering
 from ...messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
 from ...messages.message_ids import StoredSpan
 from ...messages.parts import Part
-from ...messages.pending_runs import PendingRuns
+from ...messages.pending_runs import PendingRuns, count_in
 from ...messages.run import IN_STORE, INDEXED, TO_STORE, Run, free_last
 from ...messages.spans import spans
 from ..backing_queue import UNLIMITED, Handed
@@ -474,23 +474,29 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
     def ack(self, tags: Sequence[int]) -> int:
         pending = self._pending
         oldest = pending.oldest(tags)
-        if oldest is not None and (oldest.origin.persistent, oldest.kind) in _INDEXED_ONLY:
-            # The most common case on the disk, small persistent messages that are settled in order.
+        if oldest is not None and oldest.kind & INDEXED and oldest.origin.persistent:
+            # The most common case on the disk, persistent messages that are settled in order.
+            assert type(tags) is range
             self._journal_position = self._index.ack(tags)
+            if oldest.kind & IN_STORE:
+                self._place.forget_bodies([(oldest, slice(0, len(tags), 1), len(tags))])
             known = pending.discard_oldest(oldest, len(tags))
             self.unconfirmed.acked(tags[0], tags[-1])
             self._rates.acks_out += known
             return known
         known = 0
         for span in spans(tags):
-            runs = pending.overlapping(span)
-            kinds = {(run.origin.persistent, run.kind) for run in runs}
+            pieces = pending.pieces(span)
+            kinds = {(run.origin.persistent, run.kind) for run, _, _ in pieces}
             if kinds <= _MEMORY_ONLY:
-                known += pending.discard_from(runs, span)
-            elif kinds <= _INDEXED_ONLY and pending.count_in(span) == len(span):
-                # Small persistent messages are one record as well, whatever else is pending.
+                known += pending.discard_pieces(pieces)
+            elif all([is_persistent and kind & INDEXED for is_persistent, kind in kinds]) and (
+                count_in(pieces) == len(span)
+            ):
+                # Persistent messages are one record as well, whatever else is pending, and wherever their bodies are.
                 self._journal_position = self._index.ack(span)
-                known += pending.discard_from(runs, span)
+                self._place.forget_bodies(pieces)
+                known += pending.discard_pieces(pieces)
                 if span.step == 1:
                     self.unconfirmed.acked(span.start, span.stop - 1)
             else:
@@ -506,8 +512,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         pending = self._pending
         known = 0
         for span in spans(tags):
-            runs = pending.overlapping(span)
-            if all(run.origin.persistent for run in runs) and pending.count_in(span) == len(span):
+            pieces = pending.pieces(span)
+            if all(run.origin.persistent for run, _, _ in pieces) and count_in(pieces) == len(span):
                 known += len(span)
                 self._record_moved(span)
                 continue
@@ -714,5 +720,4 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._peek.check()
 
 
-_INDEXED_ONLY = frozenset({(True, INDEXED)})
 _MEMORY_ONLY = frozenset({(False, 0), (False, TO_STORE)})
