@@ -51,6 +51,7 @@ from ..machine.memory import SystemMemory
 from ..machine.sockets import SystemSockets
 from ..system.actor_base import ActorBase
 from ..system.cell import Cell
+from ..system.plain_actors import handle_plainly
 from .blocking import BlockingPool
 from .lanes import ROUND_SECONDS, Lanes
 from .outside import Port, PrivateBase
@@ -367,7 +368,7 @@ class LoopBase(ActorBase):
                 plain.setdefault(id(cell), (cell, []))[1].append(fd)
         self._unserved = list(rest)
         for cell, fds in plain.values():
-            self._plain_message(cell, cell.address, WatchMessage(fds))
+            handle_plainly(self, cell, cell.address, WatchMessage(fds))
 
     def _serve_crowd(self) -> None:
         """Serve one descriptor of the processes that share their turns."""
@@ -606,4 +607,4 @@ class LoopBase(ActorBase):
         self.call(self.update_capability, name, value)
 
     def _handleDeadLetters(self, address: ActorAddress, enable: bool) -> None:
-        self.call(self.handle_dead_letters, address, enable)
+        self.call(self.dead_letters.register, address, enable)

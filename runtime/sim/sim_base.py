@@ -36,6 +36,7 @@ from ..process import Process
 from ..system.actor_base import ActorBase
 from ..system.address import LoopAddress
 from ..system.cell import Cell
+from ..system.plain_actors import handle_plainly
 from .holds import HeldCalls, Hold, Holds
 from .port import MACHINE_CRASHED, SimPort
 from .sim_sockets import SimSockets
@@ -191,7 +192,7 @@ class SimBase(ActorBase):
         self.world.acting_cell = cell
         self.world.record((self.world.time, "serve", cell.address._aaddr, fd, mask))
         if cell.handlers is None:
-            self._plain_message(cell, cell.address, WatchMessage([fd]))
+            handle_plainly(self, cell, cell.address, WatchMessage([fd]))
         else:
             self.descriptor_turn(cell, fd, mask, wanted)
         return True
@@ -351,7 +352,7 @@ class SimBase(ActorBase):
         self.update_capability(name, value)
 
     def _handleDeadLetters(self, address: ActorAddress, enable: bool) -> None:
-        self.handle_dead_letters(address, enable)
+        self.dead_letters.register(address, enable)
 
     def request_shutdown(self) -> None:
         """Ask every actor to exit."""

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import traceback
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -35,18 +34,14 @@ from thespian.actors import (
     ActorExitRequest,
     ActorSystemMessage,
     ChildActorExited,
-    DeadEnvelope,
     InvalidActorAddress,
     InvalidActorSourceHash,
-    PoisonMessage,
     Thespian_StatusReq,
-    ThespianWatch,
 )
 from thespian.system.utilis import actualActorClass
 
 from ..coroutines import SlicedHandler
-from ..errors import ProcessDown
-from ..exit_reason import NOPROC, NORMAL, ExitKind, ExitReason, crash_reason
+from ..exit_reason import NORMAL, ExitKind, ExitReason, crash_reason
 from ..long_turn import LongTurn
 from ..loop.poller import HANG_UP, READ, WRITE, Watches
 from ..loop.timers import OWNER, Timers
@@ -54,10 +49,12 @@ from ..machine.memory import Memory
 from ..machine.sockets import Sockets
 from .address import LoopAddress, node_of, system_of
 from .cell import Cell
+from .dead_letters import DeadLetters
 from .dormant import Dormant
 from .instance import instance_of
 from .local_names import LocalNames
 from .meter import Metering
+from .plain_actors import plain_turn
 from .remote_systems import Carry, RemoteSystems
 from .status import actor_status, system_status
 
@@ -105,11 +102,9 @@ class ActorBase:
         #: See `Process.set_applied`, and the processes that wait for the next call.
         self.applied = 0
         self._behind: dict[str, None] = {}
-        #: Messages that reached no process, neither asks nor messages of the runtime itself.
-        self.dead_letters = 0
+        self.dead_letters = DeadLetters(self)
         self.global_names: dict[str, ActorAddress] = {}
         self._last_number = 0
-        self._dead_letter_handler: Cell | None = None
 
     # -- birth -------------------------------------------------------------------------------------
 
@@ -208,7 +203,7 @@ class ActorBase:
             return None
         handlers = cell.handlers
         if handlers is None:
-            self._plain_turn(cell)
+            plain_turn(self, cell)
             return None
         queue = cell.queue
         count = len(queue)
@@ -318,55 +313,6 @@ class ActorBase:
             if pending is not None and actor._stop_reason is None:
                 actor._resume(pending)
 
-    def _plain_turn(self, cell: Cell) -> None:
-        """`turn` for an actor that is no Process."""
-        queue = cell.queue
-        for _ in range(min(len(queue), self.budget)):
-            sender, message = queue.popleft()
-            self._plain_message(cell, sender, message)
-            if cell.actor is None:
-                return
-        if queue:
-            self.ready.append(cell)
-        else:
-            cell.is_idle = True
-
-    def _plain_message(self, cell: Cell, sender: ActorAddress, message: Any) -> None:
-        """Have an actor that is no Process handle a message. It may fail once; then its sender gets a PoisonMessage."""
-        if type(message) is tuple and message[:1] == ("$monitor",):
-            cell.add_monitor(sender, message[1])
-            return
-        if type(message) is tuple and message[:1] == ("$demonitor",):
-            cell.remove_monitor(sender, message[1])
-            return
-        if isinstance(message, Thespian_StatusReq):
-            self.enqueue(cell.address, sender, actor_status(cell, self.address, self.now()))
-            return
-        is_exit = isinstance(message, ActorExitRequest)
-        result = None
-        for attempt in (1, 2):
-            try:
-                result = cell.actor.receiveMessage(message, sender)
-                break
-            except Exception:
-                log.warning("%s failed on %s, attempt %d", cell.address, type(message).__name__, attempt, exc_info=True)
-                if is_exit:
-                    break
-                if attempt == 2 and not isinstance(message, PoisonMessage) and sender is not self.address:
-                    self.enqueue(cell.address, sender, PoisonMessage(message, traceback.format_exc()))
-            except SystemExit as leaving:
-                self.end(cell, ExitReason(ExitKind.EXIT, str(leaving.code)))
-                return
-        if is_exit:
-            self.end(cell, NORMAL, message.isRecursive)
-        elif cell.fds or isinstance(result, ThespianWatch):
-            # In Thespian an actor watches exactly the descriptors of the ThespianWatch that it returned last.
-            wanted = set(result.filenos) if isinstance(result, ThespianWatch) else set()
-            for fd in cell.fds - wanted:
-                self.poller.unwatch(cell, fd)
-            for fd in wanted:
-                self.poller.watch(cell, fd, READ)
-
     def descriptor_turn(self, cell: Cell, fd: int, mask: int, wanted: int) -> None:
         """Let a Process serve `fd`, which is ready for `mask` and watched by the process for `wanted`."""
         actor = cell.actor
@@ -430,7 +376,7 @@ class ActorBase:
         elif target._aaddr == SYSTEM_ADDRESS:
             if isinstance(message, Thespian_StatusReq):
                 status = system_status(
-                    self.address, self.capabilities, self.roots.values(), self.global_names, self._dead_letter_handler
+                    self.address, self.capabilities, self.roots.values(), self.global_names, self.dead_letters.handler
                 )
                 self.enqueue(self.address, sender, status)
         elif system_of(target) == self.name:
@@ -438,9 +384,9 @@ class ActorBase:
             if named is not None:
                 self.enqueue(sender, named, message)
             elif not self.names.hold(sender, target, message):
-                self.undeliverable(sender, target, message)
+                self.dead_letters.take(sender, target, message)
         elif (remote := self.remotes.of(target)) is None:
-            self.undeliverable(sender, target, message, self.remotes.absence(target))
+            self.dead_letters.take(sender, target, message, self.remotes.absence(target))
         elif remote.leaves(sender, target, message):
             remote.carry(sender, target, message)
 
@@ -498,38 +444,6 @@ class ActorBase:
         if not isinstance(target, ActorAddress):
             raise InvalidActorAddress(target, "not a valid ActorAddress for sending messages to")
         self.enqueue(sender, target, message)
-
-    def undeliverable(
-        self, sender: ActorAddress, target: ActorAddress, message: Any, reason: ExitReason = NOPROC
-    ) -> None:
-        """Answer a message whose receiver has ended for `reason`, or make it a dead letter."""
-        if type(message) is tuple and message:
-            if message[0] == "ask" and len(message) == 3:
-                self.enqueue(target, sender, ("$answer", message[1], False, ProcessDown(reason)))
-                return
-            if message[0] == "$monitor":
-                self.enqueue(target, sender, ("$down", message[1], reason))
-                return
-            if type(message[0]) is str and message[0].startswith("$"):
-                return
-        if isinstance(message, ActorSystemMessage) and not isinstance(message, PoisonMessage):
-            return
-        self.dead_letters += 1
-        handler = self._dead_letter_handler
-        if handler is not None:
-            handler.queue.append((sender, DeadEnvelope(target, message)))
-            self.schedule(handler)
-
-    def handle_dead_letters(self, address: ActorAddress, enable: bool) -> None:
-        """Send dead letters to the actor at `address` from now on, or no longer.
-
-        At most one actor gets them. A later registration replaces an earlier one, which does not come back.
-        """
-        cell = self.cells.get(address.addressDetails)
-        if enable:
-            self._dead_letter_handler = cell
-        elif self._dead_letter_handler is cell:
-            self._dead_letter_handler = None
 
     def update_capability(self, name: str, value: Any = None) -> None:
         """Set a capability of this system, or remove it if `value` is None.
@@ -603,8 +517,8 @@ class ActorBase:
             self.global_names.pop(cell.globalName, None)
         if details in self.names.of_process:
             self.names.forget(details)
-        if self._dead_letter_handler is cell:
-            self._dead_letter_handler = None
+        if self.dead_letters.handler is cell:
+            self.dead_letters.handler = None
         for entry in cell.timers.values():
             self.timers.cancel(entry)
         cell.timers.clear()
@@ -614,7 +528,7 @@ class ActorBase:
         cell.sliced = None
         unread, cell.queue = cell.queue, deque()
         for sender, message in unread:
-            self.undeliverable(sender, cell.address, message, reason)
+            self.dead_letters.take(sender, cell.address, message, reason)
         monitors, cell.monitors = cell.monitors, {}
         for (_, ref), watcher in monitors.items():
             self.enqueue(cell.address, watcher, ("$down", ref, reason))
