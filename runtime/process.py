@@ -88,13 +88,14 @@ EVENTS = frozenset(
 )
 
 if TYPE_CHECKING:
-    #: A message of the runtime itself: an ask and its answer, an ask given up, a monitor, what a monitor reports, and a
-    #: turn that a process gives itself on Thespian's own bases.
+    #: A message of the runtime itself: an ask and its answer, an ask given up, a monitor, what a monitor reports, work
+    #: that the host divides into turns, and a turn that a process gives itself on Thespian's own bases.
     OwnMessage = (
         tuple[Literal["ask"], Any, Any]
         | tuple[Literal["$answer"], Any, bool, Any]
         | tuple[Literal["$forget", "$monitor", "$demonitor"], Any]
         | tuple[Literal["$down"], Any, ExitReason]
+        | tuple[Literal["$work"], Callable[[], None]]
         | tuple[Literal["$turn"]]
     )
 
@@ -633,6 +634,10 @@ class Process(Actor):
     def _demonitor_request(self, sender: ActorAddress, ref: Any) -> None:
         self._host.remove_monitor(sender, ref)
 
+    def _do_work(self, sender: ActorAddress, work: Callable[[], None]) -> None:
+        """Do a part of what the host could not do in one turn."""
+        work()
+
     def _overloaded(self, sender: ActorAddress, address: ActorAddress) -> Any:
         return self.on_overload(address)
 
@@ -684,6 +689,7 @@ _PROTOCOL: dict[str, Handler] = {
     "$monitor": Process._monitor_request,
     "$demonitor": Process._demonitor_request,
     "$down": Process._down,
+    "$work": Process._do_work,
     "$overload": Process._overloaded,
 }
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 INTERVAL = 1.0
 #: Processes that are read in one turn. Each takes 20 to 50 µs.
 SLICE = 25
+#: Processes that one turn takes note of.
+TAKEN = 1_000
 #: Processes that are read for one sample. If more had a turn, the others are read for the next one.
 MOST_READ = 500
 
@@ -57,7 +59,7 @@ class FlowSampler(Process):
 
     def _begin_sampling(self) -> None:
         self.feed = self.context.activity.open()
-        self.samples = FlowSamples(self.context.counts.values(), self.feed.changed)
+        self.samples = FlowSamples(self.context.counts.values(), self.context.activity.members)
         self.sampled_at = self.now()
 
     def _end_sampling(self) -> None:
@@ -71,11 +73,15 @@ class FlowSampler(Process):
         feed, samples = self.feed, self.samples
         if feed is None or samples is None:
             return
-        changed, ended = feed.take()
-        for _, process_id in ended:
+        changed, ended = feed.take(TAKEN)
+        for number, (_, process_id) in enumerate(ended, 1):
             self.waiting.pop(process_id, None)
             samples.end(process_id)
-        self.waiting.update(dict.fromkeys(changed))
+            if number % TAKEN == 0:
+                await self.next_turn()
+        for part in changed:
+            self.waiting.update(dict.fromkeys(part))
+            await self.next_turn()
         for number, process_id in enumerate(list(self.waiting)[:most], 1):
             del self.waiting[process_id]
             found = feed.read(process_id)

@@ -137,6 +137,13 @@ class Role(Protocol):
     def forget_channel(self, record: ChannelRecord) -> Slices[None]:
         """The channel has ended."""
 
+    def forget_consumers(self, most: int) -> bool:
+        """Forget up to `most` consumers, because the queue ends and its channels are forgotten. Whether there are more.
+
+        They get no cancel from this: their channels monitor the queue.
+        """
+        return False
+
     # -- the queue as a whole
 
     def use(self) -> None:

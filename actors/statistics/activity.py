@@ -14,10 +14,16 @@ directly, between two turns, as a view does: a message would be a turn of its ow
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+
     from ..contracts.info_items import InfoItems
+
+#: Ids that a reader passes at a time at most, whether they have to be read or not.
+PASSED = 1_000
 
 Kind = Literal["queue", "channel", "connection"]
 
@@ -44,14 +50,13 @@ class Activity:
     def enter(self, process_id: str, kind: Kind, process: HasStatistics) -> None:
         self.members[process_id] = kind, process
         for feed in self._feeds:
-            feed.changed[process_id] = None
+            feed.again.append(process_id)
 
     def leave(self, process_id: str) -> None:
         """Note that the process ends. Does nothing for one that has not entered."""
         found = self.members.pop(process_id, None)
         if found is not None:
             for feed in self._feeds:
-                feed.changed.pop(process_id, None)
                 feed.ended.append((found[0], process_id))
 
     def note(self, process_id: str) -> None:
@@ -76,25 +81,33 @@ class Activity:
         self.round = self._rounds
         changed, self._changed = self._changed, []
         for feed in self._feeds:
-            feed.changed.update(dict.fromkeys(changed))
+            feed.rounds.append(changed)
 
 
 class Feed:
-    """One reader of statistics. It must be closed, or what it has not taken piles up."""
+    """One reader of statistics. It must be closed, or what it has not taken piles up.
+
+    A client may have 65,535 channels that all had a turn. So a feed keeps the lists of ids of the rounds as they are,
+    and finds those that occur twice only while they are read.
+    """
 
     def __init__(self, activity: Activity) -> None:
         self._activity = activity
-        #: The ids of processes whose statistics may differ from those that were read, in this order.
-        self.changed: dict[str, None] = dict.fromkeys(activity.members)
+        #: By round: the ids of processes that had a turn. The lists belong to all feeds.
+        self.rounds: list[list[str]] = [list(activity.members)]
+        #: The ids of other processes to read: those that are new, or were blocked lately.
+        self.again: list[str] = []
         #: Kind and id of those that have ended.
         self.ended: list[tuple[Kind, str]] = []
 
-    def take(self) -> tuple[list[str], list[tuple[Kind, str]]]:
-        """The ids of the processes that may have changed since the last call, and those that have ended."""
+    def take(self, most: int) -> tuple[Iterator[list[str]], list[tuple[Kind, str]]]:
+        """The ids of the processes that may have changed since the last call, `most` at a time, and those that have
+        ended.
+        """
         self._activity._next_round()
-        changed, self.changed = list(self.changed), {}
-        ended, self.ended = self.ended, []
-        return changed, ended
+        rounds, self.rounds = [self.again, *self.rounds], []
+        self.again, ended, self.ended = [], self.ended, []
+        return _parts(rounds, most, self._activity.members), ended
 
     def read(self, process_id: str) -> tuple[Kind, InfoItems] | None:
         """The statistics of one process; None if it has ended. One that was blocked lately is read again next time."""
@@ -104,8 +117,27 @@ class Feed:
         items = found[1].statistics()
         if items.get("state") == "flow" or items.get("blocked_share"):
             # A block is over, and its share of the last seconds falls, without a turn of the process.
-            self.changed[process_id] = None
+            self.again.append(process_id)
         return found[0], items
 
     def close(self) -> None:
         self._activity.close(self)
+
+
+def _parts(rounds: list[list[str]], most: int, members: Container[str]) -> Iterator[list[str]]:
+    """The ids of all rounds that are still in `members`, each once, up to `most` at a time.
+
+    A part may be empty, because the reader must also pause between ids that there is no need to read.
+    """
+    seen: set[str] = set()
+    part: list[str] = []
+    passed = 0
+    for each in chain.from_iterable(rounds):
+        passed += 1
+        if each not in seen and each in members:
+            seen.add(each)
+            part.append(each)
+        if len(part) == most or passed == PASSED:
+            yield part
+            part, passed = [], 0
+    yield part

@@ -26,6 +26,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 from thespian.actors import (
@@ -63,6 +64,9 @@ log = logging.getLogger("warren.runtime")
 #: The masks with which a descriptor counts as readable, or as writable. After a hang-up it is both: the read or write
 #: then raises the error.
 READABLE, WRITABLE = READ | HANG_UP, WRITE | HANG_UP
+
+#: Monitors of a process that one turn notifies of its end.
+MONITORS = 500
 
 #: The address of every system itself, as in Thespian (`ActorSystem.systemAddress`).
 SYSTEM_ADDRESS = "/ActorSys"
@@ -530,8 +534,11 @@ class ActorBase:
         for sender, message in unread:
             self.dead_letters.take(sender, cell.address, message, reason)
         monitors, cell.monitors = cell.monitors, {}
-        for (_, ref), watcher in monitors.items():
-            self.enqueue(cell.address, watcher, ("$down", ref, reason))
+        if len(monitors) > MONITORS:
+            self._notify(cell, monitors, reason)
+        else:
+            for (_, ref), watcher in monitors.items():
+                self.enqueue(cell.address, watcher, ("$down", ref, reason))
         if recursive or self.is_ending:
             for child in list(cell.children.values()):
                 if child.actor is not None:
@@ -543,6 +550,20 @@ class ActorBase:
             cell.children = {}
         if not cell.children:
             self._gone(cell)
+
+    def _notify(self, ended: Cell, monitors: dict[tuple[str, Any], ActorAddress], reason: ExitReason) -> None:
+        """Notify the monitors of a process that has ended, `MONITORS` of them in this turn. Its parent passes on the
+        rest in turns of its own: a queue may have 65,535 channels that monitor it.
+        """
+        parent = ended.parent
+        count = len(monitors)
+        if count > MONITORS and parent is not None and parent.actor is not None and parent.handlers is not None:
+            count = MONITORS
+        for _ in range(count):
+            (_, ref), watcher = monitors.popitem()
+            self.enqueue(ended.address, watcher, ("$down", ref, reason))
+        if monitors and parent is not None:
+            self.enqueue(ended.address, parent.address, ("$work", partial(self._notify, ended, monitors, reason)))
 
     def _gone(self, cell: Cell) -> None:
         """Notify the parent of `cell`, which has ended and has no children left."""

@@ -1,6 +1,7 @@
 """`DeadLetters`: the messages of a system whose receiver has ended or never existed.
 
-An ask is answered with ProcessDown, and a monitor with `$down`. Other messages of the runtime are dropped, because they
+An ask is answered with ProcessDown, and a monitor with `$down`. Work that the system has divided into turns of the
+receiver is done at once. Other messages of the runtime are dropped, because they
 concern only the receiver. Everything else is a dead letter: it is counted, and sent to the actor that has asked for
 dead letters with `handleDeadLetters`, if there is one. The dead letters of AMQP are something else.
 """
@@ -38,6 +39,9 @@ class DeadLetters:
                 return
             if message[0] == "$monitor":
                 base.enqueue(target, sender, ("$down", message[1], reason))
+                return
+            if message[0] == "$work":
+                message[1]()  # it is not the receiver's own
                 return
             if type(message[0]) is str and message[0].startswith("$"):
                 return

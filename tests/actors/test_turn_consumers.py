@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,10 +16,10 @@ from .stage import Stage, Stub
 
 
 class Asker(Process):
-    answer: Sequence[Any] = ()
+    answer: Any = ()
 
-    async def on_ask_for_consumers(self, sender: Any, queue: Any) -> None:
-        self.answer = await self.ask(queue, ("consumers_info",))
+    async def on_ask_for(self, sender: Any, queue: Any, what: str) -> None:
+        self.answer = await self.ask(queue, (what,))
 
 
 #: Channels of the consumers.
@@ -125,8 +125,43 @@ def a_listing(stage: Stage, count: int) -> Callable[[], None]:
     asker = stage.create(Asker)
 
     def act() -> None:
-        stage.tell(stage.metadata, asker, "ask_for_consumers", queue.address)
+        stage.tell(stage.metadata, asker, "ask_for", queue.address, "consumers_info")
         stage.until(lambda: len(stage.actor(asker).answer) == count)
+
+    return act
+
+
+def on_channels(stage: Stage, count: int, **options: Any) -> tuple[Any, list[Any]]:
+    """A queue with `count` consumers, each on a channel of its own."""
+    queue, channels = stage.queue(), [stage.create(Stub) for _ in range(count)]
+    for channel in channels:
+        queue.consume(channel, "c", **options)
+    stage.settle()
+    assert len(queue.actor.role.consumers) == len(queue.actor.channels.by_id) == count
+    return queue, channels
+
+
+def statistics_of_many_channels(stage: Stage, count: int) -> Callable[[], None]:
+    queue, _ = on_channels(stage, count)
+    queue.publish(stage.create(Stub), [b"x"] * 100)
+    stage.settle()
+    asker = stage.create(Asker)
+
+    def act() -> None:
+        stage.tell(stage.metadata, asker, "ask_for", queue.address, "info")
+        stage.until(lambda: stage.actor(asker).answer)
+        answer = stage.actor(asker).answer
+        assert (answer["messages_unacknowledged"], answer["unsent"]) == (100, 100)
+
+    return act
+
+
+def the_deletion_of_a_queue_with_many_channels(stage: Stage, count: int) -> Callable[[], None]:
+    queue, _ = on_channels(stage, count)
+
+    def act() -> None:
+        stage.tell(stage.metadata, queue.address, "delete", False, False)
+        stage.until(lambda: not stage.is_alive(queue.address))
 
     return act
 
@@ -134,6 +169,8 @@ def a_listing(stage: Stage, count: int) -> Callable[[], None]:
 @pytest.mark.parametrize(
     "of",
     [
+        statistics_of_many_channels,
+        the_deletion_of_a_queue_with_many_channels,
         any_policy,
         a_pace_of_each_consumer,
         a_limit_of_each_consumer,

@@ -224,6 +224,13 @@ class Consumers:
                 yield
         return count
 
+    def forget(self, most: int) -> bool:
+        """Forget up to `most` consumers of a queue that ends and delivers nothing any more. Whether there are more."""
+        self._lines.clear()
+        for _ in range(min(most, len(self._all))):
+            self._all.popitem()
+        return bool(self._all)
+
     def _withdraw(self, channel: ChannelRecord, gone: Sequence[Consumer]) -> None:
         """Give these consumers of a channel no more messages."""
         if self.single_active:

@@ -437,6 +437,9 @@ class Group(Role):
                 self.settle_at(member, "requeue", theirs)
         self._consumers_left(len(gone))
 
+    def forget_consumers(self, most: int) -> bool:
+        return self.consumers.forget(most)
+
     # -- the queue as a whole -----------------------------------------------------------------------
 
     def use(self) -> None:

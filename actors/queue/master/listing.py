@@ -38,8 +38,10 @@ def queue_items(
     exclusive = next(iter(consumers)) if consumers.has_exclusive() else None
     numbers, lives = range_readers.numbers(), range_readers.lives()
     capacity = round(utilisation.value(), 4) if len(consumers) else 0
+    # The backing queue counts what the channels have: to add it up would take 40 ms for 65,535 channels.
+    unacked = state.backing.depth() - len(state.backing)
     return {
-        **replica_items(state, state.channels.values()),
+        **replica_items(state, state.channels.values(), unacked),
         "consumers": len(consumers),
         # The same number under an old and a new name.
         "consumer_utilisation": capacity,

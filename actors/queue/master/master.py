@@ -552,6 +552,9 @@ class Master(Role):
         """The numbers of the next messages, up to `limit`, that are requeued because this channel ends."""
         return record.pending.take_last(limit)
 
+    def forget_consumers(self, most: int) -> bool:
+        return self.consumers.forget(most)
+
     # -- the queue as a whole -----------------------------------------------------------------------
 
     def use(self) -> None:

@@ -106,10 +106,6 @@ class ChannelRecords:
 
     # -- for whoever shows them ---
 
-    def unacked(self) -> int:
-        """Messages that channels have to acknowledge."""
-        return sum(len(record.pending) for record in self.by_id.values())
-
     def name_nodes(self, consumers: Iterator[InfoItems], own_node: str) -> Slices[list[InfoItems]]:
         """Return the items of the consumers, each with the node that its channel is on."""
         here = system_of(self._process.myAddress)

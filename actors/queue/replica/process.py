@@ -480,7 +480,7 @@ class ReplicaProcess(Process):
         self.stage.is_ending, self.stage.is_open, self.stage.is_released = True, False, False
         if self.indexing is not None:
             self.indexing.queue_deleted()
-        await self._removal().remove(self.backing)
+        await self._removal().remove(self.backing, self.role)
         # Channels monitor the queue: at this end they cancel their consumers and confirm what is unconfirmed (AB-86).
         self.stop(reason)
 

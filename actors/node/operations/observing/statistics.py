@@ -52,6 +52,9 @@ IO = Path("/proc/self/io")
 #: Rows that are made in one turn. That of a queue takes 50 µs, with what it is sent as.
 MADE = 25
 
+#: Things that have ended that are named in one turn.
+NAMED = 1_000
+
 
 class Reading:
     """What one session has been sent, so that the next answer has the differences."""
@@ -97,11 +100,12 @@ async def statistics(operator: Operator, *, declared: bool = True) -> AsyncItera
                 made = []
                 await process.next_turn()
         yield made
-    changed, ended = reading.feed.take()
-    if ended:
-        yield [{"kind": "gone", "gone": ended}]
-    for start in range(0, len(changed), MADE):
-        read = [reading.feed.read(each) for each in changed[start : start + MADE]]
+    changed, ended = reading.feed.take(MADE)
+    for start in range(0, len(ended), NAMED):
+        yield [{"kind": "gone", "gone": ended[start : start + NAMED]}]
+        await process.next_turn()
+    for part in changed:
+        read = [reading.feed.read(each) for each in part]
         yield [_stats(context, *each) for each in read if each is not None and not _is_mirror(context, *each)]
         await process.next_turn()
     yield [await _node(operator)]
