@@ -14,9 +14,9 @@ begun; the learner keeps the messages that it has, and waits.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..actors.contracts.metadata import to_metadata
 from ..actors.contracts.queue import to_queue
@@ -29,7 +29,7 @@ from ..store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK
 from . import instructions
 from .comparison import Comparison, Unfit
 from .policy import policy_of
-from .sync_target import Placed, SyncTarget
+from .sync_target import END, Placed, SyncTarget
 
 if TYPE_CHECKING:
     from ..actors.queue.mirroring import Replica
@@ -44,6 +44,9 @@ RETRY_SECONDS = 0.25
 
 #: Seconds between two checks whether the stream has reached the position of a chunk that came too early.
 STREAM_SECONDS = 0.025
+
+#: Bytes of chunks that a learner takes before it waits until its disk has them.
+UNSYNCED_BYTES = 4 << 20
 
 #: Seconds after which a learner that has all messages asks the master again, since the master may have changed.
 FOLLOWS_SECONDS = 1.0
@@ -75,6 +78,10 @@ class Learner:
         self._earlier = comparison.ends
         #: Compares what the disk has of the earlier life; None if there is nothing, or if that is done.
         self._comparison = comparison if comparison.ends else None
+        #: The chunk that was requested when the one before it came: its cursor, and the awaitable answer.
+        self._requested: tuple[Member, int, Awaitable[Any]] | None = None
+        #: Bytes of the chunks that were taken since the disk had all of them.
+        self._unsynced = 0
         #: An operator has asked for the copy.
         self._is_asked = False
         #: The mode that the policy had when an operator stopped the copy. Another mode ends the stop.
@@ -99,10 +106,12 @@ class Learner:
     def end(self) -> None:
         """End the loop: the replica is no longer a learner."""
         self._is_over = True
+        self._mirrored.copies(False)
 
     def begin(self, position: int) -> None:
         """Begin to copy; the stream begins behind this position."""
         self._target.begin(position)
+        self._mirrored.copies(True)
         self._replica.spawn(self._run())
 
     def came(self, first: int, taken: list[Instruction]) -> None:
@@ -224,7 +233,9 @@ class Learner:
             comparison.kept,
             comparison.removed,
         )
-        if not self._target.is_done:
+        if self._target.is_done:
+            self._end_copy()
+        else:
             self._begin_copy()
 
     def begin_anew(self, why: str) -> None:
@@ -281,22 +292,42 @@ class Learner:
 
     async def _get_chunk(self, source: Member) -> None:
         replica, target = self._replica, self._target
-        address = replica.context.peers.replica(replica.row.queue_id, source)
         try:
-            position, cursor, runs = await replica.ask(address, to_queue.sync_chunk(target.cursor))
+            position, cursor, runs = await self._request(source, target.cursor)
         except (AmqpError, ProcessDown):
             await replica.sleep(RETRY_SECONDS)
             return
+        if cursor != END and not target.is_paused:
+            # It comes while this one is taken, so that neither the source nor the disk here waits for the other one.
+            self._requested = source, cursor, self._request(source, cursor)
         if not await self._may_take(position):
             return
         before, after = target.chunk(position, cursor)
         self._follow(before)
         self._follow([(position, (instructions.PUBLISH, content)) for content in runs])
-        self._follow(after)
+        self._unsynced += sum(map(len, runs))
         if target.is_done:
             log.info("%s: this replica has all messages of the queue", self._phrase)
-        # Request the next chunk when this one is on the disk, so that a slow disk does not fill the memory.
-        await replica.synced()
+            self._end_copy()
+        self._follow(after)
+        if self._unsynced > UNSYNCED_BYTES:
+            # Go on when the disk has these, so that a slow disk does not fill the memory.
+            await replica.synced()
+            self._unsynced = 0
+
+    def _request(self, source: Member, cursor: int) -> Awaitable[Any]:
+        """The answer with the chunk from this cursor on, which may have been requested before."""
+        requested, self._requested = self._requested, None
+        if requested is not None and requested[:2] == (source, cursor):
+            return requested[2]
+        address = self._replica.context.peers.replica(self._replica.row.queue_id, source)
+        answer: Awaitable[Any] = self._replica.ask(address, to_queue.sync_chunk(cursor))
+        return answer
+
+    def _end_copy(self) -> None:
+        self._mirrored.copies(False)
+        # The queue keeps messages in memory again once its head is there.
+        self._replica.state.head_read.prepare()
 
     def _ask_to_be_admitted(self) -> None:
         replica = self._replica

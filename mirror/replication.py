@@ -422,6 +422,7 @@ class MirrorReplication:
             return
         backing.publishers.took(parts)
         numbers = backing.take(run)
+        self._replica.state.effects.messages_came = True
         if backing.is_kept(run.origins):
             self._safety.took(position, numbers.start, numbers.stop - 1)
 

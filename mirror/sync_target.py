@@ -2,8 +2,9 @@
 
 The learner requests one chunk after the other, in the order of the numbers. A chunk has the messages from the learner's
 *cursor* up to the next cursor, as the queue has them at one position of the stream. Below its cursor the learner has
-the same messages as that replica. Meanwhile the learner receives the stream as well, and keeps the instructions that
-follow the last chunk until it knows the position of the next one:
+the same messages as that replica. The next chunk may be on its way already when one is taken. Meanwhile the learner
+receives the stream as well, and keeps the instructions that follow the last chunk until it knows the position of the
+next one:
 
 - A message that left the queue up to that position is in no later chunk; the learner removes it if an earlier chunk had
   it. A message that leaves after that position is removed whichever chunk had it.
@@ -12,6 +13,8 @@ follow the last chunk until it knows the position of the next one:
   chunk that completed the level.
 - The learner may change to another replica, which may not have come as far in the stream. A chunk whose position lies
   before a publish that was left to the chunks cannot have that publish, so the learner requests the chunk again.
+- It keeps at most `KEPT_BYTES`. If the next chunk takes so long that more have come, everything that was kept is left
+  to the chunks, and the one on its way, which was read before that, is requested again.
 
 A learner may *pause*, before the first chunk or later. While it is paused it keeps no instruction: a message that
 leaves is removed at once, and everything else is left to later chunks, whose positions must not lie before that.
@@ -29,6 +32,9 @@ from . import instructions
 #: The cursor behind all messages of all levels.
 END = (1 << 64) - 1
 
+#: Bytes of instructions that wait for the next chunk, at most.
+KEPT_BYTES = 16 << 20
+
 #: Instructions and their positions.
 Placed = list[tuple[int, Instruction]]
 
@@ -36,7 +42,7 @@ Placed = list[tuple[int, Instruction]]
 class SyncTarget:
     """See the module. It begins when the stream does."""
 
-    __slots__ = ("_ended", "_kept", "_left_out", "_reached", "cursor", "is_done", "is_paused")
+    __slots__ = ("_ended", "_kept", "_kept_bytes", "_left_out", "_reached", "cursor", "is_done", "is_paused")
 
     def __init__(self) -> None:
         self.cursor = 0
@@ -46,6 +52,7 @@ class SyncTarget:
         self._ended: dict[int, int] = {}
         #: The instructions that came since the last chunk.
         self._kept: Placed = []
+        self._kept_bytes = 0
         #: The position of the last instruction that came.
         self._reached = 0
         #: The position of the last instruction that was left to the chunks: none before it may be taken.
@@ -57,16 +64,23 @@ class SyncTarget:
         self._reached = first + len(found) - 1
         if self.is_paused:
             return self._without_keeping(placed)
-        if not self.is_done:
-            self._kept += placed
-            return []
-        return self._due(placed)
+        if self.is_done:
+            return self._due(placed)
+        self._keep(placed)
+        return self._without_keeping(self._take_kept()) if self._kept_bytes > KEPT_BYTES else []
+
+    def _keep(self, placed: Placed) -> None:
+        self._kept += placed
+        self._kept_bytes += sum([len(content) for _, (_, content) in placed])
+
+    def _take_kept(self) -> Placed:
+        kept, self._kept, self._kept_bytes = self._kept, [], 0
+        return kept
 
     def pause(self) -> Placed:
         """Take no more chunks for now. Returns the instructions to carry out at once."""
         self.is_paused = True
-        kept, self._kept = self._kept, []
-        return self._without_keeping(kept)
+        return self._without_keeping(self._take_kept())
 
     def resume(self) -> None:
         self.is_paused = False
@@ -80,16 +94,21 @@ class SyncTarget:
     def chunk(self, position: int, cursor: int) -> tuple[Placed, Placed]:
         """Take a chunk that has the messages below this cursor, as they were at this position of the stream.
 
-        Returns the instructions to carry out before the messages of the chunk are taken, and those for afterwards.
+        Returns the instructions to carry out before the messages of the chunk are taken, and those for afterwards: the
+        latter only for the last chunk, because the next one may be from before they came.
         """
-        kept, self._kept = self._kept, []
+        kept = self._take_kept()
         before = self._due([each for each in kept if each[0] <= position])
         passed = MOST_LEVELS if cursor == END else cursor >> LEVEL_SHIFT
         for level in range(self.cursor >> LEVEL_SHIFT, passed):
             self._ended[level] = position
         self.cursor = cursor
         self.is_done = cursor == END
-        return before, self._due([each for each in kept if each[0] > position])
+        after = [each for each in kept if each[0] > position]
+        if self.is_done:
+            return before, self._due(after)
+        self._keep(after)
+        return before, []
 
     def begin(self, position: int) -> None:
         """Note that the stream begins behind this position."""

@@ -65,6 +65,9 @@ class MirroredQueue(BackingQueue):
         #: Whether the node may act for its cluster; if not, nothing is confirmed.
         self.may_confirm = True
         self._is_purging = False
+        #: The mode that the queue has, or gets back at the end of a copy.
+        self._mode = "default"
+        self._is_copying = False
         #: By level: messages below this number were published before this replica became the master, so they may have
         #: been delivered already.
         self._redelivered: dict[int, int] = {}
@@ -89,6 +92,14 @@ class MirroredQueue(BackingQueue):
         self.position = count
 
     # -- the mirror
+
+    def copies(self, is_copying: bool) -> None:
+        """Begin or end to keep no message in memory. The backlog of a queue may be larger than the memory, and nobody
+        reads it here while it is copied; a lazy queue also writes large runs once instead of twice.
+        """
+        if is_copying != self._is_copying:
+            self._is_copying = is_copying
+            self.set_queue_mode(self._mode)
 
     def take(self, run: Run) -> range:
         """Append a run that the master has numbered. Numbers between it and the last one belong to no message."""
@@ -427,7 +438,8 @@ class MirroredQueue(BackingQueue):
         return self.inner.pending_numbers()
 
     def set_queue_mode(self, mode: str) -> None:
-        self.inner.set_queue_mode(mode)
+        self._mode = mode
+        self.inner.set_queue_mode("lazy" if self._is_copying else mode)
 
     def set_ram_duration_target(self, seconds: float) -> None:
         self.inner.set_ram_duration_target(seconds)

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 from warren.actors.queue.mirroring import DONE_TIMER
 from warren.mirror.backing.mirrored_queue import MirroredQueue
@@ -70,6 +72,16 @@ class SlowQueue(MemoryQueue):
         self.unsynced += MemoryQueue.drain_confirmed(self)
 
 
+class Asked:
+    """The answer of another replica, which is asked when this is awaited, if ever."""
+
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._ask = ask
+
+    def __await__(self):
+        return self._ask().__await__()
+
+
 class FakeReplica:
     """The process of a replica."""
 
@@ -84,7 +96,11 @@ class FakeReplica:
         self.has_promoted = self.is_at_rest = False
         self.credit = CreditFlow((400, 200), lambda peer, amount: None)
         self.state = SimpleNamespace(
-            credit=self.credit, head_read=SimpleNamespace(prepare=lambda: None), backing=self.backing, channels={}
+            credit=self.credit,
+            head_read=SimpleNamespace(prepare=lambda: None),
+            effects=SimpleNamespace(messages_came=False),
+            backing=self.backing,
+            channels={},
         )
         self.context = SimpleNamespace(
             lease=SimpleNamespace(has_ended=lambda clock: False),
@@ -107,6 +123,8 @@ class FakeReplica:
         #: The numbers whose acknowledgements wait while this master is at rest.
         self.kept_acks: list[int] = []
         self.slept = 0
+        #: How often it has waited for its disk.
+        self.syncs = 0
         #: How often it has told Metadata that the next replica has to begin without messages.
         self.unfit = 0
 
@@ -136,9 +154,9 @@ class FakeReplica:
         coroutine.close()
 
     def ask(self, address, message):
-        """Ask the replica of another member: a coroutine."""
+        """Ask the replica of another member."""
         name, *fields = message
-        return getattr(self._group.replicas[address].replication, name.removeprefix("sync_"))(*fields)
+        return Asked(lambda: getattr(self._group.replicas[address].replication, name.removeprefix("sync_"))(*fields))
 
     def reply(self, sender, answer) -> None:
         self.replies.append(answer)
@@ -147,6 +165,7 @@ class FakeReplica:
 
     async def synced(self) -> None:
         """The disk is done when a test says so."""
+        self.syncs += 1
 
     async def sleep(self, seconds) -> None:
         self.slept += 1

@@ -82,6 +82,50 @@ def test_a_learner_asks_again_for_a_chunk_that_may_lack_what_was_left_to_it(monk
     assert target.is_done and learner.numbers == source.numbers
 
 
+def test_a_learner_keeps_no_message_in_memory_while_it_copies(monkeypatch):
+    """It grew by the whole backlog, which may be larger than its memory. Afterwards its policy counts again."""
+    monkeypatch.setattr(sync_source, "CHUNK_BYTES", 1)
+    group = Group("a")
+    group.publish(2)
+    group.run()
+    learner = group.learn("b")
+    modes = []
+    learner.backing.set_queue_mode = modes.append
+    arrive(group)
+    assert modes == ["lazy"]
+    learner.mirrored.set_queue_mode("default")
+    copy_chunk(learner, group.master)
+    assert modes == ["lazy", "lazy"], "another policy must not bring the messages into memory"
+    copy_chunk(learner, group.master)
+    assert learner.replication._learner._target.is_done and modes == ["lazy", "lazy", "default"]
+
+
+def test_a_learner_waits_for_its_disk_when_it_has_taken_much(monkeypatch):
+    """For every chunk it took most of the time of a copy; never would fill the memory behind a slow disk."""
+    monkeypatch.setattr(sync_source, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(learner_module, "UNSYNCED_BYTES", 250)
+    group = Group("a")
+    group.publish(12)
+    group.run()
+    learner = group.learn("b")
+    arrive(group)
+    syncs = []
+    while not learner.replication._learner._target.is_done:
+        copy_chunk(learner, group.master)
+        syncs.append(learner.syncs)
+        assert learner.replication._learner._unsynced <= 250
+    assert len(syncs) == 12 and 1 <= syncs[-1] <= 6
+
+
+def test_a_mirror_reports_what_it_keeps_in_memory():
+    """It never did, so its node got no relief when memory was short: mirrors kept all messages in memory."""
+    group = Group("ab")
+    _, second = group.replicas.values()
+    group.publish()
+    group.run()
+    assert second.state.effects.messages_came
+
+
 def test_the_only_member_that_is_left_answers_what_channels_ask():
     """The ring had reported what all members have just before the promotion, and the new master forgot that. So it
     answered with its next publish, or never.

@@ -18,7 +18,7 @@ from warren.mirror.backing.mirrored_queue import SKIPPED
 from warren.mirror.backing.mirrored_stream import mirrored
 from warren.mirror.safety import Safety
 from warren.mirror.sync_source import CHUNK_BYTES, Chunk, read_chunk
-from warren.mirror.sync_target import END, SyncTarget
+from warren.mirror.sync_target import END, KEPT_BYTES, SyncTarget
 from warren.store.messages.message import Origin
 from warren.store.queue.levels.levelled_queue import LEVEL_SHIFT
 from warren.store.queue.levels.priority_queue import PriorityQueue
@@ -61,10 +61,9 @@ class Copy:
         self.said = 0
         self.target = SyncTarget()
         self.position = 0
-        #: The stream on its way, a chunk on its way, and how much of the stream comes before it at least.
+        #: The stream on its way; up to two chunks on their way, with the position up to which the stream comes first.
         self.stream: deque = deque()
-        self.chunk: Chunk | None = None
-        self.behind = 0
+        self.chunks: deque[tuple[Chunk, int]] = deque()
         #: The link was cut, so what was on its way comes again, behind the chunk.
         self.was_cut = False
 
@@ -92,23 +91,26 @@ class Copy:
         self.source.took(self.position)
 
     def ask(self) -> None:
+        """The learner asks for the chunk behind the last one on its way."""
         self.end_turn()
-        self.chunk = run(read_chunk(self.source.inner, None, self.target.cursor, lambda: self.position))
-        self.behind = len(self.stream)
+        cursor = self.chunks[-1][0].cursor if self.chunks else self.target.cursor
+        if cursor != END:
+            chunk = run(read_chunk(self.source.inner, None, cursor, lambda: self.position))
+            self.chunks.append((chunk, self.position))
 
     def stream_comes(self) -> None:
         position, each = self.stream.popleft()
-        self.behind -= 1
         self.follow(self.target.came(position, [each]))
 
     def chunk_comes(self) -> None:
-        while self.behind > 0 and not self.was_cut:
+        chunk, sent = self.chunks[0]
+        while self.stream and self.stream[0][0] <= sent and not self.was_cut:
             self.stream_comes()
-        assert self.chunk is not None
-        if self.target.is_ahead(self.chunk.position):
+        if self.target.is_ahead(chunk.position):
             return  # it waits for the stream
-        chunk, self.chunk = self.chunk, None
+        self.chunks.popleft()
         if self.target.is_paused or self.target.is_too_early(chunk.position):
+            self.chunks.clear()
             return
         before, after = self.target.chunk(chunk.position, chunk.cursor)
         self.follow(before)
@@ -138,6 +140,7 @@ class Copy:
 def test_a_copy_of_a_queue_that_goes_on_is_equal_to_it(levels, pauses, monkeypatch):
     for seed in range(160):
         rng = Random(seed)
+        monkeypatch.setattr("warren.mirror.sync_target.KEPT_BYTES", rng.choice((0, 100, 1000, KEPT_BYTES)))
         monkeypatch.setattr("warren.mirror.sync_source.CHUNK_BYTES", rng.choice((1, 300, 2000, CHUNK_BYTES)))
         copy = Copy(rng, levels)
         for _ in range(rng.randint(0, 12)):
@@ -164,7 +167,8 @@ def test_a_copy_of_a_queue_that_goes_on_is_equal_to_it(levels, pauses, monkeypat
                 copy.pause_or_resume()
             elif step == "chunk":
                 copy.was_cut = rng.random() < 0.2
-                copy.ask() if copy.chunk is None else copy.chunk_comes()
+                may_ask = len(copy.chunks) < 2
+                copy.chunk_comes() if copy.chunks and (not may_ask or rng.random() < 0.5) else copy.ask()
         copy.publish(3)
         copy.leave()
         copy.end_turn()
@@ -188,10 +192,32 @@ def test_a_chunk_that_may_lack_what_was_left_to_it_is_too_early(monkeypatch):
     copy.end_turn()
     while copy.stream:
         copy.stream_comes()
-    # The publish is kept until a chunk shows whether it has it.
-    assert not copy.target.is_too_early(before)
+    # The publish is kept until a chunk shows whether it has it. One from before it may be on its way.
     copy.target.chunk(before, copy.target.cursor + 1)
+    assert not copy.target.is_too_early(before)
+    copy.target.chunk(copy.position, copy.target.cursor + 1)
     assert copy.target.is_too_early(before) and not copy.target.is_too_early(copy.position)
+
+
+def test_a_learner_whose_chunks_take_long_leaves_the_stream_to_them(monkeypatch):
+    """It would keep whatever is published while its source cannot read the next chunk."""
+    monkeypatch.setattr("warren.mirror.sync_target.KEPT_BYTES", 1000)
+    copy = Copy(Random(1), 0)
+    copy.publish(5)
+    copy.end_turn()
+    copy.stream.clear()
+    copy.ask()
+    for _ in range(50):
+        copy.publish(5)
+        copy.end_turn()
+        copy.stream_comes()
+        assert copy.target._kept_bytes <= 1000 and len(copy.target._kept) < 10
+    copy.chunk_comes()
+    assert copy.target.cursor == 0, "the chunk is from before what the learner has left to the chunks"
+    while not copy.target.is_done:
+        copy.ask()
+        copy.chunk_comes()
+    assert messages(copy.learner) == messages(copy.source)
 
 
 def test_what_has_left_while_bodies_were_read_is_in_no_chunk():

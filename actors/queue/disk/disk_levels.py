@@ -10,6 +10,7 @@ reference cycle keeps a deleted queue in memory until the garbage collector runs
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ....routing.queue_types import STREAM
@@ -39,8 +40,8 @@ class DiskLevels:
 
     __slots__ = (
         "_credit",
-        "_direct",
-        "_direct_safe",
+        "direct",
+        "direct_safe",
         "_is_ended",
         "_is_journaled_only",
         "_is_stream",
@@ -100,9 +101,9 @@ class DiskLevels:
         self.has_transient = False
         #: Messages that were written to the journal or to segments since the queue's process started.
         self.written = 0
-        # Messages written to segments directly, without the journal, and those of them that are synced. They count
-        # against a credit of their own, from which no process grants.
-        self._direct = self._direct_safe = 0
+        #: Messages written to segments directly, without the journal, and those of them that are synced. They count
+        #: against a credit of their own, from which no process grants.
+        self.direct = self.direct_safe = 0
         credit.relate("journal", storage.credit, "journal")
         credit.relate("segments", storage.credit, "segments")
         for store in (PERSISTENT, TRANSIENT):
@@ -174,13 +175,13 @@ class DiskLevels:
             all_direct, safe_direct = level.direct_counts()
             direct += all_direct
             direct_safe += safe_direct
-        if direct > self._direct:
-            self.written += direct - self._direct
-            credit.spend("segments", direct - self._direct)
-            self._direct = direct
-        if direct_safe > self._direct_safe:
-            credit.bump("segments", direct_safe - self._direct_safe)
-            self._direct_safe = direct_safe
+        if direct > self.direct:
+            self.written += direct - self.direct
+            credit.spend("segments", direct - self.direct)
+            self.direct = direct
+        if direct_safe > self.direct_safe:
+            credit.bump("segments", direct_safe - self.direct_safe)
+            self.direct_safe = direct_safe
 
     def _send_to_store(self, name: str, address: Address[ToMessageStore], sent: Sent | None) -> None:
         if sent is None:
@@ -195,6 +196,14 @@ class DiskLevels:
             process.send(address, to_message_store.remove_between(self.client, first, last, keep))
 
     # -- what is durable ----------------------------------------------------------------------------
+
+    def hurry(self) -> Callable[[], bool]:
+        """Have the journal write all its records soon. Returns what tells whether all that was written is synced."""
+        journal = self.journal
+        journal.hurry()
+        self.send()
+        position, direct = journal.position, self.direct
+        return lambda: journal.durable >= position and self.direct_safe >= direct
 
     def journal_synced(self, position: int) -> None:
         """Note that the journal has synced this queue's records up to `position`."""

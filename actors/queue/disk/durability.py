@@ -316,7 +316,10 @@ class Durability:
 
     def after_batch(self) -> None:
         """Send what the turn has gathered, and begin the jobs that it made due."""
+        before = self._levels.direct_safe
         self._levels.send()
+        if self._levels.direct_safe != before:
+            self._has_synced.wake_all()
         for level in self.levels.values():
             lost = level.take_lost()
             if lost:
@@ -360,15 +363,12 @@ class Durability:
         return is_flushed
 
     async def synced(self) -> None:
-        """Return when the journal has synced all records made so far, or the disk has not taken them for
-        `SYNC_SECONDS`.
+        """Return when all that was written so far is synced, in the journal and in segments, or the disk has not taken
+        it for `SYNC_SECONDS`.
         """
-        journal = self._levels.journal
-        journal.hurry()
-        self._levels.send()
-        position = journal.position
+        is_safe = self._levels.hurry()
         with suppress(ProcessTimeout):
-            await self._has_synced.wait_for(lambda: journal.durable >= position, SYNC_SECONDS)
+            await self._has_synced.wait_for(is_safe, SYNC_SECONDS)
 
     # -- memory -------------------------------------------------------------------------------------
 

@@ -245,7 +245,7 @@ class ReplicaProcess(Process):
         return policed_settings(self.row, context.definitions, context.settings.queue_mode_precedence)
 
     def _apply(self) -> None:
-        self.backing.set_queue_mode(self.settings.queue_mode)
+        self.state.backing.set_queue_mode(self.settings.queue_mode)
         self.role.apply(self.settings)
         self._count_in_sync()
         self._apply_index(index_sources(self.settings.message_index))

@@ -170,6 +170,25 @@ def test_concurrent_gets_get_different_messages(stage):
     assert [bodies_of(delivery[3])[0] for delivery in found[:5]] == wanted and found[5:] == [None, None]
 
 
+def test_messages_that_go_to_segments_alone_are_synced_when_the_segment_is(stage):
+    """A learner waits for that before it copies more."""
+    queue, publisher = stage.declare(x_queue_mode="lazy"), Publisher(stage)
+    levels, waited = queue.actor.durability._levels, []
+
+    async def wait() -> None:
+        await queue.actor.synced()
+        waited.append(levels.direct_safe)
+
+    stage.disk.hold()
+    publisher.publish(queue, 20, 3000)
+    stage.until(lambda: levels.direct)
+    direct = levels.direct
+    queue.actor.spawn(wait())
+    stage.disk.release()
+    stage.until(lambda: waited)
+    assert waited[0] >= direct > 0
+
+
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_switching_modes_under_traffic_loses_and_reorders_nothing(stage, size):
     """QS-32, queue-and-store section 7.2: back and forth, with unacknowledged messages and a consumer."""
