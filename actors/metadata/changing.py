@@ -78,6 +78,8 @@ class Changing:
         self.on_vhost: Callable[[str], None] = lambda vhost: None
         #: The queue supervisor of each virtual host that runs. A virtual host that is down has none.
         self.supervisors: dict[str, Address[ToQueueSupervisor]] = {}
+        #: The ids of queues whose processes end by themselves as soon as their rows are gone.
+        self.leaving: set[str] = set()
         self._node_name = context.node_name
         self._commit_times = context.histograms.raft_commit
         # A cycle of references would keep both objects, the log and its open files alive after the process has ended.
@@ -270,10 +272,11 @@ class Changing:
         """Have the queue's supervisor end it, not restart it (AB-63), and remove its files, which must come last
         (C-17).
 
-        A virtual host that is down has no supervisor; it removes the files when it is started again.
+        A virtual host that is down has no supervisor; it removes the files when it is started again. A process that is
+        leaving ends by itself: its supervisor would kill it before it has answered how many messages it had.
         """
         supervisor = self.supervisors.get(vhost)
-        if supervisor is not None:
+        if supervisor is not None and queue_id not in self.leaving:
             with suppress(ProcessDown):
                 await self._process.ask(supervisor, to_queue_supervisor.forget_queue(queue_id))
 

@@ -66,6 +66,8 @@ class Queues:
         self._is_durable = is_durable
         #: The deletions of sharded queues that are under way, by the id of the logical queue.
         self._deletions: dict[str, _Deletion] = {}
+        #: The users who delete queues whose processes have not left yet, by the id of the queue.
+        self._deleted_by: dict[str, str] = {}
         self.restart_waiters = RestartWaiters(process, routing)
 
     # --- declared and deleted ---
@@ -126,8 +128,14 @@ class Queues:
         is_stream = row.type == STREAM.name
         if is_stream:
             if_unused = if_empty = False  # RabbitMQ's streams ignore these flags, and answer with 0 messages
-        ready, is_ended = await self._end(row, if_unused, if_empty)
-        await self._changing.change(DeleteQueue(vhost, name, row.queue_id, is_ended, by))
+        self._deleted_by[row.queue_id] = by
+        try:
+            ready, is_ended = await self._end(row, if_unused, if_empty)
+        finally:
+            del self._deleted_by[row.queue_id]
+        # The process had its row removed before it ended, unless it was down or the disk refused that.
+        if not is_ended or self._row(vhost, name, row.queue_id) is not None:
+            await self._changing.change(DeleteQueue(vhost, name, row.queue_id, is_ended, by))
         return 0 if is_stream else ready
 
     async def _end(self, row: QueueRow, if_unused: bool, if_empty: bool) -> tuple[int, bool]:
@@ -176,12 +184,17 @@ class Queues:
 
     async def leaves(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
         """Delete a queue whose process at `address` is about to end by itself."""
-        deletion = self._deletion_of(vhost, name)
-        if deletion is not None:
-            await deletion.leaves(name)
-            return
-        is_ended = not self._is_restarted(vhost, name, queue_id, address)
-        await self._changing.note(DeleteQueue(vhost, name, queue_id, is_ended))
+        deletion, leaving = self._deletion_of(vhost, name), self._changing.leaving
+        leaving.add(queue_id)
+        try:
+            if deletion is not None:
+                await deletion.leaves(name)
+                return
+            is_ended = not self._is_restarted(vhost, name, queue_id, address)
+            by = self._deleted_by.get(queue_id, "")
+            await self._changing.note(DeleteQueue(vhost, name, queue_id, is_ended, by))
+        finally:
+            leaving.discard(queue_id)
 
     def _is_restarted(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> bool:
         """Whether the queue has another process than the one at `address`, which then crashed while it ended."""
@@ -210,6 +223,7 @@ class Queues:
 
         A queue without a row was deleted: its process crashed while it ended, and the supervisor must not restart it.
         """
+        self._changing.leaving.discard(queue_id)
         row = self._row(vhost, name, queue_id)
         if row is not None:
             generation = row.generation + 1

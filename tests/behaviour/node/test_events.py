@@ -58,6 +58,13 @@ def channel(watched, connect):
     return connect(to=watched.url).channel()
 
 
+@pytest.fixture
+def on_disk(own_broker, connect, tmp_path):
+    """A channel of a broker with a data directory, and a `Watch` of its events."""
+    url = own_broker(data_dir=tmp_path, event_exchange_vhost="/").url
+    return connect(to=url).channel(), Watch(connect(to=url).channel(), EVENTS, "#")
+
+
 def fields(event):
     """The fields of an event, without its time."""
     return {name: value for name, value in event[1].items() if name != "timestamp_in_ms"}
@@ -131,6 +138,16 @@ def test_a_queue_its_bindings_and_its_consumers(watch, channel):
     }
     assert fields(found[5])["consumer_tag"] == "tag"
     assert fields(found[7]) == {"name": "q1", "vhost": "/", **by}
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_who_deleted_a_queue_is_named_for_its_bindings_too(on_disk, durable):
+    channel, events = on_disk
+    channel.queue("q1", durable=durable)
+    channel.bind("q1", "amq.direct", "a")
+    channel.delete("q1")
+    found = {name: event["user_who_performed_action"] for name, event in events.until("queue.deleted")}
+    assert found["binding.deleted"] == found["queue.deleted"] == "guest"
 
 
 def test_the_life_of_a_connection(watched, watch, connect):

@@ -125,6 +125,18 @@ def test_redeclared_queue_is_another_one(channel, name):
 # --- cancel notifications ---------------------------------------------------------------------------------------------
 
 
+def test_a_deletion_with_which_many_exchanges_go_tells_the_number_of_messages(channel, name):
+    """Their bindings are removed in steps, and the queue is not killed meanwhile (AB-86)."""
+    channel.queue(name)
+    for number in range(1100):
+        channel.exchange(f"{name}.{number}", "fanout", auto_delete=True)
+        channel.bind(name, f"{name}.{number}")
+    channel.confirm()
+    channel.publish("1", name)
+    channel.confirms(1, 1)
+    assert channel.delete(name) == 1
+
+
 def test_consumers_of_a_deleted_queue_are_cancelled(client, connect, name):
     """AB-126: each gets basic.cancel with nowait; its unacknowledged deliveries may still be settled."""
     watcher = client.channel()

@@ -383,6 +383,16 @@ def test_purge_and_delete_count_all_shards(broker, connect):
     assert broker.queues() == []
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_deletion_counts_all_shards_on_a_disk(tmp_path, durable):
+    """The processes of the shards are not killed before they have answered how many messages they had (FC-96)."""
+    with Broker(port=0, data_dir=tmp_path) as broker, pika.BlockingConnection(pika.URLParameters(broker.url)) as client:
+        channel = client.channel()
+        declare(channel, durable=durable)
+        fill(channel, 7)
+        assert channel.queue_delete("q").method.message_count == 7
+
+
 def test_auto_delete_and_exclusive_end_the_whole(broker, connect):
     channel = connect()
     declare(channel, auto_delete=True)
