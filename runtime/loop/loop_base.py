@@ -67,6 +67,9 @@ BUDGET = 64
 #: Most threads for blocking calls.
 BLOCKING_THREADS = 4
 
+#: Processes that a warning names; a node may have a hundred thousand.
+NAMED = 3
+
 #: Seconds that the actors, and then the threads, may take to end.
 SHUTDOWN_SECONDS = 5.0
 
@@ -555,9 +558,13 @@ class LoopBase(ActorBase):
             self._pool.close(self._shutdown_seconds)
         else:
             self._ask_actors_to_exit(deadline)
-        for cell in [cell for cell in self.cells.values() if isinstance(cell, Cell)]:
-            if not self._is_killed:
-                log.warning("%s did not end in time and is killed", cell.address)
+        left = [cell for cell in self.cells.values() if isinstance(cell, Cell)]
+        if left and not self._is_killed:
+            # A node may have very many queues, so only some processes are named.
+            named = ", ".join(str(cell.address) for cell in left[:NAMED])
+            more = f" and {len(left) - NAMED} more processes" if len(left) > NAMED else ""
+            log.warning("killed, because they did not end within %g s: %s%s", self._shutdown_seconds, named, more)
+        for cell in left:
             self.end(cell, ExitReason(ExitKind.KILLED, "killed"))
         self._is_closed = True
         # Threads without a call end within a moment. They get that moment even if the actors took all the time.

@@ -145,6 +145,18 @@ def test_a_blocking_call_that_hangs_does_not_hold_up_shutdown(caplog):
         thread.join(WAIT)
 
 
+def test_one_warning_names_some_of_the_processes_that_did_not_end(caplog):
+    """A broker with 20,000 queues wrote a line for each of them."""
+    base = LoopBase(shutdown_seconds=0.0)
+    system = ActorSystem(systemBase=base, transientUnique=True)
+    for _ in range(10):
+        system.createActor(Looping)
+    base.shutdown()
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith("killed, because they did not end within 0 s: ")
+    assert warning.count("ActorAddr") == 3 and warning.endswith(" and 7 more processes")
+
+
 def test_shutdown_twice_and_from_many_threads(base, system):
     """Further calls do nothing and return."""
     system.createActor(Busy)

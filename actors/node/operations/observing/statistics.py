@@ -119,7 +119,9 @@ def _vhosts(context: NodeContext) -> list[dict[str, Any]]:
 
 
 def _differences(context: NodeContext, reading: Reading) -> Iterator[dict[str, Any] | None]:
-    """A row for each exchange and queue that is new, has changed or is gone, and None for each of the others."""
+    """A row for each exchange and queue that is new, has changed or is gone, and None for each other one that was
+    compared. The caller ends its turn now and then, so a set of all names, which one turn would build, is not made.
+    """
     routing = context.routing
     for vhost in {*reading.queues, *reading.exchanges, *routing.vhosts()}:
         known = reading.exchanges.setdefault(vhost, {})
@@ -131,7 +133,10 @@ def _differences(context: NodeContext, reading: Reading) -> Iterator[dict[str, A
                 known[exchange.name] = exchange
                 yield _exchange(exchange)
         if len(known) > len(exchanges):
-            for name in known.keys() - {row.name for row in exchanges}:
+            for name in list(known):
+                if routing.exchange(vhost, name) is not None:
+                    yield None
+                    continue
                 del known[name]
                 if context.counts.exchanges is not None:
                     context.counts.exchanges.pop((vhost, name), None)
@@ -145,7 +150,10 @@ def _differences(context: NodeContext, reading: Reading) -> Iterator[dict[str, A
                 known_queues[queue.name] = queue
                 yield _queue(context, queue)
         if len(known_queues) > len(queues):
-            for name in known_queues.keys() - {row.name for row in queues}:
+            for name in list(known_queues):
+                if routing.queue(vhost, name) is not None:
+                    yield None
+                    continue
                 del known_queues[name]
                 yield {"kind": "queue", "vhost": vhost, "name": name, "is_gone": True}
         if not routing.has_vhost(vhost):
