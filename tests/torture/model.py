@@ -133,6 +133,8 @@ class Model:
     def __init__(self, queues: Iterable[QueueModel]) -> None:
         self.queues = {queue.name: queue for queue in queues}
         self.lock = threading.RLock()
+        #: Notified when messages were confirmed, and when a client failed.
+        self.changed = threading.Condition(self.lock)
         #: The clients should end.
         self.is_over = False
         #: The broker received SIGTERM. It ignores methods on connections that it is closing.
@@ -171,6 +173,7 @@ class Model:
             if entry.state == SENT:
                 entry.state = KEPT
                 self.confirmed += 1
+        self.changed.notify_all()
 
     def commit(self, entries: Iterable[Entry], settled: Iterable[tuple[str, Entry]]) -> None:
         """Record tx.commit before it is sent."""

@@ -15,15 +15,12 @@ from warren.tests.torture.torture import Torture
 SEED = int(os.environ.get("WARREN_TORTURE_SEED", "1"))
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("files", "kills"), [(SMALL, 14), (AS_IT_IS, 7)], ids=["small files", "files as they are"])
 def test_nothing_confirmed_is_lost_and_nothing_invented(tmp_path, files, kills):
     """No confirmed message is lost, and order holds. On a failure `tmp_path` keeps account, log and data directory."""
     torture = Torture(tmp_path, SEED, files, on_note=print)
-    torture.run(kills)
-    assert torture.kills >= kills and torture.model.confirmed > 100 * kills and torture.model.found > 100 * kills, (
-        "the clients did too little work"
-    )
+    torture.run(kills, messages=100 * kills)
 
 
 FAULTS = {
@@ -47,7 +44,7 @@ VariableQueue.recover = forgetful
 }
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_fault_of_a_faulty_broker_is_found(tmp_path, fault):
     """If it were not, a run without a violation would prove nothing."""

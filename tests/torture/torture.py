@@ -4,9 +4,10 @@
     torture.run(30)                      raises Violation, BrokerFailed, or what a client met
 
 In each life the broker starts; sometimes it is killed during recovery and starts again. All queues are checked, and
-some of their messages are settled. Clients work for some tenths of a second. Then the broker is killed, or stopped with
-SIGTERM, or killed while it stops. The seed decides what clients do and when the broker ends, but not which of their
-methods the broker has handled by then.
+some of their messages are settled. Clients work for some tenths of a second, and longer on a busy machine, until the
+broker has confirmed enough of their messages. Then the broker is killed, or stopped with SIGTERM, or killed while it
+stops. The seed decides what clients do and when the broker ends, but not which of their methods the broker has handled
+by then.
 
 `directory` then contains `data`, the broker's data directory; `before`, a copy of it from before the last start;
 `broker.log`; and `account`, with one line for each event.
@@ -32,6 +33,9 @@ from .clients import CONSUMED, Consumer, Getter, Publisher, Sweeper, Transactor,
 from .model import Entry, Violation
 
 TIMEOUT = 30.0
+#: Least number of confirmed messages for each second that the clients work. An idle machine confirms several times as
+#: many, so it decides only on a busy one.
+CONFIRMED_PER_SECOND = 300
 
 
 class Torture:
@@ -55,12 +59,13 @@ class Torture:
         self._began = time.monotonic()
         self._recovery = self._stop = 0.05  # seconds that the last recovery and the last stop took
         self._failure: BaseException | None = None
-        self._failed = threading.Event()
 
-    def run(self, kills: int) -> None:
+    def run(self, kills: int, messages: int = 0) -> None:
+        """Go on until so many kills, and until so many messages were confirmed and as many found after starts."""
+        model = self.model
         with self.broker:
             try:
-                while self.kills < kills:
+                while self.kills < kills or model.confirmed < messages or model.found < messages:
                     self.live(kills)
                 self.end()
             except BaseException as error:
@@ -85,7 +90,7 @@ class Torture:
         workers = self.clients(url)
         for worker in workers:
             worker.start()
-        self._failed.wait(seconds)
+        seconds = self._work(seconds)
         way = choose.random() if self._failure is None else 0.0
         end = "killed"
         if way < 0.7:
@@ -123,11 +128,26 @@ class Torture:
                 add(kind, kind.__name__.lower())
         return workers
 
+    def _work(self, seconds: float) -> float:
+        """Let the clients work for so long, and until enough messages are confirmed; return the seconds that it took.
+
+        Returns at once when a client fails.
+        """
+        model = self.model
+        began = time.monotonic()
+        with model.lock:
+            wanted = model.confirmed + CONFIRMED_PER_SECOND * seconds
+            model.changed.wait_for(lambda: self._failure is not None, seconds)
+            if not model.changed.wait_for(lambda: self._failure is not None or model.confirmed >= wanted, TIMEOUT):
+                self._failure = BrokerFailed(f"the broker does not confirm {wanted:.0f} messages")
+        return time.monotonic() - began
+
     def _client_failed(self, error: BaseException) -> None:
-        if self._failure is None:
-            error.add_note(f"in {threading.current_thread().name}")
-            self._failure = error
-            self._failed.set()
+        with self.model.lock:
+            if self._failure is None:
+                error.add_note(f"in {threading.current_thread().name}")
+                self._failure = error
+            self.model.changed.notify_all()
 
     # -- starting and ending ---
 
