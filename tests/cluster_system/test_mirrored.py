@@ -12,7 +12,7 @@ from warren.simulation.cluster.ledger import Ledger, Promises
 from warren.tests.behaviour.wire import Client, Refused
 from warren.tests.cluster_system.nodes import linked_nodes, wait_for, warren_cluster
 from warren.tests.cluster_system.operating import PATIENT
-from warren.tests.cluster_system.rounds.faults import isolate_one, kill_and_start_at_once, kill_one, stop_one
+from warren.tests.cluster_system.rounds.faults import isolate_one, kill_and_start_at_once, kill_one, nothing, stop_one
 from warren.tests.cluster_system.rounds.rounds import Rounds
 
 SEED = 1
@@ -35,16 +35,17 @@ def test_mirrored_queues_keep_their_promises(tmp_path, command):
         nodes.start()
         ran = command(next(iter(nodes)), "set_policy", "mirrors", "^ledger", '{"ha-mode": "all"}')
         assert ran.code == 0, ran.err
-        rounds = Rounds(nodes, ledger, SEED, seconds=0.3)
+        rounds = Rounds(nodes, ledger, SEED, seconds=0.3, pause=0.1)
         rounds.declare()
         check = "check_if_node_is_mirror_sync_critical"
         assert [command(node, check).code for node in nodes] == [0, 0, 0]
         rounds.run([kill_one, isolate_one, stop_one, kill_and_start_at_once])
+        # On a busy machine the clients may have done too little to notice a broken promise.
+        while min(ledger.counts[done] for done in ("confirmed", "delivered", "acked", "drained")) <= 20:
+            rounds.run([nothing])
         alone = '{"ha-mode": "exactly", "ha-params": 1}'
         assert command(next(iter(nodes)), "set_policy", "--priority", "9", "alone", "^ledger", alone).code == 0
         assert 69 in [command(node, check).code for node in nodes], "the only replica of a queue is on one of them"
-    for done in ("confirmed", "delivered", "acked", "drained"):
-        assert ledger.counts[done] > 20, f"the clients did too little: {ledger.counts}"
 
 
 class Worker:

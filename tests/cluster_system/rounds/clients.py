@@ -32,8 +32,6 @@ WINDOW = 100
 ANSWER_SECONDS = 60.0
 #: Seconds to wait for input that may not come.
 QUIET = 0.02
-#: Seconds between two bursts of a publisher.
-PUBLISH_SECONDS = 0.02
 #: Seconds until a client tries again what was refused.
 AGAIN = 0.1
 #: Seconds that a client waits for an answer before it gives up its connection; a node that is paused never answers.
@@ -43,14 +41,20 @@ SIZES = (16, 200, 5_000, 60_000)
 
 
 class Worker(threading.Thread):
-    """A client that works until `is_over` is set. An exception that should not happen goes into the ledger."""
+    """A client that works until `is_over` is set. An exception that should not happen goes into the ledger.
 
-    def __init__(self, name: str, nodes: Nodes, node: str, ledger: Ledger, chooser: random.Random) -> None:
+    `pause` is the number of seconds between two bursts of a publisher, and between two queues of a declarer.
+    """
+
+    def __init__(
+        self, name: str, nodes: Nodes, node: str, ledger: Ledger, chooser: random.Random, pause: float
+    ) -> None:
         super().__init__(name=name, daemon=True)
         self.nodes = nodes
         self.node = node
         self.ledger = ledger
         self.chooser = chooser
+        self.pause = pause
         self.is_over = threading.Event()
         self.is_abandoned = False
 
@@ -111,7 +115,7 @@ class Publisher(Worker):
                 client.receive(0)
                 self.answers(client, channel, waiting, number)
                 # The clients share the machine with the nodes.
-                self.is_over.wait(PUBLISH_SECONDS)
+                self.is_over.wait(self.pause)
                 # Now and then all answers are awaited, so that not every publish has others behind it.
                 while len(waiting) > (0 if self.chooser.random() < 0.3 else WINDOW) and not self.is_over.is_set():
                     client.receive(QUIET)
@@ -334,7 +338,7 @@ class Declarer(Worker):
                     channel.delete(queue)
                     self.ledger.deleted(queue, node, sent_at)
                     self.look(looking, queue)
-                self.is_over.wait(0.01)
+                self.is_over.wait(self.pause)
         finally:
             client.abort()
             elsewhere.abort()

@@ -35,14 +35,16 @@ Fault = Callable[["Rounds"], None]
 class Rounds:
     """Everything that is done to `nodes`, which run.
 
-    `seconds` is how long clients work before a fault and how long most faults last.
+    `seconds` is how long clients work before a fault and how long most faults last. `pause` is what they wait between
+    two bursts of messages or two queues. With a short one, they and the nodes use all the time of a machine.
     """
 
-    def __init__(self, nodes: Nodes, ledger: Ledger, seed: int, seconds: float = 0.5) -> None:
+    def __init__(self, nodes: Nodes, ledger: Ledger, seed: int, seconds: float = 0.5, pause: float = 0.02) -> None:
         self.nodes = nodes
         self.ledger = ledger
         self.chooser = random.Random(seed)
         self.seconds = seconds
+        self.pause = pause
         self.queues: list[str] = []
         self.workers: list[Worker] = []
 
@@ -109,7 +111,7 @@ class Rounds:
 
             def shared(name: str, number: int = number, node: str = node) -> tuple[object, ...]:
                 chooser = random.Random(self.chooser.random())
-                return f"{name} {number}", self.nodes, node, self.ledger, chooser
+                return f"{name} {number}", self.nodes, node, self.ledger, chooser, self.pause
 
             yield Publisher(*shared("publisher"), queues=self.queues, fanout=FANOUT)
             kind = PikaConsumer if number == 2 or len(self.nodes) == 1 else Consumer

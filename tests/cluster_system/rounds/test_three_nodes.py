@@ -24,8 +24,10 @@ def test_a_cluster_keeps_its_promises(tmp_path):
     with (tmp_path / "account").open("w") as account, warren_cluster(tmp_path, 3) as nodes:
         ledger = Ledger(account)
         nodes.start()
-        rounds = Rounds(nodes, ledger, SEED, seconds=0.3)
+        rounds = Rounds(nodes, ledger, SEED, seconds=0.3, pause=0.1)
         rounds.declare()
         rounds.run([nothing, kill_one, reset_connections, isolate_one])
-    for done in ("confirmed", "delivered", "acked", "drained", "declared", "deleted", "looked up"):
-        assert ledger.counts[done] > 20, f"the clients did too little: {ledger.counts}"
+        # On a busy machine the clients may have done too little to notice a broken promise.
+        work = ("confirmed", "delivered", "acked", "drained", "declared", "deleted", "looked up")
+        while min(ledger.counts[done] for done in work) <= 20:
+            rounds.run([nothing])
