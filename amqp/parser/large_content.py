@@ -24,9 +24,10 @@ from typing import NamedTuple
 from ..constants import FRAME_BODY, FRAME_END, FRAME_METHOD, FRAME_OVERHEAD
 from ..frames import HEAD, frame, framing
 
-#: A body is received in place if at least this many of its bytes must still arrive: for fewer, copying costs less than
-#: a separate read.
+#: A body is received in place if at least this many of its bytes must still arrive, or if it has more than `COPIED_MAX`
+#: bytes and any are missing. Copying a smaller one costs less than a separate read.
 REST_MIN = 16 * 1024
+COPIED_MAX = 40 * 1024
 #: The smallest payload of the frames, unless one frame brings the rest: each frame costs a check.
 FRAME_MIN = 4000
 
@@ -141,6 +142,14 @@ class LargeContent:
         return frames, rest
 
 
-def fits(length: int, remaining: int) -> bool:
-    """Whether `remaining` bytes of a body, the next `length` of them in one frame, are received in place."""
-    return remaining >= REST_MIN and FRAME_MIN <= length <= remaining
+def is_worth_it(remaining: int, missing: int) -> bool:
+    """Whether `remaining` bytes of a body, `missing` of which have not arrived yet, are better received in place."""
+    return missing >= REST_MIN or remaining > COPIED_MAX and missing > 0
+
+
+def fits(length: int, remaining: int, arrived: int) -> bool:
+    """Whether `remaining` bytes of a body, the next `length` of them in one frame, are received in place.
+
+    `arrived`: how many of them have arrived already.
+    """
+    return FRAME_MIN <= length <= remaining and is_worth_it(remaining, remaining - arrived)

@@ -63,7 +63,7 @@ from .assembly import Assembly
 from .events import ACKS, METHOD, RUN, Event
 from .frame_meanings import RUNNING, FrameMeanings, snippet
 from .known_headers import KnownHeaders
-from .large_content import LargeContent, LargeStart, fits, large_start
+from .large_content import LargeContent, LargeStart, fits, is_worth_it, large_start
 from .shapes import NO_SHAPE, SHAPE_SIZE_MAX, KnownShapes, PublishShape, take_contents
 from .skimmer import fate
 
@@ -79,6 +79,10 @@ ACKS_MAX = 4096
 #: Publishes that are compared with one that matches a header pattern, at first; see `HeaderPattern.count_alike`. They
 #: are twice as many after each comparison that found all of them alike, up to `ALIKE_MOST`.
 ALIKE_FIRST, ALIKE_MOST = 8, 1024
+
+#: A piece of input of at most so many bytes is joined to the part of a frame before it as a whole. Of a larger piece
+#: only the end of that frame is copied: copying 512 KiB takes 50 µs, and reading one message frame by frame 10 µs.
+JOINED_WHOLE = 64 * 1024
 
 
 class FrameReader:
@@ -101,6 +105,7 @@ class FrameReader:
         "_assemblies",
         "_body_size_max",
         "_buffer",
+        "_chunk_start",
         "_chunks",
         "_chunks_size",
         "_dead",
@@ -137,7 +142,8 @@ class FrameReader:
         self._dead = False
         self._buffer = b""
         self._position = 0
-        self._chunks: list[bytes] = []  # input that has not been joined to the buffer yet
+        self._chunks: list[bytes] = []  # input behind the buffer; of the first piece, what begins at `_chunk_start`
+        self._chunk_start = 0
         self._chunks_size = 0
         self._needed = 0  # size of the frame at `_position`, or of its head while that is incomplete
         self._meanings = FrameMeanings()
@@ -213,6 +219,8 @@ class FrameReader:
         if self._position == len(self._buffer) and not self._chunks:
             return None  # the usual last call for each piece of input
         while True:
+            if self._position == len(self._buffer) and self._chunks:
+                self._next_chunk()
             if self._fast and self.phase == RUNNING:
                 event = self._read_repeated()
                 if event is not None:
@@ -224,16 +232,35 @@ class FrameReader:
             if self._position == before and not self._join():
                 return None
 
+    def _next_chunk(self) -> None:
+        """Go on in the next chunk, when the whole buffer has been consumed."""
+        self._buffer, self._position = self._chunks.pop(0), self._chunk_start
+        self._chunks_size -= len(self._buffer) - self._chunk_start
+        self._chunk_start = 0
+
     def _join(self) -> bool:
-        """Join the chunks to the rest of the buffer if they complete its frame or frame head. True if they do."""
-        rest = len(self._buffer) - self._position
-        if not self._chunks or rest + self._chunks_size < self._needed:
+        """Join the chunks to the rest of the buffer if they complete its frame or frame head. True if they do.
+
+        Of a chunk of more than `JOINED_WHOLE` bytes only as much is joined as is needed.
+        """
+        missing = self._needed - (len(self._buffer) - self._position)
+        if not self._chunks or self._chunks_size < missing:
             # Joining at every feed would copy a large frame once for each piece of it.
             return False
-        self._buffer = b"".join([self._buffer[self._position :], *self._chunks])
+        parts = [self._buffer[self._position :]]
+        while self._chunks and (missing > 0 or len(self._chunks[0]) <= JOINED_WHOLE):
+            start = self._chunk_start
+            if missing < len(self._chunks[0]) - start and len(self._chunks[0]) > JOINED_WHOLE:
+                self._chunk_start = start + missing
+                parts.append(self._chunks[0][start : self._chunk_start])
+                self._chunks_size -= missing
+                break
+            parts.append(self._chunks.pop(0)[start:])
+            self._chunk_start = 0
+            self._chunks_size -= len(parts[-1])
+            missing -= len(parts[-1])
+        self._buffer = b"".join(parts)
         self._position = 0
-        self._chunks.clear()
-        self._chunks_size = 0
         return True
 
     # -- by repetition ---
@@ -494,7 +521,7 @@ class FrameReader:
         assembly = self._assemblies.get(channel)
         if assembly is None or assembly.gathered is None or assembly.is_irregular:
             return
-        if fits(length, assembly.remaining):
+        if fits(length, assembly.remaining, len(self._buffer) - self._position - 7):
             if assembly.remaining == assembly.size and len(assembly.gathered) <= SHAPE_SIZE_MAX:
                 self._large_start = large_start(
                     channel,
@@ -511,11 +538,11 @@ class FrameReader:
             self._position = 0
 
     def _is_next(self, start: LargeStart) -> bool:
-        """Whether the buffer has the beginning of another publish with this start, and not the whole publish."""
+        """Whether the buffer has the beginning of another publish with this start, whose rest is worth a read."""
         buffer, position = self._buffer, self._position
         return (
             buffer.startswith(start.prefix, position)
-            and len(buffer) - position < start.total
+            and is_worth_it(start.size, start.total - (len(buffer) - position))
             and start.channel not in self._assemblies
             and not self._chunks
         )
@@ -562,7 +589,7 @@ class FrameReader:
 
     def _out_of_step(self, kind: int, payload: bytes, fault: str) -> AmqpError:
         self._dead = True
-        self._position = self._chunks_size = self._needed = 0
+        self._position = self._chunk_start = self._chunks_size = self._needed = 0
         self._buffer = b""
         self._chunks.clear()
         self.large = None
@@ -582,7 +609,11 @@ class FrameReader:
         assembly.remaining -= length
         if assembly.gathered is not None and length:
             # Empty frames are accepted (AB-40) but not kept, because a client may send any number of them.
-            assembly.gathered += memoryview(self._buffer)[start : last + 1]  # a bytearray until it is complete
+            part = memoryview(self._buffer)[start : last + 1]
+            if assembly.remaining:
+                assembly.gathered += part  # a bytearray until it is complete
+            else:
+                assembly.gathered = b"".join((assembly.gathered, part))
         return None if assembly.remaining else self._complete(channel, assembly)
 
     def _complete(self, channel: int, assembly: Assembly) -> Event | None:
@@ -601,5 +632,7 @@ class FrameReader:
             and shape.payload == assembly.method_payload
             and (start is None or not self._is_next(start))
         ):
+            if self._position == len(self._buffer) and self._chunks:
+                self._next_chunk()
             return self._read_run(shape, [content], assembly.size, key)
         return RUN, channel, assembly.method_payload, key, [content], assembly.size

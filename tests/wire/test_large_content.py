@@ -16,7 +16,7 @@ from warren.amqp.methods import BasicPublish
 from warren.amqp.parser import large_content
 from warren.amqp.parser.events import HEARTBEAT, RUN, Event
 from warren.amqp.parser.frame_meanings import CLOSING
-from warren.amqp.parser.large_content import LargeContent
+from warren.amqp.parser.large_content import REST_MIN, LargeContent
 from warren.amqp.parser.reader import FrameReader
 
 from .conversations import conversation, cut, normal, read_all
@@ -160,6 +160,23 @@ def test_a_body_of_any_size_is_received_in_place_from_the_start() -> None:
     reader.feed(method_frame(1, BasicPublish(routing_key="q")) + header(size) + first[:1000])
     assert reader.next() is None and reader.large is not None
     assert reader.large.filled < 2000 and reader.large.size > size
+
+
+def test_a_body_that_has_nearly_arrived_is_received_in_place_only_if_it_is_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A read of its own for the rest would cost more than copying a small body."""
+    monkeypatch.setattr(large_content, "REST_MIN", REST_MIN)
+    for size, missing, is_in_place in ((20_000, 300, False), (20_000, 17_000, True), (100_000, 300, True)):
+        reader = FrameReader(131072)
+        data = method_frame(1, BasicPublish(routing_key="q")) + header(size) + frame(FRAME_BODY, 1, bytes(size))
+        for _ in range(2):  # the second time the reader recognises the bytes before the body
+            reader.feed(data[:-missing])
+            assert reader.next() is None
+            assert (reader.large is not None) == is_in_place
+            reader.feed(data[-missing:])
+            event = reader.next()
+            assert event is not None and event[0] == RUN and event[5] == size
 
 
 def test_frames_that_alternate_with_those_of_another_channel_are_copied_once() -> None:

@@ -164,6 +164,18 @@ def test_a_content_fed_in_two_pieces_is_in_one_run_with_those_after_it() -> None
         assert counts == expected
 
 
+def test_a_large_piece_of_input_is_not_copied_to_the_part_of_a_message_before_it() -> None:
+    """Only the rest of that message is, and one run has it and the messages of the piece."""
+    reader = a_reader()
+    one = publish(b"x" * 1000)
+    reader.feed(one + one[:60])
+    assert [len(event[4]) for event in events_of(reader)] == [1]
+    piece = one[60:] + one * 100
+    reader.feed(piece)
+    assert [len(event[4]) for event in events_of(reader)] == [101]
+    assert reader._buffer is piece
+
+
 @both_paths
 def test_frames_of_other_channels_may_come_between_those_of_a_content(fast: bool) -> None:
     """AB-45: the reader assembles one content per channel, and returns its event when it is complete."""

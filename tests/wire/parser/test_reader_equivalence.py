@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from random import Random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warren.amqp.parser.header_patterns import HeaderPattern
-from warren.amqp.parser.reader import FrameReader
+from warren.amqp.parser.reader import JOINED_WHOLE, FrameReader
 
 from ..conversations import conversation, cut, kept, normal, publish, read_all, with_ids
 from ..strategies import steady
@@ -22,16 +23,19 @@ def _reader(rng: Random, fast: bool) -> FrameReader:
     return reader
 
 
-@given(st.integers(0, 1 << 32), st.integers(1, 120))
-@settings(steady, max_examples=200)
-def test_fast_and_slow_return_the_events_of_the_conversation(seed: int, length: int) -> None:
-    """AB-45: any publishes, acks and methods, on interleaved channels, cut at random, with any credit."""
+@given(st.integers(0, 1 << 32), st.integers(1, 120), st.sampled_from((0, 100, JOINED_WHOLE)))
+@settings(steady, max_examples=300)
+def test_fast_and_slow_return_the_events_of_the_conversation(seed: int, length: int, joined_whole: int) -> None:
+    """AB-45: any publishes, acks and methods, on interleaved channels, cut at random, with any credit, whether pieces
+    of input are joined as a whole or only as far as a frame needs them.
+    """
     rng = Random(seed)
     data, expected = conversation(rng, length)
     pieces = cut(rng, data)
     for fast in (True, False):
-        reader = _reader(rng, fast)
-        events, fault = read_all(reader, pieces)
+        with patch("warren.amqp.parser.reader.JOINED_WHOLE", joined_whole):
+            reader = _reader(rng, fast)
+            events, fault = read_all(reader, pieces)
         assert fault is None
         assert normal(events) == normal(expected)
         assert kept(reader) == 0
