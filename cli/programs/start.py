@@ -11,6 +11,7 @@ import click
 from ...actors.control.place import memory_place
 from ...settings import DEFAULT_PORT, Settings, SettingsError
 from ..failure import EX_CONFIG, EX_SOFTWARE, EX_UNAVAILABLE, CommandFailure
+from ..importing import without_collector
 from ..node_client import default_data_dir, full_name
 from .background import start_in_background
 
@@ -154,9 +155,10 @@ def start(
         start_in_background(settings)
         return
     # These imports are here because `--help` and wrong settings do not need them.
-    from ...running_node import ClusterUnreachable, DataDirUnusable, StartError
-    from ...server import ServerDied, configure_logging, serve
-    from .recovery_bar import recovery_progress
+    with without_collector():
+        from ...running_node import ClusterUnreachable, DataDirUnusable, StartError
+        from ...server import ServerDied, configure_logging, serve
+        from .recovery_bar import recovery_progress
 
     try:
         configure_logging(settings)

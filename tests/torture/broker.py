@@ -18,7 +18,10 @@ STOP_SECONDS = 30.0
 
 #: `warren start` with very small files, so that many segments, journal files and message store files are begun,
 #: completed and deleted every second.
+#: The server switches the garbage collector on when it has started.
 _PROGRAM = """
+import gc
+gc.disable()
 import json, re, sys
 from warren import server
 from warren.settings import Settings
