@@ -13,8 +13,6 @@ from warren.actors.metadata.state.commands import CreateVhost
 from warren.cluster.metadata.replicated_state import ReplicatedState
 from warren.tests.behaviour.wire import Client, Refused
 
-pytestmark = pytest.mark.timeout(240)
-
 #: Seconds that a cluster may take to be healthy again on a busy machine.
 LONG = 120.0
 

@@ -10,8 +10,6 @@ from warren import BrokerError, Cluster
 from warren.amqp import methods as m
 from warren.tests.behaviour.wire import Client, Refused, table
 
-pytestmark = pytest.mark.timeout(240)
-
 #: Seconds that something may take on a busy machine.
 LONG = 120.0
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from threading import Event, Thread
 
-import pytest
-
 from warren.amqp import methods as m
 from warren.simulation.cluster.ledger import Ledger, Promises
 from warren.tests.behaviour.wire import Client, Refused
@@ -24,7 +22,6 @@ QUEUES = [f"ha-{number}" for number in range(4)]
 BURST, PAUSE = 20, 0.05
 
 
-@pytest.mark.timeout(300)
 def test_mirrored_queues_keep_their_promises(tmp_path, command):
     """The promises are those of queues with one replica, but for what a consumer gets again after a failover.
 
@@ -136,7 +133,6 @@ class Consumer(Worker):
             channel.send(m.BasicAck(delivery.method.delivery_tag))
 
 
-@pytest.mark.timeout(300)
 def test_a_rolling_restart_costs_no_client_a_refusal_or_a_message(tmp_path, command):
     """A node that stops in order has others lead its queues first (CL-98)."""
     with linked_nodes(tmp_path, 3, PATIENT) as nodes:

@@ -17,8 +17,6 @@ from warren.running_node import BrokerError
 from warren.tests.behaviour.wire import Client
 from warren.tests.cluster_system.nodes import wait_for
 
-pytestmark = pytest.mark.timeout(240)
-
 FIRST, SECOND = NAMES = ("warren1@localhost", "warren2@localhost")
 
 

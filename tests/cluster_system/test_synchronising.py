@@ -11,8 +11,6 @@ from warren import Cluster
 from warren.tests.cluster_system.nodes import wait_for, warren_cluster
 from warren.tests.cluster_system.operating import PATIENT, declared
 
-pytestmark = pytest.mark.timeout(240)
-
 MANUAL = {"ha-mode": "all", "ha-sync-mode": "manual"}
 
 

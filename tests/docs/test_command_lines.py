@@ -186,7 +186,6 @@ def test_there_are_command_lines():
 # -- in blocks and in sentences ---
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(("page", "line"), [*IN_BLOCKS, *IN_SENTENCES])
 def test_a_command_line_of_a_page_runs(broker, folder, page, line):
     """In a shell of its own. A load test and `warren start` get the port of a broker, or a free one."""
@@ -205,7 +204,7 @@ def test_a_command_line_of_a_page_runs(broker, folder, page, line):
         ["/bin/sh", "-c", line],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
         cwd=folder,
         env={**os.environ, "PATH": path, "WARREN_CLI_ALIASES_FILE": "aliases"},
     )

@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "simulation.md").read_text()
 PROGRAM, SHOP, WITH_FAILURES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 CORRECTED = PROGRAM.replace("        message.ack()\n", "").replace(
@@ -27,10 +25,9 @@ def run(tmp_path, program):
         *plugins,
         "test_it.py",
     ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path)
+    return subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=tmp_path)
 
 
-@pytest.mark.timeout(120)
 def test_the_service_loses_an_order(tmp_path):
     result = run(tmp_path, PROGRAM)
     assert result.returncode == 1, result.stdout
@@ -44,14 +41,12 @@ def test_the_service_loses_an_order(tmp_path):
     assert "an order is lost" in result.stdout
 
 
-@pytest.mark.timeout(120)
 def test_the_corrected_service_loses_no_order(tmp_path):
     assert CORRECTED != PROGRAM
     result = run(tmp_path, CORRECTED)
     assert result.returncode == 0, result.stdout
 
 
-@pytest.mark.timeout(120)
 def test_the_shop_loses_an_order_on_failover_alone(tmp_path):
     result = run(tmp_path, SHOP)
     assert "FAILED test_it.py::test_on_three_nodes" in result.stdout, result.stdout
@@ -66,7 +61,6 @@ def test_the_shop_loses_an_order_on_failover_alone(tmp_path):
     assert told.count("BROKEN     an accepted order is lost") == 1
 
 
-@pytest.mark.timeout(120)
 def test_the_corrected_shop_loses_no_order(tmp_path):
     corrected = SHOP.replace('(yield order) == "lost":', '(yield order) != "confirmed":')
     assert corrected != SHOP
@@ -75,7 +69,6 @@ def test_the_corrected_shop_loses_no_order(tmp_path):
     assert result.returncode == 0, result.stdout
 
 
-@pytest.mark.timeout(120)
 def test_failures_are_drawn_by_hypothesis(tmp_path):
     result = run(tmp_path, WITH_FAILURES.replace("max_examples=20", "max_examples=8"))
     assert result.returncode == 0, result.stdout

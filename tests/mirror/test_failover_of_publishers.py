@@ -8,8 +8,6 @@ from warren import Cluster
 from warren.amqp import methods as m
 from warren.tests.behaviour.wire import Client
 
-pytestmark = pytest.mark.timeout(240)
-
 FIRST, SECOND, THIRD = ("warren1@localhost", "warren2@localhost", "warren3@localhost")
 
 

@@ -17,7 +17,6 @@ ROOT = Path(__file__).resolve().parents[2]
 NOT_PACKAGED = {"tests", "docs", "bench", "build", "dist"}
 
 # Each test installs into a new environment.
-pytestmark = pytest.mark.timeout(300)
 
 HANDSHAKE = """
 import socket

@@ -21,7 +21,6 @@ SCHEDULES = int(os.environ.get("WARREN_CLUSTER_SCHEDULES", "24"))
 BATCHES = 4
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_clusters_keep_their_promises(batch, first_seed):
     for seed in range(first_seed + batch, first_seed + SCHEDULES, BATCHES):
@@ -34,7 +33,6 @@ def test_clusters_keep_their_promises(batch, first_seed):
             )
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_clusters_with_mirrored_queues_keep_their_promises(batch, first_seed):
     """The same with all queues mirrored, so that another node goes on with the queues of one that fails."""

@@ -52,7 +52,6 @@ def play(graph: Graph, steps: list[tuple[Any, ...]], seed: int) -> None:
         sim.close()
 
 
-@pytest.mark.timeout(600)
 @settings(drawing, max_examples=40)
 @given(graphs, st.lists(step, min_size=2, max_size=10), st.integers(0, 1 << 16))
 def test_every_confirmed_message_is_at_one_place(graph: Graph, steps: list[tuple[Any, ...]], seed: int) -> None:
@@ -60,7 +59,6 @@ def test_every_confirmed_message_is_at_one_place(graph: Graph, steps: list[tuple
     play(graph, steps, seed)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("name", "finding"),
     [

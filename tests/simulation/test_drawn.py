@@ -30,7 +30,6 @@ class ShortEnough(BaseException):
     """The story has become short. Hypothesis would catch an Exception, and go on shrinking for a long time."""
 
 
-@pytest.mark.timeout(600)
 @settings(drawing, max_examples=EXAMPLES)
 @given(plan=plans(), data=st.data())
 def test_plans_in_drawn_orders(plan, data):
@@ -38,7 +37,6 @@ def test_plans_in_drawn_orders(plan, data):
     assert outcome.failure is None, outcome.story
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["redelivered_flag_lost", "prefetch_overrun"])
 def test_a_planted_bug_shrinks_to_a_short_story(name):
     """Hypothesis finds the bug, and shrinks the plan and the order together."""
@@ -85,12 +83,10 @@ class Node(RuleBasedStateMachine):
 
 
 @pytest.mark.hypothesis
-@pytest.mark.timeout(600)
 def test_a_node_as_a_state_machine():
     run_state_machine_as_test(Node, settings=settings(drawing, max_examples=EXAMPLES, stateful_step_count=30))
 
 
-@pytest.mark.timeout(600)
 def test_the_state_machine_finds_a_planted_bug():
     with MUTANTS["lost_requeue"](), pytest.raises(PromiseBroken):
         run_state_machine_as_test(

@@ -32,7 +32,6 @@ def check(seed):
     return outcome
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_seeds(batch, first_seed):
     for seed in range(first_seed, first_seed + SCHEDULES // BATCHES):

@@ -44,7 +44,6 @@ def _fanned_out(action: Action) -> Action:
     return Action(action.who, action.channel, "bind", action.values, action.then) if action.what == "unbind" else action
 
 
-@pytest.mark.timeout(600)
 def test_no_shared_body_is_lost_and_none_stays(first_seed, monkeypatch):
     """Whenever the node is at rest, its stores count exactly the references that its queues have (QS-26).
 
@@ -62,7 +61,6 @@ def test_no_shared_body_is_lost_and_none_stays(first_seed, monkeypatch):
     assert sum(map(bool, taken)) > SCHEDULES and adopted
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SHARED_BODY_MUTANTS)
 def test_a_planted_bug_is_found(name):
     with SHARED_BODY_MUTANTS[name]():

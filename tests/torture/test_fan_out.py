@@ -60,7 +60,6 @@ def taken(channel, queue):
     return [event.body for event in events], [event.tag for event in events]
 
 
-@pytest.mark.timeout(180)
 def test_fan_out_is_stored_once(broker, tmp_path):
     client = started(broker)
     channel = client.channel()

@@ -95,7 +95,6 @@ class Plan:
         return found
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", range(6))
 def test_policies_with_lanes_lose_nothing(tmp_path, seed):
     plan = Plan(str(tmp_path / "data"), seed)

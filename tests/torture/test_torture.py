@@ -15,7 +15,6 @@ from warren.tests.torture.torture import Torture
 SEED = int(os.environ.get("WARREN_TORTURE_SEED", "1"))
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("files", "kills"), [(SMALL, 14), (AS_IT_IS, 7)], ids=["small files", "files as they are"])
 def test_nothing_confirmed_is_lost_and_nothing_invented(tmp_path, files, kills):
     """No confirmed message is lost, and order holds. On a failure `tmp_path` keeps account, log and data directory."""
@@ -44,7 +43,6 @@ VariableQueue.recover = forgetful
 }
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_fault_of_a_faulty_broker_is_found(tmp_path, fault):
     """If it were not, a run without a violation would prove nothing."""

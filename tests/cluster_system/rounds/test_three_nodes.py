@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from warren.simulation.cluster.ledger import Ledger
 from warren.tests.cluster_system.nodes import warren_cluster
 from warren.tests.cluster_system.rounds.faults import isolate_one, kill_one, nothing, reset_connections
@@ -15,7 +13,6 @@ from warren.tests.cluster_system.rounds.rounds import Rounds
 SEED = 1
 
 
-@pytest.mark.timeout(300)
 def test_a_cluster_keeps_its_promises(tmp_path):
     """Clients of every node use queues of every node meanwhile. After each fault everything is as it was.
 

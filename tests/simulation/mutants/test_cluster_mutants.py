@@ -33,7 +33,6 @@ FIRST = {
 }
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", CLUSTER_MUTANTS)
 def test_a_planted_bug_is_found(name):
     with CLUSTER_MUTANTS[name]():
@@ -44,7 +43,6 @@ def run_mirrored(seed):
     return run(seed, draw_cluster_plan(SeedChooser(seed).below, is_mirrored=True))
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", MIRROR_MUTANTS)
 def test_a_planted_bug_of_mirrors_is_found(name):
     with MIRROR_MUTANTS[name]():

@@ -102,7 +102,6 @@ def shrunk(found, limit):
         return short.args[0]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_is_found(name):
     with MUTANTS[name]():

@@ -89,7 +89,6 @@ def test_queue_mode_of_an_absent_queue_or_an_unknown_mode(disk_broker, disk_chan
         disk_broker.set_queue_mode(name, "idle")
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("size", [20, 5000], ids=["embedded", "stored"])
 def test_publish_consume(disk_broker, disk_channel, name, size):
     """Waves of 2000 messages are published and consumed in order across live switches."""
