@@ -21,6 +21,13 @@ IOV_MAX = 512
 SMALL_PIECE = 256
 JOINED = 4096
 
+#: Of more than `LARGE_OUTPUT` bytes in several pieces, so many are given to the kernel first, by a system call of
+#: their own. The client reads them, and publishes on, while the kernel copies the rest. With one call for all, a client
+#: that waits for its deliveries and the broker work in turn, and the broker's batches are smaller: messages of 16 to
+#: 130 KB took it 10 to 30 % more processor time. More calls would wake the client again for every few messages.
+FIRST_WRITE = 16 * 1024
+LARGE_OUTPUT = 64 * 1024
+
 #: The most pairs of queue and channel that have unreported deliveries. One pair more, and the deliveries of the oldest
 #: pair are reported before there are as many as their step.
 UNREPORTED_MAX = 256
@@ -74,11 +81,16 @@ class SocketOutput:
     def write(self) -> None:
         """Write as much as the socket takes; `size` is what is left. OSError if the connection has ended."""
         pieces = self._pieces
+        is_first = self.size > LARGE_OUTPUT and 1 < len(pieces) <= IOV_MAX
         while pieces:
             if len(pieces) > IOV_MAX and self.size < SMALL_PIECE * len(pieces):
                 pieces[:JOINED] = [b"".join(pieces[:JOINED])]
             try:
-                count = self.sock.send(pieces[0]) if len(pieces) == 1 else self.sock.sendmsg(pieces[:IOV_MAX])
+                if is_first:
+                    is_first = False
+                    count = self.sock.sendmsg(self._first_bytes())
+                else:
+                    count = self.sock.send(pieces[0]) if len(pieces) == 1 else self.sock.sendmsg(pieces[:IOV_MAX])
             except BlockingIOError:
                 break
             self.total_written += count
@@ -97,6 +109,18 @@ class SocketOutput:
             del pieces[:done]
         if self._notices:
             self._report()
+
+    def _first_bytes(self) -> list[Buffer]:
+        """The first `FIRST_WRITE` bytes of the pieces."""
+        first: list[Buffer] = []
+        left = FIRST_WRITE
+        for piece in self._pieces:
+            if len(piece) >= left:
+                first.append(memoryview(piece)[:left])
+                break
+            first.append(piece)
+            left -= len(piece)
+        return first
 
     def _report(self) -> None:
         notices, unreported = self._notices, self._unreported

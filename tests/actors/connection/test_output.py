@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warren.actors.channel.consuming.consumers import NOTICE_STEP
-from warren.actors.connection.output import IOV_MAX, UNREPORTED_MAX, SocketOutput
+from warren.actors.connection.output import FIRST_WRITE, IOV_MAX, LARGE_OUTPUT, UNREPORTED_MAX, SocketOutput
 
 
 @pytest.fixture
@@ -38,13 +38,15 @@ class TakesAll:
 
     def __init__(self):
         self.taken = []
+        self.calls = []
 
     def send(self, data):
         return self.sendmsg([data])
 
     def sendmsg(self, buffers):
         self.taken += buffers
-        return sum(map(len, buffers))
+        self.calls.append(sum(map(len, buffers)))
+        return self.calls[-1]
 
 
 def read(sock: socket.socket, most: int = 1 << 20) -> bytes:
@@ -132,6 +134,26 @@ def test_very_many_small_pieces_take_few_system_calls():
     output.write()
     assert b"".join(sock.taken) == b"".join(pieces) and not output.size
     assert output.writes <= 3
+
+
+@pytest.mark.parametrize(
+    ("sizes", "calls"),
+    [
+        ([60, 130_000, 60, 130_000], [FIRST_WRITE, 260_120 - FIRST_WRITE]),
+        ([60, FIRST_WRITE - 60, 60, 50_000], [FIRST_WRITE, 50_060]),
+        ([60, LARGE_OUTPUT - 60], [LARGE_OUTPUT]),
+        ([500_000], [500_000]),
+    ],
+)
+def test_the_first_part_of_large_output_has_a_system_call_of_its_own(sizes, calls):
+    """So the client begins to read while the kernel copies the rest. Little output, and one piece, leave at once."""
+    sock = TakesAll()
+    output = SocketOutput(sock)
+    pieces = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+    output.put_all(pieces, [])
+    output.write()
+    assert sock.calls == calls
+    assert b"".join(sock.taken) == b"".join(pieces) and not output.size
 
 
 def test_a_lost_connection_is_an_error(pair):
