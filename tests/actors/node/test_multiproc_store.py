@@ -39,6 +39,8 @@ class Office(Process):
         self.bodies: list[bytes] = []
         self.tags: list[int] = []
         self.asker: Any = None
+        #: Who waits for the queue that it has crashed to run again.
+        self.waiting: Any = None
 
     async def on_begin(self, sender: Any, root: str, rows: list[QueueRow]) -> list[QueueRow]:
         routing = RoutingTable()
@@ -102,8 +104,10 @@ class Office(Process):
         self.send(self.queue, ("no such message",))
 
     def on_queue_restarted(self, sender: Any, vhost: str, name: str, queue_id: str, address: Any) -> None:
+        assert self.waiting is not None, "the queue was restarted, and nobody had crashed it"
         self.queue = address
         self.reply(self.waiting, True)
+        self.waiting = None
 
     async def on_page_out(self, sender: Any) -> bool:
         self.send(self.queue, ("ram_duration_target", 0.0))
