@@ -159,6 +159,8 @@ def follow(newcomer):
             # of Celery that starts slowly.
             start = "net_ticktime = 20.0\n" if language == "toml" else ""
             patient = code.replace("timeout=30", "timeout=300")
+            # tests/docs/test_simulation.py tries many schedules.
+            patient = patient.replace("schedules=50", "schedules=10")
             (newcomer.folder / name).write_text(start + newcomer.with_ports(patient))
             promised += [] if name.startswith("test_") else expected_output(code)
         else:

@@ -43,7 +43,7 @@ def test_the_service_loses_an_order(tmp_path):
 
 def test_the_corrected_service_loses_no_order(tmp_path):
     assert CORRECTED != PROGRAM
-    result = run(tmp_path, CORRECTED)
+    result = run(tmp_path, CORRECTED.replace("nothing_is_lost)", "nothing_is_lost, schedules=100)"))
     assert result.returncode == 0, result.stdout
 
 
