@@ -42,7 +42,8 @@ log = logging.getLogger("warren.mirror")
 #: Seconds after which a learner requests a chunk again: the other replica may not run yet, or lag behind in the stream.
 RETRY_SECONDS = 0.25
 
-#: Seconds between two checks whether the stream has reached the position of a chunk that came too early.
+#: Seconds between two checks whether the stream has reached the position of a chunk. It has, unless a part of it was
+#: lost and is sent again.
 STREAM_SECONDS = 0.025
 
 #: Bytes of chunks that a learner takes before it waits until its disk has them.
@@ -82,6 +83,8 @@ class Learner:
         self._requested: tuple[Member, int, Awaitable[Any]] | None = None
         #: Bytes of the chunks that were taken since the disk had all of them.
         self._unsynced = 0
+        #: When the next chunk may be taken, by `mirroring_sync_max_throughput`.
+        self._next_chunk_at = 0.0
         #: An operator has asked for the copy.
         self._is_asked = False
         #: The mode that the policy had when an operator stopped the copy. Another mode ends the stop.
@@ -305,7 +308,8 @@ class Learner:
         before, after = target.chunk(position, cursor)
         self._follow(before)
         self._follow([(position, (instructions.PUBLISH, content)) for content in runs])
-        self._unsynced += sum(map(len, runs))
+        size = sum(map(len, runs))
+        self._unsynced += size
         if target.is_done:
             log.info("%s: this replica has all messages of the queue", self._phrase)
             self._end_copy()
@@ -314,6 +318,17 @@ class Learner:
             # Go on when the disk has these, so that a slow disk does not fill the memory.
             await replica.synced()
             self._unsynced = 0
+        if not target.is_done:
+            await self._keep_pace(size)
+
+    async def _keep_pace(self, size: int) -> None:
+        """Sleep after a chunk of `size` bytes, if more than `mirroring_sync_max_throughput` was copied lately."""
+        replica = self._replica
+        most = replica.context.settings.mirroring_sync_max_throughput
+        if most:
+            now = replica.now()
+            self._next_chunk_at = max(now, self._next_chunk_at) + size / most
+            await replica.sleep(self._next_chunk_at - now)
 
     def _request(self, source: Member, cursor: int) -> Awaitable[Any]:
         """The answer with the chunk from this cursor on, which may have been requested before."""

@@ -44,6 +44,7 @@ class NodeKeywords(TypedDict, total=False):
     channel_tick_interval: int
     channel_operation_timeout: int
     channel_retain_limit: int
+    mirroring_sync_max_throughput: int
     default_consumer_prefetch: tuple[bool, int]
     qos_prefetch_size: bool
     queue_master_locator: str

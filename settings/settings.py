@@ -181,6 +181,13 @@ class Settings:
         low=0,
         high=1_073_741_824,
     )
+    # CL-89
+    mirroring_sync_max_throughput: int = setting(
+        0,
+        "bytes a second that a replica on this node copies of a mirrored queue; 0 is no limit",
+        low=0,
+        high=1 << 40,
+    )
     default_consumer_prefetch: tuple[bool, int] = setting(
         (False, 0), "(global, messages): prefetch until the client sends `basic.qos`; 0 messages is no limit"
     )

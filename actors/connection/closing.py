@@ -60,7 +60,7 @@ class Ending(Protocol):
     channels: ChannelTable
     output: SocketOutput
     #: Why nothing is read from the socket.
-    pauses: set[str]
+    pauses: dict[str, None]
 
     def put_method(self, number: int, method: Method) -> None: ...
 
@@ -86,7 +86,7 @@ class Closing:
 
     def __init__(self, connection: Ending) -> None:
         self.connection = connection
-        #: Whether the connection has stopped reading for good; it does not notice the end of the stream either.
+        #: Whether the connection has stopped reading for good. Then it does not notice that the client has gone.
         self.ignores_input = False
         #: Whether close or close-ok has been sent, which no frame of a channel may follow.
         self.has_sent_last_frame = False

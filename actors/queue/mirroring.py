@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ...routing.arguments.queue_settings import QueueSettings
     from ...runtime.contract import Address, Sender
     from ...runtime.exit_reason import ExitReason
+    from ...settings import Settings
     from ...store.queue.backing_queue import BackingQueue
     from ..context.lease import Lease
     from ..context.peers import Peers
@@ -57,6 +58,9 @@ class ReplicaContext(Protocol):
 
     @property
     def peers(self) -> Peers: ...
+
+    @property
+    def settings(self) -> Settings: ...
 
 
 class Replica(Protocol):

@@ -1,9 +1,9 @@
 """`Moving`: has a node whose app is stopped join a cluster or leave it (CL-40, CL-47).
 
-A node that joins keeps its data until the cluster lists it as a member. Only then it writes the file that requests that
-the next start empties its data directory, and that file has its new identity as well (`store/data_dir/reset.py`). So a
-crash at any moment leaves a node that either has its own data and may repeat the command, or is a member that gets
-everything from the others.
+A node that joins keeps its data until the cluster lists it as a member. Only then does it write the file that has its
+new identity, and that makes its next start empty its data directory (`store/data_dir/reset.py`). So a crash at any
+moment leaves one of two nodes: one that has its own data and may repeat the command, or a member that gets everything
+from the others.
 
 While it asks to join, the node sends greetings as one without a cluster, because links refuse members of other
 clusters. Its own log still belongs to a cluster of this node alone, and ignores the other nodes

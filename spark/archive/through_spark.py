@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import wrong_options
 from .notes import OWN, THROUGH_SPARK, format_of
 
-#: Makes the rows that are written from those of the queues.
+#: Takes the DataFrame of the queues' messages, and returns the one whose rows are written.
 Transform = Callable[[Any], Any]
 
 

@@ -54,15 +54,15 @@ WITHIN_A_NODE = {
     *(("ToQueue", name) for name in ("open", "recovered", "hold", "terminate")),
     *(("ToChannel", name) for name in ("input", "shut_down")),
     ("ToConnection", "close_if_on"),
-    # From Metadata at the home of the queue, and for hits of the index of that node.
+    # From Metadata of the node that is the queue's home.
     ("ToQueue", "apply_settings"),
     # From Metadata of the node of each replica.
     ("ToQueue", "group_changed"),
     # From the supervisor of the same node.
     ("ToQueue", "dismiss"),
     ("ToQueue", "node_met"),
+    # From operations that run at the home of the queue; `look_up` asks for what the message index there has found.
     ("ToQueue", "look_up"),
-    # From an operation that runs at the home of the queue only.
     ("ToQueue", "browse"),
 }
 

@@ -25,6 +25,7 @@ from warren.mirror.replication import MirrorReplication
 from warren.routing.rows import Member, MirrorGroup, QueueRow
 from warren.runtime.credit import CreditFlow
 from warren.runtime.system.address import LoopAddress
+from warren.settings import Settings
 from warren.store.messages.message import Origin
 from warren.store.queue.memory_queue import MemoryQueue
 
@@ -107,6 +108,7 @@ class FakeReplica:
             peers=SimpleNamespace(replica=lambda queue_id, to: to),
             metadata="metadata",
             definitions=SimpleNamespace(policies_of=lambda vhost: None),
+            settings=Settings(),
         )
         self._group = group
         #: The runs that were published here, with their first and last numbers.
@@ -123,6 +125,7 @@ class FakeReplica:
         #: The numbers whose acknowledgements wait while this master is at rest.
         self.kept_acks: list[int] = []
         self.slept = 0
+        self.slept_seconds: list[float] = []
         #: How often it has waited for its disk.
         self.syncs = 0
         #: How often it has told Metadata that the next replica has to begin without messages.
@@ -169,6 +172,7 @@ class FakeReplica:
 
     async def sleep(self, seconds) -> None:
         self.slept += 1
+        self.slept_seconds.append(seconds)
         if self.is_hasty:
             raise Waits
 

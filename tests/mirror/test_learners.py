@@ -117,6 +117,22 @@ def test_a_learner_waits_for_its_disk_when_it_has_taken_much(monkeypatch):
     assert len(syncs) == 12 and 1 <= syncs[-1] <= 6
 
 
+def test_a_learner_copies_at_most_as_fast_as_its_node_allows(monkeypatch):
+    """`mirroring_sync_max_throughput` (CL-89). The last chunk needs no pause."""
+    monkeypatch.setattr(sync_source, "CHUNK_BYTES", 1)
+    group = Group("a")
+    group.publish(3)
+    group.run()
+    learner = group.learn("b")
+    learner.context.settings = replace(learner.context.settings, mirroring_sync_max_throughput=1000)
+    arrive(group)
+    while not learner.replication._learner._target.is_done:
+        copy_chunk(learner, group.master)
+    first, second = learner.slept_seconds
+    # A chunk has one message and what describes it. The clock stands still here, so the second wait is that for both.
+    assert 0.01 < first < 1 and second == 2 * first
+
+
 def test_a_mirror_reports_what_it_keeps_in_memory():
     """It never did, so its node got no relief when memory was short: mirrors kept all messages in memory."""
     group = Group("ab")

@@ -117,7 +117,7 @@ _for_pamqp = st.fixed_dictionaries(
         "reply_to": short_strings,
         "expiration": short_strings,
         "message_id": short_strings,
-        # pamqp reads what is larger as milliseconds.
+        # pamqp takes a larger number for milliseconds.
         "timestamp": st.integers(0, (1 << 32) - 1).map(lambda n: datetime.fromtimestamp(n, tz=UTC)),
         "message_type": short_strings,
         "user_id": short_strings,

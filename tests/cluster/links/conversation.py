@@ -5,10 +5,10 @@ brings about. `#` begins a comment.
 
     node a [called=x id=x incarnation=x secret=x cluster=x versions=1-2 features=x,y required=x members=a:id,b:id
             removed=x]
-    greet a b [expected=b] [lane=data]      a connects to b; the frames and what both sides make of them
-    relay a b HELLO node=c                  as greet; somebody between the two changes a field of a frame
-    replay a b                              somebody sends b what a has sent b in the last greeting
-    reflect a                               somebody who connects to a sends a's own proof back to it
+    greet a b [expected=b] [lane=data]      a connects to b: the frames that they send, and how the greeting ends
+    relay a b HELLO node=c                  as greet, but an attacker between the two changes a field of a frame
+    replay a b                              an attacker sends b what a has sent b in the last greeting
+    reflect a                               an attacker who connects to a sends a's own proof back to it
 """
 
 from __future__ import annotations
