@@ -17,7 +17,7 @@ from ...actors.disk.errors import StorageError
 from ...actors.metadata.log.local_log import LocalLog
 from ...actors.metadata.log.log import Answer, LogOwner, Outcome
 from ...actors.metadata.log.row_encoding import StoredRows
-from ...actors.metadata.state.commands import Bind, Command, CreateVhost, DeclareExchange, DeclareQueue
+from ...actors.metadata.state.commands import Bind, Command, CreateVhost, DeclareExchange, DeclareQueue, DeleteQueue
 from ...actors.metadata.state.effects import Applied
 from ...actors.metadata.state.state import State, additions
 from ...amqp.constants import INTERNAL_ERROR
@@ -212,26 +212,38 @@ class ConsensusLog:
             self._submit(self.replication, command, answer, until_durable)
 
     def _is_done(self, command: Command, answer: Answer) -> bool:
-        """Answer a declaration that changes nothing as soon as what it has found is in force; False for all others.
+        """Answer a command that changes nothing as soon as what it has found is in force; False for all others.
 
-        Only if no command of this node is in flight, because it might be about the same name, and only if this node
-        holds a lease: until the lease ends, no node answers a change that this node has not applied.
+        Only if this node holds a lease: until the lease ends, no node answers a change that this node has not applied.
         """
         assert self.replication is not None
-        if self._proposals or not isinstance(command, _DECLARATIONS) or not self._holds_lease():
+        if not self._holds_lease():
             return False
-        try:
-            if additions(self._state, command):
-                return False
-            outcome = Outcome(_NOTHING)
-        except (AmqpError, DefinitionError) as error:
-            # The traceback is removed, because its frames would keep the log and its files alive.
-            outcome = Outcome(None, error.with_traceback(None))
+        outcome = self._outcome_without_entry(command)
+        if outcome is None:
+            return False
         if self.replication.in_force >= self.replication.in_state:
             answer(outcome)
         else:
             self._proposals.wait(self.replication.in_state, outcome, answer, self._deadline())
         return True
+
+    def _outcome_without_entry(self, command: Command) -> Outcome | None:
+        """The outcome of a command that needs no entry, because it changes nothing; None for all others."""
+        if isinstance(command, DeleteQueue):
+            # The id is that of one life of the queue, so nothing that is in flight can bring this queue back. Without
+            # an id the command asks whether any node has declared a queue of this name.
+            row = self._state.queue(command.vhost, command.name)
+            is_gone = row is None or row.queue_id != command.queue_id
+            return Outcome(_NOTHING) if is_gone and command.is_ended and command.queue_id else None
+        if self._proposals or not isinstance(command, _DECLARATIONS):
+            # A command of this node that is in flight might be about the same name.
+            return None
+        try:
+            return None if additions(self._state, command) else Outcome(_NOTHING)
+        except (AmqpError, DefinitionError) as error:
+            # The traceback is removed, because its frames would keep the log and its files alive.
+            return Outcome(None, error.with_traceback(None))
 
     def _submit(self, replication: Replication, command: Command, answer: Answer, until_durable: bool) -> None:
         if replication.is_failing and _adds(self._state, command):

@@ -133,9 +133,9 @@ class Queues:
             ready, is_ended = await self._end(row, if_unused, if_empty)
         finally:
             del self._deleted_by[row.queue_id]
-        # The process had its row removed before it ended, unless it was down or the disk refused that.
-        if not is_ended or self._row(vhost, name, row.queue_id) is not None:
-            await self._changing.change(DeleteQueue(vhost, name, row.queue_id, is_ended, by))
+        # The process had its row removed before it ended, unless it was down or the disk refused that. So this mostly
+        # changes nothing, and returns when no node of the cluster shows the queue any more.
+        await self._changing.change(DeleteQueue(vhost, name, row.queue_id, is_ended, by))
         return 0 if is_stream else ready
 
     async def _end(self, row: QueueRow, if_unused: bool, if_empty: bool) -> tuple[int, bool]:

@@ -12,7 +12,7 @@ from warren.actors.context.starting import to_new_metadata
 from warren.actors.contracts.metadata import to_metadata
 from warren.actors.disk.errors import StorageError
 from warren.actors.metadata.process import Metadata
-from warren.actors.metadata.state.commands import AddNode, ChangeNodes, EnableFeatures, RemoveNode
+from warren.actors.metadata.state.commands import AddNode, ChangeNodes, DeleteQueue, EnableFeatures, RemoveNode
 from warren.amqp.errors import AmqpError
 from warren.cluster.metadata.contract import to_cluster_metadata
 from warren.cluster.metadata.digest import Digests, Diverged
@@ -449,3 +449,19 @@ def test_a_node_applies_many_changes_in_several_turns(monkeypatch):
         group.check_equal()
     (counts,) = [counts for address, counts in turns.items() if address.startswith(f"{away.name}-")]
     assert sum(counts) >= 400 and max(counts) < 100
+
+
+def test_deleting_a_queue_that_is_gone_needs_no_entry_also_while_others_are_in_flight(group):
+    """A queue has its row removed before the deletion is answered, and the answer waits until that is in force."""
+    asked = group.wait_for_leader()
+    row, _ = asked.ask(asked.declare("q"))
+    asked.ask(to_metadata.delete_queue(V, "q", False, False, "c"))
+    other = asked.begin(asked.declare("other"))
+    group.world.run_steps(3)
+    log, outcomes = asked.process.agreed, []
+    in_flight = len(log._proposals._open)
+    assert in_flight and not other.is_here
+    log.propose(DeleteQueue(V, "q", row.queue_id, is_ended=True), outcomes.append)
+    assert len(log._proposals._open) == in_flight
+    group.until(lambda: len(outcomes) == 1)
+    assert outcomes[0].error is None
