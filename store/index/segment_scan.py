@@ -102,7 +102,9 @@ def scan_segments(
     stored: list[StoredSpan] = []
     spans: list[ScannedSpan] = []
     numbers = _segments_in(disk, directory)
-    are_names_synced = True
+    # If a file was removed and its name not synced, a power cut would bring it back with messages whose acks only the
+    # journal has, and the journal may give them up after this scan.
+    are_names_synced = not replayed.has_emptied
     for number in numbers:
         path = segment_path(directory, number)
         found = scan_segment(disk, path, number * entries, entries, replayed)
@@ -131,7 +133,7 @@ def scan_segments(
     for number in replayed.sizes.keys() - set(numbers):
         log_shortened(disk, segment_path(directory, number), None, replayed.sizes[number])
         end = max(end, (number + 1) * entries)
-    if not are_names_synced:
+    if not are_names_synced and disk.exists(directory):
         disk.sync_dir(directory)
     stored += replayed.stored_spans()
     for runs in (replayed.embedded, replayed.stored):

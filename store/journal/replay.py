@@ -35,6 +35,7 @@ class Replayed:
     next_number   where the numbering continues: the highest number published, acked or reserved, plus one
     end           the highest number published or acked, plus one
     sizes         the bytes that the queue's segments have at least
+    has_emptied   a segment had no message left, so its file may be removed since, perhaps without a sync of the name
     returns       how often messages were returned to a quorum queue, by number; other messages never were
     lives         of the queue
     arrived       when the last message arrived that was published
@@ -47,6 +48,7 @@ class Replayed:
     next_number: int = 0
     end: int = 0
     sizes: dict[int, int] = field(default_factory=dict)
+    has_emptied: bool = False
     returns: dict[int, int] = field(default_factory=dict)
     lives: Lives = FIRST_LIFE
     arrived: int = UNKNOWN
@@ -84,7 +86,9 @@ class Replayed:
         elif entry.type is Type.ACK:
             self.ack(decode_spans(entry.body))
         elif entry.type is Type.SIZES:
-            merge_sizes(self.sizes, decode_sizes(entry.body))
+            added = decode_sizes(entry.body)
+            merge_sizes(self.sizes, added)
+            self.has_emptied = self.has_emptied or not all(added.values())
         elif entry.type is Type.RETURNED:
             # Counts only grow, and a later record has the later count.
             self.returns.update(decode_returns(entry.body))

@@ -294,6 +294,36 @@ def test_segments_disappear_when_acked(disk):
     assert (disk.list("q"), index.bounds()) == ([], (0, 0))
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_removed_segment_stays_removed_after_a_kill_and_a_power_cut(disk, seed):
+    """The process was killed before it had synced the directory, and the next one found no file to sync.
+
+    The journal then gave up the acknowledgements, and the power cut brought the file back.
+    """
+    journal, index, _ = opened(disk)
+    index.publish(run_of(0, ENTRIES))
+    index.flush(True)
+    journal.write_all()
+    index.ack(range(ENTRIES))
+    journal.write_all()
+    index.flush()
+    journal.write_all()
+    index.flush()
+    assert disk.list("q") == []
+    disk.kill()
+    journal, index, found = opened(disk)
+    assert found.messages == 0
+    index.flush(True)
+    journal.rotate()
+    index.publish(run_of(ENTRIES, 1))
+    journal.write_all()
+    journal.retire(journal.current)
+    journal.write_all()
+    disk.crash(Random(seed))
+    _, index, found = opened(disk)
+    assert sorted(held(index, 0, 2 * ENTRIES)) == [ENTRIES]
+
+
 def test_a_read_passes_over_a_gap_in_the_numbers(disk):
     """After a crash the numbers continue up to 16,384 later, which can be thousands of small segments."""
     journal, index, _ = opened(disk)
