@@ -52,7 +52,8 @@ class LogWriter:
     bodies_are_spared   the bodies that the message store reported last were acknowledged before their sync
     position            records ever made
     durable             the position up to which the journal has synced them
-    is_journaled        False for a queue that no start recovers: the sizes of its segments are not recorded
+    is_journaled        False for a queue that no start recovers. The journal does not know it and drops its records,
+                        so neither its acknowledgements nor the sizes of its segments are recorded
 
     The publisher of a message waits for its record, and for its body if that is in the message store. Where consumers
     keep up, the store waits for acknowledgements before it syncs (its *dwell*), so these records need not hurry either.
@@ -106,6 +107,8 @@ class LogWriter:
     @seam("which acknowledgements the journal records")
     def ack(self, queue: int, spans: Sequence[range]) -> int:
         """Record that messages left the queue for good; returns the position. `spans` as `run.spans` returns them."""
+        if not self.is_journaled:
+            return 0
         return self._add(queue, record(Type.ACK, queue, [encode_spans(spans)]))
 
     def delete(self, queue: int) -> int:

@@ -242,3 +242,23 @@ def test_a_node_whose_first_virtual_host_crashes_while_it_starts_creates_it_agai
     for seed in range(20):
         outcome = run(seed, parse_plan(CRASH_OF_THE_FIRST_VIRTUAL_HOST))
         assert outcome.failure is None, outcome.story
+
+
+PURGE_OF_A_LAZY_TRANSIENT_QUEUE = """
+node store=1 files=small credit=400,200 queues=news
+machine policy on=1 then=60
+bob/1 publish queue=news count=5 persistent=1 size=20 then=60
+alice/2 purge queue=news then=20
+alice/1 hang-up then=20
+"""
+
+
+def test_a_purge_of_a_queue_that_is_not_durable_does_not_wait_for_the_journal():
+    """The queue had its messages in segments, and recorded in the journal that the purge removed them.
+
+    The journal does not know such queues and drops their records. So the purge was answered after 5 s, and until then
+    the connection of the client that had hung up was left.
+    """
+    for seed in range(20):
+        outcome = run(seed, parse_plan(PURGE_OF_A_LAZY_TRANSIENT_QUEUE))
+        assert outcome.failure is None, outcome.story

@@ -32,11 +32,15 @@ IDS_AT_A_TIME = 4096
 
 
 class DirectLog:
-    """The `queue_index.Log` of queues that share a thread with their journal: positions are the journal's."""
+    """The `queue_index.Log` of queues that share a thread with their journal: positions are the journal's.
+
+    Without `has_sizes` it records no sizes of segments.
+    """
 
     def __init__(self, journal: JournalEngine, has_sizes: bool = True) -> None:
         self._journal = journal
-        self._writer = LogWriter(has_sizes)
+        self._writer = LogWriter()
+        self._has_sizes = has_sizes
 
     def publish(self, queue: int, run: Run, is_stored: bool = False) -> int:
         self._writer.publish(queue, run, is_stored)
@@ -66,6 +70,8 @@ class DirectLog:
         return self._journal.position
 
     def sizes(self, queue: int, sizes: dict[int, int]) -> int:
+        if not self._has_sizes:
+            return 0
         self._writer.sizes(queue, sizes)
         position = self._pass_on()
         # So that the next flush removes the segments that have no message left.

@@ -109,3 +109,10 @@ def test_one_of_an_earlier_life_does():
     assert writer.delete(ONE) == 1
     (part,) = writer.take()
     assert (part.queue, part.next_number) == (ONE, None)
+
+
+def test_a_queue_that_no_start_recovers_records_no_acknowledgement():
+    """The journal drops the records of such a queue, so whoever waited for one would wait for ever."""
+    log = LogWriter(is_journaled=False)
+    assert log.ack(ONE, [range(0, 3)]) == log.sizes(ONE, {0: 0}) == log.position == 0
+    assert log.take() == []
