@@ -166,7 +166,10 @@ class SupportsRangeRead(ABC):
 
     @abstractmethod
     def kept_numbers(self) -> range:
-        """The part of `numbers` that the queue cannot give again after a crash. Readers get only these."""
+        """The part of `numbers` that the queue cannot give again after a crash. Readers get only these.
+
+        If there is no such number, the range is empty and ends with the number below which none is given again.
+        """
 
     @abstractmethod
     def prepare_range(self, first: int, last: int, window: int = RANGE_BATCH_MESSAGES) -> SegmentReadJob | None:

@@ -145,7 +145,7 @@ class RangeReaders:
             yield from self._ack_to(backing, wanted.ack_to)
         # The lowest number is known only when the head is in memory.
         yield Wait.HEAD
-        if backing.kept_numbers() != backing.numbers():
+        if backing.kept_numbers().stop != backing.numbers().stop:
             yield Wait.SYNCED
         if self.backing is None:
             raise self._not_by_number()  # a policy has given the queue lanes in the meantime

@@ -30,6 +30,7 @@ class RecoveredQueue(NamedTuple):
     gap          numbers that no message has
     is_scanned   the terms were not enough, so the segments were scanned
     spans        what the scan found together
+    recorded     the journal keeps the numbering up to here
     lives        of the queue, without the one that the gap begins
     arrived      when the last message arrived
     """
@@ -42,6 +43,7 @@ class RecoveredQueue(NamedTuple):
     has_shared: bool
     gap: range
     is_scanned: bool
+    recorded: int
     spans: Sequence[ScannedSpan] = ()
     lives: Lives = FIRST_LIFE
     arrived: int = UNKNOWN
@@ -94,7 +96,7 @@ def numbering_of(terms: dict[str, Any]) -> Numbering | None:
 def found_empty(numbering: Numbering) -> RecoveredQueue:
     """What a queue begins with that has nothing but its numbering."""
     stop, gap, lives = numbering.stop, numbering.gap, numbering.lives
-    return RecoveredQueue(0, 0, stop, stop, False, False, gap, False, lives=lives)
+    return RecoveredQueue(0, 0, stop, stop, False, False, gap, False, stop, lives=lives)
 
 
 def persistent(sub: SubQueues, pending: PendingRuns) -> tuple[int, int]:
@@ -110,12 +112,13 @@ def persistent(sub: SubQueues, pending: PendingRuns) -> tuple[int, int]:
 class QueueRecovery:
     """One start of a queue. `replayed` are the queue's records in the journal."""
 
-    __slots__ = ("_index", "_lives", "_replayed", "_scan")
+    __slots__ = ("_index", "_lives", "_recorded", "_replayed", "_scan")
 
     def __init__(self, index: QueueIndex, replayed: Replayed | None) -> None:
         self._index = index
         self._replayed = replayed
         self._lives = FIRST_LIFE if replayed is None else replayed.lives
+        self._recorded = 0 if replayed is None else replayed.next_number
         self._scan: Scan | None = None
 
     def scan(self, known: dict[str, Any] | None, progress: Progress) -> list[StoredSpan]:
@@ -146,6 +149,7 @@ class QueueRecovery:
                 known.get("has_shared", False),
                 range(0),
                 False,
+                next_number,
                 lives=lives,
                 arrived=known.get("arrived", UNKNOWN),
             )
@@ -164,6 +168,7 @@ class QueueRecovery:
             any(span.is_shared for span in scan.stored),
             range(end, next_number),
             True,
+            self._recorded,
             scan.spans,
             lives,
             max(scan.arrived, known.get("arrived", UNKNOWN)),

@@ -179,7 +179,11 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self.arrived = found.arrived
         if found.is_scanned and self._index.unflushed_bytes > RECOVERED_UNFLUSHED_BYTES:
             self._flush_recovered()
-        self._reserve.found(self._next)
+        self._reserve.found(min(self._next, found.recorded))
+        if found.recorded < self._next and self._keeps_numbers:
+            # Only segments had the last numbers: a power cut has left a segment and lost the reservation. Without a
+            # record the numbers would be given again after the next crash, since segments without messages are removed.
+            self._journal_position = self._reserve.renew(self._next)
         self.sub_queues.transient_threshold = self._next
         self._find_messages(found)
 
@@ -222,6 +226,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
                 self._place.has_shared,
                 self.gap,
                 False,
+                self._next,
                 lives=self.lives,
                 arrived=self.arrived,
             ),
@@ -629,7 +634,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
 
     def kept_numbers(self) -> range:
         numbers = self.numbers()
-        return range(numbers.start, max(numbers.start, self._reserve.kept(numbers.stop)))
+        kept = self._reserve.kept(numbers.stop)
+        return range(min(numbers.start, kept), kept)
 
     def prepare_range(self, first: int, last: int, window: int = RANGE_BATCH_MESSAGES) -> SegmentReadJob | None:
         return self._peek.prepare_range(first, last, window)

@@ -8,7 +8,7 @@ import pytest
 
 from warren.store.journal.number_reserve import AHEAD, NumberReserve
 
-from ..one_queue import TRANSIENT, Node, tags
+from ..one_queue import TRANSIENT, Node, page_all, tags
 
 
 def test_numbers_are_kept_once_their_reservation_is_durable():
@@ -80,6 +80,45 @@ def test_numbers_are_shown_only_when_they_are_kept(tmp_path):
         node.publish(1000, TRANSIENT)
         assert node.queue.kept_numbers() == node.queue.numbers()
         node.sync()
+
+
+@pytest.mark.parametrize("is_consumed", [False, True])
+def test_no_number_is_shown_before_its_reservation_is_kept(tmp_path, is_consumed):
+    """The queue is empty again before the journal has the reservation, and still must not show the next number."""
+    node = Node(tmp_path)
+    node.publish(5, TRANSIENT)
+    if is_consumed:
+        node.queue.ack(tags(node.queue.fetch(5, True)))
+    assert node.queue.kept_numbers().stop == 0
+    node.sync()
+    assert node.queue.kept_numbers().stop == node.queue.numbers().stop == 5
+
+
+def test_numbers_that_only_a_segment_has_are_not_given_again(tmp_path):
+    """A power cut left a segment with transient messages and lost the reservation of their numbers.
+
+    The next start continued behind them, but nothing recorded that once the segment was removed.
+    """
+    node = Node(tmp_path)
+    node.queue.set_queue_mode("lazy")
+    node.publish(5, TRANSIENT)
+    page_all(node.queue)
+    node.queue.segment_writer.flush()
+    node.disk.open("q/0.idx").sync()
+    node.disk.sync_dir("q")
+    node.persistent.engine.abandon()
+    node.transient.engine.abandon()
+    node.disk.crash(Random(0))
+    node.queue = node.opened(None)
+    assert (node.queue.numbers().stop, node.queue.kept_numbers().stop) == (5, 0)
+    node.sync()
+    assert node.queue.kept_numbers().stop == 5
+    node.queue.segment_writer.flush(True)
+    node.sync()
+    node.queue.segment_writer.flush(True)
+    assert node.disk.list("q") == []
+    node.kill()
+    assert node.queue.numbers().start >= 5
 
 
 def test_after_a_clean_stop_numbers_continue_without_a_gap(tmp_path):
