@@ -115,7 +115,14 @@ class Deaths:
         """A time before which the copy cannot have died."""
         if copy.state == State.UNACKED and copy.is_held:
             return self._queue.clock()
-        lifetime = None if copy.is_rejected or self._queue.kind.drops_head else self.lifetime(copy)
+        kind = self._queue.kind
+        need_not_expire = (
+            copy.is_rejected
+            or kind.drops_head
+            or kind.dead_letters_refused
+            or copy.is_returned_too_often(copy.returns_most)
+        )
+        lifetime = None if need_not_expire else self.lifetime(copy)
         return copy.message.sent_at + (lifetime or 0.0)
 
     def may_have_died(self, copy: Copy) -> bool:

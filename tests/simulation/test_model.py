@@ -226,8 +226,8 @@ def dead_lettering(name, dead_letters, clock):
     return queue
 
 
-def publish(queue, channel, clock):
-    message = PublishedMessage(1, channel, 1, True, 0, 20, clock())
+def publish(queue, channel, clock, expiration=None):
+    message = PublishedMessage(1, channel, 1, True, 0, 20, clock(), expiration)
     copy = queue.on_publish(message, True)
     mark_confirmed(message, clock())
     return copy
@@ -285,6 +285,32 @@ def test_the_dead_letter_of_a_message_held_at_the_rest_and_rejected_later_is_not
     assert dead_letters.missing() == [dead_letter]
     with pytest.raises(PromiseBroken, match="flagged as redelivered"):
         receive_dead_letter(dead_letters, channel, clock, "claims", "rejected", True)
+
+
+def test_a_message_that_is_refused_dies_before_it_expires(dead_letters, channel, clock):
+    """Its dead letter came to the consumer that left before the rest, though the message would have expired after it.
+
+    The simulation's model took the expiry for the earliest time of the death.
+    """
+    refusing = dead_lettering("refusing", dead_letters, clock)
+    clock.now = 0.99
+    copy = publish(refusing, channel, clock, expiration=0.04)
+    clock.now = 1.0
+    dead_letters.on_rest()
+    clock.now = 2.0
+    refusing.deaths.on_refuse(copy)
+    receive_dead_letter(dead_letters, channel, clock, "refusing", "maxlen", True)
+
+
+def test_a_message_that_is_returned_too_often_dies_before_it_expires(dead_letters, channel, clock):
+    retried = dead_lettering("retried", dead_letters, clock)
+    clock.now = 0.99
+    copy = publish(retried, channel, clock, expiration=0.04)
+    copy.returns_least = copy.returns_most = retried.kind.delivery_limit + 1
+    clock.now = 1.0
+    dead_letters.on_rest()
+    clock.now = 2.0
+    receive_dead_letter(dead_letters, channel, clock, "retried", "delivery_limit", True)
 
 
 def test_a_purge_whose_channel_ended_before_the_answer_may_remove_dead_letters_from_before_the_rest(channel, clock):
