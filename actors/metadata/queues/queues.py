@@ -185,12 +185,13 @@ class Queues:
     async def leaves(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
         """Delete a queue whose process at `address` is about to end by itself."""
         deletion, leaving = self._deletion_of(vhost, name), self._changing.leaving
-        leaving.add(queue_id)
+        is_ended = not self._is_restarted(vhost, name, queue_id, address)
+        if is_ended:
+            leaving.add(queue_id)
         try:
             if deletion is not None:
                 await deletion.leaves(name)
                 return
-            is_ended = not self._is_restarted(vhost, name, queue_id, address)
             by = self._deleted_by.get(queue_id, "")
             await self._changing.note(DeleteQueue(vhost, name, queue_id, is_ended, by))
         finally:
