@@ -458,7 +458,7 @@ def test_damage_costs_its_record(tmp_path, caplog, boot, at):
             sync(store)
         store.check()
         store.abandon()
-    said = [record.message for record in caplog.records if "is damaged" in record.message]
+    said = [record.getMessage() for record in caplog.records if "is damaged" in record.getMessage()]
     assert len(said) == (3 if boot == "other" else 0)
     assert all("s/1.rdq is damaged: bytes 220 to 329; behind that 5" in line for line in said)
 

@@ -577,7 +577,7 @@ class TestDamage:
                 [
                     record
                     for record in caplog.records
-                    if record.name == "warren.store" and "q/0.idx is damaged" in record.message
+                    if record.name == "warren.store" and "q/0.idx is damaged" in record.getMessage()
                 ]
             )
             == 1
@@ -711,7 +711,7 @@ def test_foreign_names_are_left_alone(disk, caplog):
     opened(disk)
     assert disk.list("q") == ["01.idx", "notes.txt", "x.idx", "\u0663.idx"]
     (record,) = caplog.records
-    assert record.message == "q: '01.idx', 'x.idx', '\u0663.idx' left alone: not the name of a segment"
+    assert record.getMessage() == "q: '01.idx', 'x.idx', '\u0663.idx' left alone: not the name of a segment"
 
 
 def test_deletion_is_all_or_nothing(disk):

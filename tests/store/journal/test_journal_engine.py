@@ -352,12 +352,12 @@ class TestDamage:
         opened(disk)
         (record,) = caplog.records
         assert record.name == "warren.store" and record.levelname == "ERROR"
-        assert record.message.startswith(
+        assert record.getMessage().startswith(
             "j/000001.wal is damaged: bytes 33 to 394; behind that 4 whole frames, which are replayed. "
         )
         assert (
             "messages published there may be gone, confirmed ones too, and messages acknowledged there may come back. "
-            "`warren store verify DATA_DIR` shows details" in record.message
+            "`warren store verify DATA_DIR` shows details" in record.getMessage()
         )
 
     def test_a_torn_tail_is_not_logged(self, disk, caplog):
@@ -386,5 +386,5 @@ class TestDamage:
         for name in ("x.wal", "1.wal", "notes.txt"):
             disk.open(f"j/{name}", create=True)
         assert len(live(opened(disk).recover()[1])) == 25
-        assert caplog.records[0].message == "j: '1.wal', 'x.wal' left alone: not the name of a file of the journal"
+        assert caplog.records[0].getMessage() == "j: '1.wal', 'x.wal' left alone: not the name of a file of the journal"
         assert {"x.wal", "1.wal", "notes.txt"} <= set(disk.list("j"))

@@ -183,7 +183,9 @@ def test_any_byte(template, boot_id, tmp_path, caplog, data):
         previous = found
         vhost.end(stop)
     said = [
-        record.message for record in caplog.records if record.name == "warren.store" and "is damaged" in record.message
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "warren.store" and "is damaged" in record.getMessage()
     ]
     if previous is not None and held - previous and victim.suffix != ".rdq":
         assert any(str(victim) in line for line in said)
@@ -211,7 +213,7 @@ def test_damaged_acknowledgements_give_back_messages_that_count(template, boot_i
         assert len(vhost.queue) == 0
         vhost.end(stop)
     assert held < starts[0] <= starts[1] == starts[2] <= everything
-    assert not any("is damaged" in record.message and " -" in record.message for record in caplog.records)
+    assert not any("is damaged" in record.getMessage() and " -" in record.getMessage() for record in caplog.records)
 
 
 def test_a_message_that_looks_like_frames(tmp_path):
@@ -437,7 +439,7 @@ def test_foreign_names(template, tmp_path, caplog):
         assert vhost.take_all() == held
         vhost.end(stop)
     assert all((directory(root) / name).exists() for name in foreign)
-    text = "\n".join(record.message for record in caplog.records if record.levelno == logging.WARNING)
+    text = "\n".join(record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
     for names in (
         "queues: '0700', 'AB', 'notes' left alone",
         "journal: '1.wal', 'x.wal' left alone",

@@ -621,7 +621,7 @@ def test_a_sharded_queue_ends_whose_shards_nobody_has_used_since_a_restart(tmp_p
         assert broker.queues() == []
         broker.declare_queue("q_0")
         broker.wait_idle()
-    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 # -- any history ---
