@@ -16,6 +16,9 @@ ELECTION_TICKS = (20, 40)
 HEARD_TICKS = 20
 #: As `ELECTION_TICKS`, for a node whose connection to the leader broke and was not made again.
 LOST_TICKS = (1, 5)
+#: As `ELECTION_TICKS`, for a node that lost its leader so and whose first election failed: two nodes that notice the
+#: end of the leader at once split the votes, and waiting for a leader that is known to be gone would help nobody.
+AGAIN_TICKS = (4, 14)
 
 
 class Ballot(NamedTuple):
@@ -34,6 +37,7 @@ class Election:
         self.now = 0
         self._heard_until = HEARD_TICKS
         self._due_at = 0
+        self._is_leader_lost = False
         #: Which voters have answered in this election, and whether they have granted their vote or pre-vote.
         self._votes: dict[str, bool] = {}
         self.put_off()
@@ -50,16 +54,18 @@ class Election:
 
     def put_off(self) -> None:
         """Give a leader, or a candidate, the whole time again until this node begins an election."""
-        self._due_at = self.now + self._draw(*ELECTION_TICKS)
+        self._due_at = self.now + self._draw(*(AGAIN_TICKS if self._is_leader_lost else ELECTION_TICKS))
 
     def hear_leader(self) -> None:
         """Note a sign of life of the leader."""
+        self._is_leader_lost = False
         self.put_off()
         self._heard_until = self.now + HEARD_TICKS
 
     def leader_lost(self) -> None:
         """Note that the connection to the leader broke: begin an election soon, and support those of others."""
         self._heard_until = self.now
+        self._is_leader_lost = True
         self._due_at = self.now + self._draw(*LOST_TICKS)
 
     def begin(self) -> None:
