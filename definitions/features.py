@@ -13,6 +13,7 @@ FEATURES: dict[str, str] = {
     "mirrored_queues": "Queues may have replicas on several nodes, which the nodes agree on",
     "replicated_quorum_queues": "Quorum queues have replicas on several nodes",
     "replicated_streams": "Streams have replicas on several nodes",
+    "pace_groups": "Queues on several nodes may share the rate of a pace group",
     "promote_on_shutdown": "Nodes know of each run that has ended whether it was stopped in order",
 }
 
@@ -24,6 +25,9 @@ REPLICATED_QUORUM_QUEUES = "replicated_quorum_queues"
 
 #: Without this feature a stream is on one node: older mirrors do not know the segments of streams.
 REPLICATED_STREAMS = "replicated_streams"
+
+#: A node whose build lacks this feature holds no clock of a pace group.
+PACE_GROUPS = "pace_groups"
 
 #: Without this feature a node that is stopped in order counts as one that has failed.
 PROMOTE_ON_SHUTDOWN = "promote_on_shutdown"

@@ -53,6 +53,7 @@ FOREIGN: dict[Kind, frozenset[str]] = {
             "pace-overflow",
             "pace-burst",
             "pace-scope",
+            "pace-group",
             "pace-warm-up-ms",
             "pace-cost",
             "pace-get",
@@ -86,6 +87,7 @@ FOREIGN: dict[Kind, frozenset[str]] = {
 
 PACE_PERIOD, DEFAULT_PERIOD = "pace-period-ms", 1000
 PACE_COST = "pace-cost"
+PACE_SCOPE = "pace-scope"
 
 #: For how many objects of a virtual host the effective policy is remembered.
 MATCHES_KEPT = 20_000
@@ -178,4 +180,7 @@ def merged(definition: Mapping[str, Any], operator: Mapping[str, Any]) -> Mappin
         result |= {"pace-rate": slower["pace-rate"], PACE_PERIOD: slower.get(PACE_PERIOD, DEFAULT_PERIOD)}
         if PACE_COST in result:
             result[PACE_COST] = slower.get(PACE_COST, "message")
+        if PACE_SCOPE in definition:
+            # Otherwise an ordinary policy could give each consumer the rate that the operator allows the queue.
+            result[PACE_SCOPE] = operator.get(PACE_SCOPE, "queue")
     return MappingProxyType(result)

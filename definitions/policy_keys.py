@@ -18,6 +18,9 @@ APPLY_TO = ("queues", "exchanges", "all")
 #: How many lanes a queue can have at most.
 MAX_LANES = 256
 
+#: Characters of the name of a pace group.
+MAX_GROUP_NAME = 255
+
 #: Limit of `pace-rate`, in messages or bytes a second; no queue delivers as fast.
 MAX_RATE = 1e9
 
@@ -66,6 +69,11 @@ def _message_index(value: Any) -> Reason:
 def _rate(value: Any) -> Reason:
     is_good = type(value) in (int, float) and 0 < value < MAX_RATE
     return "" if is_good else f"{erlang_term(value)} is not a valid pace rate"
+
+
+def _pace_group(value: Any) -> Reason:
+    is_good = isinstance(value, str) and 0 < len(value) <= MAX_GROUP_NAME
+    return "" if is_good else f"{erlang_term(value)} is not a valid pace group"
 
 
 def _fair_by(value: Any) -> Reason:
@@ -124,6 +132,7 @@ CHECKS: dict[str, Check] = {
     "pace-burst": _number(1, "pace burst"),
     "pace-warm-up-ms": _number(0, "pace warm-up"),
     "pace-scope": _one_of(("queue", "group", "consumer"), "{} is not a valid pace-scope value"),
+    "pace-group": _pace_group,
     "pace-cost": _one_of(("message", "kib"), "{} is not a valid pace-cost value"),
     "pace-get": _boolean("pace-get"),
     "drop-lowest": _boolean("drop-lowest"),
@@ -171,7 +180,7 @@ OPERATOR_KEYS = frozenset(
         "max-length-bytes",
         "message-ttl",
     }
-    | {"pace-rate", "pace-period-ms", "pace-max-wait-ms", "pace-overflow", "pace-burst", "pace-scope"}
+    | {"pace-rate", "pace-period-ms", "pace-max-wait-ms", "pace-overflow", "pace-burst", "pace-scope", "pace-group"}
     | {"pace-warm-up-ms", "pace-cost", "pace-get"}
 )
 
@@ -211,7 +220,7 @@ def _definition_fault(given: Any, is_operator: bool) -> Reason:
         reason = CHECKS[key](value)
         if reason:
             return reason
-    return _mirroring_fault(given) or _fair_fault(given)
+    return _mirroring_fault(given) or _fair_fault(given) or _pace_fault(given)
 
 
 def _unknown_text(given: Mapping[str, Any], unknown: list[str], known: Any) -> Reason:
@@ -239,6 +248,12 @@ def _mirroring_fault(given: Mapping[str, Any]) -> Reason:
 def _fair_fault(given: Mapping[str, Any]) -> Reason:
     if "fair-by" in given and "ha-mode" in given:
         return "fair-by and ha-mode cannot be used together: a queue with fair lanes is not mirrored"
+    return ""
+
+
+def _pace_fault(given: Mapping[str, Any]) -> Reason:
+    if "pace-group" in given and given.get("pace-scope", "queue") != "queue":
+        return "pace-group and pace-scope cannot be used together: queues of a pace group share one rate"
     return ""
 
 

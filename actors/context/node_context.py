@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..contracts.membership import ToMembership
     from ..contracts.metadata import ToMetadata
     from ..contracts.node import ToFlowReporter
+    from ..contracts.pace import ToPacer
     from ..contracts.resources import ToAlarms, ToMemoryMonitor
     from ..queue.mirroring import Mirroring
 
@@ -88,3 +89,5 @@ class NodeContext:
     flow_reporter: Address[ToFlowReporter] | None = None
     #: The process that makes the node part of a cluster; None on a node that is alone.
     members: Address[ToMembership] | None = None
+    #: The process that holds the clocks of pace groups; None on a node without queues.
+    pacer: Address[ToPacer] | None = None

@@ -24,6 +24,7 @@ from ..contracts.membership import ToMembership
 from ..contracts.message_index import ToIndexer
 from ..contracts.metadata import ToMetadata
 from ..contracts.node import ToFlowReporter, ToNode, ToQueueSupervisor, ToVhost
+from ..contracts.pace import ToPacer
 from ..contracts.queue import ToQueue
 from ..contracts.resources import ToDiskMonitor, ToMemoryMonitor
 from .extensions import NO_EXTENSIONS
@@ -304,6 +305,14 @@ class ToNewDiskMonitor(ToDiskMonitor):
         """
 
 
+class ToNewPacer(ToPacer):
+    """What `Pacer` receives when it is created, and later."""
+
+    @message
+    def start(self, context: NodeContext) -> None:
+        """From the node: begin to hold clocks."""
+
+
 class ToNewMemoryMonitor(ToMemoryMonitor):
     """What `MemoryMonitor` receives when it is created, and later."""
 
@@ -334,3 +343,4 @@ to_new_flow_sampler = ToNewFlowSampler()
 to_new_queue = ToNewQueue()
 to_new_disk_monitor = ToNewDiskMonitor()
 to_new_memory_monitor = ToNewMemoryMonitor()
+to_new_pacer = ToNewPacer()

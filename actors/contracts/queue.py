@@ -325,6 +325,21 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
         The queue returns what it does not use with `limiter_return`.
         """
 
+    # -- from pacers --------------------------------------------------------------------------------
+
+    @message
+    def leased(self, vhost: str, group: str, first: int, last: int, count: int, sharers: int) -> None:
+        """From a pacer, after `lease`: these slots of a pace group are for messages of this queue (QP-106).
+
+        Times are in ns from the moment at which this is received. `sharers` queues use the clock now.
+        """
+
+    @message
+    def pacer_moved(self, vhost: str, group: str) -> None:
+        """From a pacer that no longer holds this clock: ask the one that does."""
+
+    # -- from channels that end ---------------------------------------------------------------------
+
     @message
     def channel_closing(self, channel_id: str) -> bool:
         """From channels that close in order: forget the channel.

@@ -3,6 +3,7 @@
     NodeSupervisor
       Metadata                      the routing table's writer
       Alarms
+      Pacer                         the clocks that several queues share
       MemoryMonitor
       DiskMonitor                   with a data directory
       VhostSupervisor   per vhost   QueueSupervisor -> Queue ...
@@ -44,7 +45,7 @@ from ..connection.listener import Listener
 from ..context.clustering import Clustering
 from ..context.extensions import NO_EXTENSIONS, Extensions
 from ..context.node_context import NodeContext
-from ..context.peers import ALARMS_NAME, NODE_NAME
+from ..context.peers import ALARMS_NAME, NODE_NAME, PACER_NAME
 from ..context.starting import (
     ToNewControlListener,
     ToNewDirectClient,
@@ -56,6 +57,7 @@ from ..context.starting import (
     ToNewMemoryMonitor,
     ToNewMetadata,
     ToNewNode,
+    ToNewPacer,
     ToNewRemoteSession,
     to_new_control_listener,
     to_new_direct_client,
@@ -68,6 +70,7 @@ from ..context.starting import (
     to_new_membership,
     to_new_memory_monitor,
     to_new_metadata,
+    to_new_pacer,
     to_new_remote_session,
 )
 from ..contracts.channel import to_direct_client
@@ -101,6 +104,7 @@ from ..control.remote_session import RemoteSession
 from ..events.hub import EventHub
 from ..management.process import Management
 from ..metadata.process import Metadata
+from ..pace.pacer import Pacer
 from ..resources.alarms import Alarms
 from ..resources.disk_monitor import DiskMonitor
 from ..resources.memory_monitor import MemoryMonitor
@@ -152,6 +156,7 @@ class NodeSupervisor(Process):
         #: The process that makes the node part of a cluster; None on a node that is alone.
         self.members: Address[ToNewMembership] | None = None if clustering is None else self._create(clustering.members)
         self.memory_monitor: Address[ToNewMemoryMonitor] = self._create(MemoryMonitor)
+        pacer: Address[ToNewPacer] = self._create(Pacer)
         reporter = self._create(FlowReporter) if settings.flow_report_interval else None
         self.context = NodeContext(
             settings.node_name,
@@ -168,11 +173,14 @@ class NodeSupervisor(Process):
             flow_reporter=reporter,
             members=self.members,
             mirroring=None if clustering is None else clustering.mirroring,
+            pacer=pacer,
         )
         if reporter is not None:
             self.send(reporter, to_new_flow_reporter.start(self.context, self.myAddress))
+        self.send(pacer, to_new_pacer.start(self.context))
         self.register(NODE_NAME)
         self.register(ALARMS_NAME, self.alarms)
+        self.register(PACER_NAME, pacer)
         self.ending = Ending(self, settings.node_name, self.app, self.members)
         self.vhosts = Vhosts(self, self.context, self.gate)
         self.listings = Listings(self, self.context, self.gate, self.vhosts)

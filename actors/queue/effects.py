@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address, C, Message
     from ...store.queue.variable.read_ahead import ReadAheadJob
     from ..contracts.channel import DeliveryRun
+    from ..contracts.pace import ClockName, ToPacer
     from .consumers.consumer import ChannelRecord, Consumer
     from .disk.disk_loader import Job
     from .message_index.index_feed import IndexFeed
@@ -80,6 +81,7 @@ class Effects:
         "needs_turn",
         "outbox",
         "timers",
+        "to_pacer",
     )
 
     def __init__(self) -> None:
@@ -106,6 +108,8 @@ class Effects:
         self.consumers_changed = False
         #: Collects what this queue reports to the message index. None if the queue is not indexed.
         self.index: IndexFeed | None = None
+        #: Messages to the pacers that hold these clocks.
+        self.to_pacer: list[tuple[ClockName, Message[ToPacer, None]]] = []
         #: Why the queue is to end by itself.
         self.end_reason: str | None = None
 
@@ -114,6 +118,10 @@ class Effects:
 
     def send_after_deliveries(self, address: Address[C], message: Message[C, Any]) -> None:
         self.endings.append((address, message))
+
+    def send_to_pacer(self, clock: ClockName, message: Message[ToPacer, None]) -> None:
+        self.to_pacer.append((clock, message))
+        self.has_requests = True
 
     def grant(self, channel_id: str, amount: int) -> None:
         """Grant a channel credit for `amount` more messages. `CreditFlow` calls this."""

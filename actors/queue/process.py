@@ -35,6 +35,7 @@ from .message_index.look_up import browse, look_up, peek
 from .mirroring import Replication
 from .policed_settings import check_changes
 from .replica.process import ReplicaProcess
+from .replica.role_runner import PACER
 from .role import Result
 
 if TYPE_CHECKING:
@@ -180,6 +181,16 @@ class Queue(ReplicaProcess):
                 # that this grant lets the queue deliver.
                 self.role.deliver_due()
 
+    def on_leased(
+        self, sender: Sender, vhost: str, group: str, first: int, last: int, count: int, sharers: int
+    ) -> None:
+        if self.stage.is_open:
+            self.role.leased((vhost, group), first, last, count, sharers)
+
+    def on_pacer_moved(self, sender: Sender, vhost: str, group: str) -> None:
+        if self.stage.is_open:
+            self.role.pacer_lost()
+
     def on_channel_closing(self, sender: Sender, channel_id: str) -> Slices[bool]:
         yield from self.forget_channel(channel_id)
         self.demonitor(channel_id)
@@ -189,7 +200,10 @@ class Queue(ReplicaProcess):
         return True
 
     def on_down(self, name: str, reason: ExitReason) -> Slices[None] | None:
-        """A channel has ended without `channel_closing`; `name` is its id."""
+        """A channel has ended without `channel_closing`, and `name` is its id; or a pacer has."""
+        if name.startswith(PACER):
+            self.runner.pacer_down(name)
+            return None
         if self.membership.replication is not None:
             self.membership.replication.channel_gone(name, not reason.is_noconnection)
         return self.forget_channel(name)

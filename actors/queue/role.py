@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..contracts.channel import ConfirmRange, Outcome
     from ..contracts.disk import HandedEntry
     from ..contracts.info_items import InfoItems
+    from ..contracts.pace import ClockName
     from ..contracts.queue import AtMostOnceEntry, PublishEntry
     from .consumers.consumer import ChannelRecord, Consumer
 
@@ -133,6 +134,14 @@ class Role(Protocol):
     def limiter_changed(self, record: ChannelRecord, is_limited: bool) -> None: ...
 
     def limiter_grant(self, record: ChannelRecord, count: int) -> None: ...
+
+    def leased(self, clock: ClockName, first: int, last: int, count: int, sharers: int) -> None:
+        """A clock that the queue has asked has slots for it. See `ToQueue.leased`."""
+        return
+
+    def pacer_lost(self) -> None:
+        """Ask again for slots: a request for some may be lost."""
+        return
 
     def forget_channel(self, record: ChannelRecord) -> Slices[None]:
         """The channel has ended."""

@@ -74,8 +74,16 @@ _PERIODS = {"s": 1000, "m": 60_000, "h": 3_600_000}
 @click.option("--overflow", help="What happens to a message that would wait longer: hold, dead-letter, nack or drop.")
 @click.option("--warm-up", type=int, metavar="MS", help="How long the rate grows after a pause, from a third of RATE.")
 @click.option("--cost", help="What RATE counts: message, or kib for KiB of bodies.  [default: message]")
+@click.option("--group", metavar="NAME", help="Share RATE with all queues that name the same group.")
 def set_pace(
-    call: Call, queue: str, rate: str, max_wait: int | None, overflow: str | None, warm_up: int | None, cost: str | None
+    call: Call,
+    queue: str,
+    rate: str,
+    max_wait: int | None,
+    overflow: str | None,
+    warm_up: int | None,
+    cost: str | None,
+    group: str | None,
 ) -> None:
     """Let QUEUE deliver evenly, at a RATE of messages a second, a minute or an hour: 50, 50/s, 600/m, 9/h.
 
@@ -96,6 +104,7 @@ def set_pace(
         overflow=overflow,
         warm_up_ms=warm_up,
         cost=cost,
+        group=group,
     )
     if other:
         call.remark(

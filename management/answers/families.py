@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
-from ..copy.counted import Counted, paced_off
+from ..copy.counted import Counted
 from .exposition import Labels, counter, gauge
 
 Row = dict[str, Any]
@@ -227,8 +227,11 @@ STATE_FAMILIES = (
 #: Metrics of each paced queue.
 PACE_FAMILIES = (
     gauge("warren_pace_waiting", "Messages that wait in paced queues", lambda row: row["pace"]["waiting"]),
-    counter("warren_pace_refused_total", "Messages that paced queues have not admitted", paced_off),
 )
+
+#: Metrics of each paced queue and outcome: messages that would have had to wait too long, by what happened to them.
+PACE_REFUSED = counter("warren_pace_refused_total", "Messages that paced queues have not admitted, by outcome", float)
+PACE_HELD = counter("warren_pace_held_total", "Messages that paced queues keep although they wait too long", float)
 
 #: Metrics of each mirrored queue that this node leads.
 RING_FAMILIES = (

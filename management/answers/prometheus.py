@@ -19,10 +19,12 @@ from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
 
+from ...actors.contracts.pace import PACE_OUTCOMES
 from ...actors.management.config import Config
 from ...actors.node.operations.observing.bottlenecks import ADVICE
 from ...actors.statistics.counts import MESSAGE_COUNTERS
 from ...version import __version__
+from ..copy.counted import paced_off
 from ..copy.follower import Follower
 from ..copy.held_back import held_back
 from ..copy.node_link import NodeUnreachable
@@ -39,6 +41,8 @@ from .families import (
     LINK_FAMILIES,
     NODE_FAMILIES,
     PACE_FAMILIES,
+    PACE_HELD,
+    PACE_REFUSED,
     PROTOCOL,
     QUEUE_FAMILIES,
     RING_FAMILIES,
@@ -234,15 +238,24 @@ class Metrics:
         state = self._state
         paced = [row for row in state.own.queue_stats.values() if row.get("pace")]
         mirrored = [row for row in state.queues.values() if row["mirrors"] and row["node"] == state.node_name]
-        for families, rows, sums in (
-            (PACE_FAMILIES, paced, {"warren_pace_refused_total": state.own.paced_off}),
-            (RING_FAMILIES, mirrored, {}),
-        ):
+        for families, rows in ((PACE_FAMILIES, paced), (RING_FAMILIES, mirrored)):
             for family in families:
-                samples: list[tuple[Labels, float]] = [((), sums.get(family.name, _sum(family, rows)))]
+                samples: list[tuple[Labels, float]] = [((), _sum(family, rows))]
                 if per_object:
                     samples = [(_queue_labels(row), family.value(row)) for row in rows]
                 yield from lines(family.name, family, samples)
+        counts: list[tuple[Labels, Callable[[str], int]]] = [((), state.own.paced_off)]
+        if per_object:
+            counts = [(_queue_labels(row), partial(paced_off, row)) for row in paced]
+        refused = [
+            ((*labels, ("outcome", outcome)), float(count(outcome)))
+            for labels, count in counts
+            for outcome in PACE_OUTCOMES
+            if outcome != "hold"
+        ]
+        yield from lines(PACE_REFUSED.name, PACE_REFUSED, refused)
+        held = [(labels, float(count("hold"))) for labels, count in counts]
+        yield from lines(PACE_HELD.name, PACE_HELD, held)
 
     def _detailed(self, families: set[str], vhosts: set[str]) -> Iterator[str]:
         state = self._state.own

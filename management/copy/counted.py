@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...actors.contracts.pace import PACE_OUTCOMES
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
 from .history import GLOBAL_RETENTION, History
 
@@ -54,7 +55,7 @@ class Counted:
         self._gone = dict.fromkeys((*MESSAGE_COUNTERS, "disk_reads", "disk_writes", "recv_oct", "send_oct"), 0)
         #: By kind: seconds without credit of what has ended. And the messages that ended queues have not admitted.
         self._blocked = dict.fromkeys(("connection", "channel", "queue"), 0.0)
-        self._paced_off = 0
+        self._paced_off = dict.fromkeys(PACE_OUTCOMES, 0)
         self._names_by_id = names_by_id
         #: The objects that have changed since the last tick, and those that have ended, as (kind, key).
         self._changed: set[tuple[str, Any]] = set()
@@ -80,8 +81,9 @@ class Counted:
         before = self.queue_stats.get(name)
         if before is not None:
             self._add(before, -1)
-            # A queue that is not paced any more has no such count.
-            self._paced_off += max(0, paced_off(before) - paced_off(row))
+            # A queue that is not paced any more has no such counts.
+            for outcome in PACE_OUTCOMES:
+                self._paced_off[outcome] += max(0, paced_off(before, outcome) - paced_off(row, outcome))
         self._add(row, 1)
         self.queue_stats[name] = row
         if before is None or _activity(before) != _activity(row):
@@ -136,7 +138,8 @@ class Counted:
         if stats is not None:
             self._add(stats, -1)
             self._blocked["queue"] += stats.get("blocked_seconds") or 0.0
-            self._paced_off += paced_off(stats)
+            for outcome in PACE_OUTCOMES:
+                self._paced_off[outcome] += paced_off(stats, outcome)
             for column, count in (*zip(MESSAGE_COUNTERS, stats["counts"]), *_disk(stats)):
                 self._gone[column] += count
 
@@ -198,19 +201,20 @@ class Counted:
         }
         return self._blocked[kind] + sum([row.get("blocked_seconds") or 0.0 for row in of_kind[kind]])
 
-    @property
-    def paced_off(self) -> int:
-        """How many messages paced queues have not admitted, deleted queues included."""
-        return self._paced_off + sum(map(paced_off, self.queue_stats.values()))
+    def paced_off(self, outcome: str) -> int:
+        """For how many messages in paced queues this was the outcome, deleted queues included."""
+        return self._paced_off[outcome] + sum([paced_off(row, outcome) for row in self.queue_stats.values()])
 
     def queue_sum(self, column: str) -> int:
         """The sum of a counter over all queues, deleted ones included."""
         return self.totals[column] + self._gone.get(column, 0)
 
 
-def paced_off(stats: Row) -> int:
-    """How many messages a queue has not admitted because of its pace."""
-    return int((stats.get("pace") or {}).get("refused_total", 0))
+def paced_off(stats: Row, outcome: str) -> int:
+    """How many messages of a queue had this outcome, because they would have had to wait for longer than its pace
+    allows.
+    """
+    return int(((stats.get("pace") or {}).get("outcomes") or {}).get(outcome, 0))
 
 
 def _disk(stats: Row) -> tuple[tuple[str, int], tuple[str, int]]:

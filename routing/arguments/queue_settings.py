@@ -72,6 +72,8 @@ class QueueSettings:
     consumer_max_span: int = 0
     #: What the pace applies to: the queue as a whole, each group of its consumers, or each consumer.
     pace_scope: Literal["queue", "group", "consumer"] = "queue"
+    #: Queues with the same name here share the rate; None: the queue has it for itself.
+    pace_group: str | None = None
     #: Whether the length limits of a queue with priorities drop the oldest message of its lowest priority.
     drop_lowest: bool = False
     #: The source of a message's lane in a queue with fair lanes; None: the queue has no lanes.
@@ -90,6 +92,16 @@ class QueueSettings:
     def top_level(self) -> int | None:
         """The highest level that the backing queue may have; None if it has no levels."""
         return self.max_priority if self.fair_by is None else self.fair_lanes - 1
+
+    @property
+    def paces_queue(self) -> bool:
+        """Whether the queue is paced as a whole, by itself or together with others."""
+        return self.pace_rate is not None and (self.pace_scope == "queue" or self.pace_group is not None)
+
+    @property
+    def paces_consumers(self) -> bool:
+        """Whether groups of consumers, or single ones, have a pace of their own."""
+        return self.pace_rate is not None and not self.paces_queue
 
     @property
     def rejects_publish(self) -> bool:
@@ -180,6 +192,7 @@ _POLICY_SETTINGS = {name.removeprefix("x-"): field for name, field in _SETTINGS.
     "pace-overflow": "pace_overflow",
     "pace-burst": "pace_burst",
     "pace-scope": "pace_scope",
+    "pace-group": "pace_group",
     "pace-warm-up-ms": "pace_warm_up",
     "pace-cost": "pace_cost",
     "pace-get": "pace_get",

@@ -218,6 +218,27 @@ def test_the_cost_comes_with_the_rate():
     assert "pace-cost" not in merged({"pace-rate": 30}, by_count)
 
 
+def test_the_scope_is_that_of_the_operator():
+    """QP-101: otherwise an ordinary policy could give each consumer what the operator allows the queue."""
+    each = {"pace-rate": 5, "pace-scope": "consumer"}
+    assert merged(each, {"pace-rate": 10})["pace-scope"] == "queue"
+    assert merged(each, {"pace-rate": 10, "pace-scope": "group"})["pace-scope"] == "group"
+    assert merged(each, {"pace-burst": 1})["pace-scope"] == "consumer"
+
+
+def test_a_pace_group_has_a_name_and_no_other_scope():
+    assert checked('{"pace-rate":5,"pace-group":"api"}', is_operator=True)
+    for definition, text in (
+        ('{"pace-rate":5,"pace-group":""}', "is not a valid pace group"),
+        (
+            '{"pace-rate":5,"pace-group":"api","pace-scope":"group"}',
+            "pace-group and pace-scope cannot be used together",
+        ),
+    ):
+        with pytest.raises(DefinitionError, match=text):
+            checked(definition, is_operator=False)
+
+
 def test_operator_policies_may_pace():
     assert checked('{"pace-rate":5,"pace-overflow":"nack","pace-get":true}', is_operator=True)
     with pytest.raises(DefinitionError, match="1 is not a valid pace-get value"):

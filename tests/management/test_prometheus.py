@@ -194,22 +194,36 @@ def test_histograms_show_commits_confirms_and_deliveries(tmp_path):
 
 def test_messages_that_a_pace_refuses_are_counted(scrape, broker):
     """Also when the queue is not paced any more, and when it is gone (CM-375, CM-376)."""
-    name = "warren_pace_refused_total"
-    before = scrape()[name, ()]
+    name, outcome = "warren_pace_refused_total", ("outcome", "drop")
+    before = scrape()[name, (outcome,)]
     pace = {"pace-rate": 1, "pace-period-ms": 3_600_000, "pace-max-wait-ms": 0, "pace-overflow": "drop"}
     broker.set_policy("paced", "^paced$", pace, apply_to="queues")
     broker.declare_queue("paced")
     for _ in range(3):
         broker.publish(b"x", "paced")
-    until(lambda: scrape()[name, ()] == before + 3)
-    labels = ("vhost", "/"), ("queue", "paced")
+    until(lambda: scrape()[name, (outcome,)] == before + 3)
+    labels = ("vhost", "/"), ("queue", "paced"), outcome
     assert scrape("/metrics/per-object")[name, labels] == 3
     broker.clear_policy("paced")
     until(lambda: (name, labels) not in scrape("/metrics/per-object"))
-    assert scrape()[name, ()] == before + 3
+    assert scrape()[name, (outcome,)] == before + 3
     broker.delete_queue("paced")
-    until(lambda: ("rabbitmq_queue_messages", labels) not in scrape("/metrics/per-object"))
-    assert scrape()[name, ()] == before + 3
+    until(lambda: ("rabbitmq_queue_messages", labels[:2]) not in scrape("/metrics/per-object"))
+    assert scrape()[name, (outcome,)] == before + 3
+
+
+def test_messages_that_wait_for_groups_of_consumers_are_counted(scrape, broker):
+    """A queue that paces its groups of consumers is a paced queue like any other (QP-108)."""
+    pace = {"pace-rate": 1, "pace-period-ms": 3_600_000, "pace-scope": "group"}
+    broker.set_policy("grouped", "^grouped$", pace, apply_to="queues")
+    broker.declare_queue("grouped")
+    for _ in range(3):
+        broker.publish(b"x", "grouped")
+    labels = ("vhost", "/"), ("queue", "grouped")
+    until(lambda: scrape("/metrics/per-object").get(("warren_pace_waiting", labels)) == 3)
+    assert scrape("/metrics/per-object")["warren_pace_held_total", labels] == 2, "the first one waits for no other"
+    broker.delete_queue("grouped")
+    broker.clear_policy("grouped")
 
 
 def test_a_node_that_is_alone_leads(scrape):

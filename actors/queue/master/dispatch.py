@@ -20,9 +20,10 @@ from ..consumers.consumers import Consumers, Share
 from ..consumers.grants import Grants
 from ..disk.head_read import HeadRead
 from ..effects import Effects
+from ..pacing.group_pacing import GroupPacing
+from ..pacing.queue_pacing import Pacing
 from .delivery_counts import DeliveryCounts
 from .message_expiry import MessageExpiry
-from .pacing import GroupPacing, Pacing
 from .utilisation import Utilisation
 
 #: Numbers from here on are those of a level above 0 (`store/queue/levels`).
@@ -144,6 +145,8 @@ class Dispatch:
                 # No consumer can use the grants now, but the channels' consumers on other queues may.
                 self._return_all_grants()
                 self._request_grants()
+                if pacing is not None:
+                    pacing.rest()
                 return
             if consumers.is_uniform:
                 fetched = backing.fetch(taken, not shares[0][0].no_ack)
@@ -160,6 +163,8 @@ class Dispatch:
                 return
         if self.grants.unused and not len(backing):
             self._return_all_grants()
+        if pacing is not None:
+            pacing.rest()
 
     def _note(self, fetched: Sequence[Delivery]) -> None:
         """Note that these messages leave for consumers."""
@@ -172,6 +177,8 @@ class Dispatch:
         """Wait for the slot of the next message. If no consumer can take it, the slot moves to when one can."""
         if self._consumers.can_any_take():
             pacing.await_slot()
+        else:
+            pacing.rest()
         # The channels' consumers on other queues may use the grants meanwhile.
         self._return_all_grants()
 

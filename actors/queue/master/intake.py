@@ -25,12 +25,12 @@ from ..consumers.consumer import ChannelRecord
 from ..consumers.consumers import Consumers, Share
 from ..disk.transit import Transit
 from ..effects import Effects
+from ..pacing.admission import Admission
 from ..publisher_confirms import PublisherConfirms
 from .dead_letterer import DeadLetterer
 from .dispatch import Dispatch
 from .length_limit import LengthLimit
 from .message_expiry import MessageExpiry
-from .pacing import Pacing
 
 if TYPE_CHECKING:
     from ...contracts.queue import PublishEntry
@@ -118,7 +118,7 @@ class Intake(Arrivals):
         "_length_limit",
         "_numbered",
         "_sampled",
-        "pacing",
+        "admission",
     )
 
     def __init__(
@@ -144,8 +144,8 @@ class Intake(Arrivals):
         self._dead_letterer = dead_letterer
         self._confirms = confirms
         self._effects = effects
-        #: None: messages are delivered as soon as a consumer can take them.
-        self.pacing: Pacing | None = None
+        #: None: the queue is not paced.
+        self.admission: Admission | None = None
         #: The publishes that are followed to consumers, of all queues of the node.
         self._sampled = dispatch.histograms.samples.on_the_way
         #: By id: channels whose limiters must answer before arrivals are accepted.
@@ -175,7 +175,8 @@ class Intake(Arrivals):
                     self.arrivals = waiting + arrivals[at + 1 :]
                     return
                 continue
-            if self.pacing is not None and arrival.handed is None and not self._is_admitted(arrival, self.pacing):
+            admission = self.admission
+            if admission is not None and arrival.handed is None and not self._is_admitted(arrival, admission):
                 continue
             if not self._accept(arrival):
                 self.arrivals = arrivals[at:]
@@ -211,7 +212,7 @@ class Intake(Arrivals):
 
     def _accept_admitted(self, arrival: Arrival) -> bool:
         """Decide what becomes of the messages. False: they must wait until the limiters of some channels answer."""
-        if self.pacing is not None and not self._is_admitted(arrival, self.pacing):
+        if self.admission is not None and not self._is_admitted(arrival, self.admission):
             return True
         return self._accept(arrival)
 
@@ -275,7 +276,7 @@ class Intake(Arrivals):
                     self._accept(single)
             return True
         expiry = None if self._expiry.ttl is None and origin.expiration is None else self._expiry.of(origin)
-        if len(consumers) and backing.is_empty() and self.pacing is None and not consumers.looks_at_head:
+        if len(consumers) and backing.is_empty() and self._dispatch.pacing is None and not consumers.looks_at_head:
             shares, taken = consumers.share(count)
             if taken and not consumers.is_uniform:
                 if not self._hand_over_one_by_one(shares, arrival, expiry):
@@ -323,28 +324,28 @@ class Intake(Arrivals):
         self._dispatch.is_due = True
         return True
 
-    def _is_admitted(self, arrival: Arrival, pacing: Pacing) -> bool:
+    def _is_admitted(self, arrival: Arrival, admission: Admission) -> bool:
         """Whether none of the messages would have to wait too long. Otherwise their fate is decided here (QP-102)."""
         count = len(arrival.contents)
-        admitted = pacing.admit(arrival.contents)
+        admitted = admission.admit(arrival.contents)
         if admitted == count:
             return True
         if admitted:
             self._accept(arrival.cut(admitted))
         if self._persistence is not None:
             arrival.origins = self.as_stored(arrival.origins)
-        if pacing.overflow == "nack":
+        if admission.overflow == "nack":
             self.backing.discard(arrival.origins, len(arrival.contents), False, arrival.parts)
             self._confirms.refused += arrival.parts
             return False
         is_recorded = False
-        if pacing.overflow == "dead-letter":
+        if admission.overflow == "dead-letter":
             is_recorded = self._dead_letterer.publish(PACED, arrival.messages(None))
         else:
             self._dead_letterer.count(PACED, len(arrival.contents))
         numbers = self._discard(arrival, is_recorded)
         if self._effects.index is not None:
-            self._effects.index.gone("dropped" if pacing.overflow == "drop" else "dead-lettered", numbers, PACED)
+            self._effects.index.gone("dropped" if admission.overflow == "drop" else "dead-lettered", numbers, PACED)
         if self._transit is not None:
             self._transit.close()
         return False

@@ -33,12 +33,16 @@ from ....routing.arguments.range_read_arguments import range_read_arguments
 from ....routing.phrases import queue_phrase
 from ....seams import seam
 from ....store.queue.range_read import SupportsRangeRead
+from ...contracts.pace import to_pacer
 from ..batches import batches
 from ..consumers.consumer import ChannelRecord, Consumer
 from ..consumers.consumers import Consumers
 from ..consumers.held_limit import HeldLimit, bounds_of, give_limits, sets_bounds
 from ..consumers.pending_tags import joined_pieces
 from ..disk.levels import apply_level_settings
+from ..pacing.group_pacing import GroupPacing
+from ..pacing.queue_pacing import OwnPacing, Pacing
+from ..pacing.shared_pacing import SharedPacing
 from ..role import Role, Steps, Wait
 from .dead_letterer import DeadLetterer, Rejections
 from .delivery_counts import DeliveryCounts
@@ -47,7 +51,6 @@ from .intake import Intake, PublishDelay
 from .length_limit import LengthLimit
 from .listing import lane_items, queue_items
 from .message_expiry import EXPIRY_STEP, MessageExpiry
-from .pacing import GroupPacing, Pacing
 from .queue_expiry import QueueExpiry
 from .range_readers import RangeReaders
 from .utilisation import Utilisation
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from ...contracts.channel import Outcome
     from ...contracts.disk import HandedEntry
     from ...contracts.info_items import InfoItems
+    from ...contracts.pace import ClockName
     from ...contracts.queue import AtMostOnceEntry, PublishEntry
     from ..message_index.index_feed import IndexFeed
     from ..replica_state import ReplicaState
@@ -165,21 +169,51 @@ class Master(Role):
 
     def _apply_pace(self, settings: QueueSettings) -> None:
         self.paces_get = settings.pace_get
-        is_paced = settings.pace_rate is not None
-        if not is_paced or settings.pace_scope != "queue":
-            self.pacing = None
-        else:
-            if self.pacing is None:
-                self.pacing = Pacing(self.backing, self.effects, self.state.now)
+        if self._keeps_clock(settings):
+            assert self.pacing is not None
             self.pacing.apply(settings)
-        self.dispatch.pacing = self.intake.pacing = self.pacing
+        else:
+            if self.pacing is not None:
+                self.pacing.rest()
+            self.pacing = self._new_pacing(settings) if settings.paces_queue else None
+        self.dispatch.pacing = self.pacing
         groups = self.dispatch.group_pacing
-        if is_paced and settings.pace_scope != "queue":
+        if settings.paces_consumers:
             if groups is None:
-                groups = self.dispatch.group_pacing = GroupPacing(self.effects, self.state.now, settings)
+                groups = self.dispatch.group_pacing = GroupPacing(self.backing, self.effects, self.state.now, settings)
             groups.apply(settings)
         else:
             self.dispatch.group_pacing = None
+        self.intake.admission = self.pacing or self.dispatch.group_pacing
+
+    def _keeps_clock(self, settings: QueueSettings) -> bool:
+        """Whether the queue has the clock already that these settings ask for."""
+        if not settings.paces_queue:
+            return False
+        if settings.pace_group is None:
+            return isinstance(self.pacing, OwnPacing)
+        return isinstance(self.pacing, SharedPacing) and self.pacing.leases.name == self._clock_name(settings)
+
+    def _new_pacing(self, settings: QueueSettings) -> Pacing:
+        if settings.pace_group is None:
+            return OwnPacing(self.backing, self.effects, self.state.now, settings)
+        return SharedPacing(self.backing, self.effects, self.state.now, settings, self._clock_name(settings))
+
+    def _clock_name(self, settings: QueueSettings) -> ClockName:
+        return self.state.row.vhost, settings.pace_group or ""
+
+    def leased(self, clock: ClockName, first: int, last: int, count: int, sharers: int) -> None:
+        pacing = self.pacing
+        if not isinstance(pacing, SharedPacing) or pacing.leases.name != clock:
+            # The policy has changed meanwhile.
+            self.effects.send_to_pacer(clock, to_pacer.give_back(*clock, first, last, count, 0))
+            return
+        pacing.leased(first, last, count, sharers)
+        self.dispatch.is_due = True
+
+    def pacer_lost(self) -> None:
+        if isinstance(self.pacing, SharedPacing):
+            self.pacing.lost()
 
     def apply_to_consumers(self) -> Slices[None]:
         consumers, groups = self.consumers, self.dispatch.group_pacing
@@ -202,7 +236,7 @@ class Master(Role):
             self.dispatch,
             self.publish_delay,
             self.rejections,
-            self.pacing,
+            self.intake.admission,
         ):
             if part is not None:
                 part.backing = backing
@@ -360,7 +394,7 @@ class Master(Role):
         if any(bounds):
             consumer.limit = HeldLimit(bounds, self.backing.head, ())
         if self.dispatch.group_pacing is not None:
-            self.dispatch.group_pacing.admit(consumer, consumers)
+            self.dispatch.group_pacing.enter(consumer, consumers)
         consumers.add(consumer)
         self.had_consumer = True
         self.queue_expiry.enter()
@@ -412,6 +446,7 @@ class Master(Role):
                     continue
             if self.paces_get and self.pacing is not None and not self.pacing.due():
                 self.state.counts.get_empty += 1
+                self.pacing.await_slot()
                 return None, len(backing)
             found = backing.fetch(1, record is not None)
             if found:
@@ -570,8 +605,8 @@ class Master(Role):
             yield from work.pause()
             count = self.backing.purge(PURGED_AS_ONE * work.most)
             if not count:
-                if self.pacing is not None:
-                    self.pacing.purged()
+                if self.intake.admission is not None:
+                    self.intake.admission.purged()
                 if purged and self.effects.index is not None:
                     self._report_purge(self.effects.index)
                 return purged
@@ -592,7 +627,7 @@ class Master(Role):
             self.dispatch.utilisation,
             None if self.state.deduplication is None else self.state.deduplication.dropped,
         )
-        items["pace"] = None if self.pacing is None else self.pacing.info()
+        items["pace"] = None if self.intake.admission is None else self.intake.admission.info()
         items["lanes"] = lane_items(self.backing)
         return items
 

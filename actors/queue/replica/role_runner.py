@@ -16,13 +16,16 @@ from ....routing.phrases import no_queue
 from ....runtime.errors import ProcessTimeout
 from ....runtime.signal import Signal
 from ...contracts.channel import to_channel
+from ...pace.holder import pacer
 from ..effects import Effects
 from ..role import Result, Role, Steps, Wait
 
 if TYPE_CHECKING:
-    from ....runtime.contract import Address
+    from ....runtime.contract import Address, Message
     from ....runtime.coroutines import Slices
     from ....store.queue.variable.read_ahead import ReadAheadJob
+    from ...context.node_context import NodeContext
+    from ...contracts.pace import ClockName, ToPacer
     from ..disk.disk_loader import DiskLoader, Job
     from ..disk.durability import Durability
     from ..replica_state import ReplicaState
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 #: Seconds for which a client waits until a replica, which the row says is the master, is it, or until a master that is
 #: at rest goes on or has ended.
 PROMOTION_SECONDS = 15.0
+
+#: In front of an address: the name of the monitor of a pacer.
+PACER = "pacer "
 
 #: Seconds by which a master at rest puts off its timers.
 RESTING_SECONDS = 0.05
@@ -51,9 +57,14 @@ class RoleProcess(Protocol):
 
     def cancel_timer(self, timer: int) -> None: ...
 
+    def monitor(self, address: Address[object], name: str) -> None: ...
+
     def request_turn(self) -> None: ...
 
     def next_turn(self) -> Awaitable[None]: ...
+
+    @property
+    def context(self) -> NodeContext: ...
 
     @property
     def durability(self) -> Durability | None:
@@ -72,6 +83,7 @@ class RoleRunner:
 
     __slots__ = (
         "_channels",
+        "_pacers",
         "_process",
         "_stage",
         "_timers",
@@ -96,6 +108,8 @@ class RoleRunner:
         self.decorators: tuple[QueueDecorator, ...] = ()
         #: The role's timers that run, by name. None as long as it has started none, as that of an idle queue.
         self._timers: dict[str, int] | None = None
+        #: The addresses of the pacers that the role has asked, which are monitored. Nearly all queues ask none.
+        self._pacers: frozenset[str] = frozenset()
 
     # -- what the role has decided ------------------------------------------------------------------
 
@@ -162,6 +176,10 @@ class RoleRunner:
             jobs, effects.jobs = effects.jobs, ()
             for job in jobs:
                 process.spawn(self._run_job(job))
+        if effects.to_pacer:
+            wanted_slots, effects.to_pacer = effects.to_pacer, []
+            for clock, request in wanted_slots:
+                self._send_to_pacer(clock, request)
         if effects.needs_turn:
             effects.needs_turn = False
             process.request_turn()
@@ -189,6 +207,21 @@ class RoleRunner:
             self._timers.pop(name, None)
         if self._stage.is_open:
             self.role.timer_fired(name)
+
+    def _send_to_pacer(self, clock: ClockName, request: Message[ToPacer, None]) -> None:
+        address = pacer(self._process.context, clock)
+        name = address.actorAddressString
+        if name not in self._pacers:
+            self._pacers |= {name}
+            self._process.monitor(address, PACER + name)
+        self._process.send(address, request)
+
+    def pacer_down(self, name: str) -> None:
+        """Have the role ask again, because a pacer has ended. `name` is that of its monitor."""
+        self._pacers -= {name.removeprefix(PACER)}
+        if self._stage.is_open:
+            self.role.pacer_lost()
+            self.do_effects()
 
     def put_off_timer(self, name: str) -> None:
         """Put off a timer of the role that is due while the replica is at rest."""

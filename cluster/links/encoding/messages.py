@@ -8,6 +8,7 @@ from ....actors.contracts.control import to_remote_session
 from ....actors.contracts.group import to_group
 from ....actors.contracts.metadata import to_metadata
 from ....actors.contracts.node import to_node
+from ....actors.contracts.pace import to_pacer
 from ....actors.contracts.queue import to_queue
 from ....actors.contracts.resources import to_alarm_listener, to_alarms
 from ....routing.arguments.queue_settings import QUEUE_MODES
@@ -88,6 +89,8 @@ TO_QUEUES = (
     Crossing(330, to_queue.reading_info, answer=INFO),
     Crossing(331, to_queue.peek, INTEGER, answer=Optional(Parts(TEXT, Each(TEXT), BYTES, BYTES, INTEGER))),
     Crossing(332, to_queue.page_out),
+    Crossing(333, to_queue.leased, TEXT, TEXT, INTEGER, INTEGER, INTEGER, INTEGER),
+    Crossing(334, to_queue.pacer_moved, TEXT, TEXT),
 )
 
 TO_CHANNELS = (
@@ -115,6 +118,8 @@ TO_NODES = (
     Crossing(509, to_remote_session.begin_operation, TEXT, PLAIN, answer=_PIECE),
     Crossing(510, to_remote_session.more_of_operation, answer=_PIECE),
     Crossing(511, to_remote_session.end_session),
+    Crossing(512, to_pacer.lease, TEXT, TEXT, Parts(INTEGER, INTEGER, INTEGER), INTEGER, INTEGER),
+    Crossing(513, to_pacer.give_back, TEXT, TEXT, INTEGER, INTEGER, INTEGER, INTEGER),
     Crossing(505, to_alarm_listener.alarms, Each(TEXT, tuple)),
 )
 

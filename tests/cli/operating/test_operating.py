@@ -341,6 +341,15 @@ def test_set_pace_is_a_policy_for_one_queue(broker, run):
     assert run("clear_pace", "mail.out")[2] == "Error:\nno pace is set for queue 'mail.out' in vhost '/'\n"
 
 
+def test_set_pace_in_a_group(broker, run):
+    broker.declare_queue("sms")
+    assert run("set_pace", "sms", "30", "--group", "gateway")[0] == 0
+    [row] = rows(run, "list_queues", "pace")
+    assert (row["pace"]["group"], row["pace"]["scope"]) == ("gateway", "queue")
+    run("clear_pace", "sms")
+    broker.delete_queue("sms")
+
+
 def test_set_pace_takes_over_what_the_policy_of_the_queue_defines(broker, run):
     """Only one policy applies to a queue, so the limit of the other one would be lost."""
     broker.declare_queue("mail")

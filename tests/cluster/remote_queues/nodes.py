@@ -18,6 +18,7 @@ from warren.amqp.errors import AmqpError
 from warren.cluster.links.encoding.envelopes import Envelopes, body
 from warren.cluster.links.encoding.messages import MESSAGES
 from warren.definitions.errors import DefinitionError
+from warren.definitions.features import FEATURES
 from warren.definitions.records import Node
 from warren.routing.vhost_rows import DEFAULT_EXCHANGES
 from warren.runtime.signal import Signal
@@ -27,6 +28,7 @@ from warren.runtime.system.address import system_of
 from warren.simulation.node import PORT, SimNode
 from warren.tests.behaviour import wire
 
+_FEATURES = tuple(sorted(FEATURES))
 _DEFAULT = {name for name, _, _ in DEFAULT_EXCHANGES}
 
 
@@ -228,7 +230,7 @@ class Nodes:
         }
         for name, node in self.nodes.items():
             node.start()
-            self.propose(AddNode(Node(f"warren@{name}", f"id of {name}")))
+            self.propose(AddNode(Node(f"warren@{name}", f"id of {name}", features=_FEATURES)))
         self.up(*names)
         self.meet()
 
@@ -269,7 +271,9 @@ class Nodes:
         """Begin to start a node again that was killed."""
         node = self.nodes[name]
         incarnation = f"{name}-{node.machine.boots + 1}"
-        self.propose(ChangeNodes(up=(Node(f"warren@{name}", f"id of {name}", incarnation=incarnation),)))
+        self.propose(
+            ChangeNodes(up=(Node(f"warren@{name}", f"id of {name}", features=_FEATURES, incarnation=incarnation),))
+        )
         node.boot()
 
     def started(self, name: str) -> None:
@@ -279,7 +283,10 @@ class Nodes:
 
     def up(self, *names: str) -> None:
         """What the leader proposes when these nodes run."""
-        up = [Node(f"warren@{each}", f"id of {each}", incarnation=self.nodes[each].base.name) for each in names]
+        up = [
+            Node(f"warren@{each}", f"id of {each}", features=_FEATURES, incarnation=self.nodes[each].base.name)
+            for each in names
+        ]
         self.propose(ChangeNodes(up=tuple(up)))
 
     def down(self, name: str, at: str = "a") -> None:

@@ -32,6 +32,7 @@ async def set_pace(
     overflow: str | None = None,
     warm_up_ms: int | None = None,
     cost: str | None = None,
+    group: str | None = None,
     vhost: str = "/",
 ) -> str | None:
     """Have a queue deliver this many messages, or KiB of them, in each period.
@@ -47,6 +48,7 @@ async def set_pace(
         "pace-overflow": overflow,
         "pace-warm-up-ms": warm_up_ms,
         "pace-cost": cost,
+        "pace-group": group,
     }
     other = _other_policy(operator, vhost, queue)
     definition: dict[str, object] = {} if other is None else parse_json(other.definition)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from warren.actors.queue.master.pacing import GATES_KEPT
+from warren.actors.queue.pacing.group_pacing import GATES_KEPT
 from warren.store.messages.message import slice_of
 from warren.store.queue.memory_queue import MemoryQueue
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from warren.actors.queue.master.pace_clock import PaceClock
+from warren.actors.pace.pace_clock import PaceClock
 from warren.amqp.fields import Table, table_from
 from warren.routing.arguments.queue_settings import queue_settings
 

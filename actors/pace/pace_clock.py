@@ -18,8 +18,9 @@ for about w / 2 before it counts as cold at all, and for w to be cold entirely.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
-from ....routing.arguments.queue_settings import QueueSettings
+from ...routing.arguments.queue_settings import QueueSettings
 
 #: Ns between two timers at least. A queue with a higher rate delivers at each timer what has become due since the last.
 TICK = 5_000_000
@@ -29,6 +30,27 @@ MILLISECOND = 1_000_000
 
 #: How many times as long the slots of a cold clock are.
 COLD = 3
+
+
+class Pace(NamedTuple):
+    """The rate of a clock; times are in ns."""
+
+    #: Between two slots.
+    unit: int
+    #: How long a slot that was not used in time may still be used; earlier ones are lost.
+    kept: int
+    #: How long the rate grows after a pause; 0: not at all.
+    warm_up: int
+
+
+def pace_of(settings: QueueSettings, is_delivery: bool) -> Pace:
+    """The rate that the policy asks for. A clock of deliveries may use slots late, as timers are."""
+    assert settings.pace_rate is not None
+    unit = max(1, math.ceil(settings.pace_period * MILLISECOND / settings.pace_rate))
+    kept = (settings.pace_burst - 1) * unit
+    if is_delivery and unit < TICK:
+        kept += 2 * TICK
+    return Pace(unit, kept, settings.pace_warm_up * MILLISECOND)
 
 
 class WarmUp:
@@ -87,13 +109,12 @@ class PaceClock:
         self.warm_up: WarmUp | None = None
 
     def apply(self, settings: QueueSettings, is_delivery: bool) -> None:
+        """Use the rate of these settings from now on."""
+        self.use(pace_of(settings, is_delivery))
+
+    def use(self, pace: Pace) -> None:
         """Use this rate from now on. The slot that was taken last stays, so a change of the rate makes no burst."""
-        assert settings.pace_rate is not None
-        self.unit = max(1, math.ceil(settings.pace_period * MILLISECOND / settings.pace_rate))
-        self.kept = (settings.pace_burst - 1) * self.unit
-        if is_delivery and self.unit < TICK:
-            self.kept += 2 * TICK
-        warm_up = settings.pace_warm_up * MILLISECOND
+        self.unit, self.kept, warm_up = pace
         if not warm_up:
             self.warm_up = None
         elif self.warm_up is None:

@@ -1,0 +1,103 @@
+"""Queues on several nodes share the rate of their pace group (QP-106)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from warren.actors.metadata.state.commands import PutRecords
+from warren.actors.pace.holder import holder
+from warren.amqp import methods as m
+from warren.definitions.records import Policy
+
+#: The home of each queue.
+HOMES = {"x": "a", "y": "b", "z": "b"}
+
+
+def group_of(nodes, node):
+    """The name of a pace group whose clock is held by this node."""
+    context = nodes.nodes["a"].processes("Pacer")[0].context
+    return next(name for name in map(str, range(100)) if holder(context, ("/", name)) == f"warren@{node}")
+
+
+class Shop:
+    """Three queues that share 100 messages a second, with 3,000 messages and a consumer each."""
+
+    def __init__(self, nodes, holder_node, busy="xyz", rate=100):
+        self.nodes = nodes
+        definition = {"pace-rate": rate, "pace-group": group_of(nodes, holder_node)}
+        nodes.propose(PutRecords((Policy("/", "paced", "^[xyz]$", json.dumps(definition)),)))
+        self.channels = {}
+        for queue, home in HOMES.items():
+            nodes.home(home)
+            channel = nodes.channel(home)
+            channel.queue(queue)
+            self.channels[queue] = channel
+        for queue in busy:
+            for _ in range(3000):
+                self.channels[queue].publish("m", queue)
+            self.channels[queue].expect_ready(queue, 3000)
+        for queue, channel in self.channels.items():
+            channel.consume(queue, no_ack=True)
+        nodes.world.run(1.0)
+        self.delivered()
+
+    def delivered(self):
+        """How many messages of each queue have come since the last call."""
+        found = {}
+        for queue, channel in self.channels.items():
+            while channel.client.receive(0.0):
+                pass
+            events = channel.client.events[channel.number]
+            found[queue] = sum(isinstance(event.method, m.BasicDeliver) for event in events)
+            events.clear()
+        return found
+
+    def run(self, seconds):
+        self.nodes.world.run(seconds)
+        return self.delivered()
+
+
+@pytest.mark.parametrize("busy", ["xyz", "xz", "y"])
+def test_the_sum_is_the_rate_whoever_is_busy(make, busy):
+    shop = Shop(make("abc"), "c", busy)
+    found = shop.run(10.0)
+    assert sum(found.values()) == pytest.approx(1000, rel=0.02)
+    for queue in busy:
+        assert found[queue] == pytest.approx(1000 / len(busy), rel=0.1), "they take turns"
+
+
+def test_a_high_rate_is_kept_on_average(make):
+    shop = Shop(make("abc"), "c", rate=500)
+    assert sum(shop.run(5.0).values()) == pytest.approx(2500, rel=0.02)
+
+
+def test_another_node_goes_on_with_the_clock(make):
+    """While the holder cannot be reached the queues hold; when it counts as down another node goes on, and the two
+    clocks together never exceed the rate.
+    """
+    nodes = make("abc")
+    shop = Shop(nodes, "c")
+    nodes.kill("c")
+    began = nodes.world.now()
+    held = sum(shop.run(0.5).values())
+    assert held <= 100 * (nodes.world.now() - began) + 12, "what was leased, and no more"
+    assert shop.run(0.5) == {"x": 0, "y": 0, "z": 0}
+    nodes.down("c")
+    assert sum(shop.run(1.0).values()) >= 70
+    assert sum(shop.run(5.0).values()) == pytest.approx(500, rel=0.03)
+
+
+def test_a_clock_moves_to_the_node_that_holds_it_from_now_on(make):
+    """A node that comes back takes its clocks back, while queues wait at the one before."""
+    nodes = make("abc")
+    nodes.kill("c")
+    nodes.down("c")
+    context = nodes.nodes["a"].processes("Pacer")[0].context
+    before = holder(context, ("/", "0"))
+    shop = Shop(nodes, before.removeprefix("warren@"))
+    nodes.restart("c")
+    nodes.up("a", "b", "c")
+    assert sum(shop.run(2.0).values()) >= 150
+    assert sum(shop.run(5.0).values()) == pytest.approx(500, rel=0.03)
