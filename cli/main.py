@@ -194,15 +194,40 @@ _NO_SECRETS = (
     "its settings have no encrypted values. Put secrets into files that only the node's user may read "
     "(default_pass_file, control_cookie_file, cluster_cookie_file)."
 )
+_NO_TLS = (
+    "'warren listeners' and 'warren environment' show the listener for TLS and its settings, and "
+    "'warren check_certificate_expiration' reads its certificates."
+)
+_NO_COOKIE = (
+    "'warren links' shows which nodes reach each other. A node whose secret differs is named in the log of the others."
+)
 _NO_MEMBERS = (
     "the replicas of a quorum queue follow its argument x-quorum-initial-group-size and the nodes of the cluster. "
     "'warren rings' lists them, and 'warren forget_cluster_node' takes those of a lost node away."
 )
-#: Commands of RabbitMQ that warren does not offer, and what to use instead (CM-150, CM-173, CM-187, CM-189, CM-205).
+#: Commands of RabbitMQ that warren does not offer, and what to use instead (CM-150, CM-172, CM-173, CM-187, CM-189,
+#: CM-202, CM-205).
 NOT_OFFERED = {
     **dict.fromkeys(("eval", "eval_file", "exec"), _NO_CODE),
     **dict.fromkeys(("grow", "shrink", "add_member", "delete_member"), _NO_MEMBERS),
     "quorum_status": "'warren show_ring QUEUE' shows the members of a queue with replicas, and how far each one is.",
+    "transfer_master": "'warren promote QUEUE NODE' makes the replica on another node the master.",
+    **dict.fromkeys(("certificates", "cipher_suites", "tls_versions"), _NO_TLS),
+    "erlang_version": "'warren status' shows the versions of warren and of Python.",
+    **dict.fromkeys(("erlang_cookie_hash", "cookie_hash"), _NO_COOKIE),
+    **dict.fromkeys(
+        ("resolve_hostname", "resolver_info", "list_network_interfaces"),
+        "ask the system, with 'getent hosts NAME' and 'ip address'; 'warren links' shows how nodes reach each other.",
+    ),
+    "discover_peers": "'warren cluster_status' shows the members; the settings cluster_formation name them.",
+    **dict.fromkeys(
+        (
+            "reset_node_auth_attempt_metrics",
+            "enable_auth_attempt_source_tracking",
+            "disable_auth_attempt_source_tracking",
+        ),
+        "'warren list_node_auth_attempt_stats --by-source' always counts by source, since the start of the node.",
+    ),
     "maybe_stuck": "'warren observer' shows the mailboxes of processes, and 'warren status' the longest turns.",
     "hipe_compile": "there is nothing to compile.",
     **dict.fromkeys(("encode", "decode", "list_ciphers", "list_hashes"), _NO_SECRETS),

@@ -7,11 +7,12 @@ The texts are those of `rabbitmq-diagnostics`. With a JSON formatter a check pri
 from __future__ import annotations
 
 import socket
+import time
 from typing import Any
 
 import click
 
-from ..failure import EX_UNAVAILABLE, CommandFailure
+from ..failure import EX_SOFTWARE, EX_UNAVAILABLE, CommandFailure
 from ..node_client import NodeFailure
 from ..node_command import BadArguments, Call, node_command
 
@@ -19,6 +20,9 @@ SECTION = "Monitoring, observability and health checks"
 
 #: Seconds that a connection to a listener may take.
 CONNECT_SECONDS = 10.0
+
+#: Seconds between two looks of a command that waits.
+LOOK_SECONDS = 0.5
 
 #: Seconds of a day, and the days of each unit in which RabbitMQ measures the life of a certificate.
 DAY = 86_400
@@ -290,19 +294,40 @@ def check_if_node_is_mirror_sync_critical(call: Call) -> None:
     if call.ask("cluster_status")["membership"] is None:
         _only_one(call)
         return
-    node = call.node_name
-    found = [
+    node, found = call.node_name, _without_mirror(call)
+    if found:
+        raise CheckFailed(
+            "\n".join([f"Node {node} reported local queues without synchronised mirrors online:", *found]), queues=found
+        )
+    call.checked(f"Node {node} reported no local queues without synchronised mirrors online")
+
+
+def _without_mirror(call: Call) -> list[str]:
+    """The mirrored queues whose master is on the node and which have no other replica in sync."""
+    return sorted(
         f"{row['name']} in virtual host {vhost['name']}"
         for vhost in list(call.node.rows("list_vhosts"))
         for row in call.node.rows("list_queues", vhost=vhost["name"], local=True, columns=_MIRRORS)
         if isinstance(row["slave_pids"], list) and not row["synchronised_slave_pids"]
-    ]
-    if found:
-        raise CheckFailed(
-            "\n".join([f"Node {node} reported local queues without synchronised mirrors online:", *sorted(found)]),
-            queues=sorted(found),
-        )
-    call.checked(f"Node {node} reported no local queues without synchronised mirrors online")
+    )
+
+
+@node_command(
+    SECTION,
+    "Will wait for a synchronised mirror be online for all classic mirrored queues with masters on {node} ...",
+    timeout=120.0,
+)
+def await_online_synchronized_mirror(call: Call) -> None:
+    """Return when each mirrored queue whose master is on the node has another replica in sync; after 120 s exit 70 with
+    the names of the queues that have none.
+    """
+    end = time.monotonic() + (call.timeout or 120.0)
+    while found := _without_mirror(call):
+        if time.monotonic() >= end:
+            text = "\n".join(["timed out while waiting. Queues without a synchronised mirror:", *found])
+            raise CommandFailure(text, EX_SOFTWARE)
+        time.sleep(LOOK_SECONDS)
+    call.done()
 
 
 @node_command(SECTION, "Checking health of node {node} ...", timeout=70.0)
@@ -331,4 +356,5 @@ COMMANDS = (
     check_virtual_hosts,
     check_if_node_is_quorum_critical,
     check_if_node_is_mirror_sync_critical,
+    await_online_synchronized_mirror,
 )

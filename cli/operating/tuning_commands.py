@@ -43,8 +43,8 @@ def set_vm_memory_high_watermark(call: Call, limit: tuple[str, ...]) -> None:
     call.banner(f"Setting memory threshold on {call.node_name} to {shown} ...")
     status = call.ask("set_vm_memory_high_watermark", value=value)
     call.remark(
-        f"Publishers are blocked above {shown_size(status['limit'])} until the node ends. "
-        "The setting vm_memory_high_watermark makes it permanent."
+        f"Publishers are blocked while more than {shown_size(status['limit'])} of memory are in use. This limit is in "
+        "force until the node ends; the setting vm_memory_high_watermark makes it permanent."
     )
     call.done()
 
@@ -76,8 +76,8 @@ def set_disk_free_limit(call: Call, limit: tuple[str, ...]) -> None:
     call.banner(banner)
     status = call.ask("set_disk_free_limit", value=value)
     call.remark(
-        f"Publishers are blocked below {shown_size(status['limit'])} of free space until the node ends. "
-        "The setting disk_free_limit makes it permanent."
+        f"Publishers are blocked while less than {shown_size(status['limit'])} of disk space are free. This limit is "
+        "in force until the node ends; the setting disk_free_limit makes it permanent."
     )
     call.done()
 

@@ -36,6 +36,8 @@ def test_mirrored_queues_keep_their_promises(tmp_path, command):
         rounds.declare()
         check = "check_if_node_is_mirror_sync_critical"
         assert [command(node, check).code for node in nodes] == [0, 0, 0]
+        wait = "await_online_synchronized_mirror"
+        assert command(next(iter(nodes)), wait).code == 0
         rounds.run([kill_one, isolate_one, stop_one, kill_and_start_at_once])
         # On a busy machine the clients may have done too little to notice a broken promise.
         while min(ledger.counts[done] for done in ("confirmed", "delivered", "acked", "drained")) <= 20:
@@ -43,6 +45,7 @@ def test_mirrored_queues_keep_their_promises(tmp_path, command):
         alone = '{"ha-mode": "exactly", "ha-params": 1}'
         assert command(next(iter(nodes)), "set_policy", "--priority", "9", "alone", "^ledger", alone).code == 0
         assert 69 in [command(node, check).code for node in nodes], "the only replica of a queue is on one of them"
+        assert 70 in [command(node, wait, "--timeout", "1").code for node in nodes]
 
 
 class Worker:

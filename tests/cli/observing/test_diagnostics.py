@@ -111,6 +111,10 @@ def test_a_healthy_node(broker, run):
     assert document(run, "listeners")["listeners"][0]["port"] == port
 
 
+def test_a_node_without_mirrored_queues_awaits_no_mirror(run):
+    assert run("await_online_synchronized_mirror") == (0, [], "")
+
+
 def test_alarms(broker, run):
     broker.set_alarm("memory", True)
     broker.set_alarm("disk", True)

@@ -80,6 +80,21 @@ def test_a_fair_group_lets_its_members_take_turns(channel, name, members):
         channel.expect_ready(member, 0)
 
 
+def test_hundreds_of_members_take_turns(channel, name):
+    """A queue for each tenant and a group over them: unlike lanes, their number is not limited to 256 (QP-68)."""
+    shops = [channel.queue(f"{name}-{number:03}") for number in range(300)]
+    for _ in range(2000):
+        channel.publish("f", shops[0])
+    for shop in shops[1:]:
+        channel.publish("s", shop)
+    channel.expect_ready(shops[0], 2000)
+    channel.expect_ready(shops[-1], 1)
+    queue = group(channel, f"group {name}", pattern=f"^{name}-")
+    found = consumed(channel, queue, 610)
+    # The offers of all members are known after the first grants.
+    assert found.count("s") == 299, found
+
+
 def test_basic_get_takes_turns_too(channel, name, members):
     queue = group(channel, name, members=members)
     fill(channel, members, "aaaabbc")
