@@ -1,6 +1,6 @@
 """`SharedClock`: the clock of a pace group, from which several queues *lease* slots (QP-106).
 
-A message between processes for each delivery would cost more than the delivery (QP-203). So a queue asks for as many
+A message between processes for each delivery would cost more than the delivery. So a queue asks for as many
 slots as it has messages, and gets those that come in the next `HORIZON`, or its share of them if other queues have
 asked lately. A request waits until there is a slot, or half of that share if the queue has as many messages. Queues are
 served in the order of their requests, so those that always have messages get equally many.

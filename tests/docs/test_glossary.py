@@ -17,7 +17,8 @@ REPLACED = [
     ("octets?", "byte", {"amqp/"}),  # the wire's own word
     ("portions?", "batch", set()),
     ("looking", "peek", set()),
-    # The lease on a message store's files, a node's lease to act as part of its cluster, and a query's on its queues.
+    # The lease on a message store's files, a node's lease to act as part of its cluster, a query's on its queues, and
+    # a queue's on the slots of its pace group.
     (
         "leases?",
         "queue expiry",
@@ -27,6 +28,16 @@ REPLACED = [
             "actors/channel/direct_client.py",
             "actors/connection/process.py",
             "actors/context/lease.py",
+            "actors/pace/",
+            "actors/contracts/pace.py",
+            "actors/contracts/queue.py",
+            "actors/queue/pacing/",
+            "actors/queue/process.py",
+            "actors/queue/role.py",
+            "actors/queue/master/master.py",
+            "docs/internals/architecture.md",
+            "docs/pacing.md",
+            "docs/spec/query-pacing-remoting.md",
             "actors/context/node_context.py",
             "actors/contracts/membership.py",
             "actors/node/operations/operating/cluster.py",

@@ -63,7 +63,7 @@ class Admission(ABC):
         """How many of the messages that arrive now, from the first on, are accepted. The others take no slots."""
         count = len(contents)
         ends = list(accumulate(map(slots_of, contents))) if self.counts_kib else None
-        free = self._free_slots(self._settings.pace_max_wait * MILLISECOND)
+        free = self._places_for_arrivals(self._settings.pace_max_wait * MILLISECOND)
         # A message is accepted if its first slot is free.
         admitted = min(count, free if ends is None else bisect_left(ends, free) + 1 if free else 0)
         if admitted < count:
@@ -75,7 +75,7 @@ class Admission(ABC):
         return admitted
 
     @abstractmethod
-    def _free_slots(self, max_wait: int) -> int:
+    def _places_for_arrivals(self, max_wait: int) -> int:
         """How many slots come in this time for messages that arrive now."""
 
     def _admitted(self, slots: int) -> None:

@@ -81,7 +81,7 @@ class GroupPacing(Admission):
     def counts_kib(self) -> bool:
         return False  # a gate opens before anybody knows for which message
 
-    def _free_slots(self, max_wait: int) -> int:
+    def _places_for_arrivals(self, max_wait: int) -> int:
         return max(0, max_wait // self._distance + 1 - len(self.backing))
 
     @property

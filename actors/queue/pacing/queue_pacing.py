@@ -97,7 +97,7 @@ class OwnPacing(Pacing):
         self._delivery.apply(settings, is_delivery=True)
         self._admission.apply(settings, is_delivery=False)
 
-    def _free_slots(self, max_wait: int) -> int:
+    def _places_for_arrivals(self, max_wait: int) -> int:
         now = self.now()
         return self._admission.free_until(now, now + max_wait)
 

@@ -39,7 +39,7 @@ class SharedPacing(Pacing):
         super().apply(settings)
         self.leases.pace = pace_of(settings, is_delivery=True)
 
-    def _free_slots(self, max_wait: int) -> int:
+    def _places_for_arrivals(self, max_wait: int) -> int:
         return max(0, max_wait // self._distance + 1 - self.waiting_slots())
 
     @property

@@ -111,7 +111,7 @@ def test_a_healthy_node(broker, run):
     assert document(run, "listeners")["listeners"][0]["port"] == port
 
 
-def test_a_node_without_mirrored_queues_awaits_no_mirror(run):
+def test_a_node_without_mirrored_queues_awaits_no_mirror(broker, run):
     assert run("await_online_synchronized_mirror") == (0, [], "")
 
 
