@@ -114,10 +114,11 @@ def test_methods_that_meet_a_node_that_is_starting_wait_for_its_queues(make):
     ] * ROUNDS
 
 
+@pytest.mark.parametrize("seed", range(1, 5))
 @pytest.mark.parametrize("durable", [False, True], ids=["transient", "durable"])
-def test_a_publish_that_meets_a_deletion_is_confirmed(make, durable):
+def test_a_publish_that_meets_a_deletion_is_confirmed(make, durable, seed):
     """Whoever publishes to a queue that another client deletes gets acks alone, as from RabbitMQ (CL-35, AB-111)."""
-    nodes = make("abc", with_store=durable)
+    nodes = make("abc", seed=seed, with_store=durable)
     nodes.home("b")
     publishers, deleter = [nodes.channel(name) for name in "abc"], nodes.channel("c")
     for publisher in publishers:
