@@ -341,7 +341,7 @@ def test_the_messages_of_a_channel_closed_for_a_queue_that_is_down_may_go_to_oth
     Until then the broker closes every channel that asks for it (AB-63) and requeues what the channel holds.
     """
     plan, went_before = parse_plan(REFUSED.format(crash=CRASH_AT_THE_START, then=60)), False
-    for seed in range(12):
+    for seed in range(40):
         outcome = run(seed, plan)
         assert outcome.failure is None, outcome.story
         refusal = outcome.story.find(
