@@ -1,4 +1,4 @@
-"""How the command imports hundreds of modules at its start."""
+"""The command imports its modules at its start without the garbage collector, which would examine all of them."""
 
 import gc
 from collections.abc import Iterator

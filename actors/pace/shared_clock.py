@@ -50,7 +50,7 @@ class Lease(NamedTuple):
         return self.first + (self.last - self.first) * number // max(1, self.slots - 1)
 
     def moved(self, nanoseconds: int) -> Lease:
-        """The same slots on a clock that shows so much more."""
+        """The same slots in the time of a clock that is `nanoseconds` ahead of this one."""
         return Lease(self.first + nanoseconds, self.last + nanoseconds, self.slots)
 
 
@@ -113,7 +113,7 @@ class SharedClock:
             self._newest = None
 
     def leases(self, now: int) -> Iterator[tuple[str, Lease]]:
-        """Serve the queues whose turn it is, each with its lease."""
+        """Yield the waiting queues that get slots now, the longest wait first, each with its lease."""
         while self._waiting:
             queue, wanted = next(iter(self._waiting.items()))
             lease = self._spare_lease(wanted, now) or self._new_lease(queue, wanted, now)

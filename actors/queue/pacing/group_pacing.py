@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Gates that one turn opens.
 GATES_OPENED = 256
 
-#: A queue may have this many gates more than twice its consumers before those of groups without a consumer are dropped.
+#: A queue drops the gates of groups that have no consumer when it has more gates than twice its consumers and this.
 GATES_KEPT = 16
 
 
@@ -184,7 +184,7 @@ class GroupPacing(Admission):
         self._effects.set_timer("pace", seconds_to(gate.clock.next_slot(now), gate.clock.unit, now))
 
     def timer_fired(self, consumers: Consumers) -> None:
-        """Open the gates whose slots have come, as many as one turn should."""
+        """Open the gates whose slots have come, at most `GATES_OPENED` in one turn."""
         self._is_timing = False
         now, slots = self.now(), self._slots
         for _ in range(GATES_OPENED):

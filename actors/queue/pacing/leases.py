@@ -48,7 +48,7 @@ class Leases:
         self._held.append((Lease(first, last, count).moved(now), now))
 
     def due(self, now: int) -> int:
-        """How many slots have come and are not lost."""
+        """The number of leased slots whose time has come and that have not expired."""
         self._drop_lost(now)
         return sum([_until(lease, now) for lease, _ in self._held])
 

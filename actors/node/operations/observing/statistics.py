@@ -119,8 +119,9 @@ def _vhosts(context: NodeContext) -> list[dict[str, Any]]:
 
 
 def _differences(context: NodeContext, reading: Reading) -> Iterator[dict[str, Any] | None]:
-    """A row for each exchange and queue that is new, has changed or is gone, and None for each other one that was
-    compared. The caller ends its turn now and then, so a set of all names, which one turn would build, is not made.
+    """Yield a row for each exchange and queue that is new, has changed or is gone, and None for each unchanged one.
+
+    The caller counts the values and ends its turn after some. So nothing here is built from all names at once.
     """
     routing = context.routing
     for vhost in {*reading.queues, *reading.exchanges, *routing.vhosts()}:
