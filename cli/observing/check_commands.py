@@ -21,8 +21,10 @@ SECTION = "Monitoring, observability and health checks"
 #: Seconds that a connection to a listener may take.
 CONNECT_SECONDS = 10.0
 
-#: Seconds between two looks of a command that waits.
+#: A command that waits looks again after this many seconds.
 LOOK_SECONDS = 0.5
+#: The node must answer each look within this many seconds.
+ANSWER_SECONDS = 30.0
 
 #: Seconds of a day, and the days of each unit in which RabbitMQ measures the life of a certificate.
 DAY = 86_400
@@ -322,7 +324,11 @@ def await_online_synchronized_mirror(call: Call) -> None:
     the names of the queues that have none.
     """
     end = time.monotonic() + (call.timeout or 120.0)
-    while found := _without_mirror(call):
+    while True:
+        # A look that starts just before the end still says which queues have no mirror.
+        call.node.allow(ANSWER_SECONDS)
+        if not (found := _without_mirror(call)):
+            break
         if time.monotonic() >= end:
             text = "\n".join(["timed out while waiting. Queues without a synchronised mirror:", *found])
             raise CommandFailure(text, EX_SOFTWARE)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from select import select
 from typing import Any
 
+from warren.actors.connection.process import Connection
 from warren.actors.node.process import NodeSupervisor
 from warren.actors.queue.process import Queue
 from warren.routing.table import RoutingTable
+from warren.tests.behaviour.wire import Client
 
 
 class Inside:
@@ -27,13 +30,32 @@ class Inside:
         return self.call(lambda: self._queue(name))
 
     def _queue(self, name: str) -> Queue:
-        actors = [cell.actor for cell in self._base.cells.values() if isinstance(getattr(cell, "actor", None), Queue)]
-        return next(actor for actor in actors if actor.row.name == name)
+        return next(queue for queue in self._actors(Queue) if queue.row.name == name)
+
+    def reset(self, client: Client, then: Callable[[], Any]) -> None:
+        """Reset the client's connection and call `then`, which sends something on another one.
+
+        The broker sees both when it next looks at its sockets. Without waiting here, a busy system may deliver the
+        reset after what was sent later.
+        """
+        self.call(lambda: self._reset(client, then))
+
+    def _reset(self, client: Client, then: Callable[[], Any]) -> None:
+        actors = [
+            cell.actor for cell in self._base.cells.values() if isinstance(getattr(cell, "actor", None), Connection)
+        ]
+        end = next(actor.sock for actor in actors if actor.sock.getpeername() == client.socket.getsockname())
+        client.reset()
+        assert select([end], [], [], 10.0)[0], "the reset has not arrived"
+        then()
 
     def node(self) -> NodeSupervisor:
         """The process that has started all others."""
+        return self._actors(NodeSupervisor)[0]
+
+    def _actors(self, kind: type[Any]) -> list[Any]:
         actors = [getattr(cell, "actor", None) for cell in self._base.cells.values()]
-        return next(actor for actor in actors if isinstance(actor, NodeSupervisor))
+        return [actor for actor in actors if isinstance(actor, kind)]
 
     def routing(self) -> RoutingTable:
         return self.call(self.node).routing

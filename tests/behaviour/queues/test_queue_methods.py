@@ -430,12 +430,13 @@ def test_an_exclusive_queue_of_a_connection_that_was_reset(connect, inside, name
         for _ in range(3):
             owner = lost.channel()
         owner.queue(name, exclusive=True)
-        lost.reset()
+        declare = m.QueueDeclare(queue=name, passive=passive, exclusive=not passive)
+        inside.reset(lost, then=lambda channel=channel, declare=declare: channel.send(declare))
         if passive:
-            channel.refuses(404, f"no queue '{name}' in vhost '/'", m.QueueDeclare(queue=name, passive=True))
+            channel.refuses(404, f"no queue '{name}' in vhost '/'")
             channel = channel.client.channel()
         else:
-            channel.queue(name, exclusive=True)
+            channel.wait(m.QueueDeclareOk)
             channel.delete(name)
 
 
