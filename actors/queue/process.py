@@ -278,7 +278,8 @@ class Queue(ReplicaProcess):
 
     def on_cancel(self, sender: Sender, channel_id: str, tag: str) -> bool:
         self._catch_up()
-        self.role.cancel(channel_id, tag)
+        if self.stage.is_open:  # else the queue forgets its consumers in steps, and has dropped those of some channels
+            self.role.cancel(channel_id, tag)
         self.runner.do_effects()  # cancel-ok follows every delivery already decided
         return True
 

@@ -10,6 +10,7 @@ import pytest
 from warren.amqp.fields import Table
 from warren.routing.arguments.queue_settings import queue_settings
 from warren.runtime.process import Process
+from warren.runtime.turn_work import STEP
 
 from .measured_turns import Scenario, assert_no_turn_grows
 from .stage import Stage, Stub
@@ -193,6 +194,28 @@ def test_consumers_of_a_channel_that_ends_get_nothing_more() -> None:
         deliveries = [stage.actor(channel).take("deliver") for channel in channels]
         assert [len(found) for found in deliveries] == [100, 0, 100]
         assert [tag for _, tag, _ in deliveries[0]] == [f"c{number}" for number in range(0, 300, CHANNELS)]
+
+
+def test_consumers_are_cancelled_and_listed_while_a_deleted_queue_forgets_them() -> None:
+    with Stage() as stage:
+        queue, count = stage.queue(), 2 * STEP + 1
+        channels = [stage.create(Stub) for _ in range(count)]
+        for channel in channels:
+            queue.consume(channel, "c")
+        watcher = stage.create(Stub)
+        stage.actor(watcher).monitor(queue.address, "queue")
+        stage.settle()
+        stage.tell(watcher, queue.address, "delete", False, False)
+        queue_actor = queue.actor
+        stage.until(lambda: len(queue_actor.channels.by_id) < count)
+        assert queue_actor.channels.by_id, "the test comes too late"
+        for channel in channels:
+            queue.tell(channel, "cancel", "c")
+        stage.until(lambda: len(queue_actor.role.consumers) < count)
+        assert len(queue_actor.role.consumers), "the test comes too late"
+        stage.tell(watcher, queue.address, "consumers_info")
+        stage.settle()
+        assert [str(reason) for _, reason in stage.actor(watcher).downs] == ["deleted"]
 
 
 def paced_consumers_that_wait_for_their_slots(stage: Stage, count: int) -> Callable[[], None]:
