@@ -8,11 +8,14 @@ a reader may keep what follows from records until the version differs.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from .json_text import parse_json
 from .limits import VHOST_LIMITS, vhost_limits
 from .policies import VhostPolicies
 from .records import (
+    DEFAULT_DESCRIPTION,
+    DEFAULT_VHOST,
     TABLES,
     EnabledFeature,
     GlobalParameter,
@@ -74,6 +77,13 @@ class Definitions:
 
     def user(self, name: str) -> User | None:
         return self.users.get((name,))
+
+    def vhost_properties(self, name: str) -> VhostProperties:
+        """What is set for a virtual host. The virtual host `/` has RabbitMQ's description unless another one is set."""
+        found = self.vhosts.get((name,)) or VhostProperties(name)
+        if name == DEFAULT_VHOST and not found.description:
+            return replace(found, description=DEFAULT_DESCRIPTION)
+        return found
 
     def node(self, name: str) -> Node | None:
         """A member of the cluster."""

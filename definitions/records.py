@@ -25,6 +25,10 @@ TABLES = (
 RecordKey = tuple[str, ...]
 
 
+#: The virtual host that RabbitMQ describes although nobody has set a description, and how.
+DEFAULT_VHOST, DEFAULT_DESCRIPTION = "/", "Default virtual host"
+
+
 @dataclass(frozen=True, slots=True)
 class VhostProperties:
     """What an operator may set for a virtual host. A virtual host for which nothing was set has no such record."""

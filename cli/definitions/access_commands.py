@@ -65,7 +65,7 @@ def delete_user(call: Call, username: str) -> None:
 @PASSWORD
 def change_password(call: Call, username: str, password: str | None) -> None:
     """Give USERNAME another PASSWORD, which is read from standard input if it is not given."""
-    call.ask("change_password", user=username, password=_password(password))
+    call.change("change_password", user=username, password=_password(password))
     call.done()
 
 

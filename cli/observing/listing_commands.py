@@ -34,8 +34,8 @@ def _list(
     call: Call, operation: str, columns: Columns, wanted: tuple[str, ...], banner: str, **arguments: object
 ) -> None:
     chosen = columns.chosen([name for word in wanted for name in word.split(",") if name])
-    if call.timeout is not None and "vhost" in arguments:
-        call.banner(f"Timeout: {call.timeout} seconds ...")
+    if operation == "list_queues" and call.timeout is not None:
+        call.banner(f"Timeout: {call.timeout} seconds ...")  # rabbitmqctl prints this line for no other listing
     call.banner(banner)
     call.list(chosen, call.node.rows(operation, columns=list(chosen), **arguments))
 

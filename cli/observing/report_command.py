@@ -10,7 +10,7 @@ import click
 from ...actors.node.operations import columns as known
 from ..formatters import cell, listing
 from ..node_command import Call, node_command
-from ..operating.status_commands import status_sections
+from ..operating.status_commands import status_facts, status_sections
 
 #: The parts about the whole node: title, operation and columns.
 NODE_PARTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -46,7 +46,7 @@ _LOGIN = re.compile(r"://[^\s\"]*@")
 @node_command("Monitoring, observability and health checks", "Reporting server status of node {node} ...")
 def report(call: Call) -> None:
     """Show the node's status, settings, connections, and everything in its virtual hosts. Secrets are blanked."""
-    for title, lines in status_sections(call.ask("status"), "gb"):
+    for title, lines in status_sections(status_facts(call), "gb"):
         _title(title)
         for text in lines or ["(none)"]:
             click.echo(text)

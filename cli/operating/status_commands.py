@@ -38,7 +38,7 @@ def ping(call: Call) -> None:
 @UNIT
 def status(call: Call, unit: str) -> None:
     """Show what the node is, what it uses and where it listens. `--formatter json` has every figure."""
-    facts = call.ask("status")
+    facts = status_facts(call)
     if call.is_machine:
         call.facts(facts)
         return
@@ -50,9 +50,17 @@ def status(call: Call, unit: str) -> None:
         click.echo()
 
 
+def status_facts(call: Call) -> dict[str, Any]:
+    """What the node says of itself. Among it is what uses its memory, by category, if the node runs and measures it."""
+    facts: dict[str, Any] = call.ask("status")
+    if facts["is_running"] and facts["memory"]["total"]["rss"] is not None:
+        facts["memory"] |= call.ask("memory_breakdown")
+    return facts
+
+
 def status_sections(facts: dict[str, Any], unit: str) -> list[tuple[str, list[str]]]:
     """The sections of `status` for a person: the title and the lines of each."""
-    used = facts["memory"]["total"]["rss"]
+    used, descriptors = facts["memory"]["total"]["rss"], facts["file_descriptors"]
     setting = facts["vm_memory_high_watermark_setting"]
     return [
         (
@@ -80,6 +88,14 @@ def status_sections(facts: dict[str, Any], unit: str) -> list[tuple[str, list[st
                 f"Calculation strategy: {facts['vm_memory_calculation_strategy']}",
                 f"Memory high watermark setting: {next(iter(setting.values()))}, computed to: "
                 + _amount(facts["vm_memory_high_watermark_limit"], unit),
+                *_memory_lines(facts["memory"], unit),
+            ],
+        ),
+        (
+            "File Descriptors",
+            [
+                f"Total: {descriptors['total_used']}, limit: {descriptors['total_limit']}",
+                f"Sockets: {descriptors['sockets_used']}, limit: {descriptors['sockets_limit']}",
             ],
         ),
         (
@@ -111,6 +127,17 @@ def status_sections(facts: dict[str, Any], unit: str) -> list[tuple[str, list[st
             [listener_line(one) for one in facts["listeners"]],
         ),
     ]
+
+
+def _memory_lines(memory: dict[str, Any], unit: str) -> list[str]:
+    """The categories that use memory, the largest first, behind an empty line; nothing if they are unknown."""
+    sizes = {name: size for name, size in memory.items() if name not in ("total", "strategy")}
+    total = max(1, sum(sizes.values()))
+    lines = [
+        f"{name}: {_amount(size, unit)} ({round(100 * size / total, 2)} %)"
+        for name, size in sorted(sizes.items(), key=lambda item: -item[1])
+    ]
+    return ["", *lines] if lines else []
 
 
 def _amount(size: int | None, unit: str) -> str:

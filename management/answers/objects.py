@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
+from ...definitions.records import DEFAULT_DESCRIPTION, DEFAULT_VHOST
 from ...version import __version__
 from ..call import Call, Range
 from ..copy.counted import (
@@ -276,8 +277,8 @@ def vhost(call: Call, name: str) -> Row:
     said = next((each for each in state.definitions["vhosts"] if each["name"] == name), None)
     tags = list(said["tags"]) if said else []
     description = said["description"] if said else ""
-    if name == "/" and not description:
-        description = "Default virtual host"
+    if name == DEFAULT_VHOST and not description:
+        description = DEFAULT_DESCRIPTION
     metadata: Row = {"description": description, "tags": tags}
     return {
         "name": name,

@@ -76,6 +76,21 @@ def test_list_queues_writes_what_rabbitmqctl_writes(broker, run):
 
 
 @pytest.mark.parametrize(
+    ("command", "banner"),
+    [
+        ("list_exchanges", "Listing exchanges for vhost / ..."),
+        ("list_bindings", "Listing bindings for vhost / ..."),
+        ("list_consumers", "Listing consumers in vhost / ..."),
+        ("list_unresponsive_queues", "Listing unresponsive queues for vhost / ..."),
+    ],
+)
+def test_only_list_queues_says_how_long_it_may_take(broker, run, command, banner):
+    """A script for rabbitmqctl that leaves out the first line of its output would else take the next for data."""
+    assert run(command) == 0
+    assert run.lines[0] == banner
+
+
+@pytest.mark.parametrize(
     ("arguments", "lines"),
     [
         (["-q"], ["name\tmessages", "orders\t1"]),
@@ -319,10 +334,21 @@ def test_status(broker, run):
     assert facts["listeners"][0]["port"] == broker.port
     assert facts["alarms"] == []
     assert facts["is_running"] is True
+    descriptors = facts["file_descriptors"]
+    assert 0 < descriptors["total_used"] <= descriptors["total_limit"] == descriptors["sockets_limit"]
+    assert descriptors["sockets_used"] == 0
+    sizes = {name: size for name, size in facts["memory"].items() if name not in ("total", "strategy")}
+    assert sizes["code"] > 0 and sizes.keys() >= {"binary", "queue_procs", "mnesia"}, "RabbitMQ's categories"
     broker.set_alarm("memory", True)
     assert run("status") == 0
     assert "Memory alarm on node warren@localhost" in run.out
     assert f"port: {broker.port}, protocol: amqp, purpose: AMQP 0-9-1" in run.out
+    lines = run.lines
+    memory = lines[lines.index("Memory") : lines.index("File Descriptors")]
+    assert any(line.startswith("code: 0.0") and line.endswith(" %)") for line in memory)
+    at = lines.index("File Descriptors")
+    assert lines[at + 2].startswith("Total: ") and lines[at + 3] == f"Sockets: 0, limit: {descriptors['sockets_limit']}"
+    assert lines[at + 5] == "Free Disk Space"
 
 
 def test_status_shows_the_longest_turns(broker, run):

@@ -78,6 +78,26 @@ def test_the_life_of_a_user(broker, run):
     assert run("change_password", "ann")[0] == 65
 
 
+def test_a_user_with_an_empty_password_cannot_log_in_with_one(broker, run):
+    """RabbitMQ takes an empty argument, with which scripts add the users of certificates; nobody can log in with it."""
+    assert run("add_user", "cert", "") == (0, ['Adding user "cert" ...', DONE], "")
+    assert run("set_permissions", "cert", "", "", "")[0] == 0
+    assert run("authenticate_user", "cert", "")[0] == 65
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        pika.BlockingConnection(pika.URLParameters(broker.url.replace("guest:guest", "cert:")))
+    assert run("change_password", "cert", "secret")[0] == run("authenticate_user", "cert", "secret")[0] == 0
+    assert run("change_password", "cert", "") == (0, ['Changing password for user "cert" ...'], "")
+    assert run("authenticate_user", "cert", "secret")[0] == 65
+    assert run("change_password", "cert", stdin="")[0] == 65, "nothing was given"
+    run("delete_user", "cert")
+
+
+def test_the_last_administrator_who_loses_his_password_is_named(broker, run):
+    code, _, error = run("change_password", "guest", "")
+    assert run("change_password", "guest", "guest")[0] == 0
+    assert code == 0 and "no user with the tag 'administrator' can log in" in error
+
+
 def test_permissions_let_a_user_in(broker, run):
     run("add_user", "bob", stdin="secret\n")
     url = broker.url.replace("guest:guest", "bob:secret")
@@ -135,6 +155,11 @@ def test_policies(broker, run):
     assert run("clear_policy", "p")[0] == 69
     assert run("set_operator_policy", "o", "^o", '{"max-length":1}')[1] == [OVERRIDE]
     assert run("list_operator_policies")[1][0] == 'Listing operator policy overrides for vhost "/" ...'
+    rule = '{"pattern":"^o","apply-to":"queues","definition":{"max-length":1},"priority":0}'
+    assert run("-q", "list_parameters")[1] == ["component\tname\tvalue", f"operator_policy\to\t{rule}"]
+    run("set_policy", "p", "^p", '{"max-length":1}')
+    assert len(run("-q", "list_parameters")[1]) == 2, "policies are no parameters"
+    run("clear_policy", "p")
     assert run("clear_operator_policy", "o")[:2] == (0, ['Clearing operator policy "o" on vhost "/" ...'])
 
 
@@ -163,6 +188,15 @@ def test_parameters(broker, run):
     assert run("clear_global_parameter", "g")[1] == ['Clearing global runtime parameter "g" ...']
     assert run("set_parameter", "nix", "n", "1")[0] == 69
     assert run("clear_parameter", "nix", "n")[0] == 69
+    rule = '{"pattern":"^x","definition":{"max-length":3}}'
+    assert run("-q", "set_parameter", "policy", "p", rule)[::2] == (
+        69,
+        "Error:\npolicies may not be set using this method\n",
+    )
+    assert run("-q", "clear_parameter", "policy", "p")[::2] == (
+        69,
+        "Error:\npolicies may not be cleared using this method\n",
+    )
 
 
 def test_virtual_hosts(broker, run):
@@ -174,6 +208,10 @@ def test_virtual_hosts(broker, run):
     assert run("add_vhost", "orders")[0] == 0
     assert "orders\tfor orders\t[a, b]" in run("list_vhosts", "name", "description", "tags")[1]
     assert run("-q", "list_vhosts")[1][0] == "name"
+    assert "/\tDefault virtual host\t[]" in run("list_vhosts", "name", "description", "tags")[1]
+    assert run("set_vhost_tags", "/", "a")[0] == 0
+    assert "/\tDefault virtual host\t[a]" in run("list_vhosts", "name", "description", "tags")[1]
+    assert run("set_vhost_tags", "/")[0] == 0
     assert run("list_vhosts", "nix")[0] == 64
     assert run("set_vhost_tags", "orders", "c")[1] == ['Setting tags for virtual host "orders" to [c] ...']
     assert run("trace_on", "-p", "orders")[1] == [

@@ -14,7 +14,6 @@ from typing import Any
 
 from .....amqp.errors import AmqpError
 from .....amqp.fields import table_to_dict
-from .....definitions.records import VhostProperties
 from .....routing.rows import QueueRow
 from .....version import __version__
 from ....contracts.info_items import InfoItems
@@ -24,6 +23,7 @@ from ..observing.listings import SLICE
 from ..registry import OperationError, Operator, Rows, check_vhost, operation
 from .changing import change
 from .document import Document
+from .policies import OPERATOR_POLICY, rule_of
 
 log = logging.getLogger("warren.node")
 
@@ -74,7 +74,7 @@ def _records(operator: Operator) -> Iterator[tuple[str, Any]]:
             },
         )
     for name in routing.vhosts():
-        found = definitions.vhosts.get((name,)) or VhostProperties(name)
+        found = definitions.vhost_properties(name)
         metadata: dict[str, object] = {"description": found.description, "tags": list(found.tags)}
         if found.default_queue_type:
             metadata["default_queue_type"] = found.default_queue_type
@@ -114,15 +114,9 @@ def _records(operator: Operator) -> Iterator[tuple[str, Any]]:
     for each in definitions.global_parameters.values():
         yield "global_parameters", {"name": each.name, "value": json.loads(each.value)}
     for policy in definitions.policies.values():
-        rule = {
-            "pattern": policy.pattern,
-            "apply-to": policy.apply_to,
-            "definition": json.loads(policy.definition),
-            "priority": policy.priority,
-        }
+        rule = rule_of(policy)
         if policy.is_operator:
-            # RabbitMQ keeps operator policies among the parameters.
-            item = {"vhost": policy.vhost, "component": "operator_policy", "name": policy.name, "value": rule}
+            item = {"vhost": policy.vhost, "component": OPERATOR_POLICY, "name": policy.name, "value": rule}
             yield "parameters", item
         else:
             yield "policies", {"vhost": policy.vhost, "name": policy.name, **rule}

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 from .....definitions.definitions import CLUSTER_NAME
 from .....definitions.json_text import json_text, parse_json
 from .....definitions.limits import VHOST_LIMITS, vhost_limits
 from .....definitions.policy_keys import checked_policy
-from .....definitions.records import GlobalParameter, Parameter
+from .....definitions.records import GlobalParameter, Parameter, Policy
 from ....metadata.state.commands import PutRecords, RemoveRecords
 from ..registry import OperationError, Operator, Rows, check_vhost, operation
 from .changing import change, refusals
 
 #: The components that may have parameters besides policies, which have operations of their own.
 COMPONENTS = frozenset({VHOST_LIMITS[0]})
+
+#: The components of policies and operator policies, which RabbitMQ keeps among the parameters.
+POLICY, OPERATOR_POLICY = "policy", "operator_policy"
 
 #: What the records of a table are called in an error.
 NOUNS = {"policies": "policy", "parameters": "parameter", "global_parameters": "global parameter"}
@@ -107,6 +112,16 @@ def _policies(operator: Operator, vhost: str, is_operator: bool) -> Rows:
     ]
 
 
+def rule_of(policy: Policy) -> dict[str, object]:
+    """The policy without its name, as JSON has it."""
+    return {
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "definition": json.loads(policy.definition),
+        "priority": policy.priority,
+    }
+
+
 # -- parameters ---
 
 
@@ -114,6 +129,8 @@ def _policies(operator: Operator, vhost: str, is_operator: bool) -> Rows:
 async def set_parameter(operator: Operator, *, component: str, name: str, value: str, vhost: str = "/") -> None:
     """Set a parameter of a component in a virtual host; the value is JSON (CM-120)."""
     check_vhost(operator, vhost)
+    if component == POLICY:
+        raise OperationError("unavailable", "policies may not be set using this method")
     if component not in COMPONENTS:
         raise OperationError("unavailable", f"Validation failed\n\ncomponent {component} not found\n")
     with refusals():
@@ -124,17 +141,24 @@ async def set_parameter(operator: Operator, *, component: str, name: str, value:
 @operation()
 async def clear_parameter(operator: Operator, *, component: str, name: str, vhost: str = "/") -> None:
     """Remove a parameter (CM-120)."""
+    if component == POLICY:
+        raise OperationError("unavailable", "policies may not be cleared using this method")
     await _clear(operator, "parameters", (vhost, component, name), vhost)
 
 
 @operation()
 async def list_parameters(operator: Operator, *, vhost: str = "/") -> Rows:
-    """The parameters of a virtual host, without policies (CM-121)."""
+    """The parameters of a virtual host; operator policies are among them, and policies are not (CM-121)."""
     check_vhost(operator, vhost)
+    definitions = operator.context.definitions
     return [
         {"component": each.component, "name": each.name, "value": each.value}
-        for each in operator.context.definitions.parameters.values()
+        for each in definitions.parameters.values()
         if each.vhost == vhost
+    ] + [
+        {"component": OPERATOR_POLICY, "name": each.name, "value": json_text(rule_of(each))}
+        for each in definitions.policies.values()
+        if each.vhost == vhost and each.is_operator
     ]
 
 

@@ -21,24 +21,25 @@ async def add_user(
     operator: Operator,
     *,
     user: str,
-    password: str = "",
+    password: str | None = None,
     password_hash: str | None = None,
     hashing_algorithm: str = SHA256,
     tags: list[str] | None = None,
 ) -> None:
     """Add a user, who may open no virtual host yet (CM-80).
 
+    password        an empty one adds a user who cannot log in with a password, but with a certificate
     password_hash   a hash in RabbitMQ's format, instead of a password (CM-90)
     """
     if not user:
         raise OperationError("data", "user cannot be an empty string")
-    if not password and password_hash is None:
-        raise OperationError("data", "password cannot be empty")
-    if password_hash is None:
-        password_hash = _hashed(operator, password)
-    else:
+    if password_hash is not None:
         with refusals():
             check_hash(password_hash, hashing_algorithm)
+    elif password is not None:
+        password_hash = _hashed(operator, password)
+    else:
+        raise OperationError("data", "a user needs a password or a password hash")
     record = User(user, password_hash, hashing_algorithm, _tags(tags or []))
     await change(operator, PutRecords((record,), is_new=True))
 
@@ -79,13 +80,16 @@ async def delete_user(operator: Operator, *, user: str) -> str | None:
 
 
 @operation()
-async def change_password(operator: Operator, *, user: str, password: str) -> None:
-    """Give a user another password; connections that are open stay so (CM-82)."""
+async def change_password(operator: Operator, *, user: str, password: str) -> str | None:
+    """Give a user another password; connections that are open stay so (CM-82). An empty one takes it away.
+
+    Answered with a warning if no administrator is left.
+    """
     known_user(operator, user)
-    if not password:
-        raise OperationError("data", "password cannot be empty")
+    lockout = Lockout(operator)
     values = ("password_hash", _hashed(operator, password)), ("hashing_algorithm", SHA256)
     await change(operator, ChangeUser(user, values))
+    return lockout.warning()
 
 
 @operation()
@@ -157,11 +161,14 @@ async def list_user_limits(operator: Operator, *, user: str | None = None) -> Ro
 
 
 def _hashed(operator: Operator, password: str) -> str:
-    """The hash of a new password. Raises OperationError for one that the validators refuse (AB-167)."""
+    """The hash of a new password, which is empty for an empty password, because nobody can log in with that.
+
+    Raises OperationError for a password that the validators refuse (AB-167).
+    """
     settings = operator.context.settings
     with refusals():
         check_password(password, settings.credential_validator_min_length, settings.credential_validator_regexp)
-    return hashed(password, operator.process.random_bytes(SALT_BYTES))
+    return hashed(password, operator.process.random_bytes(SALT_BYTES)) if password else ""
 
 
 def _tags(given: list[str]) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ async def add_vhost(
     await operator.process.ask(operator.context.metadata, to_metadata.create_vhost(name))
     records: list[Record] = []
     if description is not None or tags is not None or default_queue_type is not None:
-        old = operator.context.definitions.vhosts.get((name,)) or VhostProperties(name)
+        old = operator.context.definitions.vhost_properties(name)
         records.append(
             VhostProperties(
                 name,
@@ -59,7 +59,7 @@ async def add_vhost(
 async def set_vhost_tags(operator: Operator, *, name: str, tags: list[str]) -> None:
     """Replace the tags of a virtual host (CM-108)."""
     check_vhost(operator, name)
-    old = operator.context.definitions.vhosts.get((name,)) or VhostProperties(name)
+    old = operator.context.definitions.vhost_properties(name)
     await change(operator, PutRecords((replace(old, tags=tuple(tags)),)))
 
 
@@ -68,7 +68,7 @@ async def list_vhosts(operator: Operator) -> Rows:
     """All virtual hosts (CM-107)."""
     rows: Rows = []
     for name in operator.context.routing.vhosts():
-        found = operator.context.definitions.vhosts.get((name,)) or VhostProperties(name)
+        found = operator.context.definitions.vhost_properties(name)
         rows.append(
             {
                 "name": name,

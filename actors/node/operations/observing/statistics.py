@@ -34,6 +34,7 @@ from ....statistics.activity import Feed
 from ..operating.features import feature_rows
 from ..plain_values import plain_table
 from ..registry import ANSWER_SECONDS, Operator, Rows, check_vhost, operation
+from .descriptors import descriptor_limit, open_descriptors
 from .listings import SLICE, in_time
 from .watching import log_files
 
@@ -222,7 +223,6 @@ async def _node(operator: Operator) -> dict[str, Any]:
     status = await process.ask(operator.node, to_node.status())
     memory = await process.ask(context.memory_monitor, to_memory_monitor.status())
     alarms = await process.ask(context.alarms, to_alarms.active())
-    fd_total, switches = _limits()
     members = [
         {"name": node.name, "is_running": bool(node.incarnation), "role": node.role, "maintenance": node.in_maintenance}
         for node in context.definitions.nodes.values()
@@ -240,9 +240,9 @@ async def _node(operator: Operator) -> dict[str, Any]:
         "listening": [dict(each) for each in status["listening"]],
         "holds": list(status["holds"]),
         "processes": len(context.activity.members),
-        "fd_used": _descriptors(),
-        "fd_total": fd_total,
-        "context_switches": switches,
+        "fd_used": open_descriptors(),
+        "fd_total": descriptor_limit(),
+        "context_switches": _context_switches(),
         "sockets": context.sessions.count(),
         "collections": sum(each["collections"] for each in gc.get_stats()),
         **_disk_bytes(),
@@ -303,22 +303,14 @@ def _disk_bytes() -> dict[str, int]:
     return {"read_bytes": int(counts.get("read_bytes", 0)), "written_bytes": int(counts.get("write_bytes", 0))}
 
 
-def _descriptors() -> int:
-    """How many descriptors the program has open; 0 where the system has no list of them."""
-    try:
-        return len(os.listdir("/proc/self/fd")) - 1
-    except OSError:
-        return 0
-
-
-def _limits() -> tuple[int, int]:
-    """How many descriptors the program may have, and how often it has changed the processor; 0 on Windows."""
+def _context_switches() -> int:
+    """How often the program has changed the processor; 0 on Windows."""
     try:
         import resource
     except ImportError:
-        return 0, 0
+        return 0
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0], usage.ru_nvcsw + usage.ru_nivcsw
+    return usage.ru_nvcsw + usage.ru_nivcsw
 
 
 @operation()

@@ -15,6 +15,7 @@ from ....contracts.membership import MembershipStatus, to_membership
 from ....contracts.node import to_node
 from ....contracts.resources import to_alarms, to_memory_monitor
 from ..registry import OperationError, Operator, Rows, operation
+from .descriptors import descriptor_limit, open_descriptors
 from .watching import log_files
 
 #: What each member knows of itself, for `cluster_status`.
@@ -127,6 +128,13 @@ async def status(operator: Operator) -> dict[str, object]:
         "vm_memory_high_watermark_limit": memory["limit"],
         "disk_free": None if disk is None else disk["free"],
         "disk_free_limit": None if disk is None else disk["limit"],
+        "file_descriptors": {
+            "total_limit": descriptor_limit(),
+            "total_used": open_descriptors(),
+            # Every descriptor may be that of a client's socket.
+            "sockets_limit": descriptor_limit(),
+            "sockets_used": context.sessions.count(),
+        },
         "totals": {
             "virtual_host_count": len(vhosts),
             "connection_count": len(connections),
