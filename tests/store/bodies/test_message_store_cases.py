@@ -477,6 +477,23 @@ def test_an_index_that_leads_nowhere_is_made_anew(vhost, caplog):
     assert "is located outside of every file" in caplog.text
 
 
+def test_a_store_without_bodies_reads_no_references(vhost):
+    """To read the index of a queue of a million embedded messages takes a second."""
+    vhost.start()
+    vhost.kill()
+    counted = []
+    for body in (b"body", b""):
+        store = StoreEngine(vhost.disk, "s", vhost.index, boot_id="0")
+        store.recover(None, lambda: counted.append(bool(body)) or [])
+        if body:
+            store.register("q")
+            store.write("q", [(A, body)])
+            sync(store)
+        store.abandon()
+        vhost.disk.kill()
+    assert counted == [False]
+
+
 def test_qs_43_nothing_is_deleted_before_the_recount_is_done(vhost):
     """QS-43: a crash while references are counted leaves every file in place."""
     vhost.options["file_limit"] = 100
