@@ -127,10 +127,10 @@ class Messaging(Administration):
         """Publish one message and wait until its queues have it (persistent messages: on disk).
 
         Returns True if the message reached a queue. A `str` body is encoded as UTF-8. `properties` are AMQP's:
-        content_type, delivery_mode (2: persistent), priority, correlation_id, reply_to, expiration (milliseconds as
-        `str`), message_id, timestamp (seconds), type, user_id, app_id. Raises `BrokerError`: 404 if the exchange does
-        not exist, 406 if a full queue refused the message; TypeError or ValueError for a property that AMQP cannot
-        carry.
+        content_type, content_encoding, delivery_mode (2: persistent), priority, correlation_id, reply_to, expiration
+        (milliseconds as `str`), message_id, timestamp (seconds), type, user_id, app_id, cluster_id. Raises
+        `BrokerError`: 404 if the exchange does not exist, 406 if a full queue refused the message; TypeError or
+        ValueError for a property that AMQP cannot carry.
         """
         known = Properties(headers=None if headers is None else _table("headers", headers), **properties)
         data = body.encode("utf-8") if isinstance(body, str) else bytes(memoryview(body))

@@ -1,4 +1,4 @@
-"""`Retained`: the instructions of a stream that a member has received and that somebody may need from it."""
+"""`Retained`: the instructions of a stream that a member has received and that another member may still need."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Frames as plain values, which any module that carries messages between nodes can write: integers and bytes.
+"""Packs the frames of a ring into integers and bytes, which any carrier of messages between nodes can write.
 
-A frame is its kind with its integers, the kinds of its instructions as bytes, and their contents. All members have one
-stream; rings with several are not carried.
+A packed frame has three parts: integers (its kind, then its numbers), one byte for the kind of each instruction, and
+the contents of the instructions. The name of the stream is not packed, so this is for rings with one stream only.
 """
 
 from __future__ import annotations

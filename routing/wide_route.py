@@ -1,4 +1,4 @@
-"""`WideRoute`: the rows of the queues of a message that goes to very many, looked up a part at a time.
+"""`WideRoute`: the rows of the queues of a message that goes to very many queues, looked up a part at a time.
 
 Finding the rows of 20,000 queues takes 10 ms, because neither the names nor the rows are in the processor's cache. A
 channel looks up a few hundred of them in each of its turns. All channels that publish to the same destinations share
@@ -25,7 +25,7 @@ class WideRoute:
     def __init__(self, destinations: Sequence[Destination], queues: Mapping[str, QueueRow]) -> None:
         self.destinations = destinations
         self.rows: tuple[QueueRow, ...] | None = None
-        #: The table's own rows by name, which change while they are looked up.
+        #: The routing table's own rows by name, which may change between two calls of `look_up`.
         self._queues = queues
         self._found: list[QueueRow] = []
         self._extras: list[str] = []

@@ -125,7 +125,7 @@ class Settings:
         optional=True,
     )
     # AB-167
-    credential_validator_min_length: int = setting(0, "characters that a new password has at least", low=0)
+    credential_validator_min_length: int = setting(0, "least number of characters in a new password", low=0)
     credential_validator_regexp: str = setting(
         "", "regular expression that a new password must match somewhere; an empty one allows every password"
     )
@@ -314,8 +314,8 @@ class Settings:
     # CL-124
     cluster_peer_addresses: Mapping[str, str] = setting(
         {},
-        "where this node reaches others, by their names, such as `10.0.0.2:25672`, for nodes behind a proxy or tunnel;"
-        " a node that is here itself, and has no `cluster_port`, listens on the port of its address",
+        "where this node reaches others, by their names, such as `10.0.0.2:25672`, for nodes behind a proxy or tunnel."
+        " With `cluster_formation` and without `cluster_port`, this node listens on the port of its own entry, if any",
         read=read_peer_addresses,
     )
     cluster_cookie_file: str | None = setting(

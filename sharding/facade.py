@@ -77,7 +77,7 @@ class ShardedQueue:
         self.exchange = exchange
         self.routing_key = queue if routing_key is None else routing_key
         self.policy = policy
-        #: The name under which this publisher numbers its messages; each `ShardedQueue` has another one (FC-81).
+        #: The name under which this publisher numbers its messages, different for each `ShardedQueue` (FC-81).
         self.publisher = uuid4().hex
         self._timeout = timeout
         self._waits = when_down == "wait"
@@ -250,9 +250,9 @@ class ShardedQueue:
         self._shards[index].publish(Publish(number, body, numbered, is_mandatory, future), self._waits)
 
     def wait_for_confirms(self, timeout: float | None = None) -> None:
-        """Wait until every message that was published has an outcome, and raise the error of the first that failed.
+        """Wait until every message that was published has an outcome, and raise the error of one that failed, if any.
 
-        An outcome that came before the call is only in its future.
+        Messages that had their outcome before the call are not among these: look at the futures of `publish`.
         """
         futures = list(self._unconfirmed)
         _, unconfirmed = wait(futures, self._timeout if timeout is None else timeout)
@@ -334,7 +334,7 @@ class ShardedQueue:
             self._wait_for(future, f"basic.consume on '{shard.queue}'")
 
     def cancel(self) -> None:
-        """End the consumer. The callbacks that run are waited for; what no callback had goes back to the broker."""
+        """End the consumer: wait for the callbacks that run, and requeue deliveries that no callback has received."""
         consumer, self._consumer = self._consumer, None
         if consumer is None:
             return

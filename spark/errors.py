@@ -23,7 +23,7 @@ class SparkSourceError(Exception):
 
 
 def no_java(looked: Iterable[str]) -> SparkSourceError:
-    """No Java that Spark can run on was found; `looked` says what each place had."""
+    """No Java that Spark can run on was found; `looked` names each place that was searched and what it had."""
     return SparkSourceError(
         "E1",
         f"Spark needs Java 17, 21 or 25: {', '.join(looked)}. "
@@ -42,8 +42,8 @@ def not_warren(where: str, product: str) -> SparkSourceError:
     """The broker is another product, which has no messages that can be read without consuming them."""
     return SparkSourceError(
         "E3",
-        f"{where} is {product}, not warren: it cannot read a queue without consuming it. "
-        "The sink, at least once, works with it",
+        f"{where} is {product}, not warren, and cannot read a queue without consuming its messages. "
+        "Only the sink works with it, at least once",
     )
 
 
@@ -82,7 +82,7 @@ def no_such_queue(queue: str) -> SparkSourceError:
 
 
 def refused(queue: str, reason: str) -> SparkSourceError:
-    """The broker has refused with words of its own."""
+    """The broker has refused, for the reason that it gives."""
     return SparkSourceError("E5", f"queue '{queue}': the broker refused: {reason}")
 
 
@@ -99,8 +99,8 @@ def already_deleting(queue: str, owner: str) -> SparkSourceError:
     """Another query acknowledges what it has read of this queue."""
     return SparkSourceError(
         "E7",
-        f"queue '{queue}' already has a query with deleteOnCommit{owner}: each would get a part. Stop it, or give each "
-        "its own by 'exchange' and 'subscription'",
+        f"queue '{queue}' already has a query with deleteOnCommit{owner}: each of the two would get a part of the "
+        "messages. Stop that query, or give each query a queue of its own with 'exchange' and 'subscription'",
     )
 
 
@@ -172,7 +172,7 @@ def not_deduplicated(what: str) -> SparkSourceError:
     """The broker, or a queue, does not drop what is published twice."""
     return SparkSourceError(
         "E13",
-        f"exactly-once: {what}. Declare the queue with x-warren-deduplicate, or take at-least-once",
+        f"exactly-once: {what}. Declare the queue with x-warren-deduplicate, or write at least once",
     )
 
 
@@ -185,7 +185,8 @@ def no_space_to_merge(place: str, size: int) -> SparkSourceError:
     """The disk of the archive has no room for a merged file beside its parts, which have `size` bytes."""
     return SparkSourceError(
         "E14",
-        f"{place}: no space left to merge {size:,} bytes of files; they are as they were. Make room, run it again",
+        f"{place}: no space left to merge {size:,} bytes of files; the files are as they were. Free space and run the "
+        "job again",
     )
 
 
@@ -194,5 +195,5 @@ def archive_full(place: str, safe: int) -> SparkSourceError:
     return SparkSourceError(
         "E14",
         f"{place}: no space left. Messages before number {safe:,} are safe; nothing from there on was acknowledged. "
-        "Make room, run it again",
+        "Free space and run the query again",
     )

@@ -1,4 +1,4 @@
-"""`channel_items`: the info items of a channel that its parts supply."""
+"""`channel_items`: collects the info items of a channel that its parts know; the channel itself adds the others."""
 
 from __future__ import annotations
 

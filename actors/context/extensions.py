@@ -11,8 +11,8 @@ which no client waits for. The other methods only observe and cannot refuse anyt
 process in which it is raised, like an error of the broker itself: a channel closes its connection with 541, a queue is
 restarted, and `Metadata` takes the broker down with it.
 
-A broker without extensions spends nothing on them: a channel replaces its handlers when it opens, and routes are
-cached.
+Messages cost nothing more on a broker without extensions: a channel puts interceptors in front of its handlers once,
+when it opens, and decorators add their destinations when a route is computed, which is then cached.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ...routing.decorators import ExchangeDecorator, QueueDecorator
 
 
 class ExtensionError(ValueError):
-    """Extensions that cannot be used, or not together; the text names them and the reason."""
+    """One of the objects is no extension, or two extensions exclude each other. The text names them and the reason."""
 
 
 class Place(NamedTuple):
-    """The origin of a method: `connection` is the connection's name, `channel` the channel's number."""
+    """Where a client's method came from: `connection` is the connection's name, `channel` the channel's number."""
 
     vhost: str
     user: str
@@ -49,7 +49,11 @@ class Content(NamedTuple):
 
 
 class ChannelInterceptor:
-    """Rewrites methods of clients before the broker checks more than that they are allowed in the channel's state."""
+    """Rewrites methods that clients send.
+
+    Before the call the broker checks that the state of the channel allows the method. The checks of arguments and
+    permissions follow, on the method that the interceptor returns.
+    """
 
     #: The methods to intercept. No two interceptors may list the same one.
     methods: tuple[type[Method], ...] = ()

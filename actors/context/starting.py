@@ -239,7 +239,7 @@ class ToNewVhost(ToVhost):
         self, context: NodeContext, name: str, rows: list[QueueRow], kept: frozenset[int]
     ) -> tuple[Address[ToQueueSupervisor], list[QueueRow]]:
         """From the node: start, and recover the queues of `rows`. Raises StorageError, and then the process ends.
-        kept    the numbers of queues that get no process now, and whose files and journal records are kept
+        What the disk has of queues with the numbers `kept`, which get no process now, stays there.
 
         Answered with its queue supervisor and the rows as they are now.
         """

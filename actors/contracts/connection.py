@@ -29,7 +29,7 @@ class ToListener(Contract):
 
     @message
     def connections(self) -> tuple[Address[ToConnection], ...]:
-        """From the node: all connections that came in by this listener."""
+        """From the node: all open connections that this listener has accepted."""
 
     @message
     def stop_accepting(self) -> bool:

@@ -1,6 +1,7 @@
 """The fields of events as headers of an AMQP message, and as plain values for a command.
 
-Texts are longstr, whole numbers long, booleans bool; None is an empty longstr, a list an array, a dict a table.
+In a field table, a text is a longstr (`S`), an integer a 64-bit integer (`l`), a float a double (`d`), a boolean a
+boolean (`t`), a list an array (`A`) and a dict a table (`F`). None is an empty longstr.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class _Proposal:
-    """A command that a coroutine has proposed: takes the outcome, and wakes the coroutine if it waits already."""
+    """The outcome of a command that a coroutine has proposed, and the signal at which the coroutine waits for it."""
 
     __slots__ = ("outcome", "signal")
 
@@ -99,7 +99,7 @@ class Changing:
     # -- proposals ---
 
     def timed(self, answer: Answer) -> Answer:
-        """The same answer, which first counts how long the command took."""
+        """Wrap `answer`, so that the time of a command that was applied is in the histogram of the node."""
         times, now, began = self._commit_times, self._process.now, self._process.now()
 
         def take(outcome: Outcome) -> None:
@@ -117,7 +117,8 @@ class Changing:
         held: list[tuple[str, str]] = []
         if isinstance(command, DeleteQueue) and self._is_large(command):
             held = await self._trim_queue(command)
-            # A process that has crashed while it ended may have been restarted since.
+            # Removing the other rows took many turns, in which the queue's supervisor may have restarted a process that
+            # crashed while it ended. So the command has to end the process.
             command = command._replace(is_ended=False)
         proposal = _Proposal()
         self._log.propose(command, self.timed(proposal.take), until_durable)
@@ -148,7 +149,7 @@ class Changing:
         return applied
 
     async def note(self, command: Command) -> None:
-        """Change the state to what a process has reported. Errors are dropped: nobody waits for the outcome."""
+        """Propose a command that no client has asked for, and perform its effects. Errors are dropped."""
         with suppress(AmqpError, ProcessError):
             await self.change(command, until_durable=False)
 
@@ -167,7 +168,7 @@ class Changing:
         return rows.count_bindings(exchange) > STEP or self.cascades.is_large(vhost, ("exchange", exchange))
 
     async def delete_large_exchange(self, command: DeleteExchange) -> None:
-        """Delete an exchange with very many bindings, or with which very many exchanges go.
+        """Delete an exchange that has very many bindings, or whose deletion deletes very many auto-delete exchanges.
 
         Raises AmqpError like `change`.
         """
@@ -182,7 +183,7 @@ class Changing:
             self.cascades.free(held)
 
     async def unbind_large(self, command: Unbind) -> None:
-        """Remove a binding with which very many exchanges go. Raises AmqpError like `change`."""
+        """Remove a binding whose removal deletes very many auto-delete exchanges. Raises AmqpError like `change`."""
         held = await self.cascades.trim(command.vhost, command.binding)
         try:
             await self.change(command)
@@ -196,7 +197,9 @@ class Changing:
         return self.cascades.is_large(command.vhost, ("queue", command.name))
 
     async def _trim_queue(self, command: DeleteQueue) -> list[tuple[str, str]]:
-        """Remove what goes with a queue until few rows are left for the command. Return the exchanges that are held."""
+        """Remove bindings and auto-delete exchanges that the deletion of a queue removes, until few are left for the
+        command. Return the exchanges for which requests wait until `Cascades.free`.
+        """
         vhost, end = command.vhost, ("queue", command.name)
         self._routing.hide_queue(vhost, command.name)
         held = await self.cascades.trim(vhost, end)
@@ -211,7 +214,8 @@ class Changing:
     async def trim_vhost(self, name: str) -> None:
         """Remove the rows of a virtual host that has very many, so that few are left for its deletion.
 
-        Its processes go on until then. A crash meanwhile leaves the virtual host with the rest.
+        The processes of the virtual host run until the deletion. A crash of the node before it leaves the virtual host
+        with the remaining rows.
         """
         while (rows := self._state.vhosts.get(name)) is not None and rows.count() > STEP:
             bindings, queues, exchanges = rows.some(STEP)
@@ -247,7 +251,7 @@ class Changing:
             # A logical queue is deleted with all its shards.
             whole = row if row.shard_of is None else self._state.queue(row.vhost, row.shard_of) or row
             await self.note(DeleteQueue(whole.vhost, whole.name, whole.queue_id, is_ended=False))
-            # The node notices it too if the supervisor has ended, and sends `vhost_down`.
+            # AmqpError 320 if the virtual host was deleted. If its supervisor has failed, the node sends `vhost_down`.
             self._state.rows(row.vhost)
             raise AmqpError(INTERNAL_ERROR, f"vhost '{row.vhost}' is down")
         self._policies.queue_started(started, version)
@@ -272,8 +276,8 @@ class Changing:
         """Have the queue's supervisor end it, not restart it (AB-63), and remove its files, which must come last
         (C-17).
 
-        A virtual host that is down has no supervisor; it removes the files when it is started again. A process that is
-        leaving ends by itself: its supervisor would kill it before it has answered how many messages it had.
+        A virtual host that is down has no supervisor; its next start removes the files. A process in `leaving` ends by
+        itself, because the supervisor would kill it before it has answered how many messages it had.
         """
         supervisor = self.supervisors.get(vhost)
         if supervisor is not None and queue_id not in self.leaving:
@@ -314,7 +318,10 @@ class Changing:
         await self._process.ask(self._node, to_node.stop_vhost(name))
 
     def forget_queue(self, vhost: str, queue_id: str) -> None:
-        """Have the process of a queue ended for good, if the virtual host runs, and do not wait for that."""
+        """Have the queue's supervisor end the process of a queue for good, without waiting for it.
+
+        Does nothing if the virtual host is down.
+        """
         supervisor = self.supervisors.get(vhost)
         if supervisor is not None:
             self._process.send(supervisor, to_queue_supervisor.forget_queue(queue_id))

@@ -1,12 +1,13 @@
 """`Elsewhere`: the part of Metadata that has to do with other nodes (cluster section 9).
 
-Every node of a cluster applies every command, whichever node proposed it. So each node shows the queues of all nodes in
-its routing table, those of others with addresses that follow from their rows (`node/peers`), and performs the effects
-that concern it: a queue is started by its home, a virtual host by every node. The node that proposed the command
-performs its part before it answers, and asks the home of a queue to answer when the queue runs (`await_queue`).
+Every node of a cluster applies every command, whichever node proposed it. So the routing table of each node has the
+queues of all nodes. The addresses of queues on other nodes follow from their rows (`actors/context/peers.py`). Each
+node performs the effects that concern it: the home of a queue starts the queue, every node starts a virtual host. The
+node that proposed the command performs its own effects before it answers the client, and asks the home of a new queue
+to answer when the queue runs (`await_queue`).
 
-Effects of commands of others are performed in their order in each virtual host, because a queue cannot be started
-before its virtual host.
+The effects of other nodes' commands are performed one after the other in each virtual host, because a queue cannot be
+started before its virtual host.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.metadata")
 
-#: Queues that are shown in one turn when a node that has started again is met.
+#: Queues of another node that get their addresses in one turn, when that node has started and is connected.
 ROWS_AT_A_TIME = 1_000
 
 
@@ -72,17 +73,18 @@ class Elsewhere:
         self._effects: dict[str, deque[Effect]] = {}
         #: By queue id: the nodes that wait until the queue, which is starting here, runs.
         self._waiting: dict[str, list[Sender]] = {}
-        #: By id of a queue in `_expected`: wakes those who wait for it.
+        #: By id of a queue in `_expected`: wakes the coroutines that wait until the routing table has the queue.
         self._unshown: dict[str, Signal] = {}
         #: By virtual host that is starting here: the nodes that wait for it.
         self._waiting_for_vhost: dict[str, list[Sender]] = {}
         #: The rows of the queues at home here, by id. Empty as long as this node has never met another one.
         self._own: dict[str, QueueRow] = {}
-        #: The processes of queues here that run, but are not in the routing table yet, by name behind `q/`.
+        #: The processes of queues here that run, but are not in the routing table yet, by their `_name`.
         self._next: dict[str, Address[ToQueue]] = {}
-        #: By id of each new queue here that is starting: the name of its process behind `q/`.
+        #: By id of each new queue here that is starting: the `_name` of its process.
         self._expected: dict[str, str] = {}
-        #: Until when what other nodes send to queues that do not run here is held, because this node is starting.
+        #: While this node recovers its queues, messages of other nodes to queues that do not run yet are held. This is
+        #: the time until which they are held at most.
         self._recovery_end = 0.0
         #: Called with the virtual host and name of a queue of another node that has got another address.
         self.on_new_address: Callable[[str, str], None] = lambda vhost, name: None
@@ -90,7 +92,7 @@ class Elsewhere:
     # -- what others proposed ---
 
     def perform(self, effects: Iterable[Effect]) -> None:
-        """Perform what a command of another node asks of this one."""
+        """Perform the effects of a command that another node proposed, as far as they concern this node."""
         for effect in effects:
             if isinstance(effect, StartQueue):
                 if effect.row.node != self._here:
@@ -118,7 +120,7 @@ class Elsewhere:
             except AmqpError as refusal:
                 error = refusal
             except ProcessError as failure:
-                log.error("vhost '%s' cannot follow a change that another node made: %s", vhost, failure)
+                log.error("vhost '%s': cannot do here what another node's change requires: %s", vhost, failure)
             if isinstance(effect, StartQueue):
                 self._answer(effect.row.queue_id, error)
             elif isinstance(effect, StartVhost):
@@ -146,7 +148,7 @@ class Elsewhere:
     async def vhost_started(self, name: str) -> None:
         """Return when the other nodes that can be reached have started a new virtual host, too.
 
-        So a client that is told of it may open it on any node.
+        So when the client has its answer, it may open the virtual host on any node.
         """
         question = to_metadata.await_vhost(name)
         asked = [(self._peers.metadata(node), question) for node in self._peers.nodes()]
@@ -155,12 +157,14 @@ class Elsewhere:
     # -- the start of a queue at its home ---
 
     def starts(self, row: QueueRow) -> None:
-        """Note that a new queue is to start here. Other nodes know it already, so what they send to it is held."""
+        """Note that a new queue is about to start here. Other nodes have its row already, so messages that they send to
+        it are held until it runs.
+        """
         if self._peers:
             self._expected[row.queue_id] = _name(row)
 
     def start_ended(self, queue_id: str) -> None:
-        """Note that a queue here is not starting any more: it runs, is gone, or could not be started."""
+        """Note that the start of a queue here has ended: it runs, was deleted, or could not be started."""
         name = self._expected.pop(queue_id, None)
         if name is not None:
             self._process.release_held(f"{QUEUES}/{name}")
@@ -169,9 +173,9 @@ class Elsewhere:
             signal.wake_all()
 
     def recovers(self) -> None:
-        """Note that this node is starting, so other nodes know queues that do not run here yet.
+        """Note that this node recovers its queues, whose rows the other nodes have already.
 
-        What they send to these queues is held until they run, but not longer than a client may have to wait.
+        Messages of other nodes to these queues are held until the queues run, for `timeout` seconds at most.
         """
         self._recovery_end = self._process.now() + self._timeout
         self._process.spawn(self._limit_recovery())
@@ -181,12 +185,12 @@ class Elsewhere:
         self._process.release_held()
 
     def recovered(self) -> None:
-        """Note that all queues here that can be recovered run."""
+        """Note that the recovery has ended: every queue runs here that could be recovered."""
         self._recovery_end = 0.0
         self._process.release_held()
 
     def is_expected(self, name: str) -> bool:
-        """Whether the process with this name behind `q/` will soon run here."""
+        """Whether the process with the name `q/<name>` will soon run here."""
         return self._expected.get(name.partition("/")[0]) == name or self._process.now() < self._recovery_end
 
     def await_queue(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
@@ -236,7 +240,7 @@ class Elsewhere:
     # -- the routing table ---
 
     def show(self, changes: Sequence[Change]) -> None:
-        """Give the rows of queues on other nodes, which the routing table has just got, their addresses."""
+        """Put addresses into the rows of queues on other nodes that the routing table has just received."""
         for change in changes:
             if isinstance(change, QueuePut):
                 if change.row.node != self._here and self._routing.has_vhost(change.row.vhost):
@@ -250,7 +254,7 @@ class Elsewhere:
                 self.start_ended(change.row.queue_id)
 
     def show_queue(self, row: QueueRow) -> None:
-        """Show a queue that is at home on another node."""
+        """Put a queue whose home is another node into the routing table, with its address there."""
         self._routing.put_queue(row.at(self._peers.queue(row)))
 
     def own_starts(self, row: QueueRow, generation: int, address: Address[ToQueue]) -> None:
@@ -276,7 +280,9 @@ class Elsewhere:
             self._own[row.queue_id] = shown
 
     def find(self, name: str) -> Address[ToQueue] | None:
-        """The address of the queue with this name behind `q/`, `<queue id>/<generation>`; None if it has none now."""
+        """The address of the process with the name `q/<name>`, where `name` is `<queue id>/<generation>`; None if no
+        such process runs.
+        """
         found = self._next.get(name)
         if found is None:
             row = self._own.get(name.partition("/")[0])
@@ -285,7 +291,7 @@ class Elsewhere:
         return found
 
     async def node_met(self, node: str, system: str) -> None:
-        """Show the queues of another node, which is connected now, with their addresses in its `system`."""
+        """Give the queues of another node, which is connected now, their addresses in its `system` of actors."""
         is_first = not self._peers
         is_new = self._peers.met(node, system)
         self._process.send(self._alarms, to_alarms.node_met(node, self._peers.alarms(node)))
@@ -306,5 +312,5 @@ class Elsewhere:
 
 
 def _name(row: QueueRow) -> str:
-    """The name of the queue's process behind `q/`."""
+    """The name of the queue's process, without `q/` in front."""
     return f"{row.queue_id}/{row.generation}"

@@ -1,8 +1,9 @@
-"""`VirtualHosts`: creates and deletes virtual hosts whole (AB-169 to AB-171).
+"""`VirtualHosts`: creates and deletes virtual hosts, and stops the queues of one that failed (AB-169 to AB-171).
 
-Deleting a virtual host first removes its rows from the state: very many rows by several commands, and the last ones
-together with the virtual host. An operation that had begun in the virtual host then finds it gone.
-A virtual host that is down keeps its rows: its queues are stopped, and no new ones can be declared.
+A deletion first removes the rows of the virtual host from the state. If there are very many, several commands remove
+them, and the last command removes the rest together with the virtual host. Operations that began before it then fail,
+because they no longer find the virtual host. A virtual host that is down keeps its rows: its queues are stopped, and no
+new ones can be declared.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ NumberedRun = tuple[int, int, Sequence[Part]]
 
 
 class PublisherConfirms:
-    """The confirms and refusals of the queue `queue_id`. `channels` are the queue's, by id."""
+    """The confirms and refusals of the queue `queue_id`. `channels` are its records of channels, by channel id."""
 
     __slots__ = ("_channels", "_effects", "_queue_id", "awaiting", "deduplication", "known", "recent", "refused")
 
@@ -45,10 +45,9 @@ class PublisherConfirms:
         self.awaiting = AwaitingConfirms()
         #: Parts of messages of this turn that the backing queue has discarded, and that are refused.
         self.refused: list[Part] = []
-        #: Parts of messages of this turn that the queue has had before, and that are safe.
+        #: Parts of duplicates of this turn whose first message is safe.
         self.known: list[Part] = []
-        #: Confirms the other messages that the queue has had before; None if it keeps messages that are published
-        #: twice.
+        #: Returns the duplicates whose first message has become safe; None if the queue does not look for duplicates.
         self.deduplication: Deduplication | None = None
 
     def collect(self, safe: Sequence[ConfirmRange]) -> None:
@@ -57,7 +56,7 @@ class PublisherConfirms:
         if len(recent) == len(safe) == 1 and not (awaiting.runs or self.refused or self.deduplication is not None):
             first, last, parts = recent[0]
             if len(parts) == 1 and safe[0][0] <= first and last <= safe[0][1]:
-                # One publisher alone, as a rule: half of the work is saved.
+                # Usually one publisher is alone, and this shorter way takes half of the work.
                 recent.clear()
                 channel_id, number, count, _ = parts[0]
                 record = self._channels.get(channel_id)
@@ -92,7 +91,7 @@ class PublisherConfirms:
     def refuse_awaited(self, record: ChannelRecord, entries: Sequence[PublishEntry]) -> list[PublishEntry]:
         """Refuse the publishes for which the channel awaits a confirm, because too few replicas are in sync (CL-123).
 
-        Returns the others, which are taken as ever.
+        Returns the other entries, which the queue takes as usual.
         """
         ranges = [(first, first + len(contents) - 1) for _, contents, _, first, is_awaited, _ in entries if is_awaited]
         if ranges:

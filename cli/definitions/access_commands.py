@@ -22,7 +22,7 @@ PASSWORD = click.argument("password", required=False)
 
 
 def _password(given: str | None) -> str:
-    """The password, which is read from standard input if it is no argument."""
+    """The password given as an argument; without one, a line of standard input."""
     if given is not None:
         return given
     if sys.stdin.isatty():
@@ -36,7 +36,7 @@ def _password(given: str | None) -> str:
 @node_command(USERS, 'Adding user "{username}" ...')
 @click.argument("username")
 @PASSWORD
-@click.option("--pre-hashed-password", metavar="HASH", help="The salted hash of the password, as definitions have it.")
+@click.option("--pre-hashed-password", metavar="HASH", help="The password's salted hash, as in exported definitions.")
 def add_user(call: Call, username: str, password: str | None, pre_hashed_password: str | None) -> None:
     """Add the user USERNAME. Without PASSWORD one line is read from standard input, which keeps it secret."""
     if pre_hashed_password is not None:
@@ -64,7 +64,7 @@ def delete_user(call: Call, username: str) -> None:
 @click.argument("username")
 @PASSWORD
 def change_password(call: Call, username: str, password: str | None) -> None:
-    """Give USERNAME another PASSWORD, which is read from standard input if it is not given."""
+    """Change the password of USERNAME to PASSWORD, which is read from standard input if it is not given."""
     call.change("change_password", user=username, password=_password(password))
     call.done()
 
@@ -120,7 +120,7 @@ def set_user_limits(call: Call, username: str, definition: str) -> None:
 @click.argument("username")
 @click.argument("limit")
 def clear_user_limits(call: Call, username: str, limit: str) -> None:
-    """Remove one LIMIT of USERNAME, or `all`."""
+    """Remove the limit LIMIT of USERNAME; `all` removes every limit."""
     what = "all limits" if limit == "all" else f'"{limit}" limit'
     call.banner(f'Clearing {what} for user "{username}" ...')
     call.ask("clear_user_limits", user=username, limit=limit)

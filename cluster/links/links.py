@@ -1,7 +1,7 @@
 """`Links`: listens for other nodes, and is the parent of the links to them.
 
     Links
-      Link      per node that this one wants to reach, or that has reached it
+      Link      one for each node that this one is to reach, or that has connected to this one
 
 An accepted connection belongs to `Links` until its greeting is complete, because only the greeting names the node that
 opened it. When both sides have admitted each other, the connection goes to the `Link` of that node. At most

@@ -1,8 +1,8 @@
 """`force_boot`: makes the node of a data directory the only voter of its cluster, when the majority is gone for good.
 
-Nothing else may use the directory meanwhile. What this node has is kept, including entries that are not known to be
-committed: they may have been, and the lost members can no longer be asked. What only others have is lost. The cluster
-gets a new id, so that a member that was not lost after all cannot come back with another history (CL-48).
+Nothing else may use the directory meanwhile. All entries of this node's log are kept, even those that are not known to
+be committed: they may have been, and the lost members can no longer be asked. What only other members have is lost. The
+cluster gets a new id, so that a member that was not lost after all cannot come back with another history (CL-48).
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def force_boot(path: str, node: str, cluster: str) -> None:
 def sole_voter(found: LogFound, node: str) -> LogWrite:
     """The write that makes `node` the only voter, from what the disk has.
 
-    The log begins behind what was applied, with these members; later changes of the members take no effect.
+    The log begins after the last applied entry, with `node` as its only member. Later entries are kept, but those that
+    change the members are emptied.
     """
     assert found.start is not None, "a member has a log"
     terms = {index: term for index, term, _, _ in found.entries} | {found.start.index: found.start.term}

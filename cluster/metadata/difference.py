@@ -1,7 +1,7 @@
-"""What changes when a state is replaced by a newer one, as after a snapshot: the same changes as commands would make.
+"""`replace_state`: replaces a state by a newer one, such as that of a snapshot, and returns the changes and effects.
 
-A row that another one replaces is removed and added, with everything that refers to it, because readers know no other
-way: an exchange or queue of the same name may be another one by now.
+The readers of the routing table get the same kinds of changes as from commands. So an exchange whose row differs, and a
+queue that was deleted and declared again under its name, are removed with all their bindings and added again.
 """
 
 from __future__ import annotations

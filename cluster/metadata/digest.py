@@ -1,8 +1,8 @@
 """Digests: how nodes detect that their states differ, which no fault of a network or a disk may cause (CL-27).
 
 Each node computes a digest of all its rows when it has applied an entry whose index is a multiple of `EVERY`. The
-leader then proposes a command with its own digest: a node that has another digest for that entry ends, and keeps its
-files. The digest does not depend on the order of the rows, which may differ between nodes.
+leader then proposes a command with its own digest. A node whose digest for that entry differs stops, and its files
+stay. The digest does not depend on the order of the rows, which may differ between nodes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _digest_of_row(row: Change) -> bytes:
 
 
 class Digests:
-    """The latest digests of this node, by the index of the entry."""
+    """The latest digests of this node, by the index of the entry after which each was computed."""
 
     def __init__(self) -> None:
         self._taken: dict[int, bytes] = {}
@@ -71,8 +71,8 @@ class Digests:
         own = self._taken.get(command.index)
         if own is not None and own != command.digest:
             raise Diverged(
-                f"the metadata of this node differs from that of the leader after entry {command.index}: "
-                f"{own.hex()} and not {command.digest.hex()}. The node ends, and its files stay as they are for an "
-                "examination. Then remove it with `warren forget_cluster_node`, and let it join again with an empty "
-                "data directory"
+                f"the metadata of this node differs from that of the leader after entry {command.index}: its digest is "
+                f"{own.hex()}, the leader's {command.digest.hex()}. The node stops, and its files stay for an "
+                "examination. To use it again, remove it with `warren forget_cluster_node` on another node, and let it "
+                "join with an empty data directory"
             )

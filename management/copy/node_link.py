@@ -28,7 +28,7 @@ class NodeUnreachable(Exception):
 
 
 class Refusal(Exception):
-    """The node refuses an operation. `code` is AMQP's reply code, 0 for a refusal that AMQP does not know."""
+    """The node refuses an operation. `code` is AMQP's reply code, or 0 if AMQP has none for this refusal."""
 
     def __init__(self, kind: str, text: str, details: list[str], code: int) -> None:
         super().__init__("\n".join([text, *details]))
@@ -44,7 +44,7 @@ class Refusal(Exception):
 
 
 class Connection:
-    """One connection with the node, for one request after the other. Raises NodeUnreachable."""
+    """One connection to the node, for one request at a time. Its methods raise NodeUnreachable."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

@@ -13,18 +13,18 @@ from .reading import answering_node, exchange_name, queue_name
 
 
 async def flow(call: Call) -> Any:
-    """What holds connections back: a row for each one that something does, in the words of `warren diagnose`."""
+    """Why connections are blocked or slow: a row for each one that is, as `warren diagnose` shows it."""
     return await listed(call, held_back(call.state), lambda row: row)
 
 
 async def flow_chain(call: Call) -> Any:
-    """The stages between the client of one connection and the disk, in the words of `warren flow_chain`."""
+    """The stages between the client of one connection and the disk, as `warren flow_chain` shows them."""
     name = call.names["connection"]
     return await call.find(lambda: stages(call.state, name))
 
 
 async def ring(call: Call) -> Any:
-    """The ring of a mirrored queue, in the words of `warren show_ring`."""
+    """The ring of a mirrored queue, as `warren show_ring` shows it."""
     vhost, name = await queue_name(call)
     try:
         return await call.perform("show_ring", vhost=vhost, name=name)
@@ -35,7 +35,7 @@ async def ring(call: Call) -> Any:
 
 
 async def environment(call: Call) -> Any:
-    """The settings of a node with their values and origins, in the words of `warren environment`; secrets are blank."""
+    """The settings of a node with their values and origins, as `warren environment` shows them; secrets are blank."""
     rows = await call.operate_on(answering_node(call).node_name, "environment")
     return await listed(call, rows, lambda row: row)
 

@@ -1,4 +1,4 @@
-"""The handlers of GET requests about what the node counts and what clients declare."""
+"""The handlers of GET requests for statistics and for what clients have declared, and those of logins."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def logged_in(call: Call) -> Any:
 
 
 async def logout(call: Call) -> Any:
-    """Have the browser forget the cookie of its login, which no script can do."""
+    """Have the browser delete the cookie of its login. No script of the page can, because the cookie is HttpOnly."""
     cookie = f"auth=; Path={call.config.path_prefix or '/'}; HttpOnly; SameSite=Strict; Max-Age=0"
     return Answer(204, None, {"set-cookie": cookie})
 
@@ -127,7 +127,7 @@ async def attempts(call: Call) -> Any:
 
 
 async def login_sources(call: Call) -> Any:
-    """The attempts by address and user, those over AMQP."""
+    """The login attempts over AMQP, by address and user."""
     return await call.operate("list_node_auth_attempt_stats", by_source=True) or []
 
 

@@ -8,7 +8,8 @@ from ...amqp.fields import Table
 from ..phrases import value_text
 from .checks import INTEGER_LETTERS, Reason, check_integer, unacceptable
 
-#: The argument that gives a queue fair lanes, and how many lanes there can be: a queue has as many levels on the disk.
+#: The argument that gives a queue fair lanes, and how many lanes it has at most: each is a level of the queue on the
+#: disk, and a level's number has 8 bits there (`LEVEL_BITS`).
 FAIR_BY = "x-fair-by"
 MAX_LANES = 256
 #: The sources of a message's lane beside a header. `user` is the property user-id, which the broker verifies.

@@ -4,8 +4,9 @@ A thread is started when work waits and no thread is free, up to a limit, and ru
 are daemons, so that a call that hangs in the kernel cannot keep the interpreter alive after `close` has given up on it.
 
 A call that takes microseconds is *brief*. All brief calls that wait run one after the other in one thread, and their
-answers are passed on together: otherwise each would cost a few switches between threads, 200 µs with the interpreter's
-lock, and the more the more threads take part. Ten thousand queues that look at their files at a start took 2.5 s.
+answers are passed on together. One by one, each would cost a few switches between threads: 200 µs because of the
+interpreter's lock, and more if more threads take part. Ten thousand queues, each of which looks at its files when it
+starts, took 2.5 s in that way.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class BlockingPool:
     def __init__(self, limit: int, name: str) -> None:
         self._limit = limit
         self._name = name
-        # SimpleQueue hands an item over without running any Python code in between; a publisher's confirm waits for
-        # this.
+        # SimpleQueue hands an item over without running Python code, which matters because a publisher's confirm waits
+        # for the call.
         self._work: SimpleQueue[Work | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._submitted = self._finished = 0

@@ -10,8 +10,8 @@ For those, `register_family` takes a function that finds the process behind `<fa
 
 A name is looked up only for a message that would otherwise be undeliverable, so names cost other messages nothing.
 
-Other nodes may know a process already that is about to run, as a queue whose home is still starting it. Messages to a
-name that the family expects are held until `release`. The credit of their senders limits how many these are.
+Other nodes may know the name of a process before it runs, such as that of a queue that its home is still starting.
+Messages to a name that its family expects are held until `release`. The credit of their senders limits their number.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LocalNames:
         self, family: str, resolve: Resolve, address: ActorAddress, is_expected: IsExpected | None = None
     ) -> None:
         """Let `resolve` find the processes behind all names that begin with `<family>/`, until the process at `address`
-        ends. A function that stayed behind would keep whatever it belongs to in memory, and its files open.
+        ends. Then the function is dropped, because it would keep the ended process and its open files alive.
         """
         self._families[family] = _Family(resolve, is_expected, address.addressDetails)
         self.of_process.setdefault(address.addressDetails, []).append(f"{family}/")
@@ -96,7 +96,7 @@ class LocalNames:
         return found
 
     def resolve(self, address: ActorAddress) -> ActorAddress | None:
-        """The process that has registered the name in this address; None if the address is the process's own."""
+        """The process that the name in this address stands for; None if there is none, or if that has this address."""
         details = str(address.addressDetails)
         found = self.get(details.removeprefix(self._prefix))
         return None if found is None or found.addressDetails == details else found

@@ -30,7 +30,7 @@ svg { max-width: 100%; height: auto; }
 
 
 def page(title: str, heading: str, sections: Iterable[tuple[str, str, str]]) -> str:
-    """The whole page; a section has a title, a sentence of finding, and the HTML below it."""
+    """The whole page. A section has a title, a sentence with what was found, and the HTML below that sentence."""
     body = "".join(
         f"<section><h2>{escape(name)}</h2><p>{escape(finding)}</p>{inside}</section>"
         for name, finding, inside in sections
@@ -65,7 +65,7 @@ def svg(figure: Any) -> str:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The first rows as a table of HTML; nothing without rows."""
+    """The first rows as a table of HTML; an empty text if there are no rows."""
     if not rows:
         return ""
     head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in rows[0])

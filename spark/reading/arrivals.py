@@ -11,16 +11,16 @@ from ..rows.blocks import decode_block
 from ..wire import Connection
 from .offsets import QueueState
 
-#: Numbers that are looked at first where a message is sought. There may be none, so more are looked at then.
+#: Numbers that the first read of `_first` covers. If no message has any of them, each further read covers more.
 NEAR = 64
-#: Bytes of a block that the node sends, at least.
+#: The size of a block that the reads ask for, which is the smallest that a node allows.
 _BLOCK = 65_536
 
 
 def number_at(connection: Connection, state: QueueState, moment: int) -> int:
-    """The number of the first message that arrived at `moment` (microseconds since the epoch) or later, or a lower one
-    behind which there is no other message; the queue's next number if all arrived before. Raises SparkSourceError E4,
-    Refused and Away.
+    """The number of the first message that arrived at `moment` (microseconds since the epoch) or later; the queue's
+    next number if all arrived before. It may be lower if no message has the numbers between. Raises SparkSourceError
+    E4, Refused and Away.
     """
     if not {"arrival", "read-blocks"} <= connection.features:
         raise wrong_options(

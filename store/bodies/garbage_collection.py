@@ -1,4 +1,5 @@
-"""The garbage collection of a message store: takes one file, or two, through the stations described in `combine`.
+"""The garbage collection of a message store: takes files through the stations described in `combine`. These are two
+neighbours to combine, or all files that are to be deleted because no body in them is wanted.
 
     job = garbage.take()            # None if there is nothing to do now
     job.run()                       # in another thread
@@ -60,7 +61,7 @@ class GarbageCollection:
         return self._at in (_Station.PLANNED, _Station.APPLIED)
 
     def sync_taken(self) -> list[tuple[int, ...]]:
-        """Take note of a commit of the present state. Returns the intents to commit with it.
+        """Note that a commit takes the present state of the index. Returns the intents to commit with it.
 
         An intent is a group of files that a crash may leave in a state that the index does not show.
         """

@@ -7,7 +7,7 @@ from ..disk.system.file_sync import sync_file
 
 
 def write_whole(directory: str, temporary: str, name: str, data: bytes) -> None:
-    """Write a file durably and in one step: after a crash it has all of `data` or does not exist. Raises OSError."""
+    """Write a file durably and in one step: after a crash it has all of `data` or is as before. Raises OSError."""
     with open(f"{directory}/{temporary}", "wb") as file:
         file.write(data)
         file.flush()

@@ -9,15 +9,15 @@ Each file has a header, a table of slots and entries; all integers are big-endia
                      | i32 the entry before it in the chain, 0 if there is none
 
 Entries are numbered from 1; number 0 is never used, because it means none. The slot of a hash is the hash modulo the
-number of slots. Times are in ms since the epoch. A file is as long as it can become, and sparse.
+number of slots. Times are in ms since the epoch. A file has its full length from the beginning, and is sparse.
 
 The string that is hashed is `<queue>#<key>`. Its hash is a non-negative i32: RocketMQ's `java` hash, or `crc32`, the
 CRC-32 of the UTF-8 without the highest bit, which takes a hundredth of the time. Beside each file lies `<name>.meta`,
 JSON with the hash's name and the sizes; a file without one is RocketMQ's own, with its sizes.
 
-What a chain has is not exact: several keys have one hash, times are in seconds, and what has left the index stays in
-its file. So whoever searches compares each entry with the table `places` of the index (QP-46). Three of RocketMQ's
-rules are followed in a way that is safe when the disk is full or power fails:
+A chain may have entries that do not belong to a search: several keys have one hash, times are in seconds, and entries
+of messages that have left the index stay in their file. So a search compares each entry with the table `places` of the
+index (QP-46). Three of RocketMQ's rules are followed in a way that is safe when the disk is full or power fails:
 
 - A file is written by positioned writes, never through a mapping: a write to a mapped hole of a full disk kills the
   process. Entries come first, then the header, then the slots. A crash in between leaves entries that no slot leads to;
@@ -44,6 +44,7 @@ SLOT = Struct(">i")
 #: The sizes of RocketMQ's files.
 ROCKETMQ_SLOTS, ROCKETMQ_ENTRIES = 5_000_000, 20_000_000
 
+#: The version in `<name>.meta`.
 FORMAT = 1
 
 _NAME = re.compile("[0-9]{17}")
@@ -94,7 +95,7 @@ class HashFile:
         if not any(found):
             self.next = 1  # RocketMQ writes the first header with the first entry
         if min(found) < 0 or not 0 < self.next <= entries or self.begin > self.end or self.begin_time > self.end_time:
-            raise DamagedIndexFile(f"'{path}' has a header that cannot be: {found}")
+            raise DamagedIndexFile(f"'{path}' has an impossible header: {found}")
 
     def __del__(self) -> None:
         # A search in another thread may still read a file that was removed.
@@ -103,11 +104,11 @@ class HashFile:
 
     @property
     def room(self) -> int:
-        """How many entries fit in still. Number 0 is not used."""
+        """How many more entries fit into the file. Number 0 is not used."""
         return self._most - self.next
 
     def put(self, rows: Iterable[tuple[int, int, int]]) -> None:
-        """Write entries of (hash, position, stored at), no more than there is room for, ascending by position."""
+        """Write entries of (hash, position, time in ms), ascending by position, no more than there is `room` for."""
         first, heads = self.next, dict[int, int]()
         begin_time, end_time, begin, end, used = self.begin_time, self.end_time, self.begin, self.end, self.slots_used
         parts = []
@@ -125,7 +126,7 @@ class HashFile:
             heads[slot] = number
         if not parts:
             return
-        assert len(parts) <= self.room, "the caller knows how many entries fit in"
+        assert len(parts) <= self.room, "the caller passes no more entries than fit into the file"
         _write(self._fd, b"".join(parts), self._entry_offset(first))
         next_number = first + len(parts)
         _write(self._fd, HEADER.pack(begin_time, end_time, begin, end, used, next_number), 0)
@@ -203,7 +204,7 @@ class HashFiles:
             raise DamagedIndexFile(f"'{path}' has the hash '{hash_name}' and not '{self.hash_name}'")
         found = HashFile(path, slots, entries, is_new=False)
         if expected is not None and expected != found.header_sum():
-            raise DamagedIndexFile(f"'{path}' has another header than when it was finished")
+            raise DamagedIndexFile(f"'{path}' has a different header than when it was finished")
         return found
 
     @property
@@ -212,7 +213,7 @@ class HashFiles:
         return max((file.end for file in self._files), default=0)
 
     def put(self, rows: list[tuple[int, int, int]]) -> None:
-        """Add entries of (hash, position, stored at), ascending by position."""
+        """Add entries of (hash, position, time in ms), ascending by position."""
         while rows:
             file = self._files[-1] if self._files else None
             if file is None or not file.room:

@@ -1,6 +1,6 @@
 """The offline check of a data directory, `warren store verify`: it reads everything there and writes nothing.
 
-It checks the directory of a stopped broker. A shared lock keeps brokers from starting meanwhile and leaves no trace.
+The broker of the directory must be stopped; a shared lock keeps brokers from starting meanwhile and leaves no trace.
 The check compares everything that warren stores twice or can count, and reports each finding with what warren will do
 about it. Each module checks one thing:
 

@@ -38,7 +38,7 @@ class EndQueue(NamedTuple):
     queue_id: str
 
 
-#: A change of a row, or of a record.
+#: A change of a row of the routing table, or of a record of the definitions.
 Change = changes.Change | RecordChange
 
 Effect = StartVhost | StopVhost | StartQueue | EndQueue

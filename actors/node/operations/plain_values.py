@@ -1,4 +1,4 @@
-"""Values of field tables in a form that JSON and the control protocol have."""
+"""Converts values of field tables to values that JSON and the control protocol can carry."""
 
 from __future__ import annotations
 

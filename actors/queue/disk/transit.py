@@ -1,14 +1,15 @@
 """`Transit`: the dead letters that a durable queue hands over to others, and takes from them, by way of the journal.
 
-`store.journal.in_transit` describes the way. A dead letter leaves its queue in the same frame of the journal in which
-the journal receives it, and it enters its target in the same frame in which the target has taken it.
+`store.journal.in_transit` describes the way. One frame of the journal records that a dead letter has left its queue and
+that the journal has it. Another frame records that the target has taken it from the journal and what it has made of it.
+So no crash loses or doubles a dead letter.
 
 **Out.** `hand_over` records dead letters. The caller records in the same turn that the dead messages are gone
-(`BackingQueue.move`), and calls `close` behind both: what is recorded between two calls of `close` stays in one frame.
+(`BackingQueue.move`), and then calls `close`. Everything that is recorded between two calls of `close` is in one frame.
 
 **In.** A message with a large body is an entry of the index that names a body in the message store, and the entry must
 not be on the disk before the body is. So large bodies are written first, under the ids that the dead letters have in
-transit, and only then does the queue take the dead letters. Those that arrive meanwhile wait behind them.
+transit, and only then does the queue take the dead letters. Dead letters that arrive meanwhile wait behind them.
 
 Limits: `DeadLetterer` chooses the targets, and `Intake` stores or delivers the dead letters that arrive.
 """
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 class Transit:
     """The dead letters of the queue `number`. `log` and `bodies` gather what the queue writes."""
 
-    __slots__ = ("_bodies", "_embed_below", "_ids", "_log", "_number", "_waiting")
+    __slots__ = ("_bodies", "_embed_below", "_ids", "_log", "_queue", "_waiting")
 
     def __init__(
         self,
@@ -45,32 +46,33 @@ class Transit:
         embed_below: int,
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        self._number = number << LEVEL_BITS
+        #: The queue's number in the journal: that of its level 0.
+        self._queue = number << LEVEL_BITS
         self._log = log
         self._bodies = bodies
         self._embed_below = embed_below
         self._ids = SharedIds(random_bytes)
-        #: Dead letters that wait until the store has their bodies, and those behind them: the position of the store at
-        #: which the bodies are on the disk, and the entries.
+        #: Dead letters that wait until their large bodies are on the disk, and later ones without large bodies. With
+        #: each entry list is the position of the store from which on the bodies are on the disk; 0 without any.
         self._waiting: deque[tuple[int, list[HandedEntry]]] = deque()
 
     # -- out
 
     def hand_over(self, rows: Sequence[QueueRow], origin: Origin, contents: Sequence[bytes], body_bytes: int) -> None:
-        """Record that these durable queues are to get the dead letters."""
+        """Record that the journal has these dead letters now, and passes them on to these durable queues."""
         targets = tuple(queue_number(row.queue_id) << LEVEL_BITS for row in rows)
         first_id = self._ids.take(contents, 0)
         handed = HandedOver(targets, first_id, origin, contents, body_bytes, origin.persistent)
-        self._log.hand_over(self._number, handed)
+        self._log.hand_over(self._queue, handed)
 
     def close(self) -> None:
-        """End the frame: everything that belongs together is recorded."""
+        """End the journal's frame, because everything that must be in one frame is recorded."""
         self._log.cut()
 
     # -- in
 
     def arrived(self, entries: list[HandedEntry], take: Callable[[list[HandedEntry]], None]) -> None:
-        """Have dead letters taken by `take`, now or in `stored`."""
+        """Pass dead letters to `take`: at once, or in a later call of `stored` if they have to wait for bodies."""
         large = [
             (as_bytes(first_id + at), content)
             for _, contents, _, first_id, is_recorded, _ in entries
@@ -84,15 +86,16 @@ class Transit:
             take(entries)
 
     def stored(self, take: Callable[[list[HandedEntry]], None]) -> None:
-        """More bodies are on the disk: pass the dead letters that waited for them to `take`."""
+        """Pass dead letters to `take` whose bodies have reached the disk. Called when more bodies have."""
         while self._waiting and self._waiting[0][0] <= self._bodies.durable:
             take(self._waiting.popleft()[1])
 
     def take_over(self, first_id: int, count: int) -> None:
-        """Record that the queue takes these dead letters, in the same turn in which it records what it makes of
-        them.
+        """Record that the queue has taken these dead letters from the journal.
+
+        The queue calls this in the turn in which it records what it makes of them, so that one frame has both.
         """
-        self._log.take_over(self._number, first_id, count)
+        self._log.take_over(self._queue, first_id, count)
 
     def drop_bodies(self, first_id: int, contents: Sequence[bytes]) -> None:
         """Remove the bodies that were written for these dead letters, which the queue does not keep."""

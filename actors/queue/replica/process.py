@@ -1,12 +1,12 @@
 """`ReplicaProcess`: the life of one replica of a queue, its role, its settings, its turns and its disk.
 
-`Queue` (`../process.py`) derives from it and has the messages of clients and of other replicas. The state of the
+`Queue` (`../process.py`) derives from it and handles the messages of clients and of other replicas. The state of the
 process is in parts, each of which has what it alone changes:
 
-    Stage             how far the life of the replica is, and what it may do
-    ChannelRecords    the channels that it knows, and all credit
-    Membership        which member of a mirrored queue it is, and its replication
-    RoleRunner        what the role has decided and is not done yet, its timers, and whoever waits in its place
+    Stage             how far the replica has started or ended, and what it may do
+    ChannelRecords    the channels that use the queue, and all credit
+    Membership        which member of a mirrored queue the replica is, and its replication
+    RoleRunner        what the role has decided and is not done yet, its timers, and operations of it that wait
     Durability        the conversation with journal, message stores and other threads
     ReplicaState      what the role shares with the replica: the backing queue, and references to the parts above
 
@@ -67,7 +67,7 @@ class ReplicaProcess(Process):
     """See the module."""
 
     __slots__ = (
-        "_early",
+        "_early_dead_letters",
         "backing",
         "channels",
         "context",
@@ -101,10 +101,10 @@ class ReplicaProcess(Process):
         self.indexing: Indexing | None = None
         #: Whether the queue has fair lanes with messages although no policy gives it lanes any more.
         self.is_losing_lanes = False
-        #: Dead letters of other queues that came before messages may leave this queue. They are taken in when messages
-        #: may, because this queue may dead-letter them in turn. None while there are none.
-        self._early: list[list[HandedEntry]] | None = None
-        #: The reading of statistics for which the queue has noted its activity.
+        #: Dead letters of other queues that arrived before the queue was released. The queue takes them when it is,
+        #: because it may dead-letter them in turn. None while there are none.
+        self._early_dead_letters: list[list[HandedEntry]] | None = None
+        #: `Activity.round` when the queue last noted that it has had a turn.
         self.round = 0
 
     # -- life ------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class ReplicaProcess(Process):
     async def on_open(self, sender: Sender, needed: NeededBodies) -> int:
         backing = await self._disk.open_recovered(needed)
         if self._disk.is_copy and isinstance(backing, FairQueue):
-            self.stop(ExitReason(ExitKind.EXIT, "the disk has fair lanes, of the time before the queue was mirrored"))
+            self.stop(ExitReason(ExitKind.EXIT, "the files on the disk are those of a queue with fair lanes"))
             await self.next_turn()
         self._open(backing, self._disk.may_expire)
         return len(backing)
@@ -195,7 +195,7 @@ class ReplicaProcess(Process):
         """From now on messages may leave: the exchanges and queues that their dead letters may go to are recovered."""
         self.stage.is_released = True
         self.role.release()
-        early, self._early = self._early, None
+        early, self._early_dead_letters = self._early_dead_letters, None
         for entries in early or ():
             self._transit.arrived(entries, self.role.take_handed_over)
 
@@ -220,13 +220,13 @@ class ReplicaProcess(Process):
         self._take_early()
 
     def _take_early(self) -> None:
-        """Take what came while this replica did not serve."""
+        """Handle the messages that arrived while this replica did not serve clients."""
         for handle in self.membership.take_early():
             handle()
         self.runner.has_changed.wake_all()
 
     def rest(self) -> None:
-        """Have the master of a mirrored queue take nothing until `go_on`, or until it is the master no more."""
+        """Accept delayed publishes, because the master of a mirrored queue comes to rest (`Replication.is_resting`)."""
         self._take_delayed()
 
     def go_on(self) -> None:
@@ -292,7 +292,7 @@ class ReplicaProcess(Process):
     # -- the group of a mirrored queue -----------------------------------------------------------------
 
     def _begin_replication(self) -> None:
-        """Share the messages with the other replicas. A queue that loses its lanes does so when it has lost them."""
+        """Share the messages with the other replicas. A queue with fair lanes begins this when its lanes are gone."""
         replication = self.membership.begin(self.context.mirroring)
         if replication is not None:
             self._use(replication.backing)
@@ -336,7 +336,7 @@ class ReplicaProcess(Process):
         """
         runner, stage = self.runner, self.stage
         if not stage.is_released:
-            # The queue may not even have been started: its supervisor may end before.
+            # `state` may not exist yet: a process whose supervisor ends before `start` has this turn as well.
             runner.do_effects()
             return
         state = self.state
@@ -426,8 +426,8 @@ class ReplicaProcess(Process):
         if self.stage.is_ending or self.stage.is_held:
             return  # they stay in the journal for the next start, unless the queue is deleted
         if not self.stage.is_released:
-            self._early = self._early or []
-            self._early.append(entries)
+            self._early_dead_letters = self._early_dead_letters or []
+            self._early_dead_letters.append(entries)
         elif self.membership.is_resting:
             self.membership.keep_early("", lambda: self._transit.arrived(entries, self.role.take_handed_over))
         else:

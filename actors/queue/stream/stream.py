@@ -1,7 +1,7 @@
 """`Stream`: the role of the replica of a stream, an append-only queue that each of its consumers reads as a whole.
 
     Arrivals         publishes, until the end of the turn
-    StreamSegments   what the stream has; it drops its oldest segments (in the backing queue)
+    StreamSegments   the segments, of which the oldest are dropped; a part of the backing queue
     Committed        which messages are on the disk
     StreamReaders    the consumers, and what they read
 
@@ -179,7 +179,7 @@ class Stream(Role):
                 arrival.contents,
                 arrival.body_bytes,
                 time,
-                True,  # whether or not a publisher awaits it: the confirm shows the messages to consumers
+                True,  # Consumers, too, get messages only when the backing queue has reported them as safe.
                 arrival.parts,
                 arrival.shared,
                 arrival.handed,
