@@ -252,8 +252,8 @@ def _fair_fault(given: Mapping[str, Any]) -> Reason:
 
 
 def _pace_fault(given: Mapping[str, Any]) -> Reason:
-    if "pace-group" in given and given.get("pace-scope", "queue") != "queue":
-        return "pace-group and pace-scope cannot be used together: queues of a pace group share one rate"
+    if "pace-group" in given and given.get("pace-scope") == "consumer":
+        return "pace-group and the pace-scope consumer cannot be used together: a consumer is one of a single queue"
     return ""
 
 

@@ -15,7 +15,8 @@ class ToPacer(Contract):
     """What `Pacer` receives. Times are in ns from the moment at which the message is received, because the clocks of
     two machines have nothing to do with each other.
 
-    A clock is named by the virtual host and the pace group.
+    A clock is named by the virtual host and the pace group, which has the group of consumers behind it if each of these
+    has a clock.
     """
 
     @message

@@ -72,7 +72,8 @@ class QueueSettings:
     consumer_max_span: int = 0
     #: What the pace applies to: the queue as a whole, each group of its consumers, or each consumer.
     pace_scope: Literal["queue", "group", "consumer"] = "queue"
-    #: Queues with the same name here share the rate; None: the queue has it for itself.
+    #: Queues with the same name here share the rate, with the scope `group` for each group of consumers; None: the
+    #: queue has it for itself.
     pace_group: str | None = None
     #: Whether the length limits of a queue with priorities drop the oldest message of its lowest priority.
     drop_lowest: bool = False
@@ -95,8 +96,13 @@ class QueueSettings:
 
     @property
     def paces_queue(self) -> bool:
-        """Whether the queue is paced as a whole, by itself or together with others."""
-        return self.pace_rate is not None and (self.pace_scope == "queue" or self.pace_group is not None)
+        """Whether the queue is paced as a whole, by itself or together with others.
+
+        A policy cannot say that consumers have clocks of their own and share one with those of other queues. If a
+        policy and an operator policy say so together, the queues share one clock.
+        """
+        is_shared = self.pace_group is not None and self.pace_scope == "consumer"
+        return self.pace_rate is not None and (self.pace_scope == "queue" or is_shared)
 
     @property
     def paces_consumers(self) -> bool:

@@ -228,11 +228,12 @@ def test_the_scope_is_that_of_the_operator():
 
 def test_a_pace_group_has_a_name_and_no_other_scope():
     assert checked('{"pace-rate":5,"pace-group":"api"}', is_operator=True)
+    assert checked('{"pace-rate":5,"pace-group":"api","pace-scope":"group"}', is_operator=True)
     for definition, text in (
         ('{"pace-rate":5,"pace-group":""}', "is not a valid pace group"),
         (
-            '{"pace-rate":5,"pace-group":"api","pace-scope":"group"}',
-            "pace-group and pace-scope cannot be used together",
+            '{"pace-rate":5,"pace-group":"api","pace-scope":"consumer"}',
+            "pace-group and the pace-scope consumer cannot be used together",
         ),
     ):
         with pytest.raises(DefinitionError, match=text):

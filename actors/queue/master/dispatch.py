@@ -165,6 +165,8 @@ class Dispatch:
             self._return_all_grants()
         if pacing is not None:
             pacing.rest()
+        if self.group_pacing is not None:
+            self.group_pacing.rest(consumers)
 
     def _note(self, fetched: Sequence[Delivery]) -> None:
         """Note that these messages leave for consumers."""

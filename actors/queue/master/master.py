@@ -42,6 +42,7 @@ from ..consumers.pending_tags import joined_pieces
 from ..disk.levels import apply_level_settings
 from ..pacing.group_pacing import GroupPacing
 from ..pacing.queue_pacing import OwnPacing, Pacing
+from ..pacing.shared_group_pacing import SharedGroupPacing
 from ..pacing.shared_pacing import SharedPacing
 from ..role import Role, Steps, Wait
 from .dead_letterer import DeadLetterer, Rejections
@@ -178,12 +179,14 @@ class Master(Role):
             self.pacing = self._new_pacing(settings) if settings.paces_queue else None
         self.dispatch.pacing = self.pacing
         groups = self.dispatch.group_pacing
-        if settings.paces_consumers:
-            if groups is None:
-                groups = self.dispatch.group_pacing = GroupPacing(self.backing, self.effects, self.state.now, settings)
+        if groups is not None and not self._keeps_group_clocks(groups, settings):
+            groups.end()
+            groups = None
+        if groups is None and settings.paces_consumers:
+            groups = self._new_group_pacing(settings)
+        if groups is not None:
             groups.apply(settings)
-        else:
-            self.dispatch.group_pacing = None
+        self.dispatch.group_pacing = groups
         self.intake.admission = self.pacing or self.dispatch.group_pacing
 
     def _keeps_clock(self, settings: QueueSettings) -> bool:
@@ -199,21 +202,39 @@ class Master(Role):
             return OwnPacing(self.backing, self.effects, self.state.now, settings)
         return SharedPacing(self.backing, self.effects, self.state.now, settings, self._clock_name(settings))
 
+    def _keeps_group_clocks(self, groups: GroupPacing, settings: QueueSettings) -> bool:
+        """Whether the groups of consumers have the clocks already that these settings ask for."""
+        if not settings.paces_consumers:
+            return False
+        if settings.pace_group is None:
+            return not isinstance(groups, SharedGroupPacing)
+        return isinstance(groups, SharedGroupPacing) and groups.name == self._clock_name(settings)
+
+    def _new_group_pacing(self, settings: QueueSettings) -> GroupPacing:
+        if settings.pace_group is None:
+            return GroupPacing(self.backing, self.effects, self.state.now, settings)
+        return SharedGroupPacing(self.backing, self.effects, self.state.now, settings, self._clock_name(settings))
+
     def _clock_name(self, settings: QueueSettings) -> ClockName:
         return self.state.row.vhost, settings.pace_group or ""
 
     def leased(self, clock: ClockName, first: int, last: int, count: int, sharers: int) -> None:
-        pacing = self.pacing
-        if not isinstance(pacing, SharedPacing) or pacing.leases.name != clock:
-            # The policy has changed meanwhile.
+        pacing, groups = self.pacing, self.dispatch.group_pacing
+        if isinstance(pacing, SharedPacing) and pacing.leases.name == clock:
+            pacing.leased(first, last, count, sharers)
+        elif not isinstance(groups, SharedGroupPacing) or not groups.leased(
+            clock, first, last, count, sharers, self.consumers
+        ):
+            # The policy has changed meanwhile, or the group has no consumer any more.
             self.effects.send_to_pacer(clock, to_pacer.give_back(*clock, first, last, count, 0))
             return
-        pacing.leased(first, last, count, sharers)
         self.dispatch.is_due = True
 
     def pacer_lost(self) -> None:
         if isinstance(self.pacing, SharedPacing):
             self.pacing.lost()
+        if isinstance(self.dispatch.group_pacing, SharedGroupPacing):
+            self.dispatch.group_pacing.lost()
 
     def apply_to_consumers(self) -> Slices[None]:
         consumers, groups = self.consumers, self.dispatch.group_pacing

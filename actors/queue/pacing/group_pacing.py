@@ -1,9 +1,12 @@
 """`GroupPacing`: a clock for each group of consumers, or for each consumer, of a queue whose policy has `pace-scope`
 `group` or `consumer` (QP-111).
+
+If the policy has `pace-group` as well, the clocks of the groups are not the queue's own (`shared_group_pacing.py`).
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from heapq import heappop, heappush, heapreplace
 from itertools import count
@@ -32,19 +35,48 @@ GATES_KEPT = 16
 class PaceGate(Gate):
     """Bounds what the consumers of one group can take by a clock that they share."""
 
-    __slots__ = ("_now", "clock")
+    __slots__ = ()
+
+    @abstractmethod
+    def apply(self, settings: QueueSettings) -> None:
+        """Use the rate of these settings from now on."""
+
+    @abstractmethod
+    def next_slot(self, now: int) -> int | None:
+        """The next slot of the clock; None if that is unknown yet."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> int:
+        """The time between two slots."""
+
+
+class ClockGate(PaceGate):
+    """A gate with a clock of its own."""
+
+    __slots__ = ("_clock", "_now")
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
         #: The clock of a new group begins now, so consumers cannot get a burst by leaving and coming back.
-        self.clock = PaceClock(now())
+        self._clock = PaceClock(now())
+
+    def apply(self, settings: QueueSettings) -> None:
+        self._clock.apply(settings, is_delivery=True)
 
     def room(self) -> int:
         now = self._now()
-        return self.clock.free_until(now, now)
+        return self._clock.free_until(now, now)
 
     def delivered(self, count: int) -> None:
-        self.clock.take(self._now(), count)
+        self._clock.take(self._now(), count)
+
+    def next_slot(self, now: int) -> int | None:
+        return self._clock.next_slot(now)
+
+    @property
+    def unit(self) -> int:
+        return self._clock.unit
 
 
 class GroupPacing(Admission):
@@ -91,7 +123,8 @@ class GroupPacing(Admission):
 
     def _waits(self) -> tuple[int, int]:
         now = self.now()
-        next_in = min([max(0, gate.clock.next_slot(now) - now) for gate in self._gates.values()], default=0)
+        slots = [slot for gate in self._gates.values() if (slot := gate.next_slot(now)) is not None]
+        next_in = min([max(0, slot - now) for slot in slots], default=0)
         return next_in, next_in + self._distance * len(self.backing)
 
     def apply(self, settings: QueueSettings) -> None:
@@ -122,9 +155,12 @@ class GroupPacing(Admission):
         key = self._key_of(consumer)
         gate = self._gates.get(key)
         if gate is None:
-            gate = self._gates[key] = known.get(key) or PaceGate(self.now)
-            gate.clock.apply(self._settings, is_delivery=True)
+            gate = self._gates[key] = known.get(key) or self._new_gate(key)
+            gate.apply(self._settings)
         return gate
+
+    def _new_gate(self, key: tuple[str, ...]) -> PaceGate:
+        return ClockGate(self.now)
 
     def _key_of(self, consumer: Consumer) -> tuple[str, ...]:
         if self._settings.pace_scope == "group":
@@ -146,42 +182,48 @@ class GroupPacing(Admission):
                 self._push(gate, now)
         consumers.newly_held.clear()
         first = self._first(consumers, now)
-        if first is not None and (not self._is_timing or first.clock.next_slot(now) < self._timing_to):
-            self._set_timer(first, now)
+        if first is not None and (not self._is_timing or first[0] < self._timing_to):
+            self._set_timer(*first, now)
 
     def _await_active(self, active: Consumer | None) -> None:
         if self._is_timing or active is None or not isinstance(active.gate, PaceGate):
             return
-        if active.awaits_gate or active.capacity > 0:
-            self._set_timer(active.gate, self.now())
+        now = self.now()
+        slot = active.gate.next_slot(now)
+        if slot is not None and (active.awaits_gate or active.capacity > 0):
+            self._set_timer(slot, active.gate, now)
 
-    def _first(self, consumers: Consumers, now: int) -> PaceGate | None:
-        """The gate that opens first of those that hold consumers back."""
+    def _first(self, consumers: Consumers, now: int) -> tuple[int, PaceGate] | None:
+        """The first slot of the gates that hold consumers back, and its gate."""
         slots = self._slots
         while slots:
             slot, _, gate = slots[0]
             if not consumers.is_held(gate):
                 self._waiting.discard(heappop(slots)[2])
                 continue
-            if slot <= now:
-                return gate
             # Another consumer of the group may have taken the slot.
-            current = gate.clock.next_slot(now)
+            current = gate.next_slot(now)
+            if slot <= now:
+                return slot if current is None else current, gate
+            if current is None:
+                self._waiting.discard(heappop(slots)[2])
+                continue
             if current <= slot:
-                return gate
+                return current, gate
             heapreplace(slots, (current, next(self._numbers), gate))
         return None
 
     def _push(self, gate: PaceGate, now: int) -> None:
         """Have the timer open this gate at its next slot."""
-        if gate not in self._waiting:
+        slot = gate.next_slot(now)
+        if slot is not None and gate not in self._waiting:
             self._waiting.add(gate)
-            heappush(self._slots, (gate.clock.next_slot(now), next(self._numbers), gate))
+            heappush(self._slots, (slot, next(self._numbers), gate))
 
-    def _set_timer(self, gate: PaceGate, now: int) -> None:
+    def _set_timer(self, slot: int, gate: PaceGate, now: int) -> None:
         self._is_timing = True
-        self._timing_to = gate.clock.next_slot(now)
-        self._effects.set_timer("pace", seconds_to(gate.clock.next_slot(now), gate.clock.unit, now))
+        self._timing_to = slot
+        self._effects.set_timer("pace", seconds_to(slot, gate.unit, now))
 
     def timer_fired(self, consumers: Consumers) -> None:
         """Open the gates whose slots have come, at most `GATES_OPENED` in one turn."""
@@ -196,4 +238,12 @@ class GroupPacing(Admission):
                 self._push(gate, now)
         first = self._first(consumers, now)
         if first is not None:
-            self._set_timer(first, now)
+            self._set_timer(*first, now)
+
+    def rest(self, consumers: Consumers) -> None:
+        """Note that no slot can be used now, because no message is ready."""
+        return
+
+    def end(self) -> None:
+        """Note that the pacing ends, because the policy has changed."""
+        return

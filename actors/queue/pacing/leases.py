@@ -26,7 +26,7 @@ LATE = HORIZON
 class Leases:
     """See the module. All times are in ns of the monotonic clock of this node."""
 
-    __slots__ = ("_effects", "_held", "_is_asking", "_owed", "name", "pace", "sharers")
+    __slots__ = ("_effects", "_held", "_owed", "is_asking", "name", "pace", "sharers")
 
     def __init__(self, name: ClockName, pace: Pace, effects: Effects) -> None:
         #: The name of the clock.
@@ -35,7 +35,8 @@ class Leases:
         self._effects = effects
         #: The leases, and when each came.
         self._held: deque[tuple[Lease, int]] = deque()
-        self._is_asking = False
+        #: Whether a request has no answer yet.
+        self.is_asking = False
         #: Slots that were used without a lease, because a message took several.
         self._owed = 0
         #: How many queues share the rate.
@@ -43,7 +44,7 @@ class Leases:
 
     def came(self, first: int, last: int, count: int, sharers: int, now: int) -> None:
         """Note a lease; its times are relative to `now`."""
-        self._is_asking = False
+        self.is_asking = False
         self.sharers = sharers
         self._held.append((Lease(first, last, count).moved(now), now))
 
@@ -81,11 +82,11 @@ class Leases:
 
     def ask(self, wanted: int, now: int) -> None:
         """Ask for slots for `wanted` messages, unless those that the queue has will last for a while."""
-        if self._is_asking or self._held and self._held[-1][0].last > now + HORIZON // 2:
+        if self.is_asking or self._held and self._held[-1][0].last > now + HORIZON // 2:
             return
         wanted -= sum([lease.slots for lease, _ in self._held])
         if wanted > 0:
-            self._is_asking = True
+            self.is_asking = True
             self._effects.send_to_pacer(self.name, to_pacer.lease(*self.name, (*self.pace,), wanted, self._owed))
             self._owed = 0
 
@@ -98,7 +99,7 @@ class Leases:
 
     def lost(self) -> None:
         """Note that the request is lost: its pacer has ended, or holds the clock no more."""
-        self._is_asking = False
+        self.is_asking = False
 
 
 def _until(lease: Lease, now: int) -> int:

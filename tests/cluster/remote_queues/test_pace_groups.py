@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 
@@ -24,9 +25,12 @@ def group_of(nodes, node):
 class Shop:
     """Three queues that share 100 messages a second, with 3,000 messages and a consumer each."""
 
-    def __init__(self, nodes, holder_node, busy="xyz", rate=100):
+    def __init__(self, nodes, holder_node, busy="xyz", rate=100, groups=()):
+        """With `groups`, each queue has a consumer of each of these, and each group has the rate."""
         self.nodes = nodes
         definition = {"pace-rate": rate, "pace-group": group_of(nodes, holder_node)}
+        if groups:
+            definition["pace-scope"] = "group"
         nodes.propose(PutRecords((Policy("/", "paced", "^[xyz]$", json.dumps(definition)),)))
         self.channels = {}
         for queue, home in HOMES.items():
@@ -39,18 +43,23 @@ class Shop:
                 self.channels[queue].publish("m", queue)
             self.channels[queue].expect_ready(queue, 3000)
         for queue, channel in self.channels.items():
-            channel.consume(queue, no_ack=True)
+            for group in groups or ("",):
+                arguments = {"x-consumer-group": group} if group else {}
+                channel.consume(queue, f"of {group}", no_ack=True, arguments=arguments)
         nodes.world.run(1.0)
         self.delivered()
 
     def delivered(self):
-        """How many messages of each queue have come since the last call."""
+        """How many messages of each queue have come since the last call; `self.got` counts them by consumer."""
+        self.got = Counter()
         found = {}
         for queue, channel in self.channels.items():
             while channel.client.receive(0.0):
                 pass
             events = channel.client.events[channel.number]
-            found[queue] = sum(isinstance(event.method, m.BasicDeliver) for event in events)
+            deliveries = [event.method for event in events if isinstance(event.method, m.BasicDeliver)]
+            found[queue] = len(deliveries)
+            self.got.update(method.consumer_tag for method in deliveries)
             events.clear()
         return found
 
@@ -66,6 +75,13 @@ def test_the_sum_is_the_rate_whoever_is_busy(make, busy):
     assert sum(found.values()) == pytest.approx(1000, rel=0.02)
     for queue in busy:
         assert found[queue] == pytest.approx(1000 / len(busy), rel=0.1), "they take turns"
+
+
+@pytest.mark.parametrize("busy", ["xyz", "y"])
+def test_each_group_of_consumers_gets_the_rate_from_all_queues_together(make, busy):
+    shop = Shop(make("abc"), "c", busy, groups=("one", "two"))
+    shop.run(5.0)
+    assert shop.got == {"of one": pytest.approx(500, rel=0.03), "of two": pytest.approx(500, rel=0.03)}
 
 
 def test_a_high_rate_is_kept_on_average(make):

@@ -1,0 +1,146 @@
+"""`SharedGroupPacing`: the pace of a queue whose policy has `pace-group` and the `pace-scope` `group`.
+
+Consumers that name the same group share a rate, whichever of these queues they consume from (QP-106, QP-111).
+
+The clock of a group is held by a `Pacer`, and named by the pace group and the group of the consumers. The queue leases
+slots of each clock for which consumers wait (`Leases`). A gate that has no slot holds its consumers back until a lease
+comes.
+
+A slot that no consumer can use goes back: when no message is ready, and when all consumers of a group have what their
+prefetch allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from ....routing.arguments.queue_settings import QueueSettings
+from ....store.queue.backing_queue import BackingQueue
+from ...contracts.pace import ClockName
+from ...pace.pace_clock import SECOND, pace_of
+from ...pace.shared_clock import HORIZON
+from ..consumers.consumers import Consumers
+from ..effects import Effects
+from .group_pacing import GroupPacing, PaceGate
+from .leases import Leases
+
+#: Stands between the name of the pace group and that of the group of consumers in the name of a clock.
+SEPARATOR = "\0"
+
+
+class LeaseGate(PaceGate):
+    """A gate whose slots are leased from a clock that consumers of other queues share."""
+
+    __slots__ = ("_now", "leases")
+
+    def __init__(self, now: Callable[[], int], leases: Leases) -> None:
+        self._now = now
+        self.leases = leases
+
+    def apply(self, settings: QueueSettings) -> None:
+        self.leases.pace = pace_of(settings, is_delivery=True)
+
+    def room(self) -> int:
+        return self.leases.due(self._now())
+
+    def delivered(self, count: int) -> None:
+        self.leases.take(count)
+
+    def next_slot(self, now: int) -> int | None:
+        return self.leases.next_slot()
+
+    @property
+    def unit(self) -> int:
+        return self.leases.pace.unit
+
+
+class SharedGroupPacing(GroupPacing):
+    """See the module. `name` is that of the pace group's clock; those of its groups of consumers begin with it."""
+
+    __slots__ = ("_held", "_leasing", "name")
+
+    def __init__(
+        self,
+        backing: BackingQueue,
+        effects: Effects,
+        now: Callable[[], float],
+        settings: QueueSettings,
+        name: ClockName,
+    ) -> None:
+        super().__init__(backing, effects, now, settings)
+        self.name = name
+        #: The gates that have slots or have asked for some, by the names of their clocks.
+        self._leasing: dict[ClockName, LeaseGate] = {}
+        #: The gates for which consumers wait, and perhaps others.
+        self._held: dict[LeaseGate, None] = {}
+
+    def _new_gate(self, key: tuple[str, ...]) -> PaceGate:
+        vhost, pace_group = self.name
+        name = vhost, pace_group + SEPARATOR + key[0]
+        # A group that has just lost its last consumer and gets another one goes on with its request.
+        gate = self._leasing.get(name)
+        if gate is None:
+            gate = LeaseGate(self.now, Leases(name, pace_of(self._settings, is_delivery=True), self._effects))
+        return gate
+
+    @property
+    def _distance(self) -> int:
+        """The distance of the slots that this queue gets, of all clocks together."""
+        unit = pace_of(self._settings, is_delivery=False).unit
+        shares = [Fraction(1, gate.leases.sharers) for gate in self._gates.values() if isinstance(gate, LeaseGate)]
+        return -(-unit // sum(shares)) if shares else unit
+
+    def await_slot(self, consumers: Consumers) -> None:
+        """Ask for slots for the groups that wait for some, and set the timer to the next slot."""
+        now, wanted, held = self.now(), len(self.backing), self._held_by(consumers)
+        for gate in held:
+            self._leasing[gate.leases.name] = gate
+            gate.leases.ask(wanted, now)
+        self._give_back(lambda gate: gate not in held)
+        super().await_slot(consumers)
+
+    def _held_by(self, consumers: Consumers) -> dict[LeaseGate, None]:
+        """The gates for which consumers wait."""
+        if consumers.single_active:
+            active = consumers.active
+            is_held = active is not None and (active.awaits_gate or active.capacity > 0)
+            return {active.gate: None} if is_held and active and isinstance(active.gate, LeaseGate) else {}
+        self._held |= {gate: None for gate in consumers.newly_held if isinstance(gate, LeaseGate)}
+        self._held = {gate: None for gate in self._held if consumers.is_held(gate)}
+        return self._held
+
+    def _give_back(self, is_unused: Callable[[LeaseGate], bool]) -> None:
+        """Give back the slots of these gates."""
+        now = self.now()
+        for name, gate in list(self._leasing.items()):
+            if is_unused(gate):
+                gate.leases.give_back(now)
+                if not gate.leases.is_asking:
+                    del self._leasing[name]
+
+    def rest(self, consumers: Consumers) -> None:
+        self._give_back(lambda gate: True)
+
+    def end(self) -> None:
+        self._give_back(lambda gate: True)
+
+    def leased(self, clock: ClockName, first: int, last: int, count: int, sharers: int, consumers: Consumers) -> bool:
+        """Note a lease, whose times are relative to now. False if nobody has asked for it."""
+        gate = self._leasing.get(clock)
+        if gate is None:
+            return False
+        now = self.now()
+        gate.leases.came(first, last, count, sharers, now)
+        if consumers.is_held(gate):
+            self._push(gate, now)
+        return True
+
+    def lost(self) -> None:
+        """Ask again later, because requests are lost."""
+        for gate in self._leasing.values():
+            gate.leases.lost()
+        if self._leasing and not self._is_timing:
+            self._is_timing = True
+            self._timing_to = self.now() + HORIZON
+            self._effects.set_timer("pace", HORIZON / SECOND)
