@@ -297,7 +297,8 @@ def _recount(
 ) -> dict[int, tuple[int, int]]:
     """Count references, then delete messages and files without any. Returns the rows of the files that stay."""
     index.forget_references()
-    # Without a byte in a file nobody's references matter, and to read the segments of a million messages takes a second.
+    # Without a byte in a file nobody's references matter, and to read the segments of a million messages takes a
+    # second.
     if any(sizes.values()):
         for chunk in _chunks(message_id for ids in references() for message_id in ids):
             index.add_references(chunk)

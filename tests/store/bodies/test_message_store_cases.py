@@ -484,7 +484,7 @@ def test_a_store_without_bodies_reads_no_references(vhost):
     counted = []
     for body in (b"body", b""):
         store = StoreEngine(vhost.disk, "s", vhost.index, boot_id="0")
-        store.recover(None, lambda: counted.append(bool(body)) or [])
+        store.recover(None, lambda body=body: counted.append(bool(body)) or [])
         if body:
             store.register("q")
             store.write("q", [(A, body)])
