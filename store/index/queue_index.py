@@ -10,11 +10,12 @@ its old files. A segment whose entries are all acked is deleted.
 No method waits for the disk unless its docstring says so. What waits is a **job**: the owner takes it, runs it in
 another thread and hands it back:
 
-    flush = index.take_flush()            flush.run()    index.flushed(flush)
-    read = index.take_read(start, stop)   read.run()     index.loaded(read)
+    flush = index.take_flush()               flush.run()    index.flushed(flush)
+    read = index.reads.take(start, stop)     read.run()     index.reads.loaded(read)
 
 One flush is under way at a time; publishes and acks go on meanwhile. After `loaded`, `read(start, stop)` finds
-everything in memory. A job may be run again after an OSError, and must be run before the next one is taken.
+everything in memory (`segment_reads`). A job may be run again after an OSError, and must be run before the next one is
+taken.
 
 A synced flush makes durable everything flushed so far. The journal may retire a file only after a synced flush that was
 taken after the file was closed (QS-21).
@@ -27,7 +28,8 @@ A segment costs two integers in memory (`segment`), and the segments used last a
 backlog costs disk and not memory.
 
 When a segment is damaged (`segment_salvage`), the entries in whole frames are read, and the file is rewritten without
-the damaged frames before anything is appended to it. Entries in damaged frames are lost (D-19).
+the damaged frames before anything is appended to it. Entries in damaged frames are lost (D-19). The file of a segment
+without un-acked entries is removed when the journal is durable far enough (`emptied_segments`).
 
 Transient messages that were paged out stand in segments too, but not in the journal; recovery drops them
 (queue-and-store section 4.10).
@@ -37,7 +39,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 from ..disk.disk import Disk
 from ..disk.progress import NO_PROGRESS, Progress
@@ -45,11 +46,12 @@ from ..journal.replay import Replayed
 from ..messages.lives import Lives
 from ..messages.run import Run
 from ..messages.spans import spans
+from .emptied_segments import EmptiedSegments
+from .log import Log
 from .segment import Segment
-from .segment_cache import SegmentCache
-from .segment_file import BlockTable, Entries, cut, mark, segment_path
-from .segment_jobs import FlushJob, ReleaseJob, SegmentAppend, SegmentReadJob, check_room
-from .segment_salvage import Salvaged, log_salvaged
+from .segment_file import Entries, cut, mark, segment_path
+from .segment_jobs import FlushJob, ReleaseJob, SegmentAppend, check_room
+from .segment_reads import SegmentReads
 from .segment_scan import Scan, scan_segments, segment_sizes
 from .unflushed import Unflushed
 
@@ -59,38 +61,11 @@ SEGMENT_ENTRIES = 16384
 _NO_SEGMENT = 1 << 62
 
 
-class Log(Protocol):
-    """The part of `LogWriter` that an index uses. The positions it returns only grow."""
-
-    @property
-    def durable(self) -> int: ...
-
-    @property
-    def position(self) -> int: ...
-
-    def publish(self, queue: int, run: Run, is_stored: bool = False) -> int: ...
-
-    def ack(self, queue: int, spans: Sequence[range]) -> int: ...
-
-    def skip_to(self, queue: int, next_number: int) -> None: ...
-
-    def reserve(self, queue: int, number: int) -> int: ...
-
-    def sizes(self, queue: int, sizes: dict[int, int]) -> int: ...
-
-    def returned(self, queue: int, returns: Mapping[int, int], is_repeated: bool = False) -> int: ...
-
-    def lives(self, queue: int, lives: Lives) -> int: ...
-
-    def delete(self, queue: int) -> int: ...
-
-
 class QueueIndex:
     """The index of one queue. `queue` is its number in the journal. A queue that existed before calls `scan` first."""
 
     __slots__ = (
         "_are_names_unsynced",
-        "_cache",
         "_directory",
         "_disk",
         "_emptied",
@@ -100,8 +75,7 @@ class QueueIndex:
         "_queue",
         "_segments",
         "_unsynced",
-        "has_lost_entries",
-        "uncounted",
+        "reads",
         "unflushed",
     )
 
@@ -116,18 +90,16 @@ class QueueIndex:
         self.unflushed = Unflushed(log)
         self._flush: FlushJob | None = None
         self._segments: dict[int, Segment] = {}
-        self._cache = SegmentCache(segment_entries)
-        #: Segments whose file has no un-acked entry left, with the position of the record that they will be removed. A
-        #: file is removed when that is durable, or a start would take it for lost.
-        self._emptied: dict[int, int] = {}
+        self._emptied = EmptiedSegments(queue, log, self._segments)
+        self.reads = SegmentReads(disk, directory, segment_entries, self._segments, self.unflushed, self._emptied)
         #: Segments written and not synced.
         self._unsynced: set[int] = set()
         self._are_names_unsynced = False
-        #: Damage has cost entries or acks: the references that this queue has to shared bodies are not known exactly.
-        self.has_lost_entries = False
-        #: Messages that came back because their acks were damaged, and that the owner has not yet added to its count.
-        #: The owner adds them and sets this to 0.
-        self.uncounted = 0
+
+    @property
+    def has_lost_entries(self) -> bool:
+        """Whether damage has cost entries or acks, so that references to shared bodies are not known exactly."""
+        return self.reads.has_lost_entries
 
     # -- recovery ---
 
@@ -145,18 +117,19 @@ class QueueIndex:
             sizes = segment_sizes(self._disk, self._directory, clean)
             least = replayed.sizes if replayed is not None else {}
             if all(size >= max(1, least.get(number, 0)) for number, size in sizes.items()):
-                self._segments = {number: Segment(sizes[number], unacked) for number, unacked in clean.items()}
+                self._segments.update((number, Segment(sizes[number], unacked)) for number, unacked in clean.items())
                 return None
             # Somebody removed files, so the counts of the clean stop are wrong and the files decide (D-7).
         replayed = replayed or Replayed()
-        self._segments, found = scan_segments(self._disk, self._directory, self._entries, replayed, progress)
+        segments, found = scan_segments(self._disk, self._directory, self._entries, replayed, progress)
+        self._segments.update(segments)
         changed = {
             number: self._segments[number].size if number in self._segments else 0
             for number, size in replayed.sizes.items()
             if number not in self._segments or self._segments[number].size < size
         }
         if changed:
-            self.has_lost_entries = True
+            self.reads.has_lost_entries = True
             self._log.sizes(self._queue, changed)
         self.unflushed.embedded, self.unflushed.stored = replayed.embedded, replayed.stored
         return found
@@ -232,8 +205,8 @@ class QueueIndex:
                 continue  # the entry was read before damage cost the segment all that it had left
             segment.ack(part, number * self._entries)
             if not segment.unacked and segment.size:
-                self._note_emptied(number)
-            self._cache.ack(number, part)
+                self._emptied.note(number)
+            self.reads.cache.ack(number, part)
 
     def ack_between(self, start: int, stop: int, keep: Iterable[int] = ()) -> None:
         """Ack every entry in `[start, stop)` except `keep`: a purge of messages that only the disk has.
@@ -253,10 +226,10 @@ class QueueIndex:
                 self.unflushed.discard(span)
                 if segment is not None:
                     # This holds even if the flush under way is about to write the file: no acks of its entries follow.
-                    self._note_emptied(number)
+                    self._emptied.note(number)
                     segment.unacked = 0
                     segment.acks = []
-                    self._cache.drop_table(number)
+                    self.reads.cache.drop_table(number)
                 self._log.ack(self._queue, [span])
                 continue
             for run, _ in self.read(low, high):
@@ -297,7 +270,7 @@ class QueueIndex:
 
     def released(self, release: ReleaseJob) -> None:
         """Note the result of a release job that was run."""
-        self.has_lost_entries = self.has_lost_entries or release.is_damaged
+        self.reads.has_lost_entries = self.reads.has_lost_entries or release.is_damaged
 
     # -- reading ---
 
@@ -328,76 +301,10 @@ class QueueIndex:
 
         Damaged entries are left out. Waits for the disk unless a read job of the range was handed to `loaded`.
         """
-        number = start // self._entries
         assert start < stop <= self.reach(start), "a read of one segment, and of numbers that have no segment"
-        found = list(self.unflushed.between(start, stop))
-        segment = self._segments.get(number)
-        if segment is not None and segment.unacked and segment.size:
-            stop = min(stop, self.boundary_after(start))
-            blocks = None
-            if not self._cache.has_blocks(number, start, stop):
-                job = self._read_job(number, start, stop, segment)
-                job.run()
-                blocks = self._take_in(job)
-            found += self._cache.read(number, start, stop, blocks)
+        found = [*self.unflushed.between(start, stop), *self.reads.read(start, stop)]
         found.sort(key=lambda entries: entries.run.first)
         return found
-
-    def drop_read(self) -> None:
-        """Drop what reads keep for the next one, which is not expected soon: 16 KiB for a queue."""
-        self._cache.clear()
-
-    def take_read(self, start: int, stop: int) -> SegmentReadJob | None:
-        """The job that brings into memory what `read` of the same range needs; None if `read` needs no disk."""
-        number = start // self._entries
-        stop = min(stop, self.boundary_after(start))
-        segment = self._segments.get(number)
-        if segment is None or not segment.unacked or not segment.size or self._cache.has_blocks(number, start, stop):
-            return None
-        return self._read_job(number, start, stop, segment)
-
-    def _read_job(self, number: int, start: int, stop: int, segment: Segment) -> SegmentReadJob:
-        table = self._cache.table(number)
-        return SegmentReadJob(self._disk, self._path(number), start, stop, segment, number, self._entries, table)
-
-    def loaded(self, job: SegmentReadJob) -> None:
-        """Keep the blocks that a read job brought, until the next one is handed in."""
-        self._cache.keep_blocks(job.number, self._take_in(job))
-
-    def _take_in(self, job: SegmentReadJob) -> dict[int, list[Entries]]:
-        """Keep the table of a read job; returns its blocks, or none if the segment has changed since it was taken."""
-        if self._segments.get(job.number) is not job.segment or not job.segment.unacked:
-            return {}
-        if job.table is None:
-            # Only a flush removes a segment's file, and only when it has no un-acked entry: somebody else removed it.
-            job.salvaged = Salvaged(BlockTable(self._entries), bytearray(self._entries), [], 0)
-        if job.salvaged is not None or self._cache.table(job.number) is None:
-            if job.segment.size != job.size:
-                return {}  # a flush appended blocks meanwhile, and the job's table lacks them
-            if job.salvaged is not None:
-                self._note_damage(job.number, job.segment, job.salvaged)
-            else:
-                assert job.table is not None
-                self._cache.keep_table(job.number, job.table, job.segment)
-        return job.blocks
-
-    def _note_damage(self, number: int, segment: Segment, salvaged: Salvaged) -> None:
-        """Count only the entries in whole frames of a damaged segment from now on."""
-        base = number * self._entries
-        present = salvaged.present
-        for flushing in self.unflushed.under_way:
-            mark(present, (range(run.first, run.end) for run in flushing.between(base, base + self._entries)), base)
-        self._cache.keep_table(number, salvaged.table, segment)
-        before = segment.unacked
-        segment.unacked = sum(here > gone for here, gone in zip(present, salvaged.table.acked, strict=True))
-        if not segment.is_damaged:
-            lost = max(0, before - segment.unacked)
-            log_salvaged(self._disk, self._path(number), salvaged.parts, salvaged.frames_behind, lost)
-        self.uncounted += max(0, segment.unacked - before)
-        segment.present = present
-        segment.is_damaged = self.has_lost_entries = True
-        if not segment.unacked:
-            self._note_emptied(number)
 
     # -- flushing ---
 
@@ -418,32 +325,17 @@ class QueueIndex:
     @property
     def has_emptied(self) -> bool:
         """Whether the file of a segment may be removed."""
-        return bool(self._emptied) and min(self._emptied.values()) <= self._log.durable
+        return self._emptied.are_removable
 
     @property
     def has_damaged_empty_file(self) -> bool:
-        """Whether a damaged file has no un-acked entry left. It is not rewritten, but removed once the journal has
-        synced. If it stayed, `store verify` and the next start would report its damage again.
-        """
-        return any(self._segments[number].is_damaged for number in self._emptied if number in self._segments)
-
-    def _note_emptied(self, number: int) -> None:
-        """Note that the file of a segment has no un-acked entry left."""
-        if number not in self._emptied:
-            self._emptied[number] = self._log.sizes(self._queue, {number: 0})
-
-    def _take_emptied(self) -> list[int]:
-        """The segments whose files can be removed now."""
-        durable = self._log.durable
-        ripe = [number for number, position in self._emptied.items() if position <= durable]
-        for number in ripe:
-            del self._emptied[number]
-        return sorted(number for number in ripe if number in self._segments and not self._segments[number].unacked)
+        """Whether a damaged file has no un-acked entry left (`EmptiedSegments.are_damaged`)."""
+        return self._emptied.are_damaged
 
     def take_removal(self) -> FlushJob | None:
         """A flush that removes the files of emptied segments and writes nothing; None if there are none."""
         assert self._flush is None, "one flush at a time"
-        emptied = self._take_emptied()
+        emptied = self._emptied.take()
         if not emptied:
             return None
         removed = {number: self._segments[number].is_damaged for number in emptied}
@@ -462,7 +354,7 @@ class QueueIndex:
         entries.
         """
         assert self._flush is None, "one flush at a time"
-        removable = self._take_emptied()
+        removable = self._emptied.take()
         taken = self.unflushed.take(most)
         pieces: dict[int, list[Entries]] = {}
         for unflushed, is_stored in zip(taken, (False, True)):
@@ -477,12 +369,12 @@ class QueueIndex:
             segment = self._segments.setdefault(number, Segment())
             if number not in pieces and not segment.unacked and segment.size and number not in removable:
                 # The acks are written: the journal may give up its records before the file can be removed.
-                self._note_emptied(number)
+                self._emptied.note(number)
                 if segment.acks:
                     parts.append(SegmentAppend(number, [], segment.acks, segment.size, segment.is_damaged))
                     segment.acks_in_flight, segment.acks = segment.acks, []
             elif number in pieces or segment.unacked:
-                self._emptied.pop(number, None)
+                self._emptied.drop(number)
                 mine = pieces.get(number, [])
                 segment.unacked += sum(len(piece.run.contents) for piece in mine)
                 if segment.present is not None:
@@ -523,19 +415,19 @@ class QueueIndex:
                 # Only what is synced is recorded, because a start syncs what is longer.
                 sizes[part.number] = size if flush.is_synced else flush.salvaged[part.number]
             segment.acks_in_flight = []
-            self._cache.add_blocks(part.number, added)
+            self.reads.cache.add_blocks(part.number, added)
             self._unsynced.add(part.number)
             self._are_names_unsynced = self._are_names_unsynced or not part.offset
         for number in flush.emptied:
             self._segments.pop(number, None)
-            self._cache.drop(number)
+            self.reads.cache.drop(number)
             self._unsynced.discard(number)
             self._are_names_unsynced = True
         if flush.is_synced:
             self._unsynced = set()
             self._are_names_unsynced = False
         kept = {
-            number: size for number, size in sizes.items() if number in self._segments.keys() - self._emptied.keys()
+            number: size for number, size in sizes.items() if number in self._segments and number not in self._emptied
         }
         if kept:
             self._log.sizes(self._queue, kept)
@@ -545,7 +437,7 @@ class QueueIndex:
 
         Because the segment is another object, `loaded` drops the blocks of a read under way.
         """
-        self._cache.drop(number)
+        self.reads.cache.drop(number)
         salvaged = self._segments[number] = Segment(0, segment.unacked, segment.acks)
         salvaged.present = segment.present
         return salvaged
@@ -581,7 +473,7 @@ class QueueIndex:
         The files remain until `delete_files`.
         """
         self._segments.clear()
-        self._cache.clear()
+        self.reads.drop()
         self.unflushed.clear()
         self._emptied.clear()
         self._unsynced.clear()

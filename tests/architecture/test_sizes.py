@@ -47,10 +47,6 @@ LONGER_FILES = {
     "settings/settings.py": (
         "one field for each setting with its limits and its help; the code besides takes 80 lines"
     ),
-    "store/index/queue_index.py": (
-        "acks, reads and flushes change the same table of segments; what has a state of its own is in other "
-        "files already"
-    ),
     "store/queue/variable/variable_queue.py": (
         "the methods of the interfaces that it implements, most of them a call or two of its parts; publishes "
         "and acks stay whole, because each call costs there"

@@ -105,11 +105,11 @@ class StreamQueue(VariableQueue, StreamBacking):
         return range(first, min(first + most, self._index.boundary_after(first), self._next))
 
     def prepare_runs(self, span: range) -> SegmentReadJob | None:
-        return self._index.take_read(span.start, span.stop)
+        return self._index.reads.take(span.start, span.stop)
 
     def runs_prepared(self, job: SegmentReadJob, span: range) -> SegmentReadJob | None:
-        self._index.loaded(job)
-        return self._index.take_read(span.start, span.stop)
+        self._index.reads.loaded(job)
+        return self._index.reads.take(span.start, span.stop)
 
     def runs(self, span: range) -> list[Run]:
         return [recovered(run, is_stored) for run, is_stored in self._index.read(span.start, span.stop)]

@@ -73,13 +73,13 @@ class Peek:
         """
         sub, index = self._sub_queues, self._index
         part = sub.on_disk(first, last, window)
-        if not part or index.take_read(part.start, part.stop) is None:
+        if not part or index.reads.take(part.start, part.stop) is None:
             return None
         whole = sub.on_disk(first, last, max(window, window_from(first)))
-        return index.take_read(whole.start, whole.stop)
+        return index.reads.take(whole.start, whole.stop)
 
     def range_prepared(self, job: SegmentReadJob, first: int, last: int, window: int) -> SegmentReadJob | None:
-        self._index.loaded(job)
+        self._index.reads.loaded(job)
         return self.prepare_range(first, last, window)
 
     def take_range(self, first: int, last: int, watermark: int, most: int, most_bytes: int) -> RangeBatch:

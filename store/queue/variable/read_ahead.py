@@ -72,7 +72,7 @@ class ReadAhead:
         sub = self._sub_queues
         read = None
         while (span := sub.next_slice()) is not None:
-            read = self._index.take_read(span.start, span.stop)
+            read = self._index.reads.take(span.start, span.stop)
             if read is not None:
                 break
             sub.load_from_delta(1)
@@ -92,7 +92,7 @@ class ReadAhead:
             if None in persistent or None in transient:
                 self._sub_queues.drop_lost()
         if job.read is not None:
-            self._index.loaded(job.read)
+            self._index.reads.loaded(job.read)
             span = self._sub_queues.next_slice()
-            if span is not None and self._index.take_read(span.start, span.stop) is None:
+            if span is not None and self._index.reads.take(span.start, span.stop) is None:
                 self._sub_queues.load_from_delta(1)

@@ -242,8 +242,8 @@ class SubQueues:
             slices = None if slices is None else slices - 1
             stop = self._first_slice().stop
             kept = self._live(delta.start, stop)
-            delta.count += self._index.uncounted
-            self._index.uncounted = 0
+            delta.count += self._index.reads.uncounted
+            self._index.reads.uncounted = 0
             delta.start = stop
             for run in kept:
                 delta.loaded(run)

@@ -204,7 +204,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
             self.sub_queues.delta = Delta(self._index.bounds()[0], self._next, found.messages, found.body_bytes)
             self.sub_queues.load_from_delta()
             if not self.sub_queues.delta.count:
-                self._index.drop_read()  # all messages are in memory, as in most of ten thousand small queues
+                self._index.reads.drop()  # all messages are in memory, as in most of ten thousand small queues
 
     def _flush_recovered(self) -> None:
         try:

@@ -174,7 +174,7 @@ class IndexMachine(RuleBasedStateMachine):
     def take_read(self, data):
         start = data.draw(st.sampled_from(sorted(self.now)))
         stop = min(self.index.reach(start), self.next)
-        self.reading = self.index.take_read(start, stop)
+        self.reading = self.index.reads.take(start, stop)
         if self.reading is None:
             self.disk.fail_after(1, AssertionError("nothing was to be read"))
             self.index.read(start, stop)
@@ -184,7 +184,7 @@ class IndexMachine(RuleBasedStateMachine):
     @rule()
     def finish_read(self):
         self.reading.run()
-        self.index.loaded(self.reading)
+        self.index.reads.loaded(self.reading)
         self.reading = None
 
     @rule()
@@ -365,9 +365,9 @@ def test_what_was_read_of_a_segment_goes_with_its_file(disk):
     journal, index, _ = opened(disk)
     index.publish(run_of(0, 3))
     index.flush(True)
-    read = index.take_read(0, ENTRIES)
+    read = index.reads.take(0, ENTRIES)
     read.run()
-    index.loaded(read)
+    index.reads.loaded(read)
     assert sorted(held(index, 0, ENTRIES)) == [0, 1, 2]
     index.ack(range(3))
     index.flush(True)
@@ -375,7 +375,7 @@ def test_what_was_read_of_a_segment_goes_with_its_file(disk):
     index.publish(run_of(3, 2))
     index.flush(True)
     assert [sorted(held(index, 0, ENTRIES)) for _ in range(2)] == [[3, 4], [3, 4]]
-    assert index.take_read(0, ENTRIES) is not None
+    assert index.reads.take(0, ENTRIES) is not None
 
 
 def test_expiry_and_size_survive(disk):
@@ -432,7 +432,7 @@ def test_a_recovery_opens_a_small_file_once_and_keeps_nothing_of_it(disk, monkey
         opens.clear()
         assert sorted(held(index, 0, ENTRIES)) == list(range(3 + appended))
         assert opens == ["q/0.idx"] * bool(appended)
-        index.drop_read()
+        index.reads.drop()
         assert sorted(held(index, 0, ENTRIES)) == list(range(3 + appended))
         assert opens == ["q/0.idx"] * (2 if appended else 1)
 
@@ -657,9 +657,9 @@ class TestDamage:
         _, index, _ = opened(disk, terms)
         index.publish(run_of(15, 1))
         flush = index.take_flush()
-        read = index.take_read(0, ENTRIES)
+        read = index.reads.take(0, ENTRIES)
         read.run()
-        index.loaded(read)
+        index.reads.loaded(read)
         expected = [*range(5), *range(10, 16)]
         assert sorted(held(index, 0, ENTRIES)) == expected
         flush.run()
