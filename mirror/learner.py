@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..actors.contracts.metadata import to_metadata
-from ..actors.contracts.queue import to_queue
+from ..actors.contracts.queue import ToQueue, to_queue
 from ..amqp.errors import AmqpError
 from ..routing.phrases import queue_phrase
 from ..routing.rows import Member
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..actors.queue.mirroring import Replica
     from ..gm_ring.frames import Instruction
     from ..gm_ring.ring import RingMember
+    from ..runtime.contract import Message
     from .backing.mirrored_queue import MirroredQueue
 
 log = logging.getLogger("warren.mirror")
@@ -79,7 +80,7 @@ class Learner:
         self._earlier = comparison.ends
         #: Compares what the disk has of the earlier life; None if there is nothing, or if that is done.
         self._comparison = comparison if comparison.ends else None
-        #: The chunk that was requested when the one before it came: its cursor, and the awaitable answer.
+        #: The part or chunk that was requested when the one before it came: its cursor, and the awaitable answer.
         self._requested: tuple[Member, int, Awaitable[Any]] | None = None
         #: Bytes of the chunks that were taken since the disk had all of them.
         self._unsynced = 0
@@ -202,14 +203,15 @@ class Learner:
     async def _compare(self, comparison: Comparison, source: Member) -> None:
         """Compare the next part of what this replica has; begin to copy the rest behind the last part."""
         replica, target = self._replica, self._target
-        first, limit = target.cursor, comparison.limit(target.cursor)
-        if limit is None:
+        first = target.cursor
+        if comparison.limit(first) is None:
             self._end_comparison(comparison)
             return
-        address = replica.context.peers.replica(replica.row.queue_id, source)
         try:
-            answer = await replica.ask(address, to_queue.sync_held(first, limit))
-            position, cursor, following, spans, digest = answer
+            position, cursor, following, spans, digest = await self._request(source, first)
+            if comparison.limit(cursor) is not None:
+                # The source reads the next part while this replica reads its own messages of this one.
+                self._requested = source, cursor, self._request(source, cursor)
             wanted = [range(low, high + 1) for low, high in spans]
             surplus = await comparison.surplus(first, cursor, following, wanted, digest)
         except (AmqpError, ProcessDown):
@@ -331,12 +333,16 @@ class Learner:
             await replica.sleep(self._next_chunk_at - now)
 
     def _request(self, source: Member, cursor: int) -> Awaitable[Any]:
-        """The answer with the chunk from this cursor on, which may have been requested before."""
+        """The answer with what is compared or copied from this cursor on, which may have been requested before."""
         requested, self._requested = self._requested, None
         if requested is not None and requested[:2] == (source, cursor):
             return requested[2]
         address = self._replica.context.peers.replica(self._replica.row.queue_id, source)
-        answer: Awaitable[Any] = self._replica.ask(address, to_queue.sync_chunk(cursor))
+        limit = None if self._comparison is None else self._comparison.limit(cursor)
+        message: Message[ToQueue, Any] = (
+            to_queue.sync_chunk(cursor) if limit is None else to_queue.sync_held(cursor, limit)
+        )
+        answer: Awaitable[Any] = self._replica.ask(address, message)
         return answer
 
     def _end_copy(self) -> None:

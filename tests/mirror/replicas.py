@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
@@ -74,13 +74,26 @@ class SlowQueue(MemoryQueue):
 
 
 class Asked:
-    """The answer of another replica, which is asked when this is awaited, if ever."""
+    """The answer of another replica, which is asked at once: much may happen until this is awaited."""
 
-    def __init__(self, ask: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        self._ask = ask
+    def __init__(self, ask: Coroutine[Any, Any, Any] | list[Any]) -> None:
+        self._answer: Any = None
+        self._error: BaseException | None = None
+        try:
+            if isinstance(ask, Coroutine):
+                ask.send(None)
+        except StopIteration as done:
+            self._answer = done.value
+        except BaseException as error:
+            self._error = error
+        else:
+            self._answer = ask
 
     def __await__(self):
-        return self._ask().__await__()
+        yield from ()  # the answer is there
+        if self._error is not None:
+            raise self._error
+        return self._answer
 
 
 class FakeReplica:
@@ -159,7 +172,7 @@ class FakeReplica:
     def ask(self, address, message):
         """Ask the replica of another member."""
         name, *fields = message
-        return Asked(lambda: getattr(self._group.replicas[address].replication, name.removeprefix("sync_"))(*fields))
+        return Asked(getattr(self._group.replicas[address].replication, name.removeprefix("sync_"))(*fields))
 
     def reply(self, sender, answer) -> None:
         self.replies.append(answer)
