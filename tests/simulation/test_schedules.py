@@ -1,6 +1,6 @@
 """Random schedules. tests/testdata/simulation has those that have found something.
 
-WARREN_SCHEDULES sets how many; 500 take 20 s of one core. A failure prints its seed, and `warren simulate
+WARREN_SCHEDULES sets how many; 250 take 10 s of one core. A failure prints its seed, and `warren simulate
 --seed` runs it again. `make search` draws new seeds.
 """
 
@@ -17,8 +17,8 @@ from warren.simulation.shrinking import plainest, shrink
 
 from .processes import check_same_traces
 
-SCHEDULES = int(os.environ.get("WARREN_SCHEDULES", "500"))
-BATCHES = 10
+SCHEDULES = int(os.environ.get("WARREN_SCHEDULES", "250"))
+BATCHES = 5
 
 
 def check(seed):

@@ -31,7 +31,7 @@ def test_a_service_that_acknowledges_last_gets_everything():
         assert sim.until_done()
         assert {body for body, _ in rows} == set(BODIES)
 
-    check(scenario, 50)
+    check(scenario, 20)
 
 
 @pytest.mark.parametrize("end", [Sim.kill, Sim.lose_power])
@@ -44,7 +44,7 @@ def test_a_broker_that_is_killed_or_loses_power_loses_nothing(end):
         assert sim.until_done()
         assert {body for body, _ in rows} == set(BODIES)
 
-    check(scenario, 40)
+    check(scenario, 20)
 
 
 def test_a_plain_handler_may_requeue_and_reject():
@@ -162,7 +162,7 @@ def test_a_network_of_one_node_cannot_be_cut():
         sim.close()
 
 
-def of_three_nodes(scenario, schedules=12):
+def of_three_nodes(scenario, schedules=6):
     check(scenario, schedules, nodes=3)
 
 

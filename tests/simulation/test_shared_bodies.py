@@ -18,7 +18,7 @@ from warren.store.messages.message_ids import SharedIds
 
 from .mutants.shared_body_mutants import SHARED_BODY_MUTANTS
 
-SCHEDULES = int(os.environ.get("WARREN_SCHEDULES", "500")) // 5
+SCHEDULES = int(os.environ.get("WARREN_SCHEDULES", "250")) // 5
 MOST = 3000
 QUEUES = ("orders", "archive", "urgent", "news")
 

@@ -23,9 +23,9 @@ from warren.simulation.schedule import Schedule
 from warren.tests.runtime.sim.sealing import no_real_world
 
 FILES = sorted((Path(__file__).parents[2] / "testdata" / "simulation").glob("*.txt"))
-#: In how many orders each conversation is played.
-ORDERS = 6
-SEEDS = range(40)
+#: In how many orders each conversation is played. `make search` draws others.
+ORDERS = 3
+SEEDS = range(20)
 
 
 def read(file):
@@ -43,9 +43,9 @@ def test_a_conversation_that_broke_a_promise_breaks_none_now(file):
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_conversation_goes_the_same_way_in_every_order_that_it_leaves_open(file):
+def test_a_conversation_goes_the_same_way_in_every_order_that_it_leaves_open(file, first_seed):
     conversation = read(file)
-    for seed in range(ORDERS):
+    for seed in range(first_seed, first_seed + ORDERS):
         assert conversation.with_reports(Player(conversation, seed).play()) == file.read_text(), f"seed {seed}"
 
 

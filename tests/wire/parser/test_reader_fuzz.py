@@ -15,7 +15,7 @@ from warren.amqp.parser.reader import FrameReader
 
 from ..conversations import conversation, cut, normal, read_all
 
-CONVERSATIONS = int(os.environ.get("WARREN_FUZZ", "40000"))
+CONVERSATIONS = int(os.environ.get("WARREN_FUZZ", "20000"))
 PARTS = 4
 CREDIT = dict.fromkeys((1, 2, 3, 300, 0xCE), 1000)
 
