@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from ...amqp import methods
-from ...amqp.constants import RESOURCE_LOCKED
+from ...amqp.constants import CONNECTION_FORCED, RESOURCE_LOCKED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...definitions.access import Kind
@@ -62,7 +62,10 @@ class Declares:
 
     async def _ask_metadata(self, message: Message[ToMetadata, Answer]) -> Answer:
         self._queues.flush()
-        return await self._process.ask(self._context.metadata, message)
+        try:
+            return await self._process.ask(self._context.metadata, message)
+        except ProcessDown:  # the node stops, and Metadata has ended before the connections
+            raise AmqpError(CONNECTION_FORCED, "broker forced connection closure with reason 'shutdown'") from None
 
     # -- exchanges ---
 

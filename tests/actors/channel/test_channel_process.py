@@ -289,6 +289,17 @@ def test_a_node_that_stops_crashes_no_channel_that_waits_for_a_restart(stage, co
     assert type(answer) is (BasicCancel if consumes_before else ChannelClose)
 
 
+def test_a_node_that_stops_crashes_no_channel_that_waits_for_metadata(stage, slow):
+    stage.base.end(stage.base.cells[stage.metadata.actorAddressString], NORMAL)
+    stage.settle()
+    assert stage.is_alive(slow.address)
+    ((_, error),) = stage.actor(slow.connection).take("channel_failed")
+    assert (error.code, error.reply_text) == (
+        320,
+        "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'",
+    )
+
+
 def test_acks_of_an_earlier_life_do_not_settle_messages_of_this_one(stage):
     """AB-86: a restarted queue keeps its id and numbers its messages anew, so tags of the dead process must not reach
     it."""
