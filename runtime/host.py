@@ -14,7 +14,7 @@ from .machine.memory import Memory
 from .machine.sockets import Sockets
 from .system.local_names import LocalNames
 from .system.meter import Meter
-from .system.remote_systems import Systems
+from .system.remote_systems import RemoteSystems
 
 
 class Host(Protocol):
@@ -56,7 +56,7 @@ class Host(Protocol):
     def call_at_round_end(self) -> None: ...
 
     @property
-    def systems(self) -> Systems:
+    def systems(self) -> RemoteSystems:
         """What a process that keeps a connection to another system uses to pass on messages."""
 
     @property

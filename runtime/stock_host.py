@@ -37,7 +37,7 @@ from .system.meter import Meter
 
 if TYPE_CHECKING:
     from .process import Process
-    from .system.remote_systems import Systems
+    from .system.remote_systems import RemoteSystems
 
 _TIMER = "$timer"
 
@@ -178,7 +178,7 @@ class StockHost:
         self.resume_later(None)
 
     @property
-    def systems(self) -> Systems:
+    def systems(self) -> RemoteSystems:
         raise NotImplementedError("Thespian's own system bases are connected to no other system")
 
     @property

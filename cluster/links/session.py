@@ -11,7 +11,7 @@ from typing import Any
 
 from thespian.actors import ActorAddress
 
-from ...runtime.system.remote_systems import Systems
+from ...runtime.system.remote_systems import RemoteSystems
 from .admission import Identity
 from .config import LinkConfig
 from .contract import LaneItems
@@ -52,7 +52,7 @@ class Session:
         session: str,
         version: int,
         config: LinkConfig,
-        systems: Systems,
+        systems: RemoteSystems,
         now: Callable[[], float],
         flush_later: Callable[[], None],
         on_unknown: Callable[[int], None],

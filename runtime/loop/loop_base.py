@@ -574,7 +574,7 @@ class LoopBase(ActorBase):
         for port in [port for port in list(self.cells.values()) if isinstance(port, Port)]:
             port.fail(SHUTDOWN)
         self.cells.clear()
-        self.dormant.clear()
+        self.dormant.by_address.clear()
         self._inbox.clear()
         self.poller.close()
         self._waker.close()

@@ -267,9 +267,9 @@ class SimBase(ActorBase):
 
     # -- births and deaths -------------------------------------------------------------------------
 
-    def _give_cell(self, address: LoopAddress, actor: Any, parent: Cell | None) -> Cell:
+    def give_cell(self, address: LoopAddress, actor: Any, parent: Cell | None) -> Cell:
         self._newborn.add(address._aaddr)
-        return super()._give_cell(address, actor, parent)
+        return super().give_cell(address, actor, parent)
 
     def end(self, cell: Cell, reason: ExitReason, recursive: bool = True) -> None:
         if cell.actor is not None:
@@ -306,7 +306,7 @@ class SimBase(ActorBase):
         for port in [port for port in self.cells.values() if isinstance(port, SimPort)]:
             port.fail(MACHINE_CRASHED)
         self.cells.clear()
-        self.dormant.clear()
+        self.dormant.by_address.clear()
 
     # -- what the host of a process asks for -------------------------------------------------------
 

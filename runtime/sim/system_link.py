@@ -122,10 +122,10 @@ class SystemLink:
         side.held.clear()
 
         def carry(sender: ActorAddress, target: ActorAddress, message: Any) -> None:
-            index = base.applied if self._follows_log else 0
+            index = base.remotes.applied if self._follows_log else 0
             self._carry(side, self._arrive, session, index, pickle.dumps((sender, target, message)))
 
-        base.system_up(peer, carry)
+        base.remotes.system_up(peer, carry)
         self._record(side, "up")
         if self._is_cut or not self._is_shared(side):
             self._notice_later(side)
@@ -140,12 +140,12 @@ class SystemLink:
     def _arrive(self, side: _Side, session: int, index: int, letter: bytes) -> None:
         base = side.machine.base
         if side.session == session and base is not None:
-            if side.held or index > base.applied:
+            if side.held or index > base.remotes.applied:
                 side.held.append((index, letter))
                 if len(side.held) == 1:
                     self._world.at(self._world.time + HELD_SECONDS, self._look_at_held, side, session)
             else:
-                base.arrived(side.peer, *pickle.loads(letter))
+                base.remotes.arrived(side.peer, *pickle.loads(letter))
             return
         world = self._world
         sender, target, message = pickle.loads(letter)
@@ -156,8 +156,8 @@ class SystemLink:
         base = side.machine.base
         if side.session != session or base is None:
             return
-        while side.held and side.held[0][0] <= base.applied:
-            base.arrived(side.peer, *pickle.loads(side.held.popleft()[1]))
+        while side.held and side.held[0][0] <= base.remotes.applied:
+            base.remotes.arrived(side.peer, *pickle.loads(side.held.popleft()[1]))
         if side.held:
             self._world.at(self._world.time + HELD_SECONDS, self._look_at_held, side, session)
 
@@ -182,7 +182,7 @@ class SystemLink:
         side.session = None
         base = side.machine.base
         if base is not None:
-            base.system_down(side.peer)
+            base.remotes.system_down(side.peer)
             self._record(side, "down")
         if side is self._caller:
             self._call_soon()

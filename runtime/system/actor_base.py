@@ -25,8 +25,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from thespian.actors import (
@@ -48,15 +47,16 @@ from ..loop.poller import HANG_UP, READ, WRITE, Watches
 from ..loop.timers import OWNER, Timers
 from ..machine.memory import Memory
 from ..machine.sockets import Sockets
-from .address import LoopAddress, node_of, system_of
+from .address import LoopAddress, system_of
 from .cell import Cell
 from .dead_letters import DeadLetters
-from .dormant import Dormant
+from .dormant import DormantProcesses
+from .end_notices import MONITORS, EndNotices
 from .instance import instance_of
 from .local_names import LocalNames
 from .meter import Metering
 from .plain_actors import plain_turn
-from .remote_systems import Carry, RemoteSystems
+from .remote_systems import RemoteSystems
 from .status import actor_status, system_status
 
 log = logging.getLogger("warren.runtime")
@@ -64,9 +64,6 @@ log = logging.getLogger("warren.runtime")
 #: The masks with which a descriptor counts as readable, or as writable. After a hang-up it is both: the read or write
 #: then raises the error.
 READABLE, WRITABLE = READ | HANG_UP, WRITE | HANG_UP
-
-#: Monitors of a process that one turn notifies of its end.
-MONITORS = 500
 
 #: The address of every system itself, as in Thespian (`ActorSystem.systemAddress`).
 SYSTEM_ADDRESS = "/ActorSys"
@@ -91,8 +88,7 @@ class ActorBase:
         self.ready: deque[Cell] = deque()
         #: Everything that takes messages, by address: cells, and the ports of outside threads.
         self.cells: dict[str, Any] = {}
-        #: Processes that the first message to them creates, by address.
-        self.dormant: dict[str, Dormant] = {}
+        self.dormant = DormantProcesses(self)
         #: Cells without a parent, by address.
         self.roots: dict[str, Cell] = {}
         #: Cells that are not gone yet.
@@ -101,11 +97,8 @@ class ActorBase:
         self.is_ending = False
         self.timers = Timers()
         self.metering = Metering(self)
-        self.remotes = RemoteSystems(name)
+        self.remotes = RemoteSystems(name, self.enqueue, self.cells)
         self.names = LocalNames(name)
-        #: See `Process.set_applied`, and the processes that wait for the next call.
-        self.applied = 0
-        self._behind: dict[str, None] = {}
         self.dead_letters = DeadLetters(self)
         self.global_names: dict[str, ActorAddress] = {}
         self._last_number = 0
@@ -131,19 +124,19 @@ class ActorBase:
             if parent is None:
                 raise
             log.exception("%s could not create %s", parent.address, actor_class)
-            stillborn = self._new_address(getattr(actor_class, "__name__", str(actor_class)))
+            stillborn = self.new_address(getattr(actor_class, "__name__", str(actor_class)))
             parent.queue.append((self.address, ChildActorExited(stillborn)))
             self.schedule(parent)
             return stillborn
-        address = self._new_address(actor_class.__name__)
-        cell = self._give_cell(address, actor, parent)
+        address = self.new_address(actor_class.__name__)
+        cell = self.give_cell(address, actor, parent)
         cell.requirements = requirements
         if global_name:
             cell.globalName = global_name
             self.global_names[global_name] = address
         return address
 
-    def _give_cell(self, address: LoopAddress, actor: Any, parent: Cell | None) -> Cell:
+    def give_cell(self, address: LoopAddress, actor: Any, parent: Cell | None) -> Cell:
         """Make the cell of a new actor; from now on the address leads to its mailbox."""
         cell = Cell(self, address, actor, parent)
         address._cell = cell
@@ -157,38 +150,7 @@ class ActorBase:
         self.living += 1
         return cell
 
-    def create_dormant(self, actor_class: type[Any], parent: Cell, first: Any, name: Hashable) -> ActorAddress:
-        """See `Process.create_dormant`."""
-        address = self._new_address(actor_class.__name__)
-        self.dormant[address._aaddr] = Dormant(address, actor_class, parent, first, name)
-        if parent.dormant is None:
-            parent.dormant = set()
-        parent.dormant.add(address._aaddr)
-        return address
-
-    def woken(self, address: ActorAddress) -> Cell | None:
-        """Create the dormant process at this address, if there is one, and return its cell."""
-        dormant = self.dormant.get(getattr(address, "_aaddr", ""))
-        if dormant is None:
-            return None
-        cell = self._wake(dormant)
-        self.schedule(cell)
-        return cell
-
-    def _wake(self, dormant: Dormant) -> Cell:
-        """Create a dormant process, with its first message in its mailbox."""
-        parent, details = dormant.parent, dormant.address._aaddr
-        del self.dormant[details]
-        if parent.dormant is not None:
-            parent.dormant.discard(details)
-        actor = instance_of(dormant.actor_class, self.capabilities, None)
-        cell = self._give_cell(dormant.address, actor, parent)
-        cell.queue.append((parent.address, dormant.first))
-        self.schedule(cell)
-        parent.actor.monitor(dormant.address, dormant.name)
-        return cell
-
-    def _new_address(self, class_name: str) -> LoopAddress:
+    def new_address(self, class_name: str) -> LoopAddress:
         self._last_number += 1
         return LoopAddress(f"{self.name}/{class_name}-{self._last_number}")
 
@@ -372,8 +334,8 @@ class ActorBase:
         cell = getattr(target, "_cell", None)
         if cell is None or cell.ready is not self.ready:
             cell = self.cells.get(target._aaddr)
-            if cell is None and (dormant := self.dormant.get(target._aaddr)) is not None:
-                cell = self._wake(dormant)
+            if cell is None and (dormant := self.dormant.by_address.get(target._aaddr)) is not None:
+                cell = self.dormant.wake(dormant)
         if cell is not None:
             cell.queue.append((sender, message))
             self.schedule(cell)
@@ -394,51 +356,6 @@ class ActorBase:
         elif remote.leaves(sender, target, message):
             remote.carry(sender, target, message)
 
-    def system_up(self, name: str, carry: Carry) -> None:
-        """Note that the system `name` is connected. `carry` sends it messages; pass what comes from it to `arrived`."""
-        self.remotes.connect(name, carry)
-
-    def system_down(self, name: str) -> None:
-        """Note that the connection to the system `name` has ended, after everything that came from it has arrived.
-
-        Open asks across it fail, and monitors across it fire, with NOCONNECTION. Does nothing if it is not connected.
-        """
-        remote = self.remotes.disconnect(name)
-        if remote is not None:
-            for sender, target, message in remote.ends():
-                self.enqueue(sender, target, message)
-
-    def set_applied(self, index: int) -> None:
-        """See `Process.set_applied`."""
-        self.applied = index
-        behind, self._behind = self._behind, {}
-        for details in behind:
-            cell = self.cells.get(details)
-            if cell is not None:
-                cell.resume_later(None)
-
-    def wake_when_applied(self, address: ActorAddress) -> None:
-        """Give the process at this address a turn after the next `set_applied`."""
-        self._behind[address.addressDetails] = None
-
-    def open_across(self, name: str) -> int:
-        """How many asks and monitors are open across the connection to the system `name`, in both directions."""
-        remote = self.remotes.get(name)
-        return 0 if remote is None else remote.open_count()
-
-    def named_address(self, node: str, name: str) -> ActorAddress | None:
-        """See `Process.named_address`."""
-        system = self.remotes.system_of_node(node)
-        if system is not None:
-            return LoopAddress(f"{system}/{name}")
-        return self.names.get(name) if node == node_of(self.name) else None
-
-    def arrived(self, name: str, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
-        """Take a message from the connected system `name`."""
-        remote = self.remotes.get(name)
-        if remote is not None and remote.arrives(sender, target, message):
-            self.enqueue(sender, target, message)
-
     def deliver_slowly(self, sender: ActorAddress, target: Any, message: Any) -> None:
         """Send to an address that does not lead to a mailbox of this system directly.
 
@@ -450,10 +367,7 @@ class ActorBase:
         self.enqueue(sender, target, message)
 
     def update_capability(self, name: str, value: Any = None) -> None:
-        """Set a capability of this system, or remove it if `value` is None.
-
-        Actors whose requirements are no longer met are asked to exit.
-        """
+        """Set a capability; None removes it. Actors whose requirements are no longer met are asked to exit."""
         if value is None:
             self.capabilities.pop(name, None)
         else:
@@ -514,9 +428,7 @@ class ActorBase:
         del cell.address._cell
         del self.cells[details]
         if cell.dormant is not None:
-            for dormant in cell.dormant:
-                del self.dormant[dormant]
-            cell.dormant = None
+            self.dormant.drop_children_of(cell)
         if cell.globalName:
             self.global_names.pop(cell.globalName, None)
         if details in self.names.of_process:
@@ -535,7 +447,7 @@ class ActorBase:
             self.dead_letters.take(sender, cell.address, message, reason)
         monitors, cell.monitors = cell.monitors, {}
         if len(monitors) > MONITORS:
-            self._notify(cell, monitors, reason)
+            EndNotices(self, cell, monitors, reason).send()
         else:
             for (_, ref), watcher in monitors.items():
                 self.enqueue(cell.address, watcher, ("$down", ref, reason))
@@ -550,20 +462,6 @@ class ActorBase:
             cell.children = {}
         if not cell.children:
             self._gone(cell)
-
-    def _notify(self, ended: Cell, monitors: dict[tuple[str, Any], ActorAddress], reason: ExitReason) -> None:
-        """Notify the monitors of a process that has ended, `MONITORS` of them in this turn. Its parent passes on the
-        rest in turns of its own: a queue may have 65,535 channels that monitor it.
-        """
-        parent = ended.parent
-        count = len(monitors)
-        if count > MONITORS and parent is not None and parent.actor is not None and parent.handlers is not None:
-            count = MONITORS
-        for _ in range(count):
-            (_, ref), watcher = monitors.popitem()
-            self.enqueue(ended.address, watcher, ("$down", ref, reason))
-        if monitors and parent is not None:
-            self.enqueue(ended.address, parent.address, ("$work", partial(self._notify, ended, monitors, reason)))
 
     def _gone(self, cell: Cell) -> None:
         """Notify the parent of `cell`, which has ended and has no children left."""

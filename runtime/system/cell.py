@@ -20,12 +20,13 @@ from ..loop.timers import PAYLOAD, Entry
 from ..machine.memory import Memory
 from ..machine.sockets import Sockets
 from ..process import Process
-from .address import LoopAddress
+from .address import LoopAddress, node_of
 from .local_names import LocalNames
 from .meter import Meter
 
 if TYPE_CHECKING:
     from .actor_base import ActorBase
+    from .remote_systems import RemoteSystems
 
 
 #: The descriptors of all cells that watch none: an empty set takes 216 bytes.
@@ -152,10 +153,10 @@ class Cell:
         return self.base.create(actor_class, self, requirements, global_name, source_hash)
 
     def create_dormant(self, process_class: type[Any], first: Any, name: Hashable) -> ActorAddress:
-        return self.base.create_dormant(process_class, self, first, name)
+        return self.base.dormant.create(process_class, self, first, name)
 
     def is_dormant(self, address: ActorAddress) -> bool:
-        return address._aaddr in self.base.dormant
+        return address._aaddr in self.base.dormant.by_address
 
     def wakeupAfter(self, period: timedelta | float, payload: Any = None) -> None:
         seconds = period.total_seconds() if isinstance(period, timedelta) else period
@@ -248,8 +249,8 @@ class Cell:
         self.base.call_at_round_end(self)
 
     @property
-    def systems(self) -> ActorBase:
-        return self.base
+    def systems(self) -> RemoteSystems:
+        return self.base.remotes
 
     @property
     def names(self) -> LocalNames:
@@ -261,7 +262,11 @@ class Cell:
             self.base.enqueue(sender, target, message)
 
     def named_address(self, node: str, name: str) -> ActorAddress | None:
-        return self.base.named_address(node, name)
+        base = self.base
+        system = base.remotes.system_of_node(node)
+        if system is not None:
+            return LoopAddress(f"{system}/{name}")
+        return base.names.get(name) if node == node_of(base.name) else None
 
     def run_blocking(
         self, ref: int, function: Callable[..., Any], args: tuple[Any, ...], is_brief: bool = False
@@ -285,7 +290,7 @@ class Cell:
     def monitor(self, address: ActorAddress, ref: int) -> None:
         # A monitor of a process in this system is registered at once, so that the process cannot end before a request
         # arrives. A dormant target is woken for that: a request in its mailbox could be overtaken by a demonitor.
-        cell = getattr(address, "_cell", None) or self.base.woken(address)
+        cell = getattr(address, "_cell", None) or self.base.dormant.woken(address)
         if isinstance(cell, Cell) and cell.base is self.base:
             cell.add_monitor(self.address, ref)
         else:

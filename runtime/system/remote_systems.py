@@ -1,7 +1,7 @@
 """`RemoteSystems`: the other systems of actors that one system is connected to, and what is open across each of them.
 
 An address may belong to another system: another node, or a node as it was before its last restart. The system's part of
-an address says which (`address`). A message to it is handed to the `carry` that came with `connect`, which belongs to
+an address says which (`address`). A message to it is handed to the `carry` that came with `system_up`, which belongs to
 whoever keeps the connection: a link between nodes, or a simulated one. That module has the wire, the encoding and the
 sessions; this one has what a process may rely on:
 
@@ -22,8 +22,8 @@ open across the connection, in both directions. Any other message costs one look
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from thespian.actors import ActorAddress
 
@@ -105,42 +105,73 @@ def _note(
     return True
 
 
-class Systems(Protocol):
-    """What a process that keeps a connection to another system needs of its own system (`actor_base.ActorBase`)."""
-
-    #: The name of its own system.
-    name: str
-    #: See `Process.set_applied`.
-    applied: int
-
-    def set_applied(self, index: int) -> None: ...
-    def system_up(self, name: str, carry: Carry) -> None: ...
-    def system_down(self, name: str) -> None: ...
-    def arrived(self, name: str, sender: ActorAddress, target: ActorAddress, message: Any) -> None: ...
-    def open_across(self, name: str) -> int: ...
-    def wake_when_applied(self, address: ActorAddress) -> None: ...
-
-
 class RemoteSystems:
-    """All systems that the system `here` is connected to."""
+    """All systems that the system `name` is connected to, and how far it has applied the log that they share.
 
-    def __init__(self, here: str) -> None:
-        self._node = node_of(here)
+    enqueue   puts a message into a mailbox of this system
+    cells     everything in this system that takes messages, by address
+    """
+
+    def __init__(
+        self, name: str, enqueue: Callable[[ActorAddress, ActorAddress, Any], None], cells: Mapping[str, Any]
+    ) -> None:
+        self.name = name
+        self._node = node_of(name)
+        self._enqueue = enqueue
+        self._cells = cells
         self._by_name: dict[str, RemoteSystem] = {}
         #: The name of the system that is connected, by its node.
         self._of_node: dict[str, str] = {}
+        #: See `Process.set_applied`, and the addresses of the processes that wait for the next call.
+        self.applied = 0
+        self._behind: dict[str, None] = {}
 
-    def connect(self, name: str, carry: Carry) -> None:
+    # -- for the processes that keep connections ---
+
+    def system_up(self, name: str, carry: Carry) -> None:
+        """Note that the system `name` is connected. `carry` sends it messages; pass what comes from it to `arrived`."""
         if name in self._by_name:
             raise RuntimeError(f"the connection to {name} has not ended")
         self._by_name[name] = RemoteSystem(name, carry)
         self._of_node[node_of(name)] = name
 
-    def disconnect(self, name: str) -> RemoteSystem | None:
-        """Forget a system; None if it was not connected."""
+    def system_down(self, name: str) -> None:
+        """Note that the connection to the system `name` has ended, after everything that came from it has arrived.
+
+        Open asks across it fail, and monitors across it fire, with NOCONNECTION. Does nothing if it is not connected.
+        """
         if self._of_node.get(node_of(name)) == name:
             del self._of_node[node_of(name)]
-        return self._by_name.pop(name, None)
+        remote = self._by_name.pop(name, None)
+        if remote is not None:
+            for sender, target, message in remote.ends():
+                self._enqueue(sender, target, message)
+
+    def arrived(self, name: str, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
+        """Take a message from the connected system `name`."""
+        remote = self._by_name.get(name)
+        if remote is not None and remote.arrives(sender, target, message):
+            self._enqueue(sender, target, message)
+
+    def open_across(self, name: str) -> int:
+        """How many asks and monitors are open across the connection to the system `name`, in both directions."""
+        remote = self._by_name.get(name)
+        return 0 if remote is None else remote.open_count()
+
+    def set_applied(self, index: int) -> None:
+        """See `Process.set_applied`."""
+        self.applied = index
+        behind, self._behind = self._behind, {}
+        for details in behind:
+            cell = self._cells.get(details)
+            if cell is not None:
+                cell.resume_later(None)
+
+    def wake_when_applied(self, address: ActorAddress) -> None:
+        """Give the process at this address a turn after the next `set_applied`."""
+        self._behind[address.addressDetails] = None
+
+    # -- for the system itself ---
 
     def disconnect_all(self) -> None:
         self._by_name.clear()
@@ -149,9 +180,6 @@ class RemoteSystems:
     def system_of_node(self, node: str) -> str | None:
         """The name of the connected system that is a run of this node; None if none is."""
         return self._of_node.get(node)
-
-    def get(self, name: str) -> RemoteSystem | None:
-        return self._by_name.get(name)
 
     def of(self, address: ActorAddress) -> RemoteSystem | None:
         """The system that `address` belongs to, if it is connected."""

@@ -93,7 +93,7 @@ class Stage:
         return self.base.newPrimaryActor(actor_class)
 
     def actor(self, address: Any) -> Any:
-        if address.actorAddressString in self.base.dormant:
+        if address.actorAddressString in self.base.dormant.by_address:
             self.tell(self.metadata, address, "recovered")  # wakes it
             self.settle()
         return self.base.cells[address.actorAddressString].actor

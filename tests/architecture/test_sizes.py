@@ -40,10 +40,6 @@ LONGER_FILES = {
         "what a subclass of Process may override and call, with the docstrings; a part for asks or monitors "
         "would cost every process an object"
     ),
-    "runtime/system/actor_base.py": (
-        "birth, delivery and death change the same tables of actors, and turns are kept whole because they "
-        "are the hottest path"
-    ),
     "settings/settings.py": (
         "one field for each setting with its limits and its help; the code besides takes 80 lines"
     ),

@@ -69,7 +69,7 @@ def parent(system):
 def test_the_first_message_creates_the_process(client, base, parent):
     """The process handles the message that it was made with first, which comes from its parent."""
     one, two = client.ask(parent, ("make", 2), WAIT)
-    assert len(base.dormant) == 2 and one._aaddr not in base.cells
+    assert len(base.dormant.by_address) == 2 and one._aaddr not in base.cells
     assert client.ask(one, ("note", "hello"), WAIT) == [(0, True), "hello"]
     assert client.ask(one, ("note", "again"), WAIT) == [(0, True), "hello", "again"]
     assert not client.ask(parent, ("sleeps", one), WAIT)
@@ -120,6 +120,6 @@ def test_it_ends_with_its_parent(client, base, system, parent):
     client.ask(watcher, ("watch", parent), WAIT)
     client.tell(parent, ActorExitRequest())
     assert client.ask(watcher, ("ended",), WAIT) == ("it", False)
-    assert base.dormant == {}
+    assert base.dormant.by_address == {}
     with pytest.raises(ProcessDown):
         client.ask(one, ("note", 1), WAIT)

@@ -133,9 +133,9 @@ def test_a_process_finds_the_names_of_connected_nodes(client, base):
     client.ask(process, ("take", "meta"), WAIT)
     assert client.ask(process, ("find", own, "meta"), WAIT) == process.addressDetails
     assert client.ask(process, ("find", "b", "meta"), WAIT) == "nobody"
-    base.call(base.system_up, "b-2", print)
+    base.call(base.remotes.system_up, "b-2", print)
     assert client.ask(process, ("find", "b", "meta"), WAIT) == "b-2/meta"
-    base.call(base.system_down, "b-2")
+    base.call(base.remotes.system_down, "b-2")
     assert client.ask(process, ("find", "b", "meta"), WAIT) == "nobody"
 
 

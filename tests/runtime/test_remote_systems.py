@@ -70,12 +70,12 @@ class Node:
     def connect(self, other):
         def carry(*envelope):
             letter = pickle.dumps(envelope)
-            other.base.post(lambda: other.base.arrived(self.base.name, *pickle.loads(letter)))
+            other.base.post(lambda: other.base.remotes.arrived(self.base.name, *pickle.loads(letter)))
 
-        self.base.call(self.base.system_up, other.base.name, carry)
+        self.base.call(self.base.remotes.system_up, other.base.name, carry)
 
     def lose(self, other):
-        self.base.call(self.base.system_down, other.base.name)
+        self.base.call(self.base.remotes.system_down, other.base.name)
 
 
 @pytest.fixture

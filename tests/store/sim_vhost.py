@@ -419,7 +419,7 @@ class SimVhost:
     # -- processes -------------------------------------------------------------------------------
 
     def actor(self, address: Any) -> Any:
-        if address.actorAddressString in self.base.dormant:
+        if address.actorAddressString in self.base.dormant.by_address:
             self.ask(address, to_queue.counts())  # wakes it
         return self.base.cells[address.actorAddressString].actor
 

@@ -22,7 +22,7 @@ def row(node, name="q"):
 
 
 def is_dormant(node, name="q"):
-    return row(node, name).address.actorAddressString in node.base.dormant
+    return row(node, name).address.actorAddressString in node.base.dormant.by_address
 
 
 def ask(node, message, name="q"):

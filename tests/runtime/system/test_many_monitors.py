@@ -7,7 +7,7 @@ from thespian.actors import ActorExitRequest
 
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
-from warren.runtime.system.actor_base import MONITORS
+from warren.runtime.system.end_notices import MONITORS
 from warren.tests.turn_meter import metered
 
 WATCHERS = 6 * MONITORS

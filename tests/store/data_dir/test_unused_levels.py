@@ -76,7 +76,7 @@ def test_a_queue_that_is_dormant_for_several_starts_keeps_its_numbering(restart)
     vhost.queue.ack(tags)
     for _ in range(3):
         vhost = again()
-        assert vhost.queue.row.address.actorAddressString in vhost.base.dormant
+        assert vhost.queue.row.address.actorAddressString in vhost.base.dormant.by_address
     publish(vhost, 7)
     [new] = vhost.queue.look()
     assert new.tag > max(tags)
