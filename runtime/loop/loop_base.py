@@ -11,14 +11,12 @@ gives each client its turns, and polls the descriptors. While actors are busy it
 sleeps in the poll until a timer is due, a descriptor is ready or another thread wakes it, so that an idle loop uses no
 processor time.
 
-    inbox    calls from other threads, which touch nothing else but the waker that ends the sleep
-    ready    the cells that were woken since the last turn, each once
-    lanes    the run queue, divided by clients (`lanes`)
-    timers   a heap
-    poller   the watched descriptors
-
-The loop calls `on_readable` and `on_writable` directly instead of sending a message: the poller is level triggered and
-would report the descriptor again and again while that message waited.
+    threads      calls from other threads (`threads`), which touch nothing else but the waker that ends the sleep
+    ready        the cells that were woken since the last turn, each once
+    lanes        the run queue, divided by clients (`lanes`)
+    timers       a heap
+    poller       the watched descriptors
+    descriptors  those that are ready and not served yet (`descriptors`)
 
 If the loop slept and a single descriptor has become ready, its client is alone. What follows from its input is then
 done without rounds and lanes, until no process is ready or another client may have to be served (`_serve_alone`).
@@ -38,12 +36,11 @@ import secrets
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from thespian.actors import ActorAddress, ActorExitRequest, ThespianGeneration, WatchMessage
+from thespian.actors import ActorAddress, ActorExitRequest, ThespianGeneration
 
 from ..exit_reason import SHUTDOWN, ExitKind, ExitReason
 from ..long_turn import LongTurn
@@ -51,12 +48,12 @@ from ..machine.memory import SystemMemory
 from ..machine.sockets import SystemSockets
 from ..system.actor_base import ActorBase
 from ..system.cell import Cell
-from ..system.plain_actors import handle_plainly
 from .blocking import BlockingPool
-from .lanes import ROUND_SECONDS, Lanes
+from .descriptors import Descriptors
+from .lanes import Lanes
 from .outside import Port, PrivateBase
 from .poller import READ, WRITE, Poller, SystemPoller
-from .waker import SystemWaker
+from .threads import OtherThreads
 from .watchdog import MARK_SECONDS, Watchdog
 
 log = logging.getLogger("warren.runtime")
@@ -84,9 +81,8 @@ POLL_INTERVAL = 1e-3
 #: Seconds between two calls of `housekeep` at least.
 HOUSEKEEPING_SECONDS = 20e-3
 
-#: Most calls of other threads that a round makes, and most timers that it fires. A thousand clients may cause a
-#: thousand of either at once.
-CALLS, TIMERS = 256, 256
+#: Most timers that a round fires. A thousand clients may cause a thousand at once.
+TIMERS = 256
 
 #: Longest sleep of a loop, in seconds. epoll counts milliseconds in a C int, so that a longer timer wakes the loop once
 #: a day without need. On Windows nothing but the end of a sleep lets Python run its signal handlers, so that Ctrl-C
@@ -112,8 +108,6 @@ class LoopBase(ActorBase):
     sockets = SystemSockets()
     memory = SystemMemory()
     poller: Poller
-    #: The waker's descriptor is watched by the loop itself, which is no process.
-    group, handlers = "", None
 
     def __init__(
         self,
@@ -135,8 +129,9 @@ class LoopBase(ActorBase):
         }
         super().__init__(name or f"loop-{secrets.token_hex(4)}", {**own, **(capabilities or {})}, budget)
         self._shutdown_seconds = shutdown_seconds
-        self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._is_asleep = False
+        self.threads = OtherThreads(self.name)
+        #: See `OtherThreads.post`. A method here would cost a call for each result of a blocking call.
+        self.post = self.threads.post
         #: A function of the program that the loop calls between two rounds, from time to time.
         self.housekeep: Callable[[], object] | None = None
         #: Whether to leave the loop after this round.
@@ -145,24 +140,15 @@ class LoopBase(ActorBase):
         self._is_shutdown_requested = False
         #: Whether to end them without a further turn.
         self._is_killed = False
-        #: Whether every actor has ended.
-        self._is_closed = False
         #: Whether every thread has ended as well.
         self._has_ended_entirely = False
         self._ended = threading.Event()
-        #: Held by the thread that acts in the system: the one that runs the loop, or one that calls while no loop runs.
-        self._running = threading.Lock()
-        #: The ident of the thread that runs the loop, if one does.
-        self._runner: int | None = None
-        #: Events that the last poll has reported and no process has handled yet, as (descriptor, mask).
-        self._unserved: list[tuple[int, int]] = []
         #: Cells whose processes have called `call_at_round_end` in this round.
         self._round_end: list[Cell] = []
         self.poller = SystemPoller()
-        self._waker = SystemWaker()
-        self._wake_fd = self._waker.fd
-        self.fds: frozenset[int] = frozenset()
-        self.poller.watch(self, self._wake_fd, READ)
+        self._wake_fd = self.threads.waker.fd
+        self.descriptors = Descriptors(self, self._wake_fd)
+        self.poller.watch(self.descriptors, self._wake_fd, READ)
         self.watchdog = Watchdog()
         self.lanes = Lanes(self.ready, self.watchdog)
         self._pool = BlockingPool(blocking_threads, self.name)
@@ -197,34 +183,36 @@ class LoopBase(ActorBase):
     def stop(self) -> None:
         """Make `run_forever` or `run_for` return; the actors stay. May be called from a signal handler."""
         self._is_stopping = True
-        self._waker.wake()
+        self.threads.waker.wake()
 
     def _run(self, condition: Callable[[], bool] | None, deadline: float | None) -> None:
-        if not self._running.acquire(blocking=False):
+        threads = self.threads
+        if not threads.running.acquire(blocking=False):
             raise RuntimeError(f"the loop of {self.name} is running already")
         try:
-            if self._is_closed:
+            if threads.is_closed:
                 return
-            self._runner = threading.get_ident()
+            threads.runner = threading.get_ident()
             self._rounds(condition, deadline)
             if self._is_shutdown_requested:
                 self._close()
         finally:
-            self._runner = None
+            threads.runner = None
             # Reset at the end of a run, not at its beginning, so that a `stop` that came before the run takes effect.
             self._is_stopping = False
-            self._running.release()
+            threads.running.release()
 
     def _rounds(self, condition: Callable[[], bool] | None, deadline: float | None) -> None:
-        inbox, ready, timers = self._inbox, self.ready, self.timers
+        threads, descriptors, ready, timers = self.threads, self.descriptors, self.ready, self.timers
+        calls = threads.calls
         lanes, light, shared, active = self.lanes, self.lanes.light, self.lanes.shared, self.lanes.active
         monotonic, watchdog = time.monotonic, self.watchdog
         next_poll = next_mark = next_care = 0.0
         is_limited = condition is not None or deadline is not None
         now = monotonic()
         while not self._is_stopping:
-            if inbox:
-                self._drain_inbox()
+            if calls:
+                threads.make_calls()
             if timers.heap and timers.heap[0][0] <= now:
                 self.fire_timers(now, TIMERS)
             if ready:
@@ -237,13 +225,13 @@ class LoopBase(ActorBase):
             if is_limited and ((condition is not None and condition()) or (deadline is not None and now >= deadline)):
                 return
             if lanes.crowd:
-                self._serve_crowd()
+                descriptors.serve_crowd()
                 now = monotonic()
-            if light or shared or active or ready or lanes.crowd or self._unserved:
+            if light or shared or active or ready or lanes.crowd or descriptors.unserved:
                 # If there is nothing to do but descriptors that are left from the last poll, serve them now. Without a
                 # turn `now` stays the same, so the time of the next poll would not come.
-                if now >= next_poll or self._unserved and not (light or shared or active):
-                    self._serve_descriptors()
+                if now >= next_poll or descriptors.unserved and not (light or shared or active):
+                    descriptors.serve()
                     if self.housekeep is not None and now >= next_care:
                         self.housekeep()
                         next_care = now + HOUSEKEEPING_SECONDS
@@ -260,10 +248,10 @@ class LoopBase(ActorBase):
             wake_at = timers.next_deadline()
             if deadline is not None and (wake_at is None or deadline < wake_at):
                 wake_at = deadline
-            self._is_asleep = True
+            threads.is_asleep = True
             # A thread that posted just before that did not wake the loop, so its call must be found here.
-            if inbox or self._is_stopping:
-                self._is_asleep = False
+            if calls or self._is_stopping:
+                threads.is_asleep = False
                 continue
             now = self._sleep(now, wake_at, is_limited)
 
@@ -276,27 +264,21 @@ class LoopBase(ActorBase):
         for cell in cells:
             self.round_end_turn(cell)
 
-    def _drain_inbox(self) -> None:
-        inbox = self._inbox
-        for _ in range(min(len(inbox), CALLS)):
-            function, args = inbox.popleft()
-            function(*args)
-
     def _sleep(self, now: float, wake_at: float | None, is_limited: bool) -> float:
         """Wait until `wake_at` for a descriptor, serve those that are ready, and return the time.
 
         `is_limited`: the caller checks a condition after each round.
         """
         events = self.poller.poll(None if wake_at is None else min(max(0.0, wake_at - now), LONGEST_SLEEP))
-        self._is_asleep = False
+        self.threads.is_asleep = False
         if len(events) == 1 and not is_limited:
             fd, mask = events[0]
             owner = self.poller.owners.get(fd)
             if owner is not None and owner[0].handlers is not None and not owner[0].group:
                 return self._serve_alone(owner[0], fd, mask, owner[1], wake_at)
         if events:
-            self._unserved = events
-            self._serve_descriptors()
+            self.descriptors.unserved = events
+            self.descriptors.serve()
         return time.monotonic()
 
     def _serve_alone(self, owner: Cell, fd: int, mask: int, wanted: int, wake_at: float | None) -> float:
@@ -306,7 +288,7 @@ class LoopBase(ActorBase):
         of the 80 µs of a message that is published, confirmed, delivered and acknowledged. After `POLL_INTERVAL`, or
         when a call, a timer or the end of a round is due, the processes that are still ready join the lane of `owner`.
         """
-        ready, inbox, turn, monotonic = self.ready, self._inbox, self.turn, time.monotonic
+        ready, calls, turn, monotonic = self.ready, self.threads.calls, self.turn, time.monotonic
         began = monotonic()
         # This lasts no longer than the floor, so that the watchdog gets each turn of more than the floor by itself.
         ends = began + min(POLL_INTERVAL, self.watchdog.floor)
@@ -321,7 +303,7 @@ class LoopBase(ActorBase):
                     if now - began > self.watchdog.floor:
                         self.watchdog.note(cell, message, now - began)
                     break
-                if not ready or inbox or self._round_end:
+                if not ready or calls or self._round_end:
                     break
                 began = now
                 cell = ready.popleft()
@@ -335,124 +317,26 @@ class LoopBase(ActorBase):
             self.lanes.admit(owner)
         return now
 
-    def _serve_descriptors(self) -> None:
-        """Let the owners of ready descriptors have their turns, for `ROUND_SECONDS`. `_unserved` has the rest."""
-        events = self._unserved or self.poller.poll(0)
-        if not events:
-            return
-        owners, lanes, ready, watchdog = self.poller.owners, self.lanes, self.ready, self.watchdog
-        serve, monotonic = self.descriptor_turn, time.monotonic
-        now = monotonic()
-        late, ends = now + watchdog.floor, now + ROUND_SECONDS
-        plain: dict[int, tuple[Cell, list[int]]] = {}
-        rest = iter(events)
-        for fd, mask in rest:
-            owner = owners.get(fd)
-            if owner is None:
-                self.poller.forget(fd)
-                continue
-            cell, wanted = owner
-            if cell.group:
-                lanes.put_off(fd, mask)
-            elif cell.handlers is not None:
-                began = now
-                serve(cell, fd, mask, wanted)
-                if ready:
-                    lanes.admit(cell)
-                now = monotonic()
-                if now > late:
-                    if now - began > watchdog.floor:
-                        watchdog.note(cell, ("a descriptor",), now - began)
-                    if now > ends:
-                        break
-            elif fd == self._wake_fd:
-                self._waker.drain()
-            else:
-                plain.setdefault(id(cell), (cell, []))[1].append(fd)
-        self._unserved = list(rest)
-        for cell, fds in plain.values():
-            handle_plainly(self, cell, cell.address, WatchMessage(fds))
-
-    def _serve_crowd(self) -> None:
-        """Serve one descriptor of the processes that share their turns."""
-        fd, mask = self.lanes.next_of_crowd()
-        owner = self.poller.owners.get(fd)
-        if owner is not None and owner[0].handlers is not None:
-            cell, wanted = owner
-            began = time.monotonic()
-            self.descriptor_turn(cell, fd, mask, wanted)
-            if self.ready:
-                self.lanes.admit(cell)
-            seconds = time.monotonic() - began
-            if seconds > self.watchdog.floor:
-                self.watchdog.note(cell, ("a descriptor",), seconds)
-
     # -- other threads -----------------------------------------------------------------------------
-
-    def post(self, function: Callable[..., None], *args: Any) -> None:
-        """Make the loop call `function(*args)` soon. Never waits; does nothing after shutdown.
-
-        The calls that one thread posts are made in their order.
-        """
-        if self._is_closed:
-            return
-        self._inbox.append((function, args))
-        if self._is_asleep:
-            self._waker.wake()
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Run `function(*args)` on the loop and return its value or raise its error."""
-        if self.is_running_here():
-            return function(*args)
-        done = threading.Event()
-        outcome: list[tuple[bool, Any]] = []
-
-        def run() -> None:
-            try:
-                outcome.append((True, function(*args)))
-            except BaseException as error:
-                outcome.append((False, error))
-            done.set()
-
-        self.post(run)
-        while not done.is_set():
-            if self._is_closed:
-                raise RuntimeError(f"the system {self.name} is shut down")
-            if self._running.acquire(blocking=False):
-                # No thread runs the loop (thread=False), so this one acts in its place.
-                try:
-                    self._drain_inbox()
-                finally:
-                    self._running.release()
-            else:
-                # Check again after a while, because the thread that runs the loop may leave it.
-                done.wait(0.1)
-        ok, value = outcome.pop()
-        if ok:
-            return value
-        try:
-            raise value
-        finally:
-            del value  # the error refers to this frame by its traceback, and would keep it alive
+        return self.threads.call(function, *args)
 
     def longest_turns(self) -> list[LongTurn]:
         return list(self.watchdog.longest)
 
     def is_running_here(self) -> bool:
         """Whether the calling thread runs the loop."""
-        return self.is_run_by(threading.get_ident())
-
-    def is_run_by(self, thread: int) -> bool:
-        """Whether the thread with this ident runs the loop."""
-        return self._runner == thread
+        return self.threads.is_run_by(threading.get_ident())
 
     def is_running(self) -> bool:
         """Whether any thread runs the loop."""
-        return self._runner is not None
+        return self.threads.runner is not None
 
     def is_closed(self) -> bool:
         """Whether every actor has ended; threads may still work on blocking calls whose results are dropped."""
-        return self._is_closed
+        return self.threads.is_closed
 
     def busy_with(self) -> str:
         """Describe the work that the loop has now; empty if it has none. Call it on the loop: `call(self.busy_with)`.
@@ -529,17 +413,7 @@ class LoopBase(ActorBase):
 
         Blocking calls in other threads go on; their results wait. Raises RuntimeError if the system is shut down.
         """
-        standing, going = threading.Event(), threading.Event()
-
-        def stand_still() -> None:
-            standing.set()
-            going.wait()
-
-        self.post(stand_still)
-        while not standing.wait(0.1):
-            if self._is_closed:
-                raise RuntimeError(f"the system {self.name} is shut down")
-        return going.set
+        return self.threads.pause()
 
     def _thread_main(self, started: threading.Event) -> None:
         self.post(started.set)
@@ -566,7 +440,7 @@ class LoopBase(ActorBase):
             log.warning("killed, because they did not end within %g s: %s%s", self._shutdown_seconds, named, more)
         for cell in left:
             self.end(cell, ExitReason(ExitKind.KILLED, "killed"))
-        self._is_closed = True
+        self.threads.is_closed = True
         # Threads without a call end within a moment. They get that moment even if the actors took all the time.
         self._has_ended_entirely = self._pool.close(max(THREADS_SECONDS, deadline - time.monotonic()))
         if not self._has_ended_entirely:
@@ -575,9 +449,9 @@ class LoopBase(ActorBase):
             port.fail(SHUTDOWN)
         self.cells.clear()
         self.dormant.by_address.clear()
-        self._inbox.clear()
+        self.threads.calls.clear()
         self.poller.close()
-        self._waker.close()
+        self.threads.waker.close()
         self._ended.set()
 
     def _ask_actors_to_exit(self, deadline: float) -> None:

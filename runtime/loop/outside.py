@@ -138,7 +138,7 @@ class OutsideClient(Port):
         def finish(ok: bool, value: Any) -> None:
             outcome.append((ok, value))
             arrived.release()
-            if base.is_run_by(asker):
+            if base.threads.is_run_by(asker):
                 # A server waits here for as long as it runs. A condition that the loop checks in each round would cost
                 # 2 % of the processor time of small messages.
                 base.stop()
@@ -158,7 +158,7 @@ class OutsideClient(Port):
     def _send(self, address: Address[C], message: Message[C, Any], finish: Finish) -> int:
         ref = next(self._refs)
         self._waiting[ref] = finish
-        if self.base._is_closed:
+        if self.base.is_closed():
             self._finish(ref, False, ProcessDown(SHUTDOWN))
         else:
             self.base.post(self.base.enqueue, self.address, address, ("ask", ref, message))

@@ -123,7 +123,7 @@ class DiskStage(Stage):
 
     def quiet(self) -> None:
         # In this order: a job sends its result before its thread counts as idle.
-        self.until(lambda: not self.base.busy_with() and not self.base._inbox)
+        self.until(lambda: not self.base.busy_with() and not self.base.threads.calls)
 
     def is_held(self) -> None:
         """Wait until an operation waits for the disk, and all messages are handled."""

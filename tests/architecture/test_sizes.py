@@ -35,7 +35,6 @@ LONGER_FILES = {
         "each step reads and moves the buffer's position, and a step in another object would cost a call for "
         "each publish"
     ),
-    "runtime/loop/loop_base.py": ("a round reads the flags that stopping, sleeping and calls of other threads set"),
     "runtime/process.py": (
         "what a subclass of Process may override and call, with the docstrings; a part for asks or monitors "
         "would cost every process an object"

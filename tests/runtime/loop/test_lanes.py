@@ -9,7 +9,7 @@ import pytest
 from thespian.actors import ActorSystem
 
 from warren.runtime.exit_reason import ExitKind, ExitReason
-from warren.runtime.loop import lanes, loop_base
+from warren.runtime.loop import descriptors, lanes, loop_base, threads
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
 
@@ -258,7 +258,7 @@ def test_a_process_that_waits_in_a_crowd_may_end_there(loop, pipes):
 def test_timers_and_calls_by_the_thousand_are_taken_in_several_rounds(loop, pipes, monkeypatch):
     """A client that is idle while they come waits for one round of them only."""
     monkeypatch.setattr(loop_base, "TIMERS", 10)
-    monkeypatch.setattr(loop_base, "CALLS", 10)
+    monkeypatch.setattr(threads, "CALLS", 10)
     opened(loop, Parent, "start", 100, 0.0)
     assert loop.run_until(lambda: Sleeper.total == 100, WAIT)
     most = 0
@@ -284,7 +284,7 @@ def test_timers_and_calls_by_the_thousand_are_taken_in_several_rounds(loop, pipe
 def test_a_long_round_is_interrupted_for_a_poll(loop, pipes, monkeypatch):
     """While fifty clients are busy, the input of another is read before all of them had their turn."""
     monkeypatch.setattr(lanes, "ROUND_SECONDS", 0.0)
-    monkeypatch.setattr(loop_base, "ROUND_SECONDS", 0.0)
+    monkeypatch.setattr(descriptors, "ROUND_SECONDS", 0.0)
     monkeypatch.setattr(loop_base, "POLL_INTERVAL", 0.0)
     noted: list[int] = []
     for reading, _ in pipes[:50]:
@@ -301,7 +301,7 @@ def test_a_long_round_is_interrupted_for_a_poll(loop, pipes, monkeypatch):
 
 def test_descriptors_that_were_left_out_are_served_next(loop, pipes, monkeypatch):
     """The turn of one descriptor took all the time for descriptors, and nothing else is to be done."""
-    monkeypatch.setattr(loop_base, "ROUND_SECONDS", 0.0)
+    monkeypatch.setattr(descriptors, "ROUND_SECONDS", 0.0)
     noted: list[int] = []
     for reading, _ in pipes[:5]:
         opened(loop, Relay, "open", reading, 0, noted)

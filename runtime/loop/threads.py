@@ -1,0 +1,109 @@
+"""`OtherThreads`: how threads act in a loop that is not theirs.
+
+A thread posts a call, which the loop makes soon, and wakes the loop if it sleeps. `call` also waits for the result.
+Only one thread acts in a system at a time, the one that holds `running`: the thread that runs the loop or, while no
+thread does, the one that is in `call`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from .waker import SystemWaker
+
+#: Most calls of other threads that a round makes. A thousand clients may cause a thousand at once.
+CALLS = 256
+
+
+class OtherThreads:
+    """The calls of other threads in the loop of the system `name`. Any thread may use it."""
+
+    __slots__ = ("_name", "calls", "is_asleep", "is_closed", "runner", "running", "waker")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        #: The calls that were posted and not made yet.
+        self.calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        #: Whether the loop sleeps, so that whoever posts a call must wake it.
+        self.is_asleep = False
+        #: Whether every actor has ended, so that calls are dropped.
+        self.is_closed = False
+        #: Held by the thread that acts in the system.
+        self.running = threading.Lock()
+        #: The ident of the thread that runs the loop, if one does.
+        self.runner: int | None = None
+        self.waker = SystemWaker()
+
+    def post(self, function: Callable[..., None], *args: Any) -> None:
+        """Make the loop call `function(*args)` soon. Never waits; does nothing after shutdown.
+
+        The calls that one thread posts are made in their order.
+        """
+        if self.is_closed:
+            return
+        self.calls.append((function, args))
+        if self.is_asleep:
+            self.waker.wake()
+
+    def make_calls(self) -> None:
+        """Make the calls that were posted, at most `CALLS` of them."""
+        calls = self.calls
+        for _ in range(min(len(calls), CALLS)):
+            function, args = calls.popleft()
+            function(*args)
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Run `function(*args)` on the loop and return its value or raise its error."""
+        if self.is_run_by(threading.get_ident()):
+            return function(*args)
+        done = threading.Event()
+        outcome: list[tuple[bool, Any]] = []
+
+        def run() -> None:
+            try:
+                outcome.append((True, function(*args)))
+            except BaseException as error:
+                outcome.append((False, error))
+            done.set()
+
+        self.post(run)
+        while not done.is_set():
+            if self.is_closed:
+                raise RuntimeError(f"the system {self._name} is shut down")
+            if self.running.acquire(blocking=False):
+                # No thread runs the loop (thread=False), so this one acts in its place.
+                try:
+                    self.make_calls()
+                finally:
+                    self.running.release()
+            else:
+                # Check again after a while, because the thread that runs the loop may leave it.
+                done.wait(0.1)
+        ok, value = outcome.pop()
+        if ok:
+            return value
+        try:
+            raise value
+        finally:
+            del value  # the error refers to this frame by its traceback, and would keep it alive
+
+    def pause(self) -> Callable[[], None]:
+        """Make the loop stand still until the returned function is called. Raises RuntimeError after shutdown."""
+        standing, going = threading.Event(), threading.Event()
+
+        def stand_still() -> None:
+            standing.set()
+            going.wait()
+
+        self.post(stand_still)
+        while not standing.wait(0.1):
+            if self.is_closed:
+                raise RuntimeError(f"the system {self._name} is shut down")
+        return going.set
+
+    def is_run_by(self, thread: int) -> bool:
+        """Whether the thread with this ident runs the loop."""
+        return self.runner == thread
