@@ -53,6 +53,20 @@ def test_no_requirement_ids(page):
     assert re.findall(r"\b(?:AB|FC|QS|GM|CM|CL|QP|SP|[CDW])-\d+", page.read_text()) == []
 
 
+@pytest.mark.parametrize(
+    "page", [PAGES[0], *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_lines_have_at_most_120_columns(page):
+    """Except rows of tables, and code."""
+    long, is_code = [], False
+    for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
+        is_fence = line.lstrip().startswith("```")
+        is_code ^= is_fence
+        if not is_code and not is_fence and len(line) > 120 and not line.startswith(("|", "    ")):
+            long.append(f"{number}: {line[:60]}")
+    assert long == []
+
+
 #: The pages that describe the code as it is; design.md also describes what is not built yet.
 CODE_PAGES = [
     ROOT / "docs" / "internals" / f"{name}.md" for name in ("architecture", "glossary", "simulation", "store")
