@@ -6,7 +6,8 @@ decorators, and each queue process calls the queue decorators, all on the broker
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from ..amqp.errors import AmqpError
@@ -82,3 +83,10 @@ def notify(method: Callable[..., None], *arguments: Any) -> None:
         method(*arguments)
     except AmqpError as error:
         raise RuntimeError(f"{method!r} raised {error!r}, but a notification cannot refuse a change") from error
+
+
+def notify_stopped(decorators: Sequence[QueueDecorator], queue: QueueRow) -> None:
+    """Notify all decorators that the process of a queue ends, also if one raises an exception, which is raised then."""
+    with ExitStack() as calls:
+        for decorator in reversed(decorators):
+            calls.callback(notify, decorator.stopped, queue)

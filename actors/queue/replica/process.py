@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from ....amqp.errors import AmqpError
 from ....definitions.index_sources import index_sources
 from ....routing.arguments.queue_settings import QueueSettings
-from ....routing.decorators import notify
+from ....routing.decorators import notify, notify_stopped
 from ....routing.phrases import queue_phrase
 from ....routing.queue_types import STREAM
 from ....routing.rows import Member, QueueRow
@@ -494,7 +494,7 @@ class ReplicaProcess(Process):
     def on_exit(self) -> None:
         if hasattr(self, "context"):
             self.context.activity.leave(self.row.queue_id)
-        for decorator in self.runner.decorators:
-            notify(decorator.stopped, self.row)
         for record in self.channels.by_id.values():
             record.drop_consumers()
+        if self.runner.decorators:
+            notify_stopped(self.runner.decorators, self.row)

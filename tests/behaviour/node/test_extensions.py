@@ -313,6 +313,20 @@ def test_a_decorator_is_notified_of_a_stop_of_the_broker():
     assert watcher.heard == [("started", "q"), ("stopped", "q")] * 2
 
 
+def test_every_decorator_is_notified_of_the_end_of_a_queue(open_channel):
+    """AB-80: also if another one has failed, whose exception is only logged."""
+
+    class Failing(QueueDecorator):
+        def stopped(self, queue):
+            raise ValueError(queue.name)
+
+    watcher = Watcher()
+    channel = open_channel(Failing(), watcher, Failing())
+    channel.queue("q")
+    assert channel.call(m.QueueDelete(queue="q")).message_count == 0
+    assert watcher.heard.names() == ["started", "stopped"]
+
+
 def test_a_decorator_is_notified_of_a_restart(own_broker, connect):
     """AB-80: a decorator that fails crashes the queue, which its supervisor restarts. It cannot refuse anything."""
 
