@@ -26,6 +26,7 @@ from .running_node import AppWasStopped, RunningNode, StartError, StartInterrupt
 from .runtime.errors import ProcessDown
 from .runtime.log_file import LogFile, Period, reopen_log_files
 from .runtime.log_format import JsonFormatter, LineFormatter
+from .runtime.machine.descriptors import raise_descriptor_limit
 from .runtime.machine.port_holder import port_holder
 from .settings import Settings
 from .settings.limits import shown_size
@@ -72,8 +73,9 @@ def serve(
     with the exit status 130.
     """
     signals = _Signals()
-    # Only the server does this: a program that embeds a broker decides about its heap itself.
+    # Only the server does this: a program that embeds a broker decides about its heap and its limits itself.
     keep_freed_heap()
+    raise_descriptor_limit()
     app_stopped = False
     while (begins := _serve_once(settings, on_ready, progress, limits, is_founder, app_stopped, signals)) is not None:
         app_stopped = begins

@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -302,6 +303,19 @@ def test_in_memory_nothing_is_written(home, tmp_path):
     with started("--config", config) as (process, _port):
         assert kept(process) == expected
     assert not home.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the limits of another process")
+def test_it_asks_the_system_for_more_open_files():
+    """A shell gives programs 1,024, so that the thousandth client would wait for ever."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    try:
+        with started("--in-memory") as (process, _):
+            (line,) = [each for each in Path(f"/proc/{process.pid}/limits").open() if "open files" in each]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert int(line.split()[3]) == min(65_536, before[1])
 
 
 def test_options_override_the_data_directory_of_the_config_file(home, tmp_path):

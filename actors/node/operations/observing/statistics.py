@@ -21,6 +21,7 @@ from .....routing.exchanges.exchange_types import EXCHANGE_TYPES
 from .....routing.properties_key import properties_key
 from .....routing.rows import ExchangeRow, QueueRow
 from .....runtime.errors import ProcessDown, ProcessTimeout
+from .....runtime.machine.descriptors import descriptor_limit, open_descriptors
 from .....version import __version__
 from ....context.node_context import NodeContext
 from ....contracts.info_items import InfoItems
@@ -34,7 +35,6 @@ from ....statistics.activity import Feed
 from ..operating.features import feature_rows
 from ..plain_values import plain_table
 from ..registry import ANSWER_SECONDS, Operator, Rows, check_vhost, operation
-from .descriptors import descriptor_limit, open_descriptors
 from .listings import SLICE, in_time
 from .watching import log_files
 

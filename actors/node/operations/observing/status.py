@@ -9,13 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from .....runtime.machine.descriptors import descriptor_limit, open_descriptors
 from .....version import __version__
 from ....connection.tls.certificate_dates import ends_of
 from ....contracts.membership import MembershipStatus, to_membership
 from ....contracts.node import to_node
 from ....contracts.resources import to_alarms, to_memory_monitor
 from ..registry import OperationError, Operator, Rows, operation
-from .descriptors import descriptor_limit, open_descriptors
 from .watching import log_files
 
 #: What each member knows of itself, for `cluster_status`.
