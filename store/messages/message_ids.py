@@ -78,6 +78,22 @@ def stored_spans(first: int, message_ids: Iterable[bytes]) -> list[StoredSpan]:
     return spans
 
 
+def batches(spans: Iterable[StoredSpan], most: int) -> Iterator[list[StoredSpan]]:
+    """The spans, cut so that each batch has at most `most` messages."""
+    batch: list[StoredSpan] = []
+    left = most
+    for numbers, base in spans:
+        while numbers:
+            piece, numbers = numbers[:left], numbers[left:]
+            batch.append(StoredSpan(piece, base))
+            left -= len(piece)
+            if not left:
+                yield batch
+                batch, left = [], most
+    if batch:
+        yield batch
+
+
 class SharedIds:
     """A source of shared ids; `random_bytes(count)` returns bytes that no other caller gets."""
 

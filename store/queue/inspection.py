@@ -88,10 +88,21 @@ def residence(backing: BackingQueue) -> Generator[None, None, Residence]:
 
 
 def check(backing: BackingQueue) -> None:
-    """Check QS-1 to QS-10 for each level that keeps messages on the disk. Raises AssertionError."""
-    for level in _levels(backing):
+    """Check QS-1 to QS-10 for each level that keeps messages on the disk, and what a queue with levels says of them
+    together. Raises AssertionError.
+    """
+    levels = _levels(backing)
+    for level in levels:
         if isinstance(level, VariableQueue):
             level.check()
+    together = len(backing), backing.depth(), backing.ready_bytes, backing.unacked_bytes
+    assert together == (
+        sum(map(len, levels)),
+        sum(level.depth() for level in levels),
+        sum(level.ready_bytes for level in levels),
+        sum(level.unacked_bytes for level in levels),
+    ), "a queue has what its levels have"
+    assert backing.is_empty() == (not len(backing))
 
 
 def _levels(backing: BackingQueue) -> list[BackingQueue]:

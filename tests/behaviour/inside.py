@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +14,9 @@ from warren.actors.node.process import NodeSupervisor
 from warren.actors.queue.process import Queue
 from warren.routing.table import RoutingTable
 from warren.tests.behaviour.wire import Client
+
+#: Seconds that a change may take on a busy machine.
+PATIENCE = 60.0
 
 
 class Inside:
@@ -28,6 +32,13 @@ class Inside:
     def queue(self, name: str) -> Queue:
         """The process of the queue."""
         return self.call(lambda: self._queue(name))
+
+    def await_settings(self, name: str, are_there: Callable[[Any], bool]) -> None:
+        """Return when the queue has these settings. The change of a policy is answered before queues apply it."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.call(lambda: are_there(self._queue(name).settings)):
+            assert time.monotonic() < deadline, "the policy is not applied"
+            time.sleep(0.001)
 
     def _queue(self, name: str) -> Queue:
         return next(queue for queue in self._actors(Queue) if queue.row.name == name)

@@ -24,6 +24,9 @@ from ....store.index.queue_index import QueueIndex
 from ....store.journal.log_writer import LogWriter
 from ....store.journal.replay import Replayed
 from ....store.messages.lives import Numbering
+from ....store.queue.backing_queue import BackingQueue
+from ....store.queue.levels.fair_queue import FairQueue
+from ....store.queue.levels.tally import Tally
 from ....store.queue.streams.stream_queue import StreamQueue
 from ....store.queue.variable.disk_queue import DiskQueue
 from ....store.queue.variable.variable_queue import VariableQueue
@@ -39,7 +42,10 @@ class DiskLevels:
     """The variable queues of the queue `row`, whose process is `process`."""
 
     __slots__ = (
+        "_active",
         "_credit",
+        "_direct_of",
+        "_tally",
         "direct",
         "direct_safe",
         "_is_ended",
@@ -104,6 +110,12 @@ class DiskLevels:
         #: Messages written to segments directly, without the journal, and those of them that are synced. They count
         #: against a credit of their own, from which no process grants.
         self.direct = self.direct_safe = 0
+        #: The same of each level.
+        self._direct_of: dict[int, tuple[int, int]] = {}
+        #: Tells which levels operations have changed; None if `active` has to look at all.
+        self._tally: Tally | None = None
+        #: The levels at which it looks otherwise.
+        self._active: dict[int, DiskQueue] = {}
         credit.relate("journal", storage.credit, "journal")
         credit.relate("segments", storage.credit, "segments")
         for store in (PERSISTENT, TRANSIENT):
@@ -136,6 +148,27 @@ class DiskLevels:
             self.journal.resume(number, numbering.stop)
             level.begin_empty(numbering)
         return level
+
+    def follow(self, backing: BackingQueue) -> None:
+        """Look in each turn at the levels that have changed or wait for the disk, if `backing` knows which changed.
+
+        A queue may have hundreds of lanes, of which a turn changes a few.
+        """
+        self._tally = backing.tally if isinstance(backing, FairQueue) else None
+        self._active = {} if self._tally is None else dict(self.by_priority)
+
+    def active(self) -> dict[int, DiskQueue]:
+        """The levels that may have something to do."""
+        if self._tally is None:
+            return self.by_priority
+        levels = self.by_priority
+        self._active |= {number: levels[number] for number in self._tally.take_touched()}
+        return self._active
+
+    def rest(self) -> None:
+        """Look no longer at levels that wait for nothing, at the end of a turn. Level 0 may reserve numbers."""
+        if self._tally is not None:
+            self._active = {number: level for number, level in self._active.items() if level.is_active or not number}
 
     def register(self, store: str) -> None:
         """Register the queue at one of the message stores."""
@@ -171,17 +204,19 @@ class DiskLevels:
                 self.register(TRANSIENT)
             self._send_to_store(TRANSIENT, storage.transient, self._transient.take())
         direct = direct_safe = 0
-        for level in self.by_priority.values():
-            all_direct, safe_direct = level.direct_counts()
-            direct += all_direct
-            direct_safe += safe_direct
-        if direct > self.direct:
-            self.written += direct - self.direct
-            credit.spend("segments", direct - self.direct)
-            self.direct = direct
-        if direct_safe > self.direct_safe:
-            credit.bump("segments", direct_safe - self.direct_safe)
-            self.direct_safe = direct_safe
+        for number, level in self.active().items():
+            counts, before = level.direct_counts(), self._direct_of.get(number, (0, 0))
+            if counts != before:
+                self._direct_of[number] = counts
+                direct += counts[0] - before[0]
+                direct_safe += counts[1] - before[1]
+        if direct:
+            self.written += direct
+            credit.spend("segments", direct)
+            self.direct += direct
+        if direct_safe:
+            credit.bump("segments", direct_safe)
+            self.direct_safe += direct_safe
 
     def _send_to_store(self, name: str, address: Address[ToMessageStore], sent: Sent | None) -> None:
         if sent is None:
@@ -211,7 +246,7 @@ class DiskLevels:
         # The position of the store is read again: a body that was removed before it was sent counts as durable, and no
         # report of the store moves the position then.
         stored = self.persistent.durable
-        for level in self.by_priority.values():
+        for level in self.active().values():
             level.durable(position, stored)
 
     def bodies_stored(self, kind: str, ids: list[bytes]) -> None:

@@ -11,7 +11,7 @@ its channels no credit either.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from ....store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, queue_directory
 from ....store.deduplication.digest_log import DigestLog
 from ....store.deduplication.window import Window
 from ....store.messages.lives import Numbering
-from ....store.messages.message_ids import StoredSpan
+from ....store.messages.message_ids import StoredSpan, batches
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.levels.fair_queue import FairQueue
 from ....store.queue.levels.levelled_queue import LEVEL_SHIFT
@@ -237,7 +237,7 @@ class Durability:
             if number in self._recovered:
                 continue
             missing: list[int] = []
-            for spans in _batches(needed.get(number, [])):
+            for spans in batches(needed.get(number, []), LOOKUP_BATCH):
                 adopted = [span for span in spans if self._is_alone and span.is_shared]
                 if adopted:
                     missing += await process.ask(self.storage.persistent, to_message_store.adopt(adopted))
@@ -289,6 +289,7 @@ class Durability:
         else:
             backing = levelled_queue(self._settings, self._levels.make, self.levels)
         self._backing = backing
+        self._levels.follow(backing)
         self.loader = DiskLoader(self._process, backing, self.storage, self._levels.send)
         return backing
 
@@ -302,6 +303,7 @@ class Durability:
         """Use another backing queue and settings, because the queue has got lanes or lost them."""
         self._backing = self.loader.backing = backing
         self._settings = settings
+        self._levels.follow(backing)
 
     @property
     def may_expire(self) -> bool:
@@ -320,7 +322,7 @@ class Durability:
         self._levels.send()
         if self._levels.direct_safe != before:
             self._has_synced.wake_all()
-        for level in self.levels.values():
+        for level in self._levels.active().values():
             lost = level.take_lost()
             if lost:
                 log.error(
@@ -334,6 +336,7 @@ class Durability:
             if level.is_paging_due and not self._is_paging and not self._credit.blocked:
                 self._is_paging = True
                 self._process.spawn(self._page())
+        self._levels.rest()
 
     # -- what is durable ----------------------------------------------------------------------------
 
@@ -482,19 +485,3 @@ def _delete_files(levels: list[DiskQueue]) -> None:
 def _numbers_on_disk(disk: Disk, queue: int) -> frozenset[int]:
     """The numbers of the levels of which there is a directory. Waits for the disk."""
     return frozenset(number for number in queue_numbers(disk) if number >> LEVEL_BITS == queue)
-
-
-def _batches(spans: list[StoredSpan]) -> Iterator[list[StoredSpan]]:
-    """The spans, cut so that a batch has at most `LOOKUP_BATCH` messages."""
-    batch: list[StoredSpan] = []
-    left = LOOKUP_BATCH
-    for numbers, base in spans:
-        while numbers:
-            piece, numbers = numbers[:left], numbers[left:]
-            batch.append(StoredSpan(piece, base))
-            left -= len(piece)
-            if not left:
-                yield batch
-                batch, left = [], LOOKUP_BATCH
-    if batch:
-        yield batch

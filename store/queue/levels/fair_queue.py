@@ -28,22 +28,25 @@ as it is, so numbers and ack tags stay valid. When a queue loses its lanes (`val
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from ...messages.message import Delivery, Origins, QueuedMessage, any_of, body_size, each_of
+from ...messages.message import Delivery, Origins, QueuedMessage, any_of, each_of
 from ...messages.parts import Part
 from ..backing_queue import UNLIMITED, BackingQueue, Handed
+from ..variable.disk_queue import DiskQueue
 from .lanes import FairRules, Lane, ValueOf, cost, joined_deliveries
-from .levelled_queue import MOST_LEVELS, NUMBER_MASK, LevelledQueue, outer_messages
+from .levelled_queue import LEVEL_SHIFT, MOST_LEVELS, LevelledQueue, outer_messages
+from .round import Round
+from .tally import Tally
 
 if TYPE_CHECKING:
     from ..variable.read_ahead import ReadAheadJob
 
-#: Bytes that a visit adds to the credit of a lane of weight 1, if bytes are counted.
-VISIT_BYTES = 16_384
+#: Lanes at the front of the round whose messages are read from the disk before they are needed.
+READ_AHEAD_LANES = 32
 
 #: Values that share a lane before all lanes are searched again for one without a message.
 SEARCH_INTERVAL = 64
@@ -62,17 +65,32 @@ class FairQueue(LevelledQueue):
         assert 0 < most <= MOST_LEVELS
         super().__init__(make_level, levels)
         self.value_of = value_of
-        self.rules = FairRules()
         self._most = most
         self._lanes = {number: Lane(number, level) for number, level in self._by_number.items()}
         self._by_value: dict[str, Lane] = {}
-        #: The lanes with ready messages; the first one is visited.
-        self._round: deque[Lane] = deque()
+        self._round = Round()
         #: Values that may share lanes before the next search.
         self._until_search = 0
-        #: Messages of other lanes than lane 0 whose confirms are still to come.
-        self._unconfirmed = 0
-        self._join_all()
+        #: By lane: how many messages wait for their confirm, except those that the first lane had before.
+        self._unconfirmed: dict[int, int] = {}
+        #: Whether any message has, or had, an expiry.
+        self._may_expire = any(
+            level.depth() and (not isinstance(level, DiskQueue) or level.may_expire)
+            for level in self._by_number.values()
+        )
+        self._is_drop_waiting = False  # for the head of the longest lane, which is on the disk
+        self.tally = Tally()
+        self.tally.touch_all(self._lanes.values())
+        self._round.join(self._lanes.values())
+
+    @property
+    def rules(self) -> FairRules:
+        """How the lanes are served, and how long they may be."""
+        return self._round.rules
+
+    @rules.setter
+    def rules(self, rules: FairRules) -> None:
+        self._round.rules = rules
 
     # -- in
 
@@ -87,6 +105,7 @@ class FairQueue(LevelledQueue):
         shared: int = 0,
         handed: Handed | None = None,
     ) -> range:
+        self._may_expire = self._may_expire or expiry is not None
         numbers = super().publish(origins, contents, body_bytes, expiry, confirm, parts, shared, handed)
         self._count_unconfirmed(numbers, confirm)
         return numbers
@@ -102,18 +121,36 @@ class FairQueue(LevelledQueue):
         shared: int = 0,
         handed: Handed | None = None,
     ) -> range:
+        self._may_expire = self._may_expire or expiry is not None
         numbers = super().publish_delivered(origins, contents, body_bytes, expiry, confirm, parts, shared, handed)
         self._count_unconfirmed(numbers, confirm)
         return numbers
 
+    def discard(
+        self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = (), is_recorded: bool = False
+    ) -> range:
+        numbers = super().discard(origins, count, confirm, parts, is_recorded)
+        self._count_unconfirmed(numbers, confirm)
+        return numbers
+
     def _count_unconfirmed(self, numbers: range, confirm: bool) -> None:
-        if confirm and numbers.start > NUMBER_MASK:
-            self._unconfirmed += len(numbers)
+        if confirm:
+            lane = numbers.start >> LEVEL_SHIFT
+            self._unconfirmed[lane] = self._unconfirmed.get(lane, 0) + len(numbers)
 
     def drain_confirmed(self) -> list[tuple[int, int]]:
-        confirmed = super().drain_confirmed()
-        if self._unconfirmed:
-            self._unconfirmed -= sum(last - first + 1 for first, last in confirmed if first > NUMBER_MASK)
+        confirmed: list[tuple[int, int]] = []
+        # Lane 0 may owe confirms from the time before the queue had lanes, which nobody has counted.
+        for number in sorted({0, *self._unconfirmed}, reverse=True):
+            level = self._by_number.get(number)
+            found = [] if level is None else level.drain_confirmed()
+            if not found:
+                continue
+            base = number << LEVEL_SHIFT
+            confirmed += [(base + first, base + last) for first, last in found]
+            left = self._unconfirmed.pop(number, 0) - sum([last - first + 1 for first, last in found])
+            if left > 0:
+                self._unconfirmed[number] = left
         return confirmed
 
     # -- lanes
@@ -131,7 +168,7 @@ class FairQueue(LevelledQueue):
     @property
     def is_over(self) -> bool:
         """Whether the queue has lost its lanes, and only lane 0 has messages or owes confirms."""
-        if self.value_of is not None or self._unconfirmed:
+        if self.value_of is not None or any(self._unconfirmed.keys() - {0}):
             return False
         return not any(lane.level.depth() for lane in self._lanes.values() if lane.number)
 
@@ -157,9 +194,10 @@ class FairQueue(LevelledQueue):
             lane = self._lanes.get(0) or self._new_lane(0)
         else:
             lane = self._lane(self.value_of(any_of(origins), contents[0]))
+        self.tally.touch(lane)
         if contents:
             # The caller adds a ready message, or one that is pending; in the latter case the lane leaves the round.
-            self._join(lane)
+            self._round.enter(lane)
         return lane.number, lane.level
 
     def _known_lane(self, value: str) -> Lane | None:
@@ -234,98 +272,16 @@ class FairQueue(LevelledQueue):
         found = [(lane.value or "", len(lane.level), lane.credit) for lane in self._lanes.values() if len(lane.level)]
         return sorted(found, key=lambda row: (-row[1], row[0]))[:count]
 
-    # -- the round
-
-    def _join(self, lane: Lane) -> None:
-        if not lane.is_in_round:
-            lane.is_in_round = True
-            lane.credit = 0
-            lane.is_visited = False
-            self._round.append(lane)
-
-    def _join_all(self) -> None:
-        for lane in self._lanes.values():
-            if not lane.level.is_empty():
-                self._join(lane)
-
-    def _leave_empty(self) -> None:
-        """Have the lanes that are empty now leave the round."""
-        for lane in [lane for lane in self._round if lane.level.is_empty()]:
-            self._round.remove(lane)
-            lane.is_in_round = False
-
-    def _quantum(self, lane: Lane) -> int:
-        weights = self.rules.weights
-        weight = 1
-        if weights:
-            weight = weights.get(lane.value or "", weights.get("*", 1))
-        return weight * (VISIT_BYTES if self.rules.counts_bytes else self.rules.batch)
-
-    def _front(self) -> tuple[Lane, int] | None:
-        """The lane that delivers next, and how many messages in this visit. None if there is none, or if the size of
-        the next message must be read from the disk first.
-        """
-        lanes, counts_bytes = self._round, self.rules.counts_bytes
-        passed = 0
-        while lanes:
-            lane = lanes[0]
-            if lane.level.is_empty():
-                lanes.popleft().is_in_round = False
-                passed = 0
-                continue
-            if len(lanes) == 1 and not counts_bytes:
-                return lane, len(lane.level)
-            size = 1
-            if counts_bytes:
-                head = lane.level.head()
-                if head is None or not head.content:
-                    return (lane, 0)
-                size = max(1, body_size(head.content))
-            if not lane.is_visited:
-                lane.is_visited = True
-                lane.credit += self._quantum(lane)
-            if lane.credit >= size:
-                return lane, 1 if counts_bytes else lane.credit
-            lane.is_visited = False
-            lanes.rotate(-1)
-            passed += 1
-            if counts_bytes and passed == len(lanes):
-                self._skip_rounds()
-                passed = 0
-        return None
-
-    def _skip_rounds(self) -> None:
-        """Add the credit of all rounds in which no lane could deliver, if none has credit for its next message now."""
-        missing = []
-        for lane in self._round:
-            head = lane.level.head()
-            size = 1 if head is None or not head.content else body_size(head.content)
-            missing.append(-(-(size - lane.credit) // self._quantum(lane)))
-        rounds = min(missing) - 1
-        if rounds > 0:
-            for lane in self._round:
-                lane.credit += rounds * self._quantum(lane)
-
-    def _delivered(self, lane: Lane, sizes: int) -> None:
-        lane.credit -= sizes
-        if lane.level.is_empty():
-            lane.is_in_round = False
-            self._round.remove(lane)
-        elif not self.rules.counts_bytes and lane.credit <= 0:
-            lane.credit = 0
-            lane.is_visited = False
-            if self._round[0] is lane:
-                self._round.rotate(-1)
-
     # -- out
 
     def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
         found: list[tuple[Lane, Delivery]] = []
         while count > 0:
-            front = self._front()
+            front = self._round.front()
             if front is None:
                 break
             lane, allowed = front
+            self.tally.touch(lane)
             deliveries = lane.level.fetch(min(allowed, count), ack_required) if allowed else []
             if not deliveries:
                 break  # its head is on the disk
@@ -335,7 +291,7 @@ class FairQueue(LevelledQueue):
                 count -= taken
                 size += sum(map(cost, delivery.contents)) if self.rules.counts_bytes else taken
                 found.append((lane, delivery))
-            self._delivered(lane, size)
+            self._round.delivered(lane, size)
         return joined_deliveries(found)
 
     def available(self, limit: int) -> int:
@@ -343,44 +299,84 @@ class FairQueue(LevelledQueue):
         if self.rules.counts_bytes:
             # How many messages of a lane come before the next lane depends on their sizes.
             return min(limit, 1, self._front_available())
-        least = total = 0
-        is_partial = False
+        lanes = total = 0
+        least: int | None = None
         for lane in self._round:
             wanted = min(len(lane.level), limit)
+            if not wanted:
+                continue
             here = lane.level.available(wanted)
             total += here
             if here < wanted:
-                least = min(least, here) if is_partial else here
-                is_partial = True
-        if not is_partial:
+                least = here if least is None else min(least, here)
+            lanes += 1
+            if lanes == limit:
+                break  # each visit delivers a message
+        if least is None:
             return min(total, limit)
         return min(limit, least or self._front_available())
 
     def _front_available(self) -> int:
-        front = self._front()
+        front = self._round.front()
         return 0 if front is None or not front[1] else front[0].level.available(1)
 
     def prepare(self) -> ReadAheadJob | None:
-        self._front()
-        for lane in self._round:
+        self._round.front()
+        found = job = None
+        for lane in self._read_first():
             job = lane.level.prepare()
             if job is not None:
-                return job
-        return None
+                found = lane
+                break
+        else:
+            self._is_drop_waiting = False
+        self.tally.read_for("head", found)
+        return job
+
+    def _read_first(self) -> Iterable[Lane]:
+        """The lanes whose messages should be read from the disk, if they are there."""
+        if self._may_expire or self._is_drop_waiting:
+            # A message expires, and is dropped, when its lane is not at the front of the round either.
+            return iter(self._round)
+        return islice(self._round, READ_AHEAD_LANES)
+
+    def prepare_pending(self, tags: Sequence[int]) -> ReadAheadJob | None:
+        found = job = None
+        for number, level, inner in self._partition(tags):
+            job = level.prepare_pending(inner)
+            if job is not None:
+                found = self._lanes[number]
+                break
+        self.tally.read_for("pending", found)
+        return job
 
     def head(self) -> QueuedMessage | None:
-        front = self._front()
+        front = self._round.front()
         found = None if front is None else front[0].level.head()
         return None if front is None or found is None else outer_messages(front[0].number, [found])[0]
 
+    def move(self, tags: Sequence[int]) -> int:
+        parts = self._partition(tags)
+        self.tally.moving.update(self._lanes[number] for number, _, _ in parts)
+        return sum(level.move(inner) for _, level, inner in parts)
+
     def requeue(self, tags: Sequence[int]) -> int:
-        known = super().requeue(tags)
-        self._join_all()
+        parts = self._partition(tags)
+        known = sum(level.requeue(inner) for _, level, inner in parts)
+        self._round.join(self._lanes[number] for number, _, _ in parts)
         return known
+
+    def _partition(self, tags: Sequence[int]) -> list[tuple[int, BackingQueue, Sequence[int]]]:
+        parts = super()._partition(tags)
+        for number, _, _ in parts:
+            self.tally.touch(self._lanes[number])
+        return parts
 
     # -- expiry, at the head of each lane
 
     def head_expiry(self) -> int | None:
+        if not self._may_expire:
+            return None
         return min(
             (expiry for lane in self._round if (expiry := lane.level.head_expiry()) is not None),
             default=None,
@@ -390,20 +386,21 @@ class FairQueue(LevelledQueue):
         for lane in list(self._round):
             expiry = lane.level.head_expiry()
             if expiry is not None and expiry <= now:
+                self.tally.touch(lane)
                 yield lane
 
     def drop_expired(self, now: int, limit: int) -> int:
         dropped = 0
         for lane in self._expired_lanes(now):
             dropped += lane.level.drop_expired(now, limit - dropped)
-        self._leave_empty()
+            self._round.leave_empty([lane])
         return dropped
 
     def fetch_expired(self, now: int, limit: int) -> list[QueuedMessage]:
         messages: list[QueuedMessage] = []
         for lane in self._expired_lanes(now):
             messages += outer_messages(lane.number, lane.level.fetch_expired(now, limit - len(messages)))
-        self._leave_empty()
+            self._round.leave_empty([lane])
         return messages
 
     # -- what length limits drop
@@ -413,19 +410,23 @@ class FairQueue(LevelledQueue):
 
     def overflow(self) -> int:
         """How many messages the longest lane has above the limit of lanes."""
-        longest, limit = self._longest(), self.rules.lane_limit
+        limit = self.rules.lane_limit
+        longest = None if limit is None else self._longest()
         return 0 if longest is None or limit is None else max(0, len(longest.level) - limit)
 
     def droppable(self) -> bool:
         longest = self._longest()
-        return longest is not None and longest.level.available(1) > 0
+        is_droppable = longest is not None and longest.level.available(1) > 0
+        self._is_drop_waiting = longest is not None and not is_droppable
+        return is_droppable
 
     def drop(self, count: int) -> int:
         dropped = 0
         while dropped < count and (lane := self._longest()) is not None:
+            self.tally.touch(lane)
             here = lane.level.drop(self._surplus(lane, count - dropped))
             dropped += here
-            self._leave_empty()
+            self._round.leave_empty([lane])
             if not here:
                 break
         return dropped
@@ -433,12 +434,13 @@ class FairQueue(LevelledQueue):
     def fetch_dropped(self, count: int) -> list[Delivery]:
         found: list[tuple[Lane, Delivery]] = []
         while count > 0 and (lane := self._longest()) is not None:
+            self.tally.touch(lane)
             deliveries = lane.level.fetch(self._surplus(lane, count), True)
             if not deliveries:
                 break
             found += [(lane, delivery) for delivery in deliveries]
             count -= sum(len(delivery.contents) for delivery in deliveries)
-            self._leave_empty()
+            self._round.leave_empty([lane])
         return joined_deliveries(found)
 
     def _surplus(self, longest: Lane, count: int) -> int:
@@ -447,6 +449,48 @@ class FairQueue(LevelledQueue):
         return min(count, max(1, len(longest.level) - second))
 
     def purge(self, limit: int = UNLIMITED) -> int:
+        self.tally.touch_all(self._lanes.values())
         purged = super().purge(limit)
-        self._leave_empty()
+        self._round.leave_empty(list(self._round))
         return purged
+
+    # -- what all lanes have
+
+    def __len__(self) -> int:
+        return self.tally.counts().ready
+
+    def depth(self) -> int:
+        return self.tally.counts().depth
+
+    def is_empty(self) -> bool:
+        return not self.tally.counts().ready
+
+    @property
+    def ready_bytes(self) -> int:
+        return self.tally.counts().ready_bytes
+
+    @property
+    def unacked_bytes(self) -> int:
+        return self.tally.counts().unacked_bytes
+
+    # -- what concerns all lanes
+
+    def delete_and_terminate(self) -> None:
+        super().delete_and_terminate()
+        self.tally.touch_all(self._lanes.values())
+
+    def set_queue_mode(self, mode: str) -> None:
+        super().set_queue_mode(mode)
+        self.tally.touch_all(self._lanes.values())
+
+    def set_ram_duration_target(self, seconds: float) -> None:
+        super().set_ram_duration_target(seconds)
+        self.tally.touch_all(self._lanes.values())
+
+    def resume(self) -> None:
+        super().resume()
+        self.tally.touch_all(self._lanes.values())
+
+    def continue_paging(self) -> None:
+        super().continue_paging()
+        self.tally.touch_all(self._lanes.values())

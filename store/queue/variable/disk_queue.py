@@ -89,6 +89,13 @@ class DiskQueue(BackingQueue):
 
     @property
     @abstractmethod
+    def is_active(self) -> bool:
+        """Whether an event other than an operation of this queue may give the owner something to do for it: the journal
+        or a store syncs, or a job of `segment_writer` ends.
+        """
+
+    @property
+    @abstractmethod
     def is_paging_due(self) -> bool:
         """Whether the last step of paging left more to do, so that the owner has to call `continue_paging`."""
 

@@ -96,6 +96,11 @@ class Unconfirmed:
                 end = last
             self.is_safe(start, end)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some numbers wait for the disk."""
+        return bool(self._waiting or self._unflushed or self._in_flush or self.direct != self.direct_safe)
+
     @seam("which publishes are safe")
     def drain(self) -> list[tuple[int, int]]:
         """The ranges that have become safe since the last call."""

@@ -703,6 +703,10 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         return self.unconfirmed.direct, self.unconfirmed.direct_safe
 
     @property
+    def is_active(self) -> bool:
+        return bool(self.unconfirmed.is_waiting or self._moved or self.segment_writer.has_work or self.paging.is_due)
+
+    @property
     def is_paging_due(self) -> bool:
         return self.paging.is_due
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from warren.store.messages.message import Origin, each_of
+from warren.store.queue.inspection import check
 from warren.store.queue.levels.fair_queue import FairQueue
 from warren.store.queue.levels.lanes import FairRules
 from warren.store.queue.levels.levelled_queue import LEVEL_SHIFT
@@ -272,3 +273,106 @@ def test_changes_of_the_lanes_lose_no_message(data):
     divided.queue.ack(sorted(divided.held))
     assert divided.queue.is_over
     assert not divided.queue.lane_0().depth()
+
+
+class Operated:
+    """A queue to which operations happen in any order."""
+
+    def __init__(self, most):
+        self.queue = fair_queue(most)
+        self.held: list[int] = []
+
+    def publish(self, value, expiry, confirm):
+        self.queue.publish(Origin("", (value,)), [content(len(value))], len(value), expiry, confirm)
+
+    def fetch(self, count):
+        self.held += [tag for _, tag in fetched(self.queue, count, ack_required=True)]
+
+    def settle(self, operation, at):
+        if self.held:
+            assert getattr(self.queue, operation)([self.held.pop(at % len(self.held))]) == 1
+
+    def hold(self, messages):
+        self.held += [message.tag for message in messages]
+
+    def look(self):
+        check(self.queue)
+        levels = list(self.queue.levels)
+        assert self.queue.available(5) == min(5, sum(map(len, levels)))
+        expiries = [expiry for level in levels if (expiry := level.head_expiry()) is not None]
+        assert self.queue.head_expiry() == min(expiries, default=None)
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_the_queue_has_what_its_lanes_have(data):
+    """Lengths and bytes are those of all lanes together after any operation, and each confirm comes once."""
+    operated = Operated(data.draw(st.integers(1, 5)))
+    queue, awaited = operated.queue, 0
+    numbers = st.integers(0, 9)
+    for _ in range(data.draw(st.integers(1, 40))):
+        step = data.draw(st.sampled_from(["publish"] * 6 + ["fetch", "settle", "drop", "expire", "discard", "purge"]))
+        if step == "publish":
+            confirm = data.draw(st.booleans())
+            awaited += confirm
+            expiry = data.draw(st.none() | numbers)
+            operated.publish(data.draw(st.sampled_from(["a", "bb", "ccc", "d", "e", "f"])), expiry, confirm)
+        elif step == "fetch":
+            operated.fetch(data.draw(st.integers(1, 5)))
+        elif step == "settle":
+            operated.settle(data.draw(st.sampled_from(["ack", "requeue", "move"])), data.draw(numbers))
+        elif step == "drop" and data.draw(st.booleans()):
+            queue.drop(data.draw(st.integers(1, 3)))
+        elif step == "drop":
+            operated.held += [tag for delivery in queue.fetch_dropped(2) for tag in delivery.tags]
+        elif step == "expire" and data.draw(st.booleans()):
+            queue.drop_expired(data.draw(numbers), 2)
+        elif step == "expire":
+            operated.hold(queue.fetch_expired(data.draw(numbers), 2))
+        elif step == "discard":
+            queue.discard(Origin("", ("a",)), 2, True)
+            awaited += 2
+        else:
+            queue.purge(data.draw(st.integers(1, 4)))
+        operated.look()
+        if data.draw(st.booleans()):
+            awaited -= sum(last - first + 1 for first, last in queue.drain_confirmed())
+            assert not awaited
+    queue.delete_and_terminate()
+    check(queue)
+
+
+class Counting(MemoryQueue):
+    """Counts the questions that it is asked."""
+
+    questions = 0
+
+    def asked(name):
+        def ask(self, *arguments):
+            Counting.questions += 1
+            return getattr(MemoryQueue, name)(self, *arguments)
+
+        return ask
+
+    __len__, depth, is_empty, available = map(asked, ("__len__", "depth", "is_empty", "available"))
+    prepare, head_expiry, drain_confirmed = map(asked, ("prepare", "head_expiry", "drain_confirmed"))
+
+
+def questions(lanes):
+    """How many questions the lanes are asked for a message that is published, delivered and acknowledged."""
+    queue = FairQueue(by_key, 256, lambda lane: Counting())
+    publish(queue, *(f"shop {number}" for number in range(lanes)))
+    for _ in range(2):
+        Counting.questions = 0
+        queue.publish(Origin("", ("shop 1",)), [content(8)], 8, None, True)
+        assert len(queue) == lanes + 1 and not queue.is_empty() and queue.ready_bytes
+        assert queue.available(1) == 1 and queue.head_expiry() is None and queue.overflow() == 0
+        queue.prepare()
+        [(_, tag)] = fetched(queue, 1, ack_required=True)
+        assert queue.ack([tag]) == 1 and queue.depth() == lanes
+        assert len(queue.drain_confirmed()) == 1
+    return Counting.questions
+
+
+def test_a_message_costs_the_same_with_many_lanes():
+    assert questions(256) == questions(64) < 100

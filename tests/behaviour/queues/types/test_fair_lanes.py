@@ -6,6 +6,7 @@ import pytest
 
 from warren import Broker
 from warren.amqp import methods as m
+from warren.store.queue.variable.variable_queue import VariableQueue
 
 from ...wire import Client, table
 
@@ -117,11 +118,12 @@ def test_messages_expire_at_the_head_of_each_lane(channel, name):
     assert channel.get_all(queue) == [b"a0", b"b1"]
 
 
-def test_policies_change_weights_and_batches_at_once(broker, channel, name):
+def test_policies_change_weights_and_batches_at_once(broker, inside, channel, name):
     queue = channel.queue(name, BY_SHOP)
     publish(channel, queue, "aaaabbbb")
     channel.expect_ready(queue, 8)
     broker.set_policy(name, f"^{name}$", {"fair-weight": {"a": 2}}, apply_to="queues")
+    inside.await_settings(queue, lambda settings: settings.fair_weight == {"a": 2})
     try:
         assert shops(channel.get_all(queue)) == "aabaabbb"
     finally:
@@ -134,6 +136,26 @@ def test_lanes_are_listed(inside, channel, name):
     channel.expect_ready(queue, 3)
     lanes = inside.call(lambda: inside.queue(queue).on_info(None)["lanes"])
     assert [(lane["lane"], lane["length"]) for lane in lanes] == [("b", 2), ("a", 1)]
+
+
+def test_a_turn_looks_at_the_lanes_that_have_changed(channel, name, monkeypatch):
+    """With 100 lanes and 100 turns a look at all of them would be 10,000 looks; a listing or a report may do that."""
+    queue = channel.queue(name, BY_SHOP, durable=True)
+    channel.confirm()
+    for lane in range(100):
+        channel.publish(b"body", queue, headers={"shop": f"shop {lane}"}, delivery_mode=2)
+    channel.confirms(1, 100)
+    looks = []
+    for what in ("take_lost", "durable"):
+        look = getattr(VariableQueue, what)
+        monkeypatch.setattr(
+            VariableQueue, what, lambda self, *arguments, look=look: looks.append(self) or look(self, *arguments)
+        )
+    for number in range(100):
+        channel.publish(b"body", queue, headers={"shop": "shop 1"}, delivery_mode=2)
+        channel.confirms(101 + number, 101 + number)
+        channel.ack(channel.get(queue).tag)
+    assert len(looks) < 4_000
 
 
 @pytest.mark.parametrize(

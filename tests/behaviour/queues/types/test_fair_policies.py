@@ -56,12 +56,13 @@ def shops(bodies):
     return "".join(chr(body[0]) for body in bodies)
 
 
-def test_a_policy_gives_a_queue_lanes(channel, name, policy):
+def test_a_policy_gives_a_queue_lanes(inside, channel, name, policy):
     """The messages that are there already keep a lane of their own, and later ones take turns with it."""
     queue = channel.queue(name, durable=True)
     publish(channel, queue, "aaaa", delivery_mode=2)
     channel.expect_ready(queue, 4)
     policy(BY_SHOP)
+    inside.await_settings(queue, lambda settings: settings.fair_by is not None)
     publish(channel, queue, "bbc", start=4, delivery_mode=2)
     channel.expect_ready(queue, 7)
     assert channel.get_all(queue) == [b"a0", b"b4", b"c6", b"a1", b"b5", b"a2", b"a3"]

@@ -1,0 +1,100 @@
+"""`Tally`: what the lanes of a queue have together, without a pass over all lanes for each question.
+
+A queue asks for its length several times for each message, and may have hundreds of lanes. So each lane has the counts
+with which it was last added up, and only lanes that were *touched* since, by any operation, are counted again.
+
+Some counts change without an operation of the queue: a body that a read does not find is lost, and a message that was
+moved to another queue leaves when the journal has recorded that. A lane that such a change may still reach is *unsure*:
+it is counted again at each question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from .lanes import Lane
+
+
+class Counts(NamedTuple):
+    """Messages and body bytes, of one lane or of all."""
+
+    ready: int = 0
+    depth: int = 0
+    ready_bytes: int = 0
+    unacked_bytes: int = 0
+
+
+def counts_of(lane: Lane) -> Counts:
+    level = lane.level
+    return Counts(len(level), level.depth(), level.ready_bytes, level.unacked_bytes)
+
+
+class Tally:
+    """See the module."""
+
+    __slots__ = ("_counted", "_news", "_stale", "_total", "moving", "reading")
+
+    def __init__(self) -> None:
+        self._total = Counts()
+        #: The counts of each lane that are in the total. A lane without messages is not in it.
+        self._counted: dict[Lane, Counts] = {}
+        self._stale: set[Lane] = set()
+        #: The lanes that were touched since `take_touched` was last called.
+        self._news: set[Lane] = set()
+        #: The lanes that messages may leave when the journal has synced.
+        self.moving: set[Lane] = set()
+        #: By purpose: the lane for which a job that reads its messages was given out last.
+        self.reading: dict[str, Lane] = {}
+
+    def touch(self, lane: Lane) -> None:
+        """Note that an operation may change this lane in the present turn."""
+        self._stale.add(lane)
+        self._news.add(lane)
+
+    def touch_all(self, lanes: Iterable[Lane]) -> None:
+        self._stale.update(lanes)
+        self._news.update(lanes)
+
+    def read_for(self, purpose: str, lane: Lane | None) -> None:
+        """Note the lane whose messages the job reads that is given out now, if there is one. The last one is over."""
+        before = self.reading.pop(purpose, None)
+        if before is not None:
+            self.touch(before)
+        if lane is not None:
+            self.touch(lane)
+            self.reading[purpose] = lane
+
+    def take_touched(self) -> list[int]:
+        """The numbers of the lanes that may have changed since the last call."""
+        found, self._news = self._news, set()
+        return [lane.number for lane in found.union(self.moving, self.reading.values())]
+
+    def counts(self) -> Counts:
+        """What all lanes have."""
+        if self.moving:
+            self._stale |= self.moving
+        if self.reading:
+            self._stale.update(self.reading.values())
+        if not self._stale:
+            return self._total
+        ready, depth, ready_bytes, unacked_bytes = self._total
+        counted = self._counted
+        for lane in self._stale:
+            old, new = counted.get(lane, _NOTHING), counts_of(lane)
+            ready += new.ready - old.ready
+            depth += new.depth - old.depth
+            ready_bytes += new.ready_bytes - old.ready_bytes
+            unacked_bytes += new.unacked_bytes - old.unacked_bytes
+            if new.depth:
+                counted[lane] = new
+            else:
+                counted.pop(lane, None)
+            if new.depth == new.ready:
+                self.moving.discard(lane)
+        self._stale.clear()
+        self._total = Counts(ready, depth, ready_bytes, unacked_bytes)
+        return self._total
+
+
+_NOTHING = Counts()
