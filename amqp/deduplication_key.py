@@ -1,4 +1,4 @@
-"""The key by which a queue recognizes a message that is published twice (SP-30).
+"""The key by which a queue recognises a message that is published twice (SP-30).
 
 It is the text of the header `x-warren-dedup` if a message has one, else its property message-id. A message with neither
 has no key, and is never taken for another one. A header of another type than text counts as absent.

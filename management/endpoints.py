@@ -1,4 +1,4 @@
-"""The endpoints of the API (cli-and-management section 12), and which of them fits the path of a request.
+"""The endpoints of the API (cli-and-management section 12), and the search for the one that fits a request's path.
 
 A path is a pattern of segments; `:name` stands for any text, which the handler finds decoded in `Call.names`.
 """

@@ -1,4 +1,4 @@
-"""The keywords of `Settings`, for type checkers and editors. A test compares them with its fields."""
+"""The keywords of `Settings` and of `Broker`, for type checkers and editors."""
 
 from collections.abc import Mapping
 from os import PathLike

@@ -19,7 +19,8 @@ Tell = Callable[[str, str], None]
 #: The most nodes that a simulated cluster has.
 MOST_NODES = len(LETTERS)
 
-#: What may happen to a node: its process is killed, its machine loses power or stands still, or no other node hears it.
+#: What may happen to a node: its process is killed, its machine loses power or stands still, or it is cut off from all
+#: other nodes.
 FailureKind = Literal["kill", "lose_power", "pause", "cut_off"]
 FAILURES_OF_ONE: tuple[FailureKind, ...] = ("kill", "lose_power", "pause")
 FAILURES: tuple[FailureKind, ...] = (*FAILURES_OF_ONE, "cut_off")
@@ -134,7 +135,7 @@ class Brokers:
             node.machine.resume()
 
     def end_failure(self, failure: Failure) -> None:
-        """The node starts or goes on, or the others hear it again."""
+        """End a failure: start the node, let it go on, or mend its links to the others."""
         if failure.kind == "pause":
             self.resume(failure.node)
         elif failure.kind != "cut_off":

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 class IndexPlaces:
-    """The addresses of a node's indexers, by virtual host. The virtual hosts enter them; queues and operations read
-    them. A virtual host without a directory has none.
+    """The addresses of a node's indexers, by virtual host, for queues and operations. `VhostSupervisor` enters them. A
+    virtual host without a directory has none.
     """
 
     __slots__ = ("_by_vhost",)

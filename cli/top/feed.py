@@ -1,4 +1,4 @@
-"""`Feed`: follows a node in a thread of its own, because the control protocol's client waits for its answers."""
+"""`Feed`: follows a node in a thread of its own, because the control protocol's client blocks until an answer comes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which node may link to which: decided by each side of a greeting, from what both have said (CL-8, CL-9)."""
+"""Which node may link to which: each side of a greeting decides it from the identities of both (CL-8, CL-9)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ VERSIONS = (1, 1)
 #: Codes of refusals.
 NOT_SUPPORTED, NO_PERMISSION, MALFORMED, CONFLICT, BAD_SECRET = 3, 16, 1004, 1005, 1007
 
-#: What every refusal says of a node that claims the name of a member and has another id (CL-45). It stays refused.
+#: In every refusal of a node that has the name of a member and another id (CL-45). Such a node stays refused.
 ANOTHER_DIRECTORY = "is a member with another data directory"
 
-#: What every refusal says of a node that claims this cluster and is not listed, as one that was removed from it.
+#: In every refusal of a node that has the id of this cluster and is not listed, such as one that was removed from it.
 NO_MEMBER = "is no member of the cluster"
 
-#: The key of the facts under which a node tells its settings that must be the same on all nodes.
+#: The key of the facts under which a node sends its settings that must be the same on all nodes.
 SETTINGS = "settings"
 
 #: Most characters of a name or id, and most features and members that a greeting may name.
@@ -27,7 +27,7 @@ MAX_TEXT, MAX_ITEMS = 255, 1_000
 
 
 class Refusal(NamedTuple):
-    """Why two nodes have no link: a code for the nodes, and a sentence that tells an operator the reason and a way out.
+    """Why two nodes have no link: a code for the nodes, and for operators a sentence with the reason and a way out.
 
     `by_peer` is True if the other node has refused, and False if this one has.
     """
@@ -38,7 +38,7 @@ class Refusal(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Who a node is, as it says in the greeting. `membership` is only known of this node."""
+    """Who a node is. The greeting carries everything but `membership`, which is filled for this node only."""
 
     node: str
     node_id: str

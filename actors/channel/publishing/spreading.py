@@ -80,7 +80,7 @@ class Spreading:
             number = self._next.get(row.queue_id)
             if number is None:
                 if len(self._next) >= QUEUES_KEPT:
-                    self._next.clear()  # most of them are deleted by now
+                    self._next.clear()  # a channel that has used so many queues has probably seen most of them deleted
                 # Channels begin with different shards, or many short-lived ones would publish to the first one only.
                 number = self._number_from(count)
             self._next[row.queue_id] = number + 1

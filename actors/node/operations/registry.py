@@ -39,8 +39,8 @@ ErrorKind = Literal["usage", "data", "no_user", "unavailable", "software", "time
 #: Seconds that an operation waits for a process. One that does not answer has no row, or a row with its name alone.
 ANSWER_SECONDS = 5.0
 
-#: What a command that needs the app answers if the app does not run: the end of the text.
-WAY = {
+#: By state of the app: the end of the error text of a command that needs the app to run.
+WAY_OUT = {
     "starting": ", which is still starting. Wait for it with 'warren await_startup'.",
     "stopped": ". Start it with 'warren start_app'.",
 }
@@ -148,7 +148,7 @@ def perform(operator: Operator, name: str, arguments: Mapping[str, object], stat
     if missing:
         raise OperationError("usage", f"{name} needs the argument '{missing[0]}'")
     if state != "running" and not found.while_booting:
-        text = f"this command requires the 'warren' app to be running on the target node{WAY[state]}"
+        text = f"this command requires the 'warren' app to be running on the target node{WAY_OUT[state]}"
         raise OperationError("usage", text)
     return found.function(operator, **arguments)
 

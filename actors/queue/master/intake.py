@@ -82,7 +82,7 @@ class PublishDelay:
         self.delayed.append(publish)
 
     def count_written(self, count: int) -> None:
-        """`count` deliveries were written to a socket."""
+        """Note that `count` deliveries were written to a socket."""
         self.allowance = min(self.allowance + count // 2, MAX_ALLOWANCE) if len(self.backing) else 0
         self.is_stalled = False
 
@@ -146,7 +146,7 @@ class Intake(Arrivals):
         self._effects = effects
         #: None: the queue is not paced.
         self.admission: Admission | None = None
-        #: The publishes that are followed to consumers, of all queues of the node.
+        #: The publishes, of all queues of the node, whose time until a consumer gets them is measured.
         self._sampled = dispatch.histograms.samples.on_the_way
         #: By id: channels whose limiters must answer before arrivals are accepted.
         self._asked: dict[str, ChannelRecord] = {}
@@ -154,7 +154,7 @@ class Intake(Arrivals):
     def use_backing(self, backing: BackingQueue) -> None:
         self.backing = backing
         self._fair = backing if isinstance(backing, FairQueue) else None
-        #: The same queue if it can be read by number: then it keeps when its messages arrived.
+        #: The same queue if it can be read by number: then it records when its messages arrived. None otherwise.
         bare = backing.bare
         self._numbered = bare if isinstance(bare, SupportsRangeRead) else None
 
@@ -325,7 +325,7 @@ class Intake(Arrivals):
         return True
 
     def _is_admitted(self, arrival: Arrival, admission: Admission) -> bool:
-        """Whether none of the messages would have to wait too long. Otherwise their fate is decided here (QP-102)."""
+        """Whether no message would have to wait too long. If any would, decide what becomes of all of them (QP-102)."""
         count = len(arrival.contents)
         admitted = admission.admit(arrival.contents)
         if admitted == count:
@@ -387,7 +387,7 @@ class Intake(Arrivals):
         self._confirms.refused += arrival.parts
 
     def _discard(self, arrival: Arrival, is_recorded: bool = False) -> range:
-        """The messages leave the queue without having been in it. Returns their numbers.
+        """Give numbers to messages that do not enter the queue, and return these numbers.
 
         `is_recorded`: the journal has their dead letters.
         """

@@ -12,7 +12,7 @@ from ..registry import Operator, Rows, operation
 
 @operation()
 async def schema_info(operator: Operator, *, columns: list[str] | None = None) -> AsyncIterator[Rows]:
-    """A row for each table: how many rows it has, and which nodes answer that have a copy of it."""
+    """A row for each table: how many rows it has, and which of the nodes with a copy of it answer."""
     context, process = operator.context, operator.process
     chosen = SCHEMA.chosen(columns or [])
     replicas = {context.node_name}

@@ -16,7 +16,7 @@ from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
 #: Rings whose members are asked together.
 RINGS_AT_ONCE = 50
 
-#: Seconds between two looks at the learners of a queue that is being synchronised.
+#: Seconds between two requests for the status of the learners of a queue that is being synchronised.
 SYNC_SECONDS = 0.25
 
 
@@ -109,8 +109,8 @@ def _ring_row(row: QueueRow, group: MirrorGroup, standing: dict[str, InfoItems |
 
 @operation()
 async def sync_queue(operator: Operator, *, name: str, vhost: str) -> AsyncIterator[Rows]:
-    """Have the learners of a mirrored queue copy it, and end when none is left, or when an operator has stopped them
-    (CM-165). Yields now and then for each learner how many messages it has, and how many the queue has.
+    """Have the learners of a mirrored queue copy it (CM-165). Ends when no learner is left, or when an operator has
+    stopped them. Yields every `SYNC_SECONDS`, for each learner, how many messages it has, and how many the queue has.
     """
     asked: set[Member] = set()
     while True:
@@ -150,7 +150,7 @@ async def queue_action(operator: Operator, *, name: str, vhost: str, action: Lit
 
 
 async def _synchronise(operator: Operator, row: QueueRow, member: Member, is_wanted: bool) -> bool | None:
-    """Whether the learner had to begin or to stop; None if it does not answer."""
+    """Have the learner copy the queue, or stop copying. Returns whether it changed anything; None without an answer."""
     address = operator.context.peers.replica(row.queue_id, member)
     try:
         answer: bool = await operator.process.ask(address, to_queue.synchronise(is_wanted), timeout=ANSWER_SECONDS)
@@ -187,7 +187,7 @@ def mirrored_queue(operator: Operator, vhost: str, name: str) -> tuple[QueueRow,
 
 
 def _classic(operator: Operator, vhost: str, name: str) -> tuple[QueueRow, MirrorGroup]:
-    """The same of a classic queue. RabbitMQ refuses to synchronise quorum queues."""
+    """As `mirrored_queue`, for a classic queue only: RabbitMQ refuses to synchronise quorum queues."""
     row, group = mirrored_queue(operator, vhost, name)
     if row.type == QUORUM.name:
         raise OperationError("unavailable", "quorum_queue_not_supported")
