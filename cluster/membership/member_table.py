@@ -26,6 +26,10 @@ log = logging.getLogger("warren.members")
 #: Seconds for which a new member's request may wait for the metadata to list it.
 ADMIT_SECONDS = 15.0
 
+#: Seconds that the removal of a vote may take. A node that starts waits 30 s for its admission (`seeking`) and asks
+#: again, so on a busy machine it only starts later. A refusal before that would end its start.
+VOTE_SECONDS = 60.0
+
 #: Seconds between two looks at whether a former member still follows the log.
 LOOK_SECONDS = 0.05
 
@@ -122,7 +126,7 @@ class MemberTable:
         the new one only the entries that the former lacked.
         """
         process = self._process
-        ends = process.now() + ADMIT_SECONDS
+        ends = process.now() + VOTE_SECONDS
         while True:
             status = await process.ask(self.metadata, to_cluster_metadata.consensus_status())
             if node not in (*status["voters"], *status["learners"]):

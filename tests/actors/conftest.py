@@ -20,7 +20,7 @@ from warren.runtime.loop.outside import OutsideClient
 from warren.runtime.process import Process
 from warren.settings import Settings
 
-WAIT = 60.0
+WAIT = 300.0
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from warren.store.data_dir.metadata_store import MetadataStore, MetadataWriteErr
 
 from .meta import Meta
 
-WAIT = 60.0
+WAIT = 300.0
 
 
 class DurableNode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from warren.amqp.fields import table_from
 
 V = "/"
-WAIT = 60.0
+WAIT = 300.0
 MINE, THEIRS = "connection 1", "connection 2"
 
 

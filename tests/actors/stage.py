@@ -32,7 +32,7 @@ from warren.runtime.process import Process
 from warren.settings import Settings
 from warren.store.messages.message import Origin
 
-WAIT = 60.0
+WAIT = 300.0
 PROPS = b"\x00\x00"
 PERSISTENT = b"\x10\x00\x02"
 

@@ -1,6 +1,8 @@
 """Gives each test a home directory of its own, so that commands do not write to the one of the person who runs the
-tests.
+tests, and lets nodes react to SIGHUP.
 """
+
+import signal
 
 import pytest
 
@@ -13,3 +15,14 @@ def home(tmp_path, monkeypatch):
     # Nodes without a data directory are found there; other tests run nodes of the same name.
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
     return home
+
+
+@pytest.fixture(autouse=True)
+def hangups_are_not_ignored():
+    """As they are in a test run that was started with `nohup`, whose children inherit that."""
+    if not hasattr(signal, "SIGHUP"):
+        yield
+        return
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, previous)

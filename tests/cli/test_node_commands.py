@@ -378,9 +378,9 @@ def test_a_server_is_stopped_by_a_command(tmp_path):
     try:
         while "stop " not in server.stdout.readline():
             assert server.poll() is None, server.stderr.read()
-        started = subprocess.run([WARREN, "await_startup"], capture_output=True, text=True, timeout=60, cwd="/")
+        started = subprocess.run([WARREN, "await_startup"], capture_output=True, text=True, timeout=300, cwd="/")
         assert (started.returncode, started.stderr) == (0, "")
-        stopped = subprocess.run([WARREN, "stop"], capture_output=True, text=True, timeout=60, cwd="/")
+        stopped = subprocess.run([WARREN, "stop"], capture_output=True, text=True, timeout=300, cwd="/")
         assert (stopped.returncode, stopped.stderr) == (0, "")
         assert server.wait(60) == 0
         assert "an operator's command" in server.stderr.read()
@@ -396,7 +396,7 @@ def test_a_node_in_memory_is_found_by_its_name(tmp_path):
     try:
         while b"stop " not in server.stdout.readline():
             assert server.poll() is None, server.stderr.read()
-        stopped = subprocess.run([WARREN, "-q", "stop"], capture_output=True, text=True, timeout=60, cwd="/")
+        stopped = subprocess.run([WARREN, "-q", "stop"], capture_output=True, text=True, timeout=300, cwd="/")
         assert (stopped.returncode, stopped.stdout, stopped.stderr) == (0, "", "")
         assert server.wait(60) == 0
     finally:
@@ -590,7 +590,7 @@ def test_of_several_nodes_of_one_name_the_one_with_the_data_directory_is_asked(t
             assert server.poll() is None
 
     def warren(*arguments):
-        return subprocess.run([WARREN, *arguments], capture_output=True, text=True, timeout=60, cwd="/")
+        return subprocess.run([WARREN, *arguments], capture_output=True, text=True, timeout=300, cwd="/")
 
     try:
         start("--in-memory")
@@ -617,7 +617,7 @@ def test_a_terminal_gets_aligned_columns(broker, tmp_path):
     terminal, screen = pty.openpty()
     environment = {**os.environ, "WARREN_DATA_DIR": str(tmp_path), "NO_COLOR": "1"}
     command = [WARREN, "-q", "list_queues", "name", "messages"]
-    subprocess.run(command, stdout=screen, stderr=subprocess.PIPE, timeout=60, cwd="/", env=environment, check=True)
+    subprocess.run(command, stdout=screen, stderr=subprocess.PIPE, timeout=300, cwd="/", env=environment, check=True)
     lines = os.read(terminal, 10_000).decode().splitlines()
     os.close(terminal)
     os.close(screen)
@@ -644,7 +644,7 @@ def test_a_shell_completes_commands_options_and_columns(words, wanted):
         "COMP_WORDS": " ".join(["warren", *words]),
         "COMP_CWORD": str(len(words)),
     }
-    result = subprocess.run([WARREN], capture_output=True, text=True, timeout=60, cwd="/", env=environment)
+    result = subprocess.run([WARREN], capture_output=True, text=True, timeout=300, cwd="/", env=environment)
     assert f"plain,{wanted}" in result.stdout.splitlines()
 
 
@@ -659,6 +659,6 @@ def test_a_closed_standard_output_is_no_error(broker, tmp_path):
         text=True,
         env=environment,
         cwd="/",
-        timeout=60,
+        timeout=300,
     )
     assert result.stderr == "code 0\n"

@@ -27,7 +27,7 @@ from warren.cli.top.table import fitted
 WARREN = Path(sys.executable).with_name("warren")
 
 #: Seconds that anything may take on a slow machine.
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ async def test_publish_and_get(connection, name):
         b"hello", headers={"n": 1}, correlation_id="c", delivery_mode=aio_pika.DeliveryMode.PERSISTENT
     )
     await channel.default_exchange.publish(message, name)
-    received = await queue.get(timeout=60)
+    received = await queue.get(timeout=300)
     assert (received.body, received.headers, received.correlation_id) == (b"hello", {"n": 1}, "c")
     await received.ack()
 
@@ -44,7 +44,7 @@ async def test_the_queue_iterator(connection, name):
     for number in range(20):
         await channel.default_exchange.publish(aio_pika.Message(str(number).encode()), name)
     seen = []
-    async with queue.iterator(timeout=60) as messages:
+    async with queue.iterator(timeout=300) as messages:
         async for message in messages:
             async with message.process():
                 seen.append(int(message.body))
@@ -67,7 +67,7 @@ async def test_topic_exchange_and_exchange_binding(connection, name):
     await queue.bind(target)
     await target.bind(source, "a.#")
     await source.publish(aio_pika.Message(b"through two"), "a.b.c")
-    assert (await queue.get(timeout=60, no_ack=True)).body == b"through two"
+    assert (await queue.get(timeout=300, no_ack=True)).body == b"through two"
 
 
 async def test_transactions(connection, name):
@@ -75,7 +75,7 @@ async def test_transactions(connection, name):
     queue = await channel.declare_queue(name, exclusive=True)
     async with channel.transaction():
         await channel.default_exchange.publish(aio_pika.Message(b"in"), name)
-    assert (await queue.get(timeout=60, no_ack=True)).body == b"in"
+    assert (await queue.get(timeout=300, no_ack=True)).body == b"in"
 
 
 async def test_rpc_pattern(connection):
@@ -115,7 +115,7 @@ async def test_delayed_retry_by_dead_lettering(connection, name):
         arguments={"x-message-ttl": 50, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": name},
     )
     await channel.default_exchange.publish(aio_pika.Message(b"later"), name + "-wait")
-    async with queue.iterator(timeout=60) as messages:
+    async with queue.iterator(timeout=300) as messages:
         async for message in messages:
             assert message.headers["x-death"][0]["reason"] == "expired"
             await message.ack()

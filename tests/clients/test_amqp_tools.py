@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 def tool(broker_url):
     def run(command, *arguments, stdin=b"", check=True):
         result = subprocess.run(
-            [f"amqp-{command}", f"--url={broker_url}", *arguments], input=stdin, capture_output=True, timeout=60
+            [f"amqp-{command}", f"--url={broker_url}", *arguments], input=stdin, capture_output=True, timeout=300
         )
         if check:
             assert result.returncode == 0, result.stderr

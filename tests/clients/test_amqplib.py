@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 def test_a_conversation(broker_url, name):
     """amqplib reports confirms, prefetch, returns, topics, large bodies and a channel error as expected."""
     result = subprocess.run(
-        ["node", "conversation.js", broker_url, name], cwd=NODE, capture_output=True, text=True, timeout=50
+        ["node", "conversation.js", broker_url, name], cwd=NODE, capture_output=True, text=True, timeout=300
     )
     assert result.returncode == 0, result.stderr
     assert dict(json.loads(line) for line in result.stdout.splitlines()) == {

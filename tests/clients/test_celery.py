@@ -59,7 +59,7 @@ def load_tasks(environment):
 
 
 def wait_until_ready(process, log):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         text = Path(log).read_text()
         if " ready." in text:
@@ -86,54 +86,54 @@ def files(broker_url, tmp_path_factory):
 
 
 def test_one_task(rpc):
-    assert rpc.add.delay(2, 3).get(timeout=60) == 5
+    assert rpc.add.delay(2, 3).get(timeout=300) == 5
 
 
 def test_a_hundred_tasks(rpc):
     results = [rpc.add.delay(number, 1) for number in range(100)]
-    assert [result.get(timeout=60) for result in results] == list(range(1, 101))
+    assert [result.get(timeout=300) for result in results] == list(range(1, 101))
 
 
 def test_a_group(rpc):
-    assert celery.group(rpc.add.s(n, n) for n in range(10))().get(timeout=60) == [2 * n for n in range(10)]
+    assert celery.group(rpc.add.s(n, n) for n in range(10))().get(timeout=300) == [2 * n for n in range(10)]
 
 
 def test_a_chain(rpc):
-    assert celery.chain(rpc.add.s(1, 2), rpc.add.s(3), rpc.add.s(4))().get(timeout=60) == 10
+    assert celery.chain(rpc.add.s(1, 2), rpc.add.s(3), rpc.add.s(4))().get(timeout=300) == 10
 
 
 def test_an_eta(rpc):
     """The worker keeps the message until its time and raises its prefetch meanwhile."""
     began = time.monotonic()
-    assert rpc.add.apply_async((1, 1), countdown=0.5).get(timeout=60) == 2
+    assert rpc.add.apply_async((1, 1), countdown=0.5).get(timeout=300) == 2
     assert time.monotonic() - began >= 0.4
 
 
 def test_retries(rpc):
-    assert rpc.fails_twice.delay().get(timeout=60) == 2
+    assert rpc.fails_twice.delay().get(timeout=300) == 2
 
 
 def test_an_exception_comes_back(rpc):
     with pytest.raises(ValueError, match="on purpose"):
-        rpc.breaks.delay().get(timeout=60)
+        rpc.breaks.delay().get(timeout=300)
 
 
 def test_late_acknowledgement(rpc):
-    assert rpc.late.delay("x").get(timeout=60) == "x"
+    assert rpc.late.delay("x").get(timeout=300) == "x"
 
 
 def test_remote_control_over_the_pidbox_exchanges(rpc):
     """`inspect ping` uses fanout exchanges, reply queues and expiring messages."""
     name = f"{rpc.app.conf.task_default_queue}@test"
-    assert rpc.app.control.ping(destination=[name], timeout=60) == [{name: {"ok": "pong"}}]
+    assert rpc.app.control.ping(destination=[name], timeout=300) == [{name: {"ok": "pong"}}]
 
 
 def test_a_chord(files):
-    assert celery.chord((files.add.s(n, n) for n in range(10)), files.total.s())().get(timeout=30) == 90
+    assert celery.chord((files.add.s(n, n) for n in range(10)), files.total.s())().get(timeout=300) == 90
 
 
 def test_a_chord_in_a_chain(files):
     work = celery.chain(
         files.add.s(1, 1), celery.group(files.add.s(n) for n in range(4)), files.total.s(), files.add.s(100)
     )
-    assert work().get(timeout=30) == 2 * 4 + 6 + 100
+    assert work().get(timeout=300) == 2 * 4 + 6 + 100

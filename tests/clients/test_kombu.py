@@ -23,7 +23,7 @@ def test_the_url_names_the_default_vhost(connection):
 def test_simple_queue_with_json(connection, name):
     with connection.SimpleQueue(name, queue_opts={"durable": False, "auto_delete": True}) as queue:
         queue.put({"order": 7, "items": ["a", "b"]})
-        message = queue.get(timeout=60)
+        message = queue.get(timeout=300)
         assert message.payload == {"order": 7, "items": ["a", "b"]}
         message.ack()
         with pytest.raises(queue.Empty):
@@ -45,7 +45,7 @@ def test_compressed_payloads_through_a_topic_exchange(connection, name):
                 {"id": 1}, exchange=exchange, routing_key="media.video.new", compression="zlib", declare=[queue]
             )
         while not received:
-            connection.drain_events(timeout=60)
+            connection.drain_events(timeout=300)
     assert received == [({"id": 1}, "media.video.new")]
 
 
@@ -59,12 +59,12 @@ def test_global_prefetch_is_refused_to_none(connection, name):
         for number in range(5):
             producer.publish(number, routing_key=name)
         while len(in_hand) < 2:
-            connection.drain_events(timeout=60)
+            connection.drain_events(timeout=300)
         with pytest.raises(socket.timeout):
             connection.drain_events(timeout=0.3)
         assert len(in_hand) == 2
         in_hand[0].ack()
-        connection.drain_events(timeout=60)
+        connection.drain_events(timeout=300)
         assert [message.payload for message in in_hand] == [0, 1, 2]
 
 

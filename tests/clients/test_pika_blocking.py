@@ -77,7 +77,7 @@ def test_consume_acknowledges_and_nothing_is_left(channel, connection, name):
     for number in range(100):
         channel.basic_publish("", name, str(number))
     seen = []
-    for method, _properties, body in channel.consume(name, inactivity_timeout=60):
+    for method, _properties, body in channel.consume(name, inactivity_timeout=300):
         seen.append(int(body))
         channel.basic_ack(method.delivery_tag)
         if len(seen) == 100:
@@ -258,7 +258,7 @@ def test_the_consumer_of_a_deleted_queue_is_told(connection, channel, name):
     channel.add_on_cancel_callback(cancelled.append)
     tag = channel.basic_consume(name, lambda *_: None)
     connection.channel().queue_delete(name)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not cancelled and time.monotonic() < deadline:
         connection.process_data_events(time_limit=0.1)
     assert [frame.method.consumer_tag for frame in cancelled] == [tag]
@@ -271,7 +271,7 @@ def test_direct_reply_to(broker_url, channel, name):
     def serve():
         with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
             server = connection.channel()
-            for method, properties, body in server.consume(name, inactivity_timeout=60):
+            for method, properties, body in server.consume(name, inactivity_timeout=300):
                 if method is None:
                     return
                 server.basic_publish(
@@ -290,7 +290,7 @@ def test_direct_reply_to(broker_url, channel, name):
     channel.basic_publish(
         "", name, b"ping", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to", correlation_id="42")
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not answers and time.monotonic() < deadline:
         channel.connection.process_data_events(time_limit=0.1)
     server.join(60)

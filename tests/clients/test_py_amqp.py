@@ -65,7 +65,7 @@ def test_consume_and_acknowledge(connection, channel, name):
     for number in range(10):
         channel.basic_publish_confirm(amqp.Message(str(number)), "", name)
     while len(bodies) < 10:
-        connection.drain_events(timeout=60)
+        connection.drain_events(timeout=300)
     assert bodies == [str(number) for number in range(10)]
 
 

@@ -23,10 +23,10 @@ async def test_aio_pika(broker_url, name):
         send = channel.default_exchange.publish
         await asyncio.gather(*(send(aio_pika.Message(b"%d" % n), name) for n in range(100)))
         assert (await channel.declare_queue(name, passive=True)).declaration_result.message_count == 100
-        first = await queue.get(timeout=60)
+        first = await queue.get(timeout=300)
         await first.ack()
         seen = [int(first.body)]
-        async with queue.iterator(timeout=30) as messages:
+        async with queue.iterator(timeout=300) as messages:
             async for message in messages:
                 async with message.process():
                     seen.append(int(message.body))
@@ -55,11 +55,11 @@ def test_py_amqp(broker_address, name):
         channel.basic_qos(0, 1, False)
         channel.basic_consume(name, callback=deliver, on_cancel=cancelled.append)
         while len(found) < 20:
-            connection.drain_events(timeout=30)
+            connection.drain_events(timeout=300)
         assert sorted(found) == list(range(20))
         connection.channel().queue_delete(name)
         while not cancelled:
-            connection.drain_events(timeout=30)
+            connection.drain_events(timeout=300)
         assert len(cancelled) == 1
 
 
@@ -77,7 +77,7 @@ def test_kombu(broker_url, name):
 
         with kombu.Consumer(connection, [queue], callbacks=[deliver], prefetch_count=2):
             while len(found) < 20:
-                connection.drain_events(timeout=30)
+                connection.drain_events(timeout=300)
         assert sorted(found) == list(range(20))
         bound = queue(connection.default_channel)
         bound.delete()
@@ -92,7 +92,7 @@ def test_amqp_tools(broker_address, broker_url, name):
 
         def tool(command, *arguments):
             run = subprocess.run(
-                [f"amqp-{command}", f"--url={broker_url}", *arguments], capture_output=True, timeout=60, check=True
+                [f"amqp-{command}", f"--url={broker_url}", *arguments], capture_output=True, timeout=300, check=True
             )
             return run.stdout
 

@@ -22,8 +22,8 @@ from .link_proxy import LinkProxies, free_ports
 
 #: Seconds that a node may take to serve clients, and a cluster to be whole again. Both take a few seconds when nothing
 #: else uses the machine.
-READY_SECONDS = 90.0
-STOP_SECONDS = 60.0
+READY_SECONDS = 300.0
+STOP_SECONDS = 300.0
 #: Seconds between two looks at something that does not tell when it changes.
 LOOK_SECONDS = 0.05
 
@@ -160,7 +160,7 @@ class Node:
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `warren` with these arguments for this node, which is one of warren's."""
         command = [sys.executable, "-m", "warren", "--data-dir", str(self.data_dir), *arguments]
-        return subprocess.run(command, env=self.environment, capture_output=True, text=True, cwd="/", timeout=60)
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, cwd="/", timeout=300)
 
     def wipe(self) -> None:
         """Delete the data directory of a node that does not run."""

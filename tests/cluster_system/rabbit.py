@@ -53,4 +53,4 @@ def rabbit_cluster(directory: Path, count: int) -> Nodes:
 def rabbitmqctl(node: Node, *arguments: str) -> None:
     """Have a node do what `rabbitmqctl` asks. Raises CalledProcessError if it refuses."""
     command = [str(SERVER.with_name("rabbitmqctl")), "-n", node.name, *arguments]
-    subprocess.run(command, env=node.environment, capture_output=True, timeout=60, check=True)
+    subprocess.run(command, env=node.environment, capture_output=True, timeout=300, check=True)

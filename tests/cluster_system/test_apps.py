@@ -32,7 +32,7 @@ def trio(tmp_path_factory):
 def test_a_node_whose_app_is_stopped_keeps_its_process_and_answers_commands(alone, command):
     declared(alone, "orders")
     pid = alone.process.pid
-    client = Client(alone.url, timeout=60.0)
+    client = Client(alone.url, timeout=300)
     client.channel()
     stopped = command(alone, "stop_app")
     assert (stopped.code, stopped.out) == (0, f"Stopping rabbit application on node {alone.name} ...\n"), stopped.err
@@ -125,7 +125,7 @@ def test_a_drained_node_lets_nobody_in_until_it_is_revived(trio, command):
     first, second, third = trio
     leader = trio[command.json(first, "cluster_status")["metadata"]["leader"]]
     other = next(node for node in trio if node is not leader)
-    client = Client(leader.url, timeout=60.0)
+    client = Client(leader.url, timeout=300)
     client.channel()
     for _ in range(2):
         drained = command(leader, "drain")
@@ -161,7 +161,7 @@ def test_a_node_in_maintenance_serves_clients_again_after_its_next_start(trio, c
 
 def test_suspended_listeners_keep_the_clients_that_are_there(alone, command):
     """CM-54"""
-    client = Client(alone.url, timeout=60.0)
+    client = Client(alone.url, timeout=300)
     assert command(alone, "suspend_listeners").code == 0
     assert not alone.serves()
     client.channel()

@@ -32,7 +32,7 @@ def nodes(tmp_path_factory):
 
 @pytest.fixture
 def clients(nodes):
-    made = [Client(node.url, timeout=60.0) for node in nodes]
+    made = [Client(node.url, timeout=300) for node in nodes]
     yield made
     nodes.heal()
     for client in made:

@@ -27,7 +27,7 @@ def is_down(node: Node, others: Iterable[Node]) -> bool:
 def declares(node: Node, queue: str) -> bool:
     """Whether a client of this node can declare a durable queue now."""
     try:
-        client = Client(node.url, timeout=60.0)
+        client = Client(node.url, timeout=300)
         try:
             client.channel().queue(queue, durable=True)
             return True
@@ -38,7 +38,7 @@ def declares(node: Node, queue: str) -> bool:
 
 
 def sees(node: Node, queue: str) -> bool:
-    client = Client(node.url, timeout=60.0)
+    client = Client(node.url, timeout=300)
     try:
         client.channel().call(m.QueueDeclare(queue=queue, passive=True))
         return True
@@ -98,7 +98,7 @@ def test_a_node_without_a_majority_serves_nobody_and_comes_back_by_itself(nodes)
     """CL-54, CL-55"""
     nodes.start()
     first, second, third = nodes
-    client = Client(third.url, timeout=60.0)
+    client = Client(third.url, timeout=300)
     client.channel()
     nodes.kill(first.name)
     nodes.kill(second.name)
@@ -137,10 +137,10 @@ def test_a_node_that_waits_for_its_cluster_can_be_stopped(nodes):
     wait_for("its links", lambda: "listens for other nodes" in log_of(first))
 
     def shown() -> str:
-        return subprocess.run([*command, "cluster_status"], capture_output=True, text=True, cwd="/", timeout=60).stdout
+        return subprocess.run([*command, "cluster_status"], capture_output=True, text=True, cwd="/", timeout=300).stdout
 
     wait_for("it to say so", lambda: "1 of 3 nodes agree that there is no cluster yet" in shown())
-    subprocess.run([*command, "stop"], check=True, capture_output=True, cwd="/", timeout=60)
+    subprocess.run([*command, "stop"], check=True, capture_output=True, cwd="/", timeout=300)
     assert first.process.wait(60) == 0
     assert "stopped on an operator's command while it was starting" in log_of(first)
 
@@ -171,7 +171,7 @@ def test_lists_that_differ_are_found_out(nodes, tmp_path):
 
 def forced(node: Node, answer: str, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "warren", "force_boot", "--data-dir", str(node.data_dir), *options]
-    return subprocess.run(command, input=answer, capture_output=True, text=True, cwd="/", timeout=60)
+    return subprocess.run(command, input=answer, capture_output=True, text=True, cwd="/", timeout=300)
 
 
 def test_the_last_node_goes_on_alone_if_an_operator_says_so(nodes):
@@ -187,7 +187,7 @@ def test_the_last_node_goes_on_alone_if_an_operator_says_so(nodes):
         node.wipe()
 
     command = [sys.executable, "-m", "warren", "--data-dir", str(third.data_dir), "forget_cluster_node", "--offline"]
-    offline = subprocess.run([*command, first.name], capture_output=True, text=True, cwd="/", timeout=60)
+    offline = subprocess.run([*command, first.name], capture_output=True, text=True, cwd="/", timeout=300)
     assert offline.returncode == 69 and f"{second.name} would remain besides this node" in offline.stderr
 
     refused = forced(third, "no\n")

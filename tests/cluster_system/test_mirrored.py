@@ -74,7 +74,7 @@ class Worker:
         try:
             while not self.is_over.is_set():
                 try:
-                    client = Client(self._nodes[self.at % len(self._nodes)].url, timeout=60.0)
+                    client = Client(self._nodes[self.at % len(self._nodes)].url, timeout=300)
                     self.work(client)
                     client.abort()
                 except (OSError, Refused) as error:

@@ -51,7 +51,7 @@ def away(cluster, request):
 
 def test_a_replica_that_comes_back_waits_for_sync_queue(cluster, away):
     assert operate(cluster, "queue_action", away, action="sync")
-    cluster.wait_in_sync(away, timeout=60)
+    cluster.wait_in_sync(away, timeout=300)
     assert not operate(cluster, "cancel_sync_queue", away), "nobody copies it any more"
     members = operate(cluster, "show_ring", away)["members"]
     assert [member["messages"] for member in members] == [20, 20]
@@ -59,7 +59,7 @@ def test_a_replica_that_comes_back_waits_for_sync_queue(cluster, away):
 
 def test_a_changed_policy_has_it_copy_the_queue(cluster, away):
     cluster.set_policy("ha", "^ha", {"ha-mode": "all", "ha-sync-mode": "automatic"})
-    cluster.wait_in_sync(away, timeout=60)
+    cluster.wait_in_sync(away, timeout=300)
 
 
 def test_it_is_in_sync_when_everything_older_was_consumed(cluster, away):

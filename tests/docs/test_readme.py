@@ -129,7 +129,7 @@ class Newcomer:
 
 
 def wait_for_port(port):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         try:
             return socket.create_connection(("127.0.0.1", int(port))).close()

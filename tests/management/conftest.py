@@ -12,7 +12,7 @@ from warren import Broker
 from warren.actors.contracts.node import to_node
 
 #: Seconds that the management process may take to listen, and that statistics may take to show what has happened.
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def ports(broker):

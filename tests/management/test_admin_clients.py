@@ -29,7 +29,7 @@ def flower(broker, api, folder):
 
     def page(path):
         assert process.poll() is None, (folder / "flower.log").read_text()
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()

@@ -50,7 +50,7 @@ def test_the_api_is_served_with_tls(tmp_path):
     authority.configure_trust(trusting)
     tls = {"tls_cert_file": file, "management_tls_port": 0}
     with Broker(management=True, management_port=None, prometheus_port=None, **tls) as broker:
-        client = http.client.HTTPSConnection("127.0.0.1", ports(broker)["https"], context=trusting, timeout=60)
+        client = http.client.HTTPSConnection("127.0.0.1", ports(broker)["https"], context=trusting, timeout=300)
         client.request("POST", "/api/login", "username=guest&password=guest")
         answer = client.getresponse()
         assert (answer.status, answer.read()) == (200, b'"ok"')

@@ -24,7 +24,7 @@ def check(broker):
     def run(name, *options, password="guest"):
         place = ["-H", "127.0.0.1", "--port", str(ports(broker)["http"]), "-u", "guest", "-p", password]
         found = subprocess.run(
-            [f"check_rabbitmq_{name}", *place, *options], capture_output=True, text=True, timeout=60, check=False
+            [f"check_rabbitmq_{name}", *place, *options], capture_output=True, text=True, timeout=300, check=False
         )
         return found.returncode, found.stdout.strip()
 

@@ -18,7 +18,7 @@ def admin(api):
 
     def admin(*arguments, code=0):
         command = [sys.executable, str(found[-1]), "-P", str(api.port), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert done.returncode == code, (arguments, done.stdout, done.stderr)
         return done.stdout + done.stderr
 

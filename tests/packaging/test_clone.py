@@ -14,7 +14,7 @@ IMPORT_KOMBU = "import kombu.transport.pyamqp as transport; print(transport.amqp
 def run(*arguments, **variables):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"} | variables
     command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=50)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def test_an_import_of_the_wrong_amqp_names_the_reason_and_the_way_out():

@@ -11,7 +11,7 @@ from warren.runtime.errors import ProcessDown, UnknownMessage
 from warren.runtime.exit_reason import ExitKind, ExitReason
 from warren.runtime.process import Process
 
-WAIT = 60
+WAIT = 300
 
 
 class Mortal(Process):

@@ -9,7 +9,7 @@ from warren.runtime.errors import ProcessDown
 from warren.runtime.process import Process
 from warren.runtime.system.address import LoopAddress
 
-WAIT = 60
+WAIT = 300
 
 
 class Sleeper(Process):

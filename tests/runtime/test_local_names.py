@@ -11,7 +11,7 @@ from warren.runtime.sim.world import SimWorld
 from warren.runtime.system.address import LoopAddress
 from warren.runtime.system.local_names import LocalNames
 
-WAIT = 60
+WAIT = 300
 
 
 class Named(Process):

@@ -13,7 +13,7 @@ from warren.portable import IS_PORTABLE
 from warren.runtime.errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
 from warren.runtime.process import ASKED_AT_ONCE, Process
 
-WAIT = 60
+WAIT = 300
 
 
 class NotToday(ProcessError):

@@ -15,7 +15,7 @@ from warren.runtime.sim.choosing import DrawnChooser
 from warren.runtime.sim.port import SimPort
 from warren.runtime.sim.world import SimWorld
 
-WAIT = 60
+WAIT = 300
 
 
 class Store(Process):

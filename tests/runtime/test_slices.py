@@ -10,7 +10,7 @@ from warren.runtime.process import Process
 from warren.runtime.sim.port import SimPort
 from warren.runtime.sim.world import SimWorld
 
-WAIT = 60
+WAIT = 300
 
 
 class Refused(ProcessError):

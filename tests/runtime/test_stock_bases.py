@@ -11,7 +11,7 @@ from thespian.actors import ActorAddress
 from warren.runtime.errors import ProcessDown, ProcessError
 from warren.runtime.process import Process
 
-WAIT = 60
+WAIT = 300
 
 
 class Stock(ProcessError):

@@ -56,6 +56,6 @@ def test_the_java_of_pip_is_started_without_the_argument_that_it_rejects(places,
     home = java.java_home()
     assert home.startswith(str(places / "cache"))
     arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "--add-modules=other", "Main", "x  y", ""]
-    shown = subprocess.run([f"{home}/bin/java", *arguments], capture_output=True, text=True, check=True, timeout=60)
+    shown = subprocess.run([f"{home}/bin/java", *arguments], capture_output=True, text=True, check=True, timeout=300)
     assert shown.stdout.split("\n")[:-1] == ["-cp", "a b", "--add-modules=other", "Main", "x  y", ""]
     assert java.java_home() == home

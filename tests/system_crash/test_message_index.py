@@ -14,7 +14,7 @@ from warren.tests.torture.broker import TorturedBroker
 
 from .anatomy import Anatomy
 
-PATIENCE = 30.0
+PATIENCE = 300.0
 
 
 def publisher(url):

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-START_SECONDS = 30.0
-STOP_SECONDS = 30.0
+START_SECONDS = 300.0
+STOP_SECONDS = 300.0
 
 #: `warren start` with very small files, so that many segments, journal files and message store files are begun,
 #: completed and deleted every second.

@@ -37,7 +37,7 @@ def store_bytes(tmp_path):
 
 def wait_for_one_file(tmp_path):
     """Wait until only the current file is left, because garbage is collected in the background."""
-    deadline = monotonic() + 60
+    deadline = monotonic() + 300
     while len(files := [path.name for path in Path(tmp_path / "data").rglob("msg_store_persistent/*.rdq")]) > 1:
         assert monotonic() < deadline, files
         sleep(0.02)

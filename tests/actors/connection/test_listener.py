@@ -17,7 +17,7 @@ from warren.runtime.machine.sockets import SystemSockets
 from warren.runtime.process import Process
 from warren.settings import Settings
 
-WAIT = 60.0
+WAIT = 300.0
 
 
 class StubConnection(Process):

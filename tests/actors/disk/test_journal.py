@@ -32,7 +32,7 @@ from ..stage import CRASHED, Stub
 PERSISTENT = Origin("x", ("k",), persistent=True)
 ONE, TWO = 1, 2
 NO_SPACE = OSError(errno.ENOSPC, "injected")
-WAIT = 60
+WAIT = 300
 
 
 def run_of(first: int, count: int, size: int = 5) -> Run:

@@ -18,7 +18,7 @@ from warren.store.disk.disk import SyncFailed
 from warren.store.disk.real_disk import RealDisk, RealFile
 from warren.tests.file_sizes import size_of_files
 
-WAIT = 60
+WAIT = 300
 BODY = b"x" * 10_000
 
 

@@ -12,7 +12,7 @@ from warren.amqp.fields import Table, table_from
 
 from ..meta import MINE, THEIRS, Meta, V
 
-WAIT = 60.0
+WAIT = 300.0
 
 
 @pytest.fixture

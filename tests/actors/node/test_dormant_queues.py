@@ -9,7 +9,7 @@ from warren.amqp.fields import table_from
 from ..durable_node import DurableNode
 
 V = "/"
-WAIT = 60.0
+WAIT = 300.0
 
 
 def declare(node, name, **arguments):

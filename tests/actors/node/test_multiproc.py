@@ -47,7 +47,7 @@ from warren.runtime.exit_reason import NORMAL, ExitReason
 from warren.runtime.process import Process
 from warren.settings import Settings
 
-WAIT = 60
+WAIT = 300
 PERSISTENT = b"\x10\x00\x02"
 
 

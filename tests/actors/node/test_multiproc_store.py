@@ -22,7 +22,7 @@ from warren.runtime.process import Process
 from warren.settings import Settings
 from warren.store.messages.message import Origin
 
-WAIT = 60
+WAIT = 300
 PROPS = b"\x10\x00\x02"
 ID = "00000000000001" + "0" * 18
 

@@ -17,7 +17,7 @@ from warren.actors.resources.alarms import UnknownAlarm
 from warren.runtime.errors import ProcessDown
 from warren.settings import Settings
 
-WAIT = 60.0
+WAIT = 300.0
 
 
 @pytest.fixture

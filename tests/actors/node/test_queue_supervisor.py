@@ -17,7 +17,7 @@ from warren.runtime.errors import ProcessDown
 from ..durable_node import DurableNode
 
 V = "/"
-WAIT = 60.0
+WAIT = 300.0
 
 
 @pytest.fixture

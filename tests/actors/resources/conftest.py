@@ -7,7 +7,7 @@ import pytest
 from warren.actors.resources.alarms import Alarms
 from warren.runtime.process import Process
 
-WAIT = 60.0
+WAIT = 300.0
 
 
 class Listener(Process):

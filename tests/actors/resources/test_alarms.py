@@ -8,7 +8,7 @@ from thespian.actors import ActorExitRequest
 from warren.actors.resources.alarms import Alarms, UnknownAlarm
 from warren.runtime.errors import ProcessDown, UnknownMessage
 
-WAIT = 60.0
+WAIT = 300.0
 
 
 def received(client, alarms, listener):

@@ -17,7 +17,7 @@ from warren.store.data_dir import reserve
 from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.disk.real_disk import RealDisk
 
-WAIT = 60.0
+WAIT = 300.0
 MB = 1_000_000
 MEMORY = 16_000 * MB
 

@@ -16,7 +16,7 @@ from warren.runtime.machine.memory import SystemMemory
 from warren.settings import Settings
 from warren.settings.limits import LimitError
 
-WAIT = 60.0
+WAIT = 300.0
 MIB = 1 << 20
 NEVER = 3_600_000
 

@@ -127,7 +127,7 @@ def test_only_a_pattern_for_flow_causes_samples(sampled, connect, monkeypatch):
 
     def looked(*wanted):
         """Wait until the sampler has seen this."""
-        return [looks.get(timeout=60) for _ in wanted] == list(wanted)
+        return [looks.get(timeout=300) for _ in wanted] == list(wanted)
 
     everything = Watch(connect(to=sampled.url).channel(), "amq.rabbitmq.event", "#")
     monkeypatch.setattr(Events, "are_samples_wanted", look)
@@ -140,7 +140,7 @@ def test_only_a_pattern_for_flow_causes_samples(sampled, connect, monkeypatch):
     with suppress(queue_module.Empty):
         while True:  # Some are from the time before the queue was bound.
             looks.get_nowait()
-    while looks.get(timeout=60):
+    while looks.get(timeout=300):
         pass
     assert looked(False, False, False)
     first = channel.queue(exclusive=True)

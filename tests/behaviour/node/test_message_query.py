@@ -8,7 +8,7 @@ import pytest
 from warren import Broker, BrokerError
 
 #: Seconds until the index has what was published, on a slow machine.
-PATIENCE = 30.0
+PATIENCE = 300.0
 
 
 @pytest.fixture(params=["lmdb", "hash"])

@@ -7,7 +7,7 @@ import pytest
 
 from warren import Broker
 
-PATIENCE = 30.0
+PATIENCE = 300.0
 
 
 @pytest.fixture(scope="module")

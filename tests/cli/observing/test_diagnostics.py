@@ -305,7 +305,7 @@ def test_the_log_of_a_node_without_a_file(broker, run):
 def test_the_log_file(tmp_path, directory, run):
     log = tmp_path / "broker.log"
     words = [str(WARREN), "start", "--background", "--port", "0", "--data-dir", str(directory), "--log-file", str(log)]
-    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    subprocess.run(words, check=True, capture_output=True, timeout=300)
     try:
         assert run("log_location") == (0, [str(log)], "")
         code, lines, err = run("log_tail", "-N", "2")

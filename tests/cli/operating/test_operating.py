@@ -276,7 +276,7 @@ def test_a_signal_has_a_server_reload_its_certificate(tmp_path):
             assert server.poll() is None, line
         path.write_text("no certificate")
         server.send_signal(signal.SIGHUP)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while "the certificate in use stays" not in log.read_text():
             assert time.monotonic() < end
             time.sleep(0.02)
@@ -389,7 +389,7 @@ def test_shutdown_reports_the_process_that_ends(tmp_path):
     try:
         while "stop " not in server.stdout.readline():
             assert server.poll() is None
-        ended = subprocess.run([WARREN, "shutdown"], capture_output=True, text=True, timeout=60, cwd="/")
+        ended = subprocess.run([WARREN, "shutdown"], capture_output=True, text=True, timeout=300, cwd="/")
         assert server.wait(60) == 0
     finally:
         server.kill()

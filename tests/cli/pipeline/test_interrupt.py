@@ -42,7 +42,7 @@ def run(code, signals):
             process.send_signal(signal.SIGINT)
             if signals > 1:
                 shown += process.stderr.readline() + process.stderr.readline()
-        output, error = process.communicate(timeout=60)
+        output, error = process.communicate(timeout=300)
         return output, shown + error, process.returncode
     finally:
         process.kill()

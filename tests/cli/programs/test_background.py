@@ -16,7 +16,7 @@ WARREN = Path(sys.executable).with_name("warren")
 
 
 def warren(*arguments):
-    return subprocess.run([WARREN, *arguments], capture_output=True, text=True, timeout=60, cwd="/")
+    return subprocess.run([WARREN, *arguments], capture_output=True, text=True, timeout=300, cwd="/")
 
 
 @pytest.mark.parametrize("place", [[], ["--in-memory"]], ids=["on disk", "in memory"])

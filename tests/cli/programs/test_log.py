@@ -15,7 +15,7 @@ import pytest
 WARREN = Path(sys.executable).with_name("warren")
 
 #: Seconds that a broker may take to write a line.
-WAIT = 60.0
+WAIT = 300.0
 
 
 class Node:
@@ -31,7 +31,7 @@ class Node:
 
     def __call__(self, *arguments, text=""):
         words = [str(WARREN), *arguments, "--data-dir", str(self.directory)]
-        return subprocess.run(words, input=text, capture_output=True, text=True, timeout=60, cwd="/")
+        return subprocess.run(words, input=text, capture_output=True, text=True, timeout=300, cwd="/")
 
     def connect(self, user="guest", password="guest"):
         login = pika.PlainCredentials(user, password)
@@ -129,5 +129,5 @@ def test_no_secret_is_ever_in_the_log(start):
     ],
 )
 def test_wrong_settings(option, value, reason):
-    done = subprocess.run([str(WARREN), "start", option, value], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([str(WARREN), "start", option, value], capture_output=True, text=True, timeout=300)
     assert done.returncode == 78 and reason in done.stderr

@@ -74,7 +74,7 @@ def store(request, tmp_path):
 def drain(channel, queue, count):
     """The messages of a queue that has `count` of them, or soon will have."""
     taken = []
-    for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=60):
+    for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=300):
         assert method is not None, f"{queue} has {len(taken)} messages instead of {count}"
         taken.append((method, properties, body))
         if len(taken) == count:

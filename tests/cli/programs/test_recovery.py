@@ -109,7 +109,7 @@ def test_without_a_terminal_there_is_a_log_line_and_no_bar(data_dir):
     with start(data_dir, AT_ONCE + LOGGED, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         await_start(process)
         process.terminate()
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=300)
     assert re.search(
         rf"vhost '/': recovered {MESSAGES} messages in 1 queues in \d+\.\d s, after an unclean stop\n", said
     )
@@ -118,7 +118,7 @@ def test_without_a_terminal_there_is_a_log_line_and_no_bar(data_dir):
         await_start(process)
         process.terminate()
         assert f"recovered {MESSAGES} messages in 1 queues in 0.0 s, after a clean stop" in re.sub(
-            r"0\.\d s", "0.0 s", process.communicate(timeout=60)[1]
+            r"0\.\d s", "0.0 s", process.communicate(timeout=300)[1]
         )
 
 
@@ -134,7 +134,7 @@ def test_a_signal_ends_recovery_and_the_next_start_finds_everything(data_dir, nu
     with start(data_dir, slow_scan(0.3), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "scanning\n"
         process.send_signal(number)
-        out, said = process.communicate(timeout=60)
+        out, said = process.communicate(timeout=300)
     assert (process.returncode, out) == (0, "")
     assert f"stopped on {number.name} while it was starting" in said
     assert not re.search("Traceback|ERROR|WARNING", said), said
@@ -146,7 +146,7 @@ def test_signals_end_a_recovery_whose_disk_does_not_answer(data_dir):
     with start(data_dir, slow_scan(60), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "scanning\n"
         process.terminate()
-        said = process.communicate(timeout=60)[1]
+        said = process.communicate(timeout=300)[1]
     assert process.returncode == 0
     assert "Traceback" not in said
     with start(data_dir, slow_scan(60), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -53,7 +53,7 @@ def vhost_of(data_dir):
 
 
 def run(*arguments):
-    return subprocess.run([WARREN, "store", "verify", *arguments], capture_output=True, text=True, timeout=30, cwd="/")
+    return subprocess.run([WARREN, "store", "verify", *arguments], capture_output=True, text=True, timeout=300, cwd="/")
 
 
 def test_the_default_output_is_a_table(data_dir):
@@ -128,7 +128,7 @@ def test_a_long_check_shows_a_bar_on_a_terminal(data_dir):
         "from warren.cli import main; from warren.cli.programs import store; store.PROGRESS_FROM = 1; main()"
     )
     terminal, screen = pty.openpty()
-    result = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=screen, timeout=30, cwd="/")
+    result = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=screen, timeout=300, cwd="/")
     assert result.returncode == 0 and b"Fine" in result.stdout
     assert b"verifying" in os.read(terminal, 10_000)
     os.close(terminal)

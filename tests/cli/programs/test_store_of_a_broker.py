@@ -53,7 +53,7 @@ def verified(path):
         [WARREN, "store", "verify", str(path), "--formatter", "json"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=300,
         cwd="/",
     )
     report = json.loads(result.stdout)
@@ -115,7 +115,7 @@ def test_damage_in_a_file_loses_only_the_messages_there(left, suffix):
     with started("--data-dir", str(path)) as (process, port):
         bodies = found(port)
         process.send_signal(signal.SIGTERM)
-        said = process.communicate(timeout=60)[1]
+        said = process.communicate(timeout=300)[1]
     assert {queue: len(of_queue) for queue, of_queue in bodies.items()} == messages
     if suffix == ".rdq":
         assert (

@@ -8,7 +8,7 @@ import pytest
 
 from warren.runtime.loop.blocking import BlockingPool
 
-WAIT = 60
+WAIT = 300
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from warren.runtime.loop import descriptors, lanes, loop_base, threads
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
 
-WAIT = 60
+WAIT = 300
 
 KILLED = ExitReason(ExitKind.KILLED, "killed")
 

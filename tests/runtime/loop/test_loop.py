@@ -14,7 +14,7 @@ from warren.runtime.loop.loop_base import BUDGET, LoopBase
 from warren.runtime.loop.outside import OutsideClient
 from warren.runtime.process import Process
 
-WAIT = 60
+WAIT = 300
 
 
 class Flood(Process):

@@ -12,7 +12,7 @@ from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.loop.outside import OutsideClient
 from warren.runtime.process import Process
 
-WAIT = 60
+WAIT = 300
 
 
 class Refused(ProcessError):

@@ -15,7 +15,7 @@ from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.loop.outside import OutsideClient
 from warren.runtime.process import Process
 
-WAIT = 60
+WAIT = 300
 
 
 def open_descriptors() -> list[str]:

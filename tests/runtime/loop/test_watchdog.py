@@ -14,7 +14,7 @@ from thespian.actors import Actor
 from warren.runtime.loop.watchdog import FLOOR_SECONDS, QUIET_SECONDS, REMEMBERED, Watchdog
 from warren.runtime.process import Process
 
-WAIT = 60
+WAIT = 300
 
 
 class Labourer(Process):

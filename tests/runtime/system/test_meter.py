@@ -10,7 +10,7 @@ from warren.runtime.process import Process
 from warren.runtime.system.actor_base import ActorBase
 from warren.runtime.system.meter import Meter
 
-WAIT = 60
+WAIT = 300
 
 
 class Worker(Process):

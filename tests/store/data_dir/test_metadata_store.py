@@ -293,7 +293,7 @@ class TestDamage:
     def test_whatever_is_written_over_it(self, tmp_path):
         """In a process of its own, because LMDB would kill it at damage that the check misses."""
         child = subprocess.run(
-            [sys.executable, __file__, str(tmp_path), "600"], capture_output=True, text=True, timeout=50
+            [sys.executable, __file__, str(tmp_path), "600"], capture_output=True, text=True, timeout=300
         )
         assert child.returncode == 0, f"it ended with {child.returncode}: {child.stdout}{child.stderr}"
 

@@ -273,7 +273,7 @@ def test_a_truncated_lmdb_file(template, tmp_path, name, size):
         [sys.executable, "-c", START, str(Path(__file__).parents[2]), str(tmp_path / "data")],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
         cwd="/",
     )
     assert (result.returncode, result.stdout) == (0, f"{len(held)}\n"), result.stderr

@@ -329,7 +329,7 @@ def test_a_client_that_reads_nothing_is_cut_off(broker, monkeypatch):
         time.sleep(0.2)
         assert_works(broker)
         # It ends without the client having read a byte.
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while session_count(broker) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert session_count(broker) == 0
@@ -351,7 +351,7 @@ def test_a_client_that_goes_away_takes_its_operation_along(broker):
     for _ in range(20):
         with connected(broker) as sock:
             sock.sendall(frame({"operation": "list_queues", "arguments": {"vhost": "/"}}))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while session_count(broker) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert session_count(broker) == 0

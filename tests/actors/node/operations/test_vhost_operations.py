@@ -8,7 +8,7 @@ from warren.actors.node.operations.registry import OperationError
 from warren.actors.node.process import NodeSupervisor
 from warren.settings import Settings
 
-WAIT = 60.0
+WAIT = 300.0
 
 
 @pytest.fixture

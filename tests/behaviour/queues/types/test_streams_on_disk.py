@@ -136,7 +136,7 @@ def test_retention_removes_files(tmp_path):
             publish(client, "s", ["x" * 40] * 1000 + ["y" * 10_000] * 2)
         assert 900_000 < broker.queue("s").message_bytes <= 1_160_000
         [directory] = (tmp_path / "vhosts").glob("*/queues/*")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while min(int(path.stem) for path in directory.glob("*.idx")) == 0:
             assert time.monotonic() < deadline, "the first segment file is still there"
             publish(client, "s", ["x"])
@@ -167,7 +167,7 @@ def test_a_policy_shortens_a_stream(tmp_path):
         for _ in range(50):
             publish(client, "s", ["x" * 100])
         broker.set_policy("p", "s", {"max-length-bytes": 2000}, apply_to="queues")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while client.channel().ready("s") > 20:
             assert time.monotonic() < deadline
         assert first_offset(client, "s") >= 30
@@ -272,7 +272,7 @@ def test_a_damaged_file_costs_its_messages_alone(tmp_path):
         next_offset, body = read(client, "s", "last")[0]
         assert body == b"new"
         broker.set_policy("p", "s", {"max-length-bytes": 100}, apply_to="queues")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while client.channel().ready("s") > 1:
             assert time.monotonic() < deadline
         assert first_offset(client, "s") == next_offset

@@ -1,0 +1,46 @@
+"""A cluster that admits a new node of a lost member's name (CL-45)."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+from warren.cluster.membership import seeking
+from warren.cluster.membership.member_table import MemberTable
+from warren.definitions.records import Node
+
+
+class SlowMetadata:
+    """Stands for the process `Members`, on a clock of its own, and for the metadata of a group on a busy machine.
+
+    The group takes `seconds` to remove the vote of a member. Afterwards it adds the new member.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.time = 0.0
+        self.seconds = seconds
+        self.added: list[object] = []
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+    async def ask(self, address: object, request: tuple[object, ...], seconds: float | None = None) -> object:
+        if request[0] == "consensus_status":
+            return {"voters": ["warren@b"] if self.time < self.seconds else [], "learners": []}
+        self.added.append(request)
+        return None
+
+
+def table(process: SlowMetadata) -> MemberTable:
+    context = SimpleNamespace(definitions=SimpleNamespace(nodes={}), metadata="metadata")
+    return MemberTable(process, context, SimpleNamespace(name="warren@a"))  # type: ignore[arg-type]
+
+
+def test_a_slow_removal_of_a_vote_outlasts_the_question_of_the_new_node():
+    """The new node asks again when it has no answer in time. A refusal would have ended its start."""
+    process = SlowMetadata(seeking.ADMIT_SECONDS + 5.0)
+    asyncio.run(table(process).admit(Node("warren@b", "id", "data", "127.0.0.1:1")))
+    assert process.time > seeking.ADMIT_SECONDS and len(process.added) == 1
