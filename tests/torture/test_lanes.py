@@ -9,6 +9,7 @@ import random
 import pytest
 
 from warren import Broker
+from warren.amqp.fields import table_to_dict
 from warren.tests.behaviour.wire import Client
 
 POLICIES = [
@@ -106,3 +107,24 @@ def test_policies_with_lanes_lose_nothing(tmp_path, seed):
     assert plan.there <= set(found)
     # A kill loses the acknowledgements of its last moment, and clients get these messages once more.
     assert set(found) <= plan.there | plan.acknowledged
+
+
+def test_a_kill_takes_neither_order_nor_turns_from_256_lanes(tmp_path):
+    """After a kill each round has one message of every lane, the oldest."""
+    plan = Plan(str(tmp_path / "data"), 1)
+    plan.broker.set_policy("lanes", "^q$", {"fair-by": "header:shop"}, apply_to="queues")
+    plan.stop()
+    lanes, rounds = 256, 4
+    for number in range(rounds):
+        for lane in range(lanes):
+            plan.channel.publish(b"%d" % number, "q", headers={"shop": f"shop {lane}"}, delivery_mode=2)
+    plan.channel.confirms(1, lanes * rounds)
+    plan.kill()
+    found = []
+    while (event := plan.channel.get("q", no_ack=True)) is not None:
+        found.append((int(event.body), table_to_dict(event.headers)["shop"]))
+    assert len(found) == lanes * rounds
+    for number in range(rounds):
+        each = found[number * lanes : (number + 1) * lanes]
+        assert {order for order, _ in each} == {number}
+        assert len({shop for _, shop in each}) == lanes

@@ -405,26 +405,24 @@ class FairQueue(LevelledQueue):
 
     # -- what length limits drop
 
-    def _longest(self) -> Lane | None:
-        return max(self._round, key=lambda lane: len(lane.level), default=None)
-
     def overflow(self) -> int:
         """How many messages the longest lane has above the limit of lanes."""
         limit = self.rules.lane_limit
-        longest = None if limit is None else self._longest()
-        return 0 if longest is None or limit is None else max(0, len(longest.level) - limit)
+        longest = None if limit is None else self.tally.longest()
+        return 0 if longest is None or limit is None else max(0, len(longest[0].level) - limit)
 
     def droppable(self) -> bool:
-        longest = self._longest()
-        is_droppable = longest is not None and longest.level.available(1) > 0
+        longest = self.tally.longest()
+        is_droppable = longest is not None and longest[0].level.available(1) > 0
         self._is_drop_waiting = longest is not None and not is_droppable
         return is_droppable
 
     def drop(self, count: int) -> int:
         dropped = 0
-        while dropped < count and (lane := self._longest()) is not None:
+        while dropped < count and (longest := self.tally.longest()) is not None:
+            lane, second = longest
+            here = lane.level.drop(_surplus(lane, second, count - dropped))
             self.tally.touch(lane)
-            here = lane.level.drop(self._surplus(lane, count - dropped))
             dropped += here
             self._round.leave_empty([lane])
             if not here:
@@ -433,20 +431,16 @@ class FairQueue(LevelledQueue):
 
     def fetch_dropped(self, count: int) -> list[Delivery]:
         found: list[tuple[Lane, Delivery]] = []
-        while count > 0 and (lane := self._longest()) is not None:
+        while count > 0 and (longest := self.tally.longest()) is not None:
+            lane, second = longest
+            deliveries = lane.level.fetch(_surplus(lane, second, count), True)
             self.tally.touch(lane)
-            deliveries = lane.level.fetch(self._surplus(lane, count), True)
             if not deliveries:
                 break
             found += [(lane, delivery) for delivery in deliveries]
             count -= sum(len(delivery.contents) for delivery in deliveries)
             self._round.leave_empty([lane])
         return joined_deliveries(found)
-
-    def _surplus(self, longest: Lane, count: int) -> int:
-        """How many messages to take from the longest lane before another one may be longer."""
-        second = max((len(lane.level) for lane in self._round if lane is not longest), default=0)
-        return min(count, max(1, len(longest.level) - second))
 
     def purge(self, limit: int = UNLIMITED) -> int:
         self.tally.touch_all(self._lanes.values())
@@ -494,3 +488,8 @@ class FairQueue(LevelledQueue):
     def continue_paging(self) -> None:
         super().continue_paging()
         self.tally.touch_all(self._lanes.values())
+
+
+def _surplus(longest: Lane, second: int, count: int) -> int:
+    """How many of `count` messages to take from the longest lane before the second longest may be longer."""
+    return min(count, max(1, len(longest.level) - second))

@@ -11,9 +11,13 @@ it is counted again at each question.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from .lanes import Lane
+
+#: Entries of the heap of lengths for each lane, after which those that no longer count are removed.
+LENGTHS_KEPT = 8
 
 
 class Counts(NamedTuple):
@@ -33,13 +37,16 @@ def counts_of(lane: Lane) -> Counts:
 class Tally:
     """See the module."""
 
-    __slots__ = ("_counted", "_news", "_stale", "_total", "moving", "reading")
+    __slots__ = ("_counted", "_lengths", "_news", "_stale", "_total", "moving", "reading")
 
     def __init__(self) -> None:
         self._total = Counts()
         #: The counts of each lane that are in the total. A lane without messages is not in it.
         self._counted: dict[Lane, Counts] = {}
         self._stale: set[Lane] = set()
+        #: A heap of lanes by their length, the longest first, and by their number. An entry with a length that its lane
+        #: no longer has does not count. None until somebody asks for the longest lane.
+        self._lengths: list[tuple[int, int, Lane]] | None = None
         #: The lanes that were touched since `take_touched` was last called.
         self._news: set[Lane] = set()
         #: The lanes that messages may leave when the journal has synced.
@@ -86,6 +93,8 @@ class Tally:
             depth += new.depth - old.depth
             ready_bytes += new.ready_bytes - old.ready_bytes
             unacked_bytes += new.unacked_bytes - old.unacked_bytes
+            if self._lengths is not None and new.ready and new.ready != old.ready:
+                heappush(self._lengths, (-new.ready, lane.number, lane))
             if new.depth:
                 counted[lane] = new
             else:
@@ -95,6 +104,32 @@ class Tally:
         self._stale.clear()
         self._total = Counts(ready, depth, ready_bytes, unacked_bytes)
         return self._total
+
+    def longest(self) -> tuple[Lane, int] | None:
+        """The lane with the most ready messages, and how many the second longest has; None if no message is ready."""
+        self.counts()
+        lengths = self._lengths
+        if lengths is None or len(lengths) > LENGTHS_KEPT * (1 + len(self._counted)):
+            lengths = [(-each.ready, lane.number, lane) for lane, each in self._counted.items() if each.ready]
+            heapify(lengths)
+            self._lengths = lengths
+        self._drop_old(lengths)
+        if not lengths:
+            return None
+        first = heappop(lengths)
+        lane = first[2]
+        self._drop_old(lengths, lane)
+        second = -lengths[0][0] if lengths else 0
+        heappush(lengths, first)
+        return lane, second
+
+    def _drop_old(self, lengths: list[tuple[int, int, Lane]], but: Lane | None = None) -> None:
+        """Remove the entries at the top that do not count, and those of one lane."""
+        while lengths:
+            length, _, lane = lengths[0]
+            if lane is not but and self._counted.get(lane, _NOTHING).ready == -length:
+                return
+            heappop(lengths)
 
 
 _NOTHING = Counts()

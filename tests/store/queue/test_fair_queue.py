@@ -299,6 +299,10 @@ class Operated:
         check(self.queue)
         levels = list(self.queue.levels)
         assert self.queue.available(5) == min(5, sum(map(len, levels)))
+        lengths = sorted(map(len, levels), reverse=True)
+        longest = self.queue.tally.longest()
+        assert (0 if longest is None else len(longest[0].level)) == max(lengths, default=0)
+        assert longest is None or longest[1] == (lengths[1:2] or [0])[0]
         expiries = [expiry for level in levels if (expiry := level.head_expiry()) is not None]
         assert self.queue.head_expiry() == min(expiries, default=None)
 
@@ -376,3 +380,19 @@ def questions(lanes):
 
 def test_a_message_costs_the_same_with_many_lanes():
     assert questions(256) == questions(64) < 100
+
+
+def test_a_length_limit_costs_the_same_with_many_lanes():
+    """Each message that comes to a full queue has one dropped from the longest lane."""
+
+    def questions(lanes):
+        queue = FairQueue(by_key, 256, lambda lane: Counting())
+        publish(queue, *(f"shop {number}" for number in range(lanes)), *["shop 1"] * 30)
+        assert queue.drop(1) == 1
+        Counting.questions = 0
+        for _ in range(20):
+            publish(queue, "shop 2")
+            assert queue.droppable() and queue.drop(1) == 1
+        return Counting.questions
+
+    assert questions(256) == questions(64) < 600
