@@ -306,6 +306,9 @@ class FairQueue(LevelledQueue):
             if not wanted:
                 continue
             here = lane.level.available(wanted)
+            if not here:
+                # Each lane before this one delivers a message first.
+                return min(limit, lanes, total if least is None else least)
             total += here
             if here < wanted:
                 least = here if least is None else min(least, here)
@@ -314,7 +317,7 @@ class FairQueue(LevelledQueue):
                 break  # each visit delivers a message
         if least is None:
             return min(total, limit)
-        return min(limit, least or self._front_available())
+        return min(limit, least)
 
     def _front_available(self) -> int:
         front = self._round.front()

@@ -275,6 +275,36 @@ def test_changes_of_the_lanes_lose_no_message(data):
     assert not divided.queue.lane_0().depth()
 
 
+class Paged(MemoryQueue):
+    """A level of which so many messages are in memory."""
+
+    in_memory = 1000
+
+    def available(self, limit):
+        return min(limit, self.in_memory, len(self))
+
+    def fetch(self, count, ack_required):
+        deliveries = super().fetch(self.available(count), ack_required)
+        self.in_memory -= sum(len(delivery.contents) for delivery in deliveries)
+        return deliveries
+
+
+@pytest.mark.parametrize(
+    ("in_memory", "expected"),
+    [((9, 9, 9), 9), ((0, 9, 9), 0), ((9, 9, 0), 2), ((9, 0, 9), 1), ((1, 9, 9), 1), ((2, 9, 9), 2), ((9, 1, 0), 1)],
+)
+def test_as_many_messages_are_available_as_come_before_one_on_the_disk(in_memory, expected):
+    """Three lanes of three messages, of which these are in memory. What is available can be fetched at once."""
+    queue = FairQueue(by_key, 8, lambda lane: Paged())
+    queue.rules = FairRules(batch=2)
+    publish(queue, *"abcabcabc")
+    for level, count in zip(queue.levels, in_memory, strict=True):
+        level.in_memory = count
+    assert queue.available(100) == expected
+    assert queue.available(1) == min(1, expected)
+    assert len(fetched(queue, queue.available(100))) == expected
+
+
 class Operated:
     """A queue to which operations happen in any order."""
 
