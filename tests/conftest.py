@@ -5,7 +5,8 @@
 on the path: they import the installed package `warren`.
 
 **Order.** Workers take whole files. The files that take longest come first, so that no worker is left with one of them
-while the others have nothing to do.
+while the others have nothing to do. One worker takes all files of a folder whose tests share something that takes long
+to start, which is the browser of the management page.
 
 **Examples.** A test run draws the same examples each time, so that a failure always comes from a change and never from
 luck: Hypothesis is derandomized, and `first_seed` of a simulation follows from the test's name. `make search` sets
@@ -37,6 +38,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LONGEST = (
     "spark/test_in_spark.py",
     "simulation/mutants",
+    "management/page",
     "torture/test_torture.py",
     "spark/test_jobs_in_spark.py",
     "docs/test_readme.py",
@@ -63,7 +65,6 @@ LONGEST = (
     "simulation/test_shared_bodies.py",
     "docs/test_command_lines.py",
     "cli/programs/test_start.py",
-    "management/page",
     "simulation/test_dead_letter_graphs.py",
     "flow/test_turn_chains.py",
     "docs/test_cli.py",
@@ -79,8 +80,19 @@ LONGEST = (
     "cli/programs/test_store_of_a_broker.py",
     "actors/test_turn_work.py",
     "docs/test_embedding.py",
+    "simulation/cluster/test_partitions.py",
+    "system_crash/test_leaks.py",
+    "simulation/test_deduplication.py",
+    "runtime/loop/test_timers.py",
+    "cli/programs/test_log.py",
+    "behaviour/publishing/test_split_runs.py",
+    "simulation/test_mended_clusters.py",
+    "cluster/links/test_messages.py",
     "simulation/test_drawn.py",
 )
+
+#: The folders that one worker takes as a whole.
+WHOLE = ("management/page/",)
 
 # Many containers set PYTHONDONTWRITEBYTECODE. Each of the hundreds of processes that the tests start would then compile
 # the broker anew, half a second of CPU time for each, and every run would compile the tests as well.
@@ -139,6 +151,18 @@ def _place(file: str) -> int:
 def pytest_configure(config):
     if gone := [name for name in LONGEST if not (ROOT / "tests" / name).exists()]:
         raise pytest.UsageError(f"tests/conftest.py has files in LONGEST that do not exist: {', '.join(gone)}")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A scheduler for `--dist loadfile` that also keeps the files of a folder of WHOLE together."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class WholeFolders(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return next((folder for folder in WHOLE if nodeid.startswith(folder)), super()._split_scope(nodeid))
+
+    return WholeFolders(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_runtest_setup(item):

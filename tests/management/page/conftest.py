@@ -1,4 +1,4 @@
-"""A browser without a screen, which the tests of a file share, and what it shows."""
+"""A browser without a screen, which all tests of the folder share, and what it shows."""
 
 import json
 import shutil
@@ -114,8 +114,8 @@ class Screen:
         return [each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"]
 
 
-@pytest.fixture(scope="module")
-def driver():
+@pytest.fixture(scope="session")
+def browser():
     webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium, which the extra 'test' installs")
     if BROWSER is None or DRIVER is None:
         pytest.skip("needs a browser: install the packages chromium and chromium-driver")
@@ -127,6 +127,15 @@ def driver():
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     yield driver
     driver.quit()
+
+
+@pytest.fixture(scope="module")
+def driver(browser, broker):
+    """The browser. It leaves the page before the broker of the file ends, and forgets what it has reported."""
+    yield browser
+    browser.get("about:blank")
+    for kind in ("browser", "performance"):
+        browser.get_log(kind)
 
 
 @pytest.fixture
