@@ -31,6 +31,7 @@ from .cluster.links.links import NAME as LINKS
 from .cluster.membership.peers import NAME as MEMBERS
 from .messaging import Messaging
 from .running_node import BrokerError, RunningNode
+from .runtime.errors import ProcessTimeout
 from .settings import NodeKeywords, Settings
 
 #: Seconds between two looks at a cluster that is not healthy yet.
@@ -297,7 +298,10 @@ class Cluster(Messaging):
         for name in self.nodes:
             if name in self._ended or name in self._paused:
                 continue
-            status = self._status(name)
+            try:
+                status = self._status(name)
+            except ProcessTimeout:
+                return f"{name} does not answer"
             if status is None:
                 return f"{name} begins another run, because the cluster has declared it down"
             if status["stage"] != "running":

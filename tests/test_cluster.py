@@ -11,6 +11,8 @@ from warren import Broker, BrokerError, Cluster
 from warren.actors.contracts.membership import CountsAsDown
 from warren.actors.metadata.state.commands import CreateVhost
 from warren.cluster.metadata.replicated_state import ReplicatedState
+from warren.running_node import RunningNode
+from warren.runtime.errors import ProcessTimeout
 from warren.tests.behaviour.wire import Client, Refused
 
 #: Seconds that a cluster may take to be healthy again on a busy machine.
@@ -82,6 +84,24 @@ def test_a_paused_node_comes_back(warren_cluster):
     warren_cluster.resume(1)
     warren_cluster.wait_healthy(LONG)
     assert warren_cluster.publish(b"m", "q")
+
+
+def test_a_node_that_answers_late_is_waited_for(warren_cluster, monkeypatch):
+    """On a busy machine a node may not answer in time. `wait_healthy` asks again until its own time is over."""
+    ask, late = RunningNode.ask_named, []
+
+    def ask_late(node, name, request):
+        if not late:
+            late.append(name)
+            raise ProcessTimeout("no answer in time")
+        return ask(node, name, request)
+
+    monkeypatch.setattr(RunningNode, "ask_named", ask_late)
+    warren_cluster.wait_healthy(LONG)
+    assert late
+    late.clear()
+    with pytest.raises(TimeoutError, match="not healthy after 0 s: warren1@localhost does not answer"):
+        warren_cluster.wait_healthy(0)
 
 
 def test_nodes_are_added_and_removed(tmp_path):
