@@ -162,7 +162,7 @@ class Lanes:
             if self._left:
                 return now
         self._stage = _LIGHT
-        if not self:
+        if self._followed is not None and not self:
             self._followed = None
         return now
 

@@ -45,8 +45,15 @@ class ConfirmTimes:
 
     def settled(self, acks: Settled, nacks: Settled) -> None:
         """Count the timed publishes that these acks confirm, and forget those that are refused. Some must wait."""
-        if not nacks and len(acks) == 1 and acks[0][0] < self.waiting[0].tag:
-            return
+        if not nacks and len(acks) == 1:
+            tag, is_multiple = acks[0]
+            first = self.waiting[0]
+            if tag < first.tag:
+                return
+            if len(self.waiting) == 1 and (is_multiple or tag == first.tag):  # as with one publish at a time
+                self.timed.histogram.observe(self._now() - first.began, first.weight)
+                self.waiting = []
+                return
         acked_to, acked = _split(acks)
         nacked_to, nacked = _split(nacks)
         now = self._now()
