@@ -248,17 +248,22 @@ class FrameReader:
             # Joining at every feed would copy a large frame once for each piece of it.
             return False
         parts = [self._buffer[self._position :]]
-        while self._chunks and (missing > 0 or len(self._chunks[0]) <= JOINED_WHOLE):
-            start = self._chunk_start
-            if missing < len(self._chunks[0]) - start and len(self._chunks[0]) > JOINED_WHOLE:
+        # The chunks are removed together at the end: a client may send a frame of 128 KiB byte by byte, and to remove
+        # each of 131,072 chunks from the front of the list took 1.4 s.
+        chunks, count = self._chunks, 0
+        while count < len(chunks) and (missing > 0 or len(chunks[count]) <= JOINED_WHOLE):
+            chunk, start = chunks[count], self._chunk_start
+            if missing < len(chunk) - start and len(chunk) > JOINED_WHOLE:
                 self._chunk_start = start + missing
-                parts.append(self._chunks[0][start : self._chunk_start])
+                parts.append(chunk[start : self._chunk_start])
                 self._chunks_size -= missing
                 break
-            parts.append(self._chunks.pop(0)[start:])
+            parts.append(chunk[start:])
+            count += 1
             self._chunk_start = 0
             self._chunks_size -= len(parts[-1])
             missing -= len(parts[-1])
+        del chunks[:count]
         self._buffer = b"".join(parts)
         self._position = 0
         return True
