@@ -14,6 +14,7 @@ place begins behind that, and the two together never exceed the rate. That is wh
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -70,9 +71,9 @@ class SharedClock:
     def __init__(self, now: int) -> None:
         self._clock = PaceClock(now + HORIZON)
         #: The queues that wait, in order, and how many slots each has asked for.
-        self._waiting: dict[str, int] = {}
-        #: When each queue has last asked for slots.
-        self._asked: dict[str, int] = {}
+        self._waiting: OrderedDict[str, int] = OrderedDict()
+        #: When each queue has last asked for slots, the longest ago first.
+        self._asked: OrderedDict[str, int] = OrderedDict()
         self._spare: list[Lease] = []
         self._newest: _Newest | None = None
 
@@ -84,6 +85,7 @@ class SharedClock:
         self._take_owed(owed)
         self._waiting[queue] = wanted
         self._asked[queue] = now
+        self._asked.move_to_end(queue)
 
     def give_back(self, queue: str, lease: Lease, owed: int) -> None:
         """Take back slots that a queue has leased and not used."""
@@ -162,8 +164,11 @@ class SharedClock:
 
     def sharers(self, now: int) -> int:
         """How many queues share the rate."""
-        self._asked = {queue: at for queue, at in self._asked.items() if now - at < SHARER_KEPT}
-        return max(1, len(self._asked))
+        asked = self._asked
+        # Only the queues that have not asked for too long are looked at, because this is called for each lease.
+        while asked and now - asked[next(iter(asked))] >= SHARER_KEPT:
+            del asked[next(iter(asked))]
+        return max(1, len(asked))
 
     def dismiss(self) -> list[str]:
         """Forget the queues that wait, and return them."""
