@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from .lanes import Lane
 
-#: Entries of the heap of lengths for each lane, after which those that no longer count are removed.
+#: Entries of the heap of lengths for each lane, after which the heap is dropped: most of its entries no longer count.
 LENGTHS_KEPT = 8
 
 
@@ -45,7 +45,7 @@ class Tally:
         self._counted: dict[Lane, Counts] = {}
         self._stale: set[Lane] = set()
         #: A heap of lanes by their length, the longest first, and by their number. An entry with a length that its lane
-        #: no longer has does not count. None until somebody asks for the longest lane.
+        #: no longer has does not count. None until somebody asks for the longest lane, or asks again.
         self._lengths: list[tuple[int, int, Lane]] | None = None
         #: The lanes that were touched since `take_touched` was last called.
         self._news: set[Lane] = set()
@@ -101,6 +101,9 @@ class Tally:
                 counted.pop(lane, None)
             if new.depth == new.ready:
                 self.moving.discard(lane)
+        # A full queue asks for its longest lane all the time, but one that was full only once may never do so again.
+        if self._lengths is not None and len(self._lengths) > LENGTHS_KEPT * (1 + len(counted)):
+            self._lengths = None
         self._stale.clear()
         self._total = Counts(ready, depth, ready_bytes, unacked_bytes)
         return self._total
@@ -109,7 +112,7 @@ class Tally:
         """The lane with the most ready messages, and how many the second longest has; None if no message is ready."""
         self.counts()
         lengths = self._lengths
-        if lengths is None or len(lengths) > LENGTHS_KEPT * (1 + len(self._counted)):
+        if lengths is None:
             lengths = [(-each.ready, lane.number, lane) for lane, each in self._counted.items() if each.ready]
             heapify(lengths)
             self._lengths = lengths

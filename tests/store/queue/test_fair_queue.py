@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
@@ -426,3 +429,25 @@ def test_a_length_limit_costs_the_same_with_many_lanes():
         return Counting.questions
 
     assert questions(256) == questions(64) < 600
+
+
+def test_a_queue_that_was_full_once_keeps_nothing_for_each_message_since():
+    """It noted every length that a lane had, until a message was dropped again."""
+
+    def churn(count):
+        for _ in range(count):
+            publish(queue, "b")
+            assert len(queue) == 4
+            fetched(queue, 1)
+            assert len(queue) == 3
+
+    queue = fair_queue()
+    publish(queue, *"aabc")
+    assert queue.drop(1) == 1
+    churn(100)
+    gc.collect()
+    before = sys.getallocatedblocks()
+    churn(2000)
+    gc.collect()
+    assert sys.getallocatedblocks() < before + 500
+    assert queue.tally.longest() is not None
