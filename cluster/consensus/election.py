@@ -19,6 +19,10 @@ LOST_TICKS = (1, 5)
 #: As `ELECTION_TICKS`, for a node that lost its leader so and whose first election failed: two nodes that notice the
 #: end of the leader at once split the votes, and waiting for a leader that is known to be gone would help nobody.
 AGAIN_TICKS = (4, 14)
+#: How many elections and pre-votes a node begins so soon after it has lost its leader. If none of them succeeds, the
+#: disks or the network may be too slow for such an election, which waits for two writes. Then the node takes
+#: `ELECTION_TICKS` again, or there would be no leader for as long as they are slow.
+AGAIN_MOST = 6
 
 
 class Ballot(NamedTuple):
@@ -37,7 +41,8 @@ class Election:
         self.now = 0
         self._heard_until = HEARD_TICKS
         self._due_at = 0
-        self._is_leader_lost = False
+        #: How many elections and pre-votes may still begin soon, because the leader is lost.
+        self._again = 0
         #: Which voters have answered in this election, and whether they have granted their vote or pre-vote.
         self._votes: dict[str, bool] = {}
         self.put_off()
@@ -54,23 +59,24 @@ class Election:
 
     def put_off(self) -> None:
         """Give a leader, or a candidate, the whole time again until this node begins an election."""
-        self._due_at = self.now + self._draw(*(AGAIN_TICKS if self._is_leader_lost else ELECTION_TICKS))
+        self._due_at = self.now + self._draw(*(AGAIN_TICKS if self._again else ELECTION_TICKS))
 
     def hear_leader(self) -> None:
         """Note a sign of life of the leader."""
-        self._is_leader_lost = False
+        self._again = 0
         self.put_off()
         self._heard_until = self.now + HEARD_TICKS
 
     def leader_lost(self) -> None:
         """Note that the connection to the leader broke: begin an election soon, and support those of others."""
         self._heard_until = self.now
-        self._is_leader_lost = True
+        self._again = AGAIN_MOST
         self._due_at = self.now + self._draw(*LOST_TICKS)
 
     def begin(self) -> None:
         """Begin an election, or the pre-votes before it, without votes."""
         self.put_off()
+        self._again = max(0, self._again - 1)
         self._votes = {}
 
     def count(self, voter: str, is_granted: bool, members: Members) -> bool | None:
