@@ -6,7 +6,7 @@ on the path: they import the installed package `warren`.
 
 **Order.** Workers take whole files. The files that take longest come first, so that no worker is left with one of them
 while the others have nothing to do. One worker takes all files of a folder whose tests share something that takes long
-to start, which is the browser of the management page.
+to start: the browser of the management page, and Spark's Java process.
 
 **Examples.** A test run draws the same examples each time, so that a failure always comes from a change and never from
 luck: Hypothesis is derandomized, and `first_seed` of a simulation follows from the test's name. `make search` sets
@@ -34,16 +34,13 @@ from thespian.test import get_free_admin_port
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: The files that take 10 s and more, and a folder of such files. Workers begin with them.
+#: The files that take 10 s and more, and folders of such files. Workers begin with them.
 LONGEST = (
-    "spark/test_in_spark.py",
+    "spark",
     "simulation/mutants",
     "management/page",
     "torture/test_torture.py",
-    "spark/test_jobs_in_spark.py",
     "docs/test_readme.py",
-    "spark/test_installed.py",
-    "spark/flow/test_flow_in_spark.py",
     "docs/test_simulation.py",
     "cluster_system",
     "torture/test_lanes.py",
@@ -92,7 +89,7 @@ LONGEST = (
 )
 
 #: The folders that one worker takes as a whole.
-WHOLE = ("management/page/",)
+WHOLE = ("management/page/", "spark/")
 
 # Many containers set PYTHONDONTWRITEBYTECODE. Each of the hundreds of processes that the tests start would then compile
 # the broker anew, half a second of CPU time for each, and every run would compile the tests as well.
