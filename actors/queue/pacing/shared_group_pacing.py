@@ -12,6 +12,7 @@ prefetch allows.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -88,7 +89,10 @@ class SharedGroupPacing(GroupPacing):
     def _distance(self) -> int:
         """The distance of the slots that this queue gets, of all clocks together."""
         unit = pace_of(self._settings, is_delivery=False).unit
-        shares = [Fraction(1, gate.leases.sharers) for gate in self._gates.values() if isinstance(gate, LeaseGate)]
+        # A publish asks for this. Most clocks have equally many sharers, and to add a fraction for each of 3,000 groups
+        # took 5 ms.
+        sharers = Counter([gate.leases.sharers for gate in self._gates.values() if isinstance(gate, LeaseGate)])
+        shares = [Fraction(groups, number) for number, groups in sharers.items()]
         return -(-unit // sum(shares)) if shares else unit
 
     def await_slot(self, consumers: Consumers) -> None:

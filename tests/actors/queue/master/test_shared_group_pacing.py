@@ -1,6 +1,7 @@
 """Consumers of one group that share a rate across the queues of a pace group (QP-106, QP-111)."""
 
 import json
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from warren.actors.pace.pace_clock import MILLISECOND as MS
 from warren.actors.pace.pace_clock import SECOND, Pace
 from warren.actors.pace.shared_clock import Lease, SharedClock
+from warren.actors.queue.pacing import shared_group_pacing
 from warren.amqp.fields import Table, table_from
 from warren.routing.arguments.queue_settings import queue_settings
 
@@ -176,6 +178,22 @@ def test_messages_that_would_wait_too_long_are_those_above_the_shares_of_the_gro
     core.turn()
     assert len(core.backing) == kept
     assert core.master.info()["pace"]["scope"] == "group"
+
+
+def test_a_publish_adds_no_fraction_for_each_group(monkeypatch):
+    made = []
+
+    def fraction(*parts):
+        made.append(parts)
+        return Fraction(*parts)
+
+    core = Sharing(max_wait_ms=50, overflow="nack")
+    for number in range(100):
+        core.consume_as(f"group {number}")
+    monkeypatch.setattr(shared_group_pacing, "Fraction", fraction)
+    core.publish(1)
+    core.turn()
+    assert made == [(100, 1)]
 
 
 @given(
