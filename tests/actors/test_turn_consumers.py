@@ -221,7 +221,7 @@ def test_consumers_are_cancelled_and_listed_while_a_deleted_queue_forgets_them()
 def paced_consumers_that_wait_for_their_slots(stage: Stage, count: int) -> Callable[[], None]:
     """The first slot of each consumer comes in an hour."""
     queue, channels = consumed(stage, count, no_ack=True)
-    apply(stage, queue, pace_rate=1, pace_period=3_600_000, pace_scope="consumer")
+    apply(stage, queue, pace_rate=1, pace_period_ms=3_600_000, pace_scope="consumer")
     publisher = stage.create(Stub)
 
     def publish() -> None:

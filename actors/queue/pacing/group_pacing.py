@@ -201,10 +201,11 @@ class GroupPacing(Admission):
             if not consumers.is_held(gate):
                 self._waiting.discard(heappop(slots)[2])
                 continue
-            # Another consumer of the group may have taken the slot.
-            current = gate.next_slot(now)
             if slot <= now:
-                return slot if current is None else current, gate
+                # The timer finds out whether another consumer of the group has taken the slot. To wait here for the
+                # next one would keep the gates back whose slots come before that.
+                return slot, gate
+            current = gate.next_slot(now)
             if current is None:
                 self._waiting.discard(heappop(slots)[2])
                 continue
