@@ -5,7 +5,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from warren.actors.pace.pace_clock import PaceClock
-from warren.actors.queue.pacing import group_pacing
 from warren.amqp.fields import Table, table_from
 from warren.routing.arguments.queue_settings import queue_settings
 
@@ -474,39 +473,3 @@ def test_no_clock_is_exceeded(scope, groups, prefetch, steps):
         core.wait(0.1001)
         look()
     assert sorted(got) == list(range(published))
-
-
-def test_a_group_whose_slot_another_consumer_took_does_not_keep_the_groups_behind_it_back(monkeypatch):
-    """One turn opens a few gates. The next one opens those behind, whose slots have come as well."""
-    monkeypatch.setattr(group_pacing, "GATES_OPENED", 2)
-    core = Paced(rate=1, period_ms=60_000, scope="group")
-
-    def consume(group, tag, **options):
-        return core.consume(tag, tag, arguments=table_from({"x-consumer-group": group}), **options)
-
-    consume("a", "a", no_ack=True)
-    consume("b", "b", no_ack=True)
-    core.seconds += 1
-    second = consume("c", "c2", prefetch=1)
-    core.seconds += 1
-    consume("d", "d", no_ack=True)
-    core.publish(20)
-    core.turn()
-    for seconds in (58.01, 1, 1):
-        core.wait(seconds)
-    assert sorted(tag for tag, _ in core.delivered()) == ["a", "b", "c2", "d"]
-    consume("c", "c1", no_ack=True)
-    core.publish(1, first=20, number=21)
-    core.turn()
-    core.seconds += 63  # the slots of all groups have come, but the timer is late
-    core.master.settle(second.channel, "ack", [sorted(second.channel.pending)])
-    core.turn()
-    assert [tag for tag, _ in core.delivered()] == ["c2"]
-    core.wait(0)
-    assert [tag for tag, _ in core.delivered()] == ["a", "b"]
-    for _ in range(3):
-        assert core.effects.timers["pace"] < 1
-        core.wait(0)
-        if found := [tag for tag, _ in core.delivered()]:
-            break
-    assert found == ["d"]

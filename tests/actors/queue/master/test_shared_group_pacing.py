@@ -1,4 +1,4 @@
-"""Consumers of one group that share a rate across the queues of a pace group (QP-106, QP-111)."""
+"""Groups of consumers that share a rate across the queues of a pace group (QP-106, QP-111), and gates of groups."""
 
 import json
 from fractions import Fraction
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from warren.actors.pace.pace_clock import MILLISECOND as MS
 from warren.actors.pace.pace_clock import SECOND, Pace
 from warren.actors.pace.shared_clock import Lease, SharedClock
-from warren.actors.queue.pacing import shared_group_pacing
+from warren.actors.queue.pacing import group_pacing, shared_group_pacing
 from warren.amqp.fields import Table, table_from
 from warren.routing.arguments.queue_settings import queue_settings
 
@@ -280,3 +280,39 @@ def test_the_policy_says_which_rate_is_shared():
     text = json.dumps({"pace-rate": 5, "pace-group": "api", "pace-scope": "group"})
     found = queue_settings(Table(), json.loads(text))
     assert found.paces_consumers and not found.paces_queue
+
+
+def test_a_group_whose_slot_another_consumer_took_does_not_keep_the_groups_behind_it_back(monkeypatch):
+    """One turn opens a few gates. The next one opens those behind, whose slots have come as well."""
+    monkeypatch.setattr(group_pacing, "GATES_OPENED", 2)
+    core = Paced(rate=1, period_ms=60_000, scope="group")
+
+    def consume(group, tag, **options):
+        return core.consume(tag, tag, arguments=table_from({"x-consumer-group": group}), **options)
+
+    consume("a", "a", no_ack=True)
+    consume("b", "b", no_ack=True)
+    core.seconds += 1
+    second = consume("c", "c2", prefetch=1)
+    core.seconds += 1
+    consume("d", "d", no_ack=True)
+    core.publish(20)
+    core.turn()
+    for seconds in (58.01, 1, 1):
+        core.wait(seconds)
+    assert sorted(tag for tag, _ in core.delivered()) == ["a", "b", "c2", "d"]
+    consume("c", "c1", no_ack=True)
+    core.publish(1, first=20, number=21)
+    core.turn()
+    core.seconds += 63  # the slots of all groups have come, but the timer is late
+    core.master.settle(second.channel, "ack", [sorted(second.channel.pending)])
+    core.turn()
+    assert [tag for tag, _ in core.delivered()] == ["c2"]
+    core.wait(0)
+    assert [tag for tag, _ in core.delivered()] == ["a", "b"]
+    for _ in range(3):
+        assert core.effects.timers["pace"] < 1
+        core.wait(0)
+        if found := [tag for tag, _ in core.delivered()]:
+            break
+    assert found == ["d"]
