@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..actors.contracts.metadata import to_metadata
@@ -57,9 +56,6 @@ FOLLOWS_SECONDS = 1.0
 #: first, then after twice as long each time, up to a maximum.
 WAITING_SECONDS = 1.0
 OLDEST_SECONDS_MOST = 30.0
-
-#: The keys of policies by which a replica that lacks messages may become the master.
-PROMOTION_KEYS = ("ha-promote-on-failure", "ha-promote-on-shutdown")
 
 
 class Learner:
@@ -165,7 +161,7 @@ class Learner:
 
     async def _run(self) -> None:
         replica, target = self._replica, self._target
-        await self._note_numbers()
+        await self._note_floors()
         if self._comparison is None:
             self._begin_copy()
         while self._is_on:
@@ -182,16 +178,23 @@ class Learner:
             else:
                 await self._get_chunk(Member(*source))
 
-    async def _note_numbers(self) -> None:
-        """If this replica may become the master before it has all messages, note which numbers these have."""
-        source, policy = self._ring.left, policy_of(self._replica)
-        if source is None or "always" not in [policy.get(key) for key in PROMOTION_KEYS]:
-            return
-        row = self._replica.row
-        address = self._replica.context.peers.replica(row.queue_id, Member(*source))
-        with suppress(AmqpError, ProcessDown):
-            for level, _, following in await self._replica.ask(address, to_queue.sync_numbers()):
-                self._mirrored.reserve((level << LEVEL_SHIFT) + following)
+    async def _note_floors(self) -> None:
+        """Note which numbers masters may have given until now. This replica receives those of later masters only, and
+        may become one itself.
+        """
+        replica = self._replica
+        while self._is_on:
+            source = self._ring.left
+            if source is not None:
+                address = replica.context.peers.replica(replica.row.queue_id, Member(*source))
+                try:
+                    self._mirrored.note_floors(*await replica.ask(address, to_queue.sync_floors()))
+                    return
+                except UnknownMessage:  # the other node has an older version
+                    return
+                except (AmqpError, ProcessDown):
+                    pass
+            await replica.sleep(RETRY_SECONDS)
 
     def _begin_copy(self) -> None:
         if self._mode == "manual" and not self._is_asked:

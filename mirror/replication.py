@@ -87,7 +87,7 @@ class MirrorReplication:
     """See the module."""
 
     def __init__(self, replica: Replica) -> None:
-        assert replica.member is not None
+        assert replica.member is not None and replica.row.group is not None
         self._replica = replica
         self._member: Member = replica.member
         self._mirrored = mirrored(replica.backing, replica.row.durable)
@@ -116,8 +116,7 @@ class MirrorReplication:
         for _, _, parts in replica.awaiting:
             publishers.took(parts)
         # The previous master may have delivered every message, and may have given numbers that are not on this disk.
-        if is_resurrected:
-            self._mirrored.resurrect()
+        self._mirrored.begin(replica.row.group.reign, is_resurrected)
         self._note_followers()
 
     # -- what the process hands over
@@ -149,6 +148,7 @@ class MirrorReplication:
         was_master = self._ring.speaks(ONLY)
         group = self._replica.row.group
         assert group is not None
+        self._mirrored.reign_is(group.reign)
         old = self._ring.view
         self._ring.change_view(self._admission.changed_view(old.serial + 1))
         if was_master and not self._is_master:
@@ -439,6 +439,9 @@ class MirrorReplication:
 
     def numbers(self) -> list[tuple[int, int, int]]:
         return self._source().numbers()
+
+    def floors(self) -> tuple[int, list[int]]:
+        return self._source().floors()
 
     def synchronise(self, is_wanted: bool) -> bool:
         """An operator has a learner copy the queue, or stop that."""

@@ -84,6 +84,12 @@ class SyncSource:
             raise self._refusal
         return numbers_of(self._mirrored.inner)
 
+    def floors(self) -> tuple[int, list[int]]:
+        """Where the masters of this queue have begun to number (`ToQueue.sync_floors`)."""
+        if not self._has_everything():
+            raise self._refusal
+        return self._mirrored.floors()
+
     async def _may_read(self) -> bool:
         """Whether this replica has all messages, once none that has left waits to be removed here."""
         while self._mirrored.is_behind and self._has_everything():

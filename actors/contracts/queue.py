@@ -190,6 +190,14 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
         """
 
     @message
+    def sync_floors(self) -> tuple[int, list[int]]:
+        """From a new learner of this mirrored queue: answered with the present reign, and the number with which a
+        master of this reign begins, at least, for each level.
+
+        Raises AmqpError if this replica does not have all messages itself.
+        """
+
+    @message
     def sync_held(self, first: int, limit: int) -> tuple[int, int, int, list[tuple[int, int]], bytes]:
         """From a learner of this mirrored queue that has messages of an earlier life: answered with those that it must
         have of the numbers from `first` to before `limit`, a number of the same level.

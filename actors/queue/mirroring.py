@@ -178,6 +178,9 @@ class Replication(Protocol):
     def numbers(self) -> list[tuple[int, int, int]]:
         """The oldest numbers that the queue has (`ToQueue.sync_numbers`). Raises AmqpError as `chunk` does."""
 
+    def floors(self) -> tuple[int, list[int]]:
+        """Where masters have begun to number (`ToQueue.sync_floors`). Raises AmqpError as `chunk` does."""
+
     def synchronise(self, is_wanted: bool) -> bool:
         """Have a learner copy the queue, or stop that (`ToQueue.synchronise`)."""
 

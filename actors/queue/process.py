@@ -96,6 +96,9 @@ class Queue(ReplicaProcess):
     def on_sync_numbers(self, sender: Sender) -> list[tuple[int, int, int]]:
         return self._ring.numbers()
 
+    def on_sync_floors(self, sender: Sender) -> tuple[int, list[int]]:
+        return self._ring.floors()
+
     def on_synchronise(self, sender: Sender, is_wanted: bool) -> bool:
         replication = self.membership.replication
         return replication is not None and replication.synchronise(is_wanted)

@@ -31,7 +31,8 @@ from .. import instructions
 from ..confirming import Confirming
 from ..publishers import Publishers
 
-#: How many numbers a new master skips, because the old one may have given them to messages that no mirror has received.
+#: How many numbers each master leaves out, because the one before it may have given them to messages that no other
+#: replica has received.
 SKIPPED = 1 << 20
 
 #: After this many numbers of messages that no mirror gets, the master sends the mirrors a RESERVE instruction.
@@ -75,6 +76,8 @@ class MirroredQueue(BackingQueue):
         self._repeated = RangeSet()
         #: At a mirror, by level: the master may have given all numbers below this one.
         self._reserved: dict[int, int] = {}
+        #: The reign to which `floors` belong.
+        self._reign = 1
         #: At the master: the mirrors have received that all numbers of level 0 below this one are given.
         self._told = 0
         #: At a mirror: messages that are to leave (`remove`), or to be taken from the head because they stay
@@ -125,6 +128,43 @@ class MirroredQueue(BackingQueue):
         level = number >> LEVEL_SHIFT
         if number > self._reserved.get(level, 0):
             self._reserved[level] = number
+
+    def floors(self) -> tuple[int, list[int]]:
+        """The present reign, and for each level the lowest number that a master of this reign began with, as far as
+        this replica knows. The next one begins `SKIPPED` numbers later.
+        """
+        return self._reign, [max(self._reserved.get(level, 0), self._next(level)) for level in self._levels()]
+
+    def begin(self, reign: int, is_resurrected: bool) -> None:
+        """Begin at this reign of the group's row. A learner gets the floors of another replica afterwards."""
+        self._reign = reign
+        if is_resurrected:
+            self.resurrect(reign)
+
+    def reign_is(self, reign: int) -> None:
+        """Note the reign of the group's row. Each reign since the last one that is known had a master, which left out
+        `SKIPPED` numbers, whether this replica has received anything from it or not. So no two masters give one number
+        to different messages.
+        """
+        if reign > self._reign:
+            self.note_floors(reign, [])
+
+    def note_floors(self, reign: int, floors: Iterable[int]) -> None:
+        """Note the floors of another replica at that reign. Both belong to the later one of the two reigns then."""
+        own_reign, own = self.floors()
+        self._reign = max(reign, own_reign)
+        for number in own:
+            self.reserve(number + (self._reign - own_reign) * SKIPPED)
+        for number in floors:
+            self.reserve(number + (self._reign - reign) * SKIPPED)
+
+    def _levels(self) -> list[int]:
+        """The levels of which this replica knows numbers."""
+        inner = self.inner
+        return sorted({0, *self._reserved, *inner.level_numbers()}) if isinstance(inner, LevelledQueue) else [0]
+
+    def _next(self, level: int) -> int:
+        return self.next_number(Origin("", ("",), False, level))
 
     def remove(self, leaving: Iterable[range]) -> None:
         """Remove messages from a mirror, wherever in its queue they are."""
@@ -204,26 +244,28 @@ class MirroredQueue(BackingQueue):
         inner.requeue(inner.pending_numbers())
         self._begin_anew()
 
-    def resurrect(self) -> None:
-        """This replica, which has recovered its messages from the disk, becomes the master. The master before it may
-        have delivered any of these messages.
+    def resurrect(self, reign: int) -> None:
+        """This replica, which has recovered its messages from the disk, becomes the master of this reign. The master
+        before it may have delivered any of these messages.
+
+        The disk does not say to which reign its numbers belong, so as many are left out as if it was before the first.
         """
+        self._reign = 0
+        self.reign_is(reign)
         self._begin_anew()
 
     @seam("replica: where a new master goes on")
     def _begin_anew(self) -> None:
-        """Mark the messages of every level as redelivered, and skip numbers in every level.
+        """Mark the messages of every level as redelivered, and leave out numbers in every level.
 
-        The master before this one may have given the skipped numbers to messages that no other replica has received. A
-        channel may still acknowledge such a message, and must not acknowledge a new message by that.
+        The masters before this one may have given these numbers to messages that no other replica has received. A
+        channel may still acknowledge such a message, and must not acknowledge a new message by that. A replica that
+        comes back with such a message must not take it for a new one.
         """
-        inner = self.inner
-        levels = {0, *self._reserved, *inner.level_numbers()} if isinstance(inner, LevelledQueue) else {0}
-        for level in sorted(levels):
+        for level in self._levels():
             origin = Origin("", ("",), False, level)
-            number = self.next_number(origin)
-            skipped = max(self._reserved.get(level, 0) - number, 0)
-            self._redelivered[level] = inner.discard(origin, skipped + SKIPPED, False).stop
+            skipped = max(self._reserved.get(level, 0) - self.next_number(origin), 0)
+            self._redelivered[level] = self.inner.discard(origin, skipped, False).stop
 
     # -- the master
 

@@ -11,6 +11,8 @@ that it took as a mirror before all members have these messages.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...store.index.segment_jobs import SegmentReadJob
 from ...store.messages.run import Run
 from ...store.queue.backing_queue import BackingQueue
@@ -55,8 +57,14 @@ class MirroredStream(MirroredQueue, StreamBacking):
         self._unshown = self.numbers()
         self.is_inherited = True
 
-    def resurrect(self) -> None:
+    def resurrect(self, reign: int) -> None:
         """Do nothing: all messages on the disk may be delivered, because no other replica has any."""
+
+    def floors(self) -> tuple[int, list[int]]:
+        return 1, []
+
+    def note_floors(self, reign: int, floors: Iterable[int]) -> None:
+        """Do nothing: the numbers of a stream have no gaps, and a replica that comes back begins without messages."""
 
     def reached_by_all(self) -> None:
         unshown, self._unshown = self._unshown, None

@@ -57,7 +57,9 @@ EXEMPT = {
     "handover": "the acknowledgements of the moment for which a master was at rest",
     "sync_held": "at most COMPARED_AT_ONCE numbers, and each read of the index is a turn of its own",
     **dict.fromkeys(("browse", "peek"), "reads batches of a largest size, with turns of others between them"),
-    **dict.fromkeys(("sync_numbers", "synchronise", "quiesce", "go_on", "replica_status"), "one replica of one queue"),
+    **dict.fromkeys(
+        ("sync_numbers", "sync_floors", "synchronise", "quiesce", "go_on", "replica_status"), "one replica of one queue"
+    ),
     **dict.fromkeys(("leased", "pacer_moved"), "one pace of the queue, whatever waits for it"),
     "reclaim": "ranges of publishes, which credit bounds",
     "reading_info": "a few numbers",

@@ -133,7 +133,7 @@ class FakeReplica:
         self.proposed: tuple[int, Member] | None = None
         #: Whether the stream of this learner has begun, so that it may copy the queue; and whether it does not wait for
         #: the stream now.
-        self.copies = self.is_hasty = False
+        self.copies = self.is_hasty = self.has_floors = False
         self.replies: list[object] = []
         #: The numbers whose acknowledgements wait while this master is at rest.
         self.kept_acks: list[int] = []
@@ -403,6 +403,9 @@ class Group:
         else:
             learner.is_hasty = True
             with suppress(Waits):
+                if not learner.has_floors:
+                    asyncio.run(copying._note_floors())
+                    learner.has_floors = True
                 if copying._comparison is None:
                     asyncio.run(copying._get_chunk(Member(*source)))
                 else:

@@ -260,7 +260,7 @@ def test_a_resurrected_replica_begins_anew_in_every_level(levels):
         publish(origin, b"old")
     resurrected = mirrored(copy.source.inner, True)
     before = [resurrected.next_number(origin) for origin in origins]
-    resurrected.resurrect()
+    resurrected.resurrect(1)
     assert all(resurrected.next_number(origin) >= number + SKIPPED for origin, number in zip(origins, before))
     fetched = resurrected.fetch(len(origins), True)
     assert [each.redelivered for each in fetched] == [True] * len(origins)

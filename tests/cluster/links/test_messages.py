@@ -132,6 +132,7 @@ MESSAGE = {
     "standing": ((), st.tuples(NUMBER, NUMBER, NUMBER)),
     "replica_status": ((), INFO),
     "sync_numbers": ((), st.lists(st.tuples(NUMBER, NUMBER, NUMBER), max_size=3)),
+    "sync_floors": ((), st.tuples(NUMBER, st.lists(NUMBER, max_size=3))),
     "synchronise": ((FLAG,), FLAG),
     "quiesce": ((), NUMBER),
     "go_on": ((), None),

@@ -1,0 +1,112 @@
+"""No two masters of a mirrored queue give the same number, whatever they know of one another (CL-94).
+
+A replica that comes back with a message takes one with the same number for the same message. If it were another one,
+the replicas would differ, and a confirmed message could be lost with the next master.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.amqp.frames import build_content
+from warren.mirror.backing.mirrored_queue import SKIPPED, MirroredQueue
+from warren.store.messages.message import Origin
+from warren.store.queue.memory_queue import MemoryQueue
+
+from .replicas import Group
+from .test_learners import arrive
+
+
+def test_the_successor_of_a_master_whose_publishes_it_has_not_received():
+    """The learner came when the second master had left out numbers and published nothing yet (seed 50000508)."""
+    group = Group("ab")
+    first = group.master
+    group.kill(first.member)
+    group.remove(first.member)
+    for replica in group.living():
+        group.apply(replica)
+    group.run()
+    second = group.master
+    learner = group.learn("c")
+    arrive(group)
+    group.copy_chunk(learner)
+    group.copy_chunk(learner)
+    group.run()
+    group.admit(learner)
+    for replica in group.living():
+        group.apply(replica)
+    group.run()
+    group.publish(3)  # nobody else receives these
+    given_before = set(second.numbers)
+    assert len(given_before) == 3 and not learner.numbers
+    group.kill(second.member)
+    group.remove(second.member)
+    group.apply(learner)
+    group.end_turn(learner)
+    group.publish(3)
+    assert len(learner.numbers) == 3 and not given_before & set(learner.numbers)
+
+
+def queue() -> MirroredQueue:
+    return MirroredQueue(MemoryQueue(), True)
+
+
+ORIGIN = Origin("", ("q",), True)
+CONTENT = build_content(1, b"\x10\x00\x02", b"x", 4096)
+
+#: What a master does: how many messages it publishes, and how many of its mirrors receive them; how many reigns later
+#: the next one begins, which of the mirrors that are left it is, and whether the others apply that row at once.
+REIGNS = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2)), max_size=3),
+        st.integers(1, 3),
+        st.integers(0, 1),
+        st.booleans(),
+    ),
+    max_size=12,
+)
+
+
+@given(REIGNS)
+def test_masters_that_do_not_know_one_another(reigns):
+    ring, reign, given_by = [queue() for _ in range(3)], 1, {}
+    for each in ring:
+        each.begin(reign, False)
+    for number_of_reign, (publishes, later, successor, applies) in enumerate(reigns):
+        master, *mirrors = ring
+        reached = len(mirrors)
+        for count, receivers in publishes:
+            numbers = master.inner.publish([ORIGIN] * count, [CONTENT] * count, count, None, False)
+            # No mirror receives more than the one before it.
+            reached = min(reached, receivers)
+            for mirror in mirrors[:reached]:
+                mirror.reign_is(reign)  # what is sent under a later row waits until that row is applied
+                mirror.reserve(numbers.stop)
+            for number in numbers:
+                assert given_by.setdefault(number, number_of_reign) == number_of_reign
+        reign += later
+        left = mirrors[successor:] or mirrors
+        for at, mirror in enumerate(left):
+            if at == 0 or applies:
+                mirror.reign_is(reign)
+        left[0].promote()
+        ring = left
+        while len(ring) < 3:
+            learner = queue()
+            learner.begin(reign, False)
+            source = ring[-1]
+            learner.note_floors(*source.floors())
+            learner.reserve(source.next_number(ORIGIN))
+            ring.append(learner)
+
+
+def test_a_replica_from_the_disk_leaves_out_more_than_all_masters_before_it():
+    """It does not know how many of them there were after the last one from which it had something."""
+    forgotten, resurrected = queue(), queue()
+    forgotten.begin(1, False)
+    forgotten.reign_is(5)
+    forgotten.promote()
+    number = forgotten.next_number(ORIGIN)
+    resurrected.begin(6, True)
+    assert number == 4 * SKIPPED and resurrected.next_number(ORIGIN) > number
