@@ -37,6 +37,11 @@ log = logging.getLogger("warren.links")
 #: Seconds that a session must have been up before the next attempts begin with the shortest wait again.
 STABLE = 5.0
 
+#: A session that ends within so many seconds counts as an attempt that has failed. The other node closes a connection
+#: at once while it makes one itself. If that one was lost with an earlier run of this node, hundreds of sessions a
+#: second would begin and end here until the other node gives it up.
+FLEETING = 0.1
+
 #: The kind of a timer. The others are those of `Connecting`.
 LOOK = "look"
 
@@ -216,8 +221,11 @@ class Link(Process):
             lane.close()
         self._host.systems.system_down(session.system)
         self._free(session.take_waiting())
-        if self.now() - session.since >= STABLE:
+        age = self.now() - session.since
+        if age >= STABLE:
             self.connecting.failures = 0
+        elif age < FLEETING:
+            self.connecting.failures += 1
         self.reason = reason
         self.state_since = self.now()
         log.info("link to %s is down: %s", self.node, reason)

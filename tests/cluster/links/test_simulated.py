@@ -118,3 +118,17 @@ def test_nobody_listens():
     del a.actor.events[:]
     assert world.run_until(lambda: a.actor.events, SECONDS)
     assert not any(event[3] for event in a.actor.events) and "does not answer" in a.actor.events[0][2]
+
+
+def test_a_node_that_closes_each_connection_at_once_is_not_asked_all_the_time():
+    world = SimWorld(1)
+    a, b = machines = [Machine(world, "a", "b"), Machine(world, "b", "a")]
+    assert linked(world, machines)
+    a.system.tell(a.links, to_links.hold("b", True, True))
+    a.system.tell(a.links, to_links.disconnect("b", "a test"))
+    assert world.run_until(lambda: not b.is_linked(), SECONDS)
+    del b.actor.events[:]
+    world.run_until(lambda: False, 3.0)
+    assert 1 <= sum(event[0] == "up" for event in b.actor.events) <= 10
+    a.system.tell(a.links, to_links.hold("b", False, False))
+    assert linked(world, machines)
