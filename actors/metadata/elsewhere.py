@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.metadata")
 
-#: Queues of another node that get their addresses in one turn, when that node has started and is connected.
+#: When another node has started and is connected, at most this many of its queues get their addresses in one turn.
 ROWS_AT_A_TIME = 1_000
 
 

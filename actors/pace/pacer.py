@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 #: Leases that one turn sends. The queues that wait then get theirs in the next turn.
 LEASES = 500
 
-#: Clocks that each new clock has looked at, whether they may be forgotten.
-LOOKED_AT = 2
+#: Whenever a clock is added, the pacer checks this many others, and forgets those that nobody uses any more. So it
+#: never has to check all of them in one turn.
+CHECKED = 2
 
 
 class Pacer(Process):
@@ -43,7 +44,7 @@ class Pacer(Process):
 
     def __init__(self) -> None:
         super().__init__()
-        #: Those that have been looked at last, whether they are idle, come last.
+        #: In the order in which they are checked: the clock that was checked last comes last.
         self._clocks: OrderedDict[ClockName, SharedClock] = OrderedDict()
         #: The addresses of the queues that wait, by the clock and the text of the address.
         self._queues: dict[tuple[ClockName, str], Address[ToQueue]] = {}
@@ -87,7 +88,7 @@ class Pacer(Process):
     def _forget_idle(self, now: int) -> None:
         """Forget some of the clocks that nobody uses. All would take n² steps for n new clocks."""
         clocks = self._clocks
-        for name in list(islice(clocks, LOOKED_AT)):
+        for name in list(islice(clocks, CHECKED)):
             if name not in self._timers and clocks[name].is_idle(now):
                 del clocks[name]
             else:

@@ -72,8 +72,8 @@ class QueueSettings:
     consumer_max_span: int = 0
     #: What the pace applies to: the queue as a whole, each group of its consumers, or each consumer.
     pace_scope: Literal["queue", "group", "consumer"] = "queue"
-    #: Queues with the same name here share the rate, with the scope `group` for each group of consumers; None: the
-    #: queue has it for itself.
+    #: Queues with the same name here share one rate; with the pace scope `group`, each group of consumers shares a rate
+    #: of its own across these queues. None: the queue shares its rate with no other one.
     pace_group: str | None = None
     #: Whether the length limits of a queue with priorities drop the oldest message of its lowest priority.
     drop_lowest: bool = False

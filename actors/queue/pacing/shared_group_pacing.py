@@ -73,7 +73,7 @@ class SharedGroupPacing(GroupPacing):
         self.name = name
         #: The gates that have slots or have asked for some, by the names of their clocks.
         self._leasing: dict[ClockName, LeaseGate] = {}
-        #: The gates for which consumers wait, and perhaps others.
+        #: The gates that held consumers back when `_held_by` was called last. Some may have let them go since.
         self._held: dict[LeaseGate, None] = {}
 
     def _new_gate(self, key: tuple[str, ...]) -> PaceGate:
