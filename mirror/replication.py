@@ -369,7 +369,7 @@ class MirrorReplication:
     def _is_level(self) -> bool:
         """Whether all members have received and stored what the master has told them, and publishers know it."""
         backing, confirming = self._mirrored, self._mirrored.confirming
-        told = min(confirming.received, confirming.stored) >= self._ring.last(ONLY)
+        told = min(confirming.received, confirming.stored) >= self._ring.last(ONLY) and self._replica.role.is_quiet
         return told and not backing.out and not confirming.is_waiting and not self._replica.awaiting
 
     async def _go_on_later(self, rests: int) -> None:

@@ -235,6 +235,10 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
         """From whoever has sent `quiesce`: this member stays the master."""
 
     @message
+    def serve_kept(self) -> None:
+        """From the queue itself, which serves clients from now on: handle what came while it did not."""
+
+    @message
     def set_queue_mode(self, mode: QueueMode) -> None:
         """From any node: use this mode until the process ends or its settings change."""
 

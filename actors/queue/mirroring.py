@@ -67,6 +67,7 @@ class Replica(Protocol):
     """The process of a replica, as its replication sees it."""
 
     row: QueueRow
+    role: Role
     state: ReplicaState
     backing: BackingQueue
 

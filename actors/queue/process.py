@@ -12,7 +12,7 @@ cancel-ok follows every delivery to the consumer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,6 @@ from .mirroring import Replication
 from .policed_settings import check_changes
 from .replica.process import ReplicaProcess
 from .replica.role_runner import PACER
-from .role import Result
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address, Sender
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from ..contracts.channel import ConfirmRange, Outcome, ToChannel
     from ..contracts.info_items import InfoItems
     from ..contracts.queue import AtMostOnceEntry, PublishEntry
-    from .replica.role_runner import Served
 
 
 class Queue(ReplicaProcess):
@@ -114,6 +112,22 @@ class Queue(ReplicaProcess):
         if self.membership.replication is not None:
             self.membership.replication.go_on()
 
+    def on_serve_kept(self, sender: Sender) -> Slices[None]:
+        if not self.membership.serves:
+            return  # it rests again, and this message comes again
+        for number, (asker, handle) in enumerate(self.membership.take_kept(), 1):
+            try:
+                answer = handle()
+                if isinstance(answer, Generator):
+                    answer = yield from answer
+            except self.reply_errors as error:
+                self.reply_error(asker, error)
+            else:
+                self._returned(answer, asker)
+            if number % self.turn_limit == 0:
+                yield
+            yield from self.state.work.pause()
+
     def on_standing(self, sender: Sender) -> tuple[int, int, int]:
         return self.membership.ring.standing()
 
@@ -134,6 +148,7 @@ class Queue(ReplicaProcess):
                     self._use(self.backing)
                     membership.replication = None
                     self._lay_lanes(self.settings)
+                    self._serve()
             elif membership.replication is None:
                 self._begin_replication()
             else:
@@ -194,7 +209,13 @@ class Queue(ReplicaProcess):
         if self.stage.is_open:
             self.role.pacer_lost()
 
-    def on_channel_closing(self, sender: Sender, channel_id: str) -> Slices[bool]:
+    def on_channel_closing(self, sender: Sender, channel_id: str) -> Slices[bool] | None:
+        if self.membership.keeps:
+            self.membership.keep(sender, lambda: self.on_channel_closing(sender, channel_id))
+            return None
+        return self._close_channel(channel_id)
+
+    def _close_channel(self, channel_id: str) -> Slices[bool]:
         yield from self.forget_channel(channel_id)
         self.demonitor(channel_id)
         if self.membership.replication is not None:
@@ -207,6 +228,9 @@ class Queue(ReplicaProcess):
         if name.startswith(PACER):
             self.runner.pacer_down(name)
             return None
+        if self.membership.keeps:
+            self.membership.keep(self.myAddress, lambda: self.on_down(name, reason))
+            return None
         if self.membership.replication is not None:
             self.membership.replication.channel_gone(name, not reason.is_noconnection)
         return self.forget_channel(name)
@@ -214,8 +238,6 @@ class Queue(ReplicaProcess):
     def forget_channel(self, channel_id: str) -> Slices[None]:
         """Forget a channel that has ended or ends, after accepting its earlier publishes."""
         self._take_delayed()
-        for handle in self.membership.take_early_of(channel_id):
-            handle()  # it was settled before the channel ended
         record = self.channels.forget(channel_id)
         if record is not None:
             try:
@@ -236,21 +258,23 @@ class Queue(ReplicaProcess):
         floor: int = 0,
         repeated: int = 0,
     ) -> None:
+        replication = self.membership.replication
+        if replication is not None:
+            if self.membership.keeps:
+                fields = channel_id, entries, user, floor, repeated
+                self.membership.keep(sender, lambda: self.on_publish(sender, *fields))
+                return
+            if floor:
+                replication.answered(channel_id, floor)
         record = self.channels.by_id.get(channel_id) or self.channels.find(channel_id, sender)
         record.user = user
         if repeated:
             record.repeated_below = repeated
-        replication = self.membership.replication
-        if floor and replication is not None:
-            replication.answered(channel_id, floor)
-        if replication is None or replication.serves:
-            self.role.publish(record, entries)
-        else:
-            self.membership.keep_early(channel_id, lambda: self.role.publish(record, entries))
+        self.role.publish(record, entries)
 
     def on_publish_at_most_once(self, sender: Sender, entries: list[AtMostOnceEntry]) -> None:
-        if self.membership.is_resting:
-            self.membership.keep_early("", lambda: self.role.publish_at_most_once(entries))
+        if self.membership.keeps:
+            self.membership.keep(sender, lambda: self.on_publish_at_most_once(sender, entries))
         else:
             self.role.publish_at_most_once(entries)
 
@@ -269,11 +293,12 @@ class Queue(ReplicaProcess):
         priority: int,
         arguments: Table,
         user: str,
-    ) -> bool | Coroutine[object, None, bool]:
+    ) -> bool | Coroutine[object, None, bool] | None:
         self._check_not_ending()
-        if not self.membership.serves:
+        if self.membership.keeps:
             fields = channel_id, address, tag, no_ack, exclusive, prefetch, is_limited, priority, arguments, user
-            return self._serve_later(lambda: self.on_consume(sender, *fields))
+            self.membership.keep(sender, lambda: self.on_consume(sender, *fields))
+            return None
         record = self.channels.find(channel_id, address)
         record.is_limited = is_limited
         consumer = Consumer(record, tag, no_ack, exclusive, prefetch, priority, arguments, user)
@@ -288,10 +313,11 @@ class Queue(ReplicaProcess):
 
     def on_get(
         self, sender: Sender, channel_id: str, address: Address[ToChannel], no_ack: bool
-    ) -> tuple[Delivery | None, int] | Coroutine[object, None, tuple[Delivery | None, int]]:
+    ) -> tuple[Delivery | None, int] | Coroutine[object, None, tuple[Delivery | None, int]] | None:
         self._check_not_ending()
-        if not self.membership.serves:
-            return self._serve_later(lambda: self.on_get(sender, channel_id, address, no_ack))
+        if self.membership.keeps:
+            self.membership.keep(sender, lambda: self.on_get(sender, channel_id, address, no_ack))
+            return None
         return self.runner.go_through(self.role.get(None if no_ack else self.channels.find(channel_id, address)))
 
     def on_settle(
@@ -300,10 +326,10 @@ class Queue(ReplicaProcess):
         record = self.channels.by_id.get(channel_id)
         if record is None or not self.stage.is_open:
             return None
-        if self.membership.is_resting and (outcome != "ack" or self.membership.keeps_acks):
-            self.membership.keep_early(channel_id, lambda: self.role.settle(record, outcome, pieces))
+        if self.membership.keeps and (outcome != "ack" or not self.membership.takes_acks):
             if outcome == "ack":
                 self.membership.keep_acks(record, pieces)
+            self.membership.keep(sender, lambda: self.on_settle(sender, channel_id, outcome, pieces))
             return None
         work = self.state.work
         needed = fits(pieces, work.left)
@@ -312,9 +338,6 @@ class Queue(ReplicaProcess):
         work.left -= needed
         self.role.settle(record, outcome, pieces)
         return None
-
-    def _serve_later(self, serve: Callable[[], Served[Result]]) -> Coroutine[object, None, Result]:
-        return self.runner.serve_as_master(lambda: self.membership.serves, serve)
 
     def _check_not_ending(self) -> None:
         self._catch_up()
@@ -331,7 +354,13 @@ class Queue(ReplicaProcess):
 
     # -- the queue as a whole --------------------------------------------------------------------------
 
-    def on_apply_settings(self, sender: Sender, settings: QueueSettings) -> Slices[bool]:
+    def on_apply_settings(self, sender: Sender, settings: QueueSettings) -> Slices[bool] | None:
+        if self.membership.is_resting:
+            self.membership.keep(sender, lambda: self.on_apply_settings(sender, settings))
+            return None
+        return self._use_settings(settings)
+
+    def _use_settings(self, settings: QueueSettings) -> Slices[bool]:
         before = self.settings
         check_changes(before, settings, queue_phrase(self.row.vhost, self.row.name))
         self._take_delayed()
@@ -346,17 +375,20 @@ class Queue(ReplicaProcess):
         return True
 
     def on_set_queue_mode(self, sender: Sender, mode: QueueMode) -> Slices[None]:
-        yield from self.on_apply_settings(sender, replace(self._policed_settings(), queue_mode=mode))
+        change = self.on_apply_settings(sender, replace(self._policed_settings(), queue_mode=mode))
+        if change is not None:
+            yield from change
 
     def on_counts(self, sender: Sender) -> tuple[int, int] | Coroutine[object, None, tuple[int, int]]:
         self._take_delayed()
         self.role.use()
         return self.role.counts()
 
-    def on_purge(self, sender: Sender) -> Slices[Coroutine[object, None, int]]:
-        if not self.membership.serves:
-            return self._serve_later(self._purge)
-        return (yield from self._purge())
+    def on_purge(self, sender: Sender) -> Slices[Coroutine[object, None, int]] | None:
+        if self.membership.keeps:
+            self.membership.keep(sender, self._purge)
+            return None
+        return self._purge()
 
     def _purge(self) -> Slices[Coroutine[object, None, int]]:
         self._catch_up()

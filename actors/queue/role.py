@@ -112,6 +112,10 @@ class Role(Protocol):
     def take_delayed(self) -> None:
         """Accept everything that was published before this: a message that asks the queue something must see it."""
 
+    def rest(self) -> None:
+        """Accept everything that was published before this, because nothing may be accepted for a while."""
+        self.take_delayed()
+
     # -- consuming
 
     def deliver_due(self) -> None:

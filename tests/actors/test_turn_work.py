@@ -54,6 +54,7 @@ EXEMPT = {
     **dict.fromkeys(("group_changed", "dismiss", "node_met", "follows", "standing"), "one replica of one queue"),
     "ring": "one frame between two nodes",
     "sync_chunk": "a chunk has a largest size",
+    "serve_kept": "as the messages that were kept, each of which has its own turns",
     "handover": "the acknowledgements of the moment for which a master was at rest",
     "sync_held": "at most COMPARED_AT_ONCE numbers, and each read of the index is a turn of its own",
     **dict.fromkeys(("browse", "peek"), "reads batches of a largest size, with turns of others between them"),

@@ -64,6 +64,8 @@ WITHIN_A_NODE = {
     # From operations that run at the home of the queue; `look_up` asks for what the message index there has found.
     ("ToQueue", "look_up"),
     ("ToQueue", "browse"),
+    # From itself.
+    ("ToQueue", "serve_kept"),
 }
 
 #: What queues, channels and connections receive from others than those that have created them.

@@ -281,6 +281,7 @@ class GroupQueue(Queue):
         answer = super().on_consume(
             sender, channel_id, address, tag, no_ack, exclusive, prefetch, is_limited, priority, arguments, user
         )
+        assert answer is not None, "only replicas of mirrored queues keep messages"
         return answer if isinstance(answer, bool) else await answer
 
     async def on_get(

@@ -247,7 +247,7 @@ class Intake(Arrivals):
 
     def give_up_asking(self) -> None:
         """Accept the arrivals that wait for limiters without their grants."""
-        if self._asked:
+        while self._asked:
             self._asked.clear()
             self._go_on()
 

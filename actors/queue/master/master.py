@@ -273,9 +273,12 @@ class Master(Role):
             if self.length_limit.drops_head:
                 self.length_limit.drop_overflow()
 
-    def leave(self) -> None:
-        self.intake.give_up_asking()
+    def rest(self) -> None:
         self.take_delayed()
+        self.intake.give_up_asking()
+
+    def leave(self) -> None:
+        self.rest()
         for record in self.state.channels.values():
             for _ in chain(self._forget_consumers(record), self._requeue(record)):
                 pass

@@ -1,9 +1,9 @@
 """`Membership`: one replica as a member of the group of a mirrored queue.
 
 A queue that is not mirrored has no group, and its one replica is no member and serves its clients. A member shares the
-messages of the queue by its `Replication` with the others, and serves clients only while it is the master. Messages of
-channels that arrive while it does not serve are kept: a channel may hear of a promotion before the promoted replica
-does, and a master rests before it hands over.
+messages of the queue by its `Replication` with the others, and serves clients only while it is the master. What
+channels and other queues send it while it does not serve is kept: a channel may hear of a promotion before the promoted
+replica does, and a master rests before it hands over.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ...context.peers import REPLICAS
 
 if TYPE_CHECKING:
     from ....routing.rows import Member, QueueRow
+    from ....runtime.contract import Sender
     from ..consumers.consumer import ChannelRecord
     from ..mirroring import Mirroring, Replica, Replication
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class Membership:
     """Belongs to the replica `replica`."""
 
-    __slots__ = ("_acks", "_early", "_replica", "member", "replication")
+    __slots__ = ("_acks", "_kept", "_replica", "member", "replication")
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -32,8 +33,9 @@ class Membership:
         self.member: Member | None = None
         #: None if the queue is not mirrored, or if it has fair lanes, which replicas do not share.
         self.replication: Replication | None = None
-        self._early: list[tuple[str, Callable[[], None]]] | None = None
-        #: The acknowledgements among what is kept.
+        #: The messages that are kept: the sender of each, and what handles it. None if nothing is kept.
+        self._kept: list[tuple[Sender, Callable[[], object]]] | None = None
+        #: The acknowledgements among them.
         self._acks: list[tuple[ChannelRecord, list[Sequence[int]]]] | None = None
 
     def take(self, row: QueueRow) -> Member | None:
@@ -79,17 +81,22 @@ class Membership:
         return self.replication is not None and self.replication.is_resting
 
     @property
-    def keeps_acks(self) -> bool:
-        """Whether acknowledgements are kept until another replica is the master, or this one goes on."""
-        return self.is_resting and not self.ring.takes_acks
+    def takes_acks(self) -> bool:
+        """Whether acknowledgements are handled, while other messages are kept because the master comes to rest."""
+        return self.is_resting and self.ring.takes_acks
 
     # -- messages that arrive while the replica does not serve ---
 
-    def keep_early(self, channel_id: str, handle: Callable[[], None]) -> None:
-        """Keep a function that will handle a message of this channel later. `channel_id` is empty for other senders."""
-        if self._early is None:
-            self._early = []
-        self._early.append((channel_id, handle))
+    @property
+    def keeps(self) -> bool:
+        """Whether messages are kept: until the replica serves, and until it has handled those that came before."""
+        return self._kept is not None or not self.serves
+
+    def keep(self, sender: Sender, handle: Callable[[], object]) -> None:
+        """Keep a function that will handle a message of this sender."""
+        if self._kept is None:
+            self._kept = []
+        self._kept.append((sender, handle))
 
     def keep_acks(self, record: ChannelRecord, pieces: list[Sequence[int]]) -> None:
         """Note that what is kept has acknowledgements of messages that this channel has (`acknowledged`)."""
@@ -107,15 +114,7 @@ class Membership:
             for number in record.take_pending(tags)
         ]
 
-    def take_early(self) -> list[Callable[[], None]]:
-        """Remove and return the functions that handle all messages that were kept, in the order of their arrival."""
-        early, self._early, self._acks = self._early, None, None
-        return [handle for _, handle in early or ()]
-
-    def take_early_of(self, channel_id: str) -> list[Callable[[], None]]:
-        """As `take_early`, for the messages of this channel only."""
-        if self._early is None:
-            return []
-        found = [handle for each, handle in self._early if each == channel_id]
-        self._early = [each for each in self._early if each[0] != channel_id]
-        return found
+    def take_kept(self) -> list[tuple[Sender, Callable[[], object]]]:
+        """Remove and return all that is kept, in the order in which it came."""
+        kept, self._kept, self._acks = self._kept, None, None
+        return kept or []

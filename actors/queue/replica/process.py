@@ -34,7 +34,7 @@ from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.levels.fair_queue import FairQueue
 from ....store.queue.memory_queue import MemoryQueue
 from ...context.node_context import NodeContext
-from ...contracts.queue import QueueRecovery, VhostStorage
+from ...contracts.queue import QueueRecovery, VhostStorage, to_queue
 from ...disk.errors import BatchLost
 from ...statistics.counts import MessageCounts
 from ..disk.disk_loader import DiskLoader
@@ -217,23 +217,23 @@ class ReplicaProcess(Process):
         """Have this replica of a mirrored queue serve clients from now on."""
         self.settings = self._policed_settings()
         self.take_role(self._make_master)
-        self._take_early()
+        self._serve()
 
-    def _take_early(self) -> None:
-        """Handle the messages that arrived while this replica did not serve clients."""
-        for handle in self.membership.take_early():
-            handle()
+    def _serve(self) -> None:
+        """Have what was kept handled, because this replica serves clients from now on."""
+        self.send(self.myAddress, to_queue.serve_kept())
         self.runner.has_changed.wake_all()
 
     def rest(self) -> None:
-        """Accept delayed publishes, because the master of a mirrored queue comes to rest (`Replication.is_resting`)."""
-        self._take_delayed()
+        """Have the master of a mirrored queue come to rest (`Replication.is_resting`)."""
+        self.role.rest()
 
     def go_on(self) -> None:
         """Have the master of a mirrored queue, which was at rest and stays the master, serve clients again."""
-        self._take_early()
+        self._serve()
         self._count_in_sync()
-        self.request_turn()
+        if self._may_deliver:
+            self.role.release()  # messages may have become due to leave meanwhile
 
     @property
     def _may_deliver(self) -> bool:
@@ -418,7 +418,7 @@ class ReplicaProcess(Process):
         if transit is None or not self.stage.is_open or self.stage.is_held:
             return
         if self.membership.is_resting:
-            self.membership.keep_early("", lambda: transit.stored(self.role.take_handed_over))
+            self.membership.keep(sender, lambda: transit.stored(self.role.take_handed_over))
         else:
             transit.stored(self.role.take_handed_over)
 
@@ -429,7 +429,7 @@ class ReplicaProcess(Process):
             self._early_dead_letters = self._early_dead_letters or []
             self._early_dead_letters.append(entries)
         elif self.membership.is_resting:
-            self.membership.keep_early("", lambda: self._transit.arrived(entries, self.role.take_handed_over))
+            self.membership.keep(sender, lambda: self._transit.arrived(entries, self.role.take_handed_over))
         else:
             self._transit.arrived(entries, self.role.take_handed_over)
 

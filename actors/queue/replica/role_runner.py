@@ -7,13 +7,11 @@ for example, cancel-ok follows every delivery to the consumer.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Awaitable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ....routing.decorators import QueueDecorator, notify
 from ....routing.phrases import no_queue
-from ....runtime.errors import ProcessTimeout
 from ....runtime.signal import Signal
 from ...contracts.channel import to_channel
 from ...pace.holder import pacer
@@ -30,14 +28,8 @@ if TYPE_CHECKING:
     from ..disk.durability import Durability
     from ..replica_state import ReplicaState
     from .channel_records import ChannelRecords
+    from .membership import Membership
     from .stage import Stage
-
-    #: What a handler returns: its answer, or what goes on until it has one.
-    Served: TypeAlias = Result | Coroutine[object, None, Result] | Slices[Coroutine[object, None, Result]]
-
-#: Seconds for which a client waits until a replica, which the row says is the master, is it, or until a master that is
-#: at rest goes on or has ended.
-PROMOTION_SECONDS = 15.0
 
 #: In front of an address: the name of the monitor of a pacer.
 PACER = "pacer "
@@ -69,6 +61,9 @@ class RoleProcess(Protocol):
     @property
     def durability(self) -> Durability | None:
         """None on a node that keeps everything in memory."""
+
+    @property
+    def membership(self) -> Membership: ...
 
     async def end_by_itself(self, reason: str) -> None:
         """End, because the role has decided it."""
@@ -251,7 +246,7 @@ class RoleRunner:
     async def _read_head(self, job: ReadAheadJob) -> None:
         await self._loader.read(job)
         self.state.head_read.is_running = False
-        if self._stage.is_open:
+        if self._stage.is_open and not self._process.membership.is_resting:
             self.role.head_loaded()
         self.has_changed.wake_all()
 
@@ -282,6 +277,7 @@ class RoleRunner:
                 await self._process.next_turn()
             elif self._process.durability is not None:
                 await self._process.durability.synced()
+            await self.has_changed.wait_for(lambda: self._stage.is_ending or not self._process.membership.is_resting)
             if self._stage.is_ending or self.role is not role:
                 raise no_queue(self.state.row.vhost, self.state.row.name)
             try:
@@ -305,24 +301,3 @@ class RoleRunner:
     async def quiet(self) -> None:
         """Return when no message that has left the queue waits for the disk, or the queue is being deleted."""
         await self.has_changed.wait_for(lambda: not self._stage.is_open or self.role.is_quiet)
-
-    async def serve_as_master(self, serves: Callable[[], bool], serve: Callable[[], Served[Result]]) -> Result:
-        """Do something for a client that knows already that this replica is the master, once it `serves`."""
-        with suppress(ProcessTimeout):
-            await self.has_changed.wait_for(lambda: not self._stage.is_open or serves(), PROMOTION_SECONDS)
-        if not serves():
-            raise no_queue(self.state.row.vhost, self.state.row.name)
-        found: Any = serve()
-        if isinstance(found, Generator):
-            found = await self._through(found)
-        return await found if isinstance(found, Coroutine) else found
-
-    async def _through(self, slices: Slices[Result]) -> Result:
-        """Do in turns what is done in slices."""
-        while True:
-            try:
-                next(slices)
-            except StopIteration as stop:
-                value: Result = stop.value
-                return value
-            await self._process.next_turn()
