@@ -2,7 +2,9 @@
 
 Both nodes of a pair connect. An *attempt* makes the three lanes one after the other, under a session id that it has
 drawn. Meanwhile the other node's attempt may arrive: the attempt of the node whose name sorts first goes on, and the
-other one ends. When three lanes of one attempt have been greeted, `begin_session` of the link gets them.
+other one ends. If the run that arrives has not answered the attempt of this node, that attempt ends in any case: it may
+go to an earlier run, which never answers, and the run that arrives has admitted no lane of it. When three lanes of one
+attempt have been greeted, `begin_session` of the link gets them.
 """
 
 from __future__ import annotations
@@ -49,10 +51,12 @@ class Attempt:
         self.handshake: Handshake | None = None
         self.done: dict[str, Connected] = {}
 
-    @property
-    def is_greeting(self) -> bool:
-        """Whether the other node has taken a connection of this attempt."""
-        return bool(self.done) or (self.handshake is not None and self.handshake.is_connected)
+    def is_answered_by(self, incarnation: str) -> bool:
+        """Whether this run of the other node has answered the attempt, and no other run has."""
+        peers = [one.greeted.peer for one in self.done.values()]
+        if self.handshake is not None and self.handshake.side.peer is not None:
+            peers.append(self.handshake.side.peer)
+        return bool(peers) and all(peer.incarnation == incarnation for peer in peers)
 
     def close(self) -> None:
         for one in self.done.values():
@@ -264,7 +268,7 @@ class Connecting:
             connected.handshake.sock.close()
             return
         if self._attempt is not None:
-            if own < self._node and self._attempt.is_greeting:
+            if own < self._node and self._attempt.is_answered_by(greeted.peer.incarnation):
                 connected.handshake.sock.close()
                 return
             self._drop_attempt()

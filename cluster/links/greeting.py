@@ -84,6 +84,8 @@ class _Side:
         self.key = key
         self.nonce = nonce
         self.reader = FrameReader(MAX_GREETING_FRAME)
+        #: Who the other side says that it is; None before it has said so.
+        self.peer: Identity | None = None
         #: The first bytes that came, to say what they are if they are no greeting.
         self._first = b""
         #: The headers of all frames so far.
@@ -134,7 +136,6 @@ class Connector(_Side):
         super().__init__(own, key, nonce)
         self._expected = expected
         self._lane, self._session = lane, session
-        self._peer: Identity | None = None
 
     def hello(self) -> bytes:
         """The first bytes to send."""
@@ -142,10 +143,10 @@ class Connector(_Side):
         return self._frame(HELLO, 0, ext)
 
     def _step(self, code: int, remark: str, ext: dict[str, Any], header: bytes, body: bytes) -> Step:
-        if self._peer is not None:
+        if self.peer is not None:
             if code:
                 return Step(refused=Refusal(code, remark or f"refused with code {code}", by_peer=True))
-            return Step(greeted=Greeted(self._peer, self._lane, self._session, _common_version(self.own, self._peer)))
+            return Step(greeted=Greeted(self.peer, self._lane, self._session, _common_version(self.own, self.peer)))
         if code:
             return Step(refused=Refusal(code, remark or f"refused with code {code}", by_peer=True))
         peer = Identity.from_json(ext)
@@ -154,7 +155,7 @@ class Connector(_Side):
             # An AUTH without a proof only shows the acceptor that the secrets differ.
             reply = self._frame(AUTH, 0, {})
             return Step(reply, refused=Refusal(BAD_SECRET, f"{peer.node} has another secret: {SAME_SECRET}"))
-        self._peer = peer
+        self.peer = peer
         refused = refusal(self.own, peer, self._expected)
         reply = self._frame(AUTH, 0, {}, _CONNECTOR, "" if refused is None else refused.sentence)
         return Step(reply, refused=refused)
@@ -165,31 +166,30 @@ class Acceptor(_Side):
 
     def __init__(self, own: Identity, key: bytes, nonce: bytes) -> None:
         super().__init__(own, key, nonce)
-        self._peer: Identity | None = None
         self._lane = self._session = ""
 
     def _step(self, code: int, remark: str, ext: dict[str, Any], header: bytes, body: bytes) -> Step:
-        if self._peer is None:
+        if self.peer is None:
             return self._hello(code, ext, header)
         self._headers.append(header)
         if code != AUTH:
             raise FrameError(f"code {code} instead of the proof")
         if not self._is_proof(_CONNECTOR, body):
-            sentence = f"{self.own.node} has another secret than the node that calls itself {self._peer.node}"
+            sentence = f"{self.own.node} has another secret than the node that calls itself {self.peer.node}"
             return self._refuse(Refusal(BAD_SECRET, f"{sentence}: {SAME_SECRET}"))
         if remark:
             return Step(refused=Refusal(CONFLICT, remark, by_peer=True))
-        refused = refusal(self.own, self._peer)
+        refused = refusal(self.own, self.peer)
         if refused is not None:
             return self._refuse(refused)
-        greeted = Greeted(self._peer, self._lane, self._session, _common_version(self.own, self._peer))
+        greeted = Greeted(self.peer, self._lane, self._session, _common_version(self.own, self.peer))
         return Step(self._frame(0, RESPONSE, {}), greeted=greeted)
 
     def _hello(self, code: int, ext: dict[str, Any], header: bytes) -> Step:
         lane, session = ext.get("lane"), ext.get("session")
         if code != HELLO or lane not in LANE_NAMES or type(session) is not str or len(session) != 2 * SESSION_BYTES:
             raise FrameError(f"no greeting: {shown(header)}")
-        self._peer = Identity.from_json(ext)
+        self.peer = Identity.from_json(ext)
         self._lane, self._session = lane, session
         self._headers.append(header)
         return Step(self._frame(0, RESPONSE, self._ext(), _ACCEPTOR))

@@ -7,7 +7,12 @@ from types import SimpleNamespace
 from thespian.actors import ActorSystem
 
 from warren import Settings
+from warren.cluster.links.admission import Identity
+from warren.cluster.links.connecting import Attempt
 from warren.cluster.links.contract import to_links
+from warren.cluster.links.greeting import Greeted
+from warren.cluster.links.handshake import Connected
+from warren.cluster.links.link import Link
 from warren.runtime.sim.world import SimWorld
 
 from .nodes import SECRET, Peer, TestLinks
@@ -132,3 +137,37 @@ def test_a_node_that_closes_each_connection_at_once_is_not_asked_all_the_time():
     assert 1 <= sum(event[0] == "up" for event in b.actor.events) <= 10
     a.system.tell(a.links, to_links.hold("b", False, False))
     assert linked(world, machines)
+
+
+def attempt_of(machine):
+    """The attempt of this machine to connect to the other one."""
+    for cell in machine.base.cells.values():
+        if isinstance(getattr(cell, "actor", None), Link) and hasattr(cell.actor, "connecting"):
+            return cell.actor.connecting._attempt
+    return None
+
+
+def test_an_attempt_to_an_earlier_run_does_not_hold_up_the_next_run():
+    """The node refused the connections of the next run for 5 s, because its own attempt still waited."""
+    world = SimWorld(1)
+    b = Machine(world, "b", "")
+    a = Machine(world, "a", "b")
+
+    def is_waiting():
+        attempt = attempt_of(a)
+        return attempt and not attempt.done and attempt.handshake and not attempt.handshake.unsent
+
+    assert world.run_until(is_waiting, SECONDS)
+    b.machine.crash(power=False)
+    b.others = "a"
+    b.boot()
+    assert world.run_until(lambda: a.is_linked() and b.is_linked(), 1.0)
+
+
+def test_lanes_that_an_earlier_run_has_made_are_no_answer_of_the_next_run():
+    attempt = Attempt("session")
+    peer = Identity("b", "id-b", "1")
+    attempt.done["control"] = Connected(SimpleNamespace(), Greeted(peer, "control", "session", 1))
+    assert attempt.is_answered_by("1") and not attempt.is_answered_by("2")
+    attempt.handshake = SimpleNamespace(side=SimpleNamespace(peer=peer._replace(incarnation="2")))
+    assert not attempt.is_answered_by("1") and not attempt.is_answered_by("2")
