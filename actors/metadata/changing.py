@@ -36,6 +36,7 @@ from .state.state import State
 
 if TYPE_CHECKING:
     from ..contracts.node import ToNode
+    from ..contracts.queue import ToQueue
 
 
 class _Proposal:
@@ -78,8 +79,8 @@ class Changing:
         self.on_vhost: Callable[[str], None] = lambda vhost: None
         #: The queue supervisor of each virtual host that runs. A virtual host that is down has none.
         self.supervisors: dict[str, Address[ToQueueSupervisor]] = {}
-        #: The ids of queues whose processes end by themselves as soon as their rows are gone.
-        self.leaving: set[str] = set()
+        #: By id of a queue: the process that ends by itself as soon as the row of its queue is gone.
+        self.leaving: dict[str, Address[ToQueue]] = {}
         self._node_name = context.node_name
         self._commit_times = context.histograms.raft_commit
         # A cycle of references would keep both objects, the log and its open files alive after the process has ended.

@@ -187,7 +187,7 @@ class Queues:
         deletion, leaving = self._deletion_of(vhost, name), self._changing.leaving
         is_ended = not self._is_restarted(vhost, name, queue_id, address)
         if is_ended:
-            leaving.add(queue_id)
+            leaving[queue_id] = address
         try:
             if deletion is not None:
                 await deletion.leaves(name)
@@ -195,7 +195,8 @@ class Queues:
             by = self._deleted_by.get(queue_id, "")
             await self._changing.note(DeleteQueue(vhost, name, queue_id, is_ended, by))
         finally:
-            leaving.discard(queue_id)
+            if leaving.get(queue_id) == address:
+                del leaving[queue_id]
 
     def _is_restarted(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> bool:
         """Whether the queue has another process than the one at `address`, which then crashed while it ended."""
@@ -224,7 +225,7 @@ class Queues:
 
         A queue without a row was deleted: its process crashed while it ended, and the supervisor must not restart it.
         """
-        self._changing.leaving.discard(queue_id)
+        self._changing.leaving.pop(queue_id, None)
         row = self._row(vhost, name, queue_id)
         if row is not None:
             generation = row.generation + 1

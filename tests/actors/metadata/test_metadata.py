@@ -4,11 +4,16 @@ AB-77, AB-82 to AB-91).
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 from thespian.actors import ActorExitRequest
 
+from warren.actors.metadata.queues.queues import Queues
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from
+from warren.runtime.system.address import LoopAddress
 
 from ..meta import MINE, THEIRS, Meta, V
 
@@ -268,6 +273,22 @@ class TestQueueGone:
         assert meta.ask("queue_gone", V, "q", old.queue_id) is None
         assert routing.queue(V, "q") == new
         assert meta.ask("queue_gone", V, "absent", "id") is None
+
+    def test_of_a_process_that_has_crashed_says_nothing_of_the_next_process(self):
+        """Both end by themselves. The supervisor killed the second one, before it had answered those who asked it."""
+        changing = SimpleNamespace(leaving={}, note=lambda command: asyncio.sleep(0))
+        queues = SimpleNamespace(
+            _changing=changing, _deletion_of=lambda *_: None, _is_restarted=lambda *_: False, _deleted_by={}
+        )
+        first, second = (Queues.leaves(queues, V, "q", "id", LoopAddress(name)) for name in ("first", "second"))
+        first.send(None)
+        second.send(None)
+        with pytest.raises(StopIteration):
+            first.send(None)
+        assert changing.leaving == {"id": LoopAddress("second")}
+        with pytest.raises(StopIteration):
+            second.send(None)
+        assert not changing.leaving
 
 
 class TestAtTheSameTime:
