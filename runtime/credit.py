@@ -208,10 +208,6 @@ class CreditFlow:
             raise ValueError(f"the pair of {peer!r} is fixed while the relation lasts")
         self._relations[peer] = (self.pair if pair is None else check_pair(pair, key), kind)
 
-    def is_related(self, peer: Hashable) -> bool:
-        """Whether `peer` has a pair of its own already."""
-        return peer in self._relations
-
     def peer_down(self, peer: Hashable) -> None:
         """Forget `peer`, which has ended, and its deferred grants. A later peer of the same name begins anew."""
         self._credit_from.pop(peer, None)

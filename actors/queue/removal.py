@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import islice
 
 from ...amqp.errors import AmqpError
 from ...routing.rows import QueueRow
@@ -11,8 +12,8 @@ from ...runtime.turn_work import STEP, TurnWork
 from ...store.queue.backing_queue import BackingQueue
 from ..context.node_context import NodeContext
 from ..contracts.metadata import to_metadata
-from .consumers.consumer import ChannelRecord
 from .disk.durability import Durability
+from .replica.channel_records import ChannelRecords
 from .role import Role
 
 #: How many messages a queue that ends may free in a turn instead of settling one.
@@ -29,7 +30,7 @@ class Removal:
         process: Process,
         context: NodeContext,
         row: QueueRow,
-        channels: dict[str, ChannelRecord],
+        channels: ChannelRecords,
         work: TurnWork,
         durability: Durability | None,
     ) -> None:
@@ -47,6 +48,7 @@ class Removal:
 
     async def remove(self, backing: BackingQueue, role: Role) -> None:
         """Remove everything that the queue has."""
+        role.end()
         backing.delete_and_terminate()
         await self._remove_row()
         await self._dispose(backing)
@@ -76,7 +78,7 @@ class Removal:
             if self._durability is not None:
                 self._durability.send()
             await self._process.next_turn()
-        for number, record in enumerate(list(self._channels.values()), 1):
+        for number, record in enumerate(list(self._channels.by_id.values()), 1):
             while record.pending.take_last(most):
                 await self._process.next_turn()
             if number % STEP == 0:
@@ -87,9 +89,10 @@ class Removal:
         the end of the process took 300 ms.
         """
         channels, process = self._channels, self._process
-        while channels:
-            for _ in range(min(STEP, len(channels))):
-                channel_id, record = channels.popitem()
+        while channels.by_id:
+            for channel_id in list(islice(channels.by_id, STEP)):
+                record = channels.forget(channel_id)
+                assert record is not None
                 record.drop_consumers()
                 process.demonitor(channel_id)
             await process.next_turn()

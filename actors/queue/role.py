@@ -79,6 +79,10 @@ class Role(Protocol):
     def leave(self) -> None:
         """Give everything back to the backing queue, because the replica gets another role."""
 
+    def end(self) -> None:
+        """Give back what other processes have lent, because the queue ends."""
+        return
+
     @property
     def is_quiet(self) -> bool:
         """Whether no message that has left the queue waits for the disk before it becomes a dead letter."""

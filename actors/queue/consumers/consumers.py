@@ -79,8 +79,8 @@ class Consumers:
         self.looks_at_head = False
         #: By gate: the consumers that it holds back. They are in no line, and not set aside at their channels.
         self._held: dict[Gate, OrderedDict[Consumer, None]] = {}
-        #: The gates that have begun to hold consumers back since `GroupPacing` last looked.
-        self.newly_held: list[Gate] = []
+        #: The gates that have begun to hold consumers back, and still do, since `GroupPacing` last looked.
+        self.newly_held: dict[Gate, None] = {}
         #: All consumers count as set aside, though they are in their lines: see `_wait_for_one_channel`.
         self._waits_in_line = False
         #: Channels that have consumers and a limiter.
@@ -453,7 +453,7 @@ class Consumers:
         waiting = self._held.get(gate)
         if waiting is None:
             waiting = self._held[gate] = OrderedDict()
-            self.newly_held.append(gate)
+            self.newly_held[gate] = None
         waiting[consumer] = None
 
     def _release(self, consumer: Consumer) -> bool:
@@ -465,6 +465,7 @@ class Consumers:
         del waiting[consumer]
         if not waiting:
             del self._held[gate]
+            self.newly_held.pop(gate, None)
         return True
 
     def _active_with_room(self) -> Consumer | None:

@@ -283,6 +283,12 @@ class Master(Role):
             for _ in chain(self._forget_consumers(record), self._requeue(record)):
                 pass
 
+    def end(self) -> None:
+        if self.pacing is not None:
+            self.pacing.rest()
+        if self.dispatch.group_pacing is not None:
+            self.dispatch.group_pacing.end()
+
     @property
     def _phrase(self) -> str:
         row = self.state.row

@@ -58,9 +58,7 @@ class ChannelRecords:
                 record.is_elsewhere = True
                 is_full = link_peer(node_of(system_of(address))) in self.credit.credit_blocked
                 record.unsent_limit = 0 if is_full else UNSENT_LIMIT
-                # A queue that is being deleted forgets the records of channels while their last publishes come.
-                if not self.credit.is_related(channel_id):
-                    self.credit.relate(channel_id, pair_across_links(self.credit.pair))
+                self.credit.relate(channel_id, pair_across_links(self.credit.pair))
             self._process.monitor(address, channel_id)
         return record
 

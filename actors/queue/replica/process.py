@@ -485,7 +485,7 @@ class ReplicaProcess(Process):
         self.stop(reason)
 
     def _removal(self) -> Removal:
-        return Removal(self, self.context, self.row, self.channels.by_id, self.state.work, self.durability)
+        return Removal(self, self.context, self.row, self.channels, self.state.work, self.durability)
 
     @property
     def label(self) -> str:

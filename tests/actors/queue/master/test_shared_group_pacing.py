@@ -316,3 +316,31 @@ def test_a_group_whose_slot_another_consumer_took_does_not_keep_the_groups_behin
         if found := [tag for tag, _ in core.delivered()]:
             break
     assert found == ["d"]
+
+
+def test_a_queue_that_ends_gives_its_slots_back():
+    core = Sharing()
+    core.consume_as("a")
+    core.publish(3)
+    core.turn()
+    core.lease("a", first=20, last=40, slots=3)
+    core.asked()
+    core.master.end()
+    assert [(name, fields[2]) for _, name, *fields in core.asked()] == [("give_back", 3)]
+
+
+def test_gates_of_consumers_that_leave_an_empty_queue_are_forgotten():
+    """The queue looks at the gates that have begun to hold consumers back only while it has messages."""
+    core = Paced(rate=1, period_ms=60_000, scope="group")
+    for number in range(3):
+        consumer = core.consume("c", "c", prefetch=1)
+        core.publish(1, first=number, number=number + 1)
+        core.turn()
+        for _ in core.master.purge():
+            pass
+        if consumer.channel.pending:
+            core.master.settle(consumer.channel, "ack", [sorted(consumer.channel.pending)])
+        core.turn()
+        core.master.cancel("c", "c")
+        core.turn()
+        assert not core.master.consumers.newly_held
