@@ -14,7 +14,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,6 +158,8 @@ class NodeClient:
         #: The node's name: the expected one, and the one in the node's greeting once that has arrived.
         self.node_name = target.node
         self._input = FrameBuffer(FRAME_MAX)
+        #: Called before each wait for the node.
+        self.before_wait: Callable[[], None] = lambda: None
         self._socket, secret = self._connect()
         try:
             self._greet(secret)
@@ -303,6 +305,7 @@ class NodeClient:
         """The next message of the node; None if it has closed the connection."""
         try:
             while (message := self._input.next()) is None:
+                self.before_wait()
                 if self._deadline is not None:
                     self._socket.settimeout(max(0.001, self._deadline - time.monotonic()))
                 elif operation:

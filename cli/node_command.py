@@ -168,9 +168,20 @@ class Call:
 
     def list(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Print rows."""
+        lines: list[str] = []
+
+        def show() -> None:
+            if lines:
+                click.echo("\n".join(lines))
+                lines.clear()
+
+        # Rows that have arrived together are printed together: ten thousand lines one by one take 0.2 s.
+        if self._client is not None:
+            self._client.before_wait = show
         # If the node refuses, its error comes instead of the first row, and nothing must be printed before it.
         for line in listing(self.formatter, columns, _begun(iter(rows)), self.has_headers, sys.stdout.isatty()):
-            click.echo(line)
+            lines.append(line)
+        show()
 
     def document(self, column: str, rows: Sequence[Row]) -> None:
         """Print a result that is one JSON text: this column of the first row."""

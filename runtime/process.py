@@ -169,6 +169,13 @@ class Process(Actor):
         """Whether the child that `create_dormant` returned this address for has not been created yet."""
         return self._host.is_dormant(address)
 
+    def has_no_work(self, address: ActorAddress) -> bool:
+        """Whether the process at `address` runs in this system, and has no message to handle and nothing to go on with.
+
+        What is read of it now is what it would answer to a question. On Thespian's own bases this is always False.
+        """
+        return self._host.has_no_work(address)
+
     # -- events that a subclass may handle ---------------------------------------------------------
 
     def after_batch(self) -> None:

@@ -126,6 +126,9 @@ class StockHost:
     def is_dormant(self, address: ActorAddress) -> bool:
         return False
 
+    def has_no_work(self, address: ActorAddress) -> bool:
+        return False  # the process may live in another program
+
     def _watching(self) -> ThespianWatch | None:
         return ThespianWatch(sorted(self._fds)) if self._fds else None
 

@@ -26,6 +26,7 @@ from ...routing.phrases import (
     value_text,
     without_cr_lf,
 )
+from ...routing.queue_types import GROUP
 from ...routing.rows import QueueRow
 from ...routing.shards import check_not_shard
 from ...runtime.contract import Message
@@ -212,7 +213,7 @@ class Declares:
         connection_id = self._config.connection_id
         self._check_declare_queue(method, name)
         while True:
-            row, _ = await self._ask_metadata(
+            row, is_new = await self._ask_metadata(
                 to_metadata.declare_queue(
                     self._config.vhost,
                     name,
@@ -226,6 +227,9 @@ class Declares:
             )
             if method.nowait:
                 return row, None
+            if is_new and row.type != GROUP.name:
+                # A new queue is empty, as in RabbitMQ. The members of a new group may have messages.
+                return row, (0, 0)
             try:
                 return row, await self._queues.counts(row)
             except AmqpError:

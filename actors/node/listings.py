@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ...routing.phrases import no_queue
 from ...routing.shards import shards_of
-from ...runtime.errors import ProcessDown, ProcessTimeout
 from ..contracts.connection import to_connection
 from ..contracts.metadata import to_metadata
 from ..contracts.node import NodeError
 from ..contracts.queue import to_queue
 from ..metadata.info_items import ConsumerNames, logical_consumers, queue_items, with_shard_items
+from ..statistics.queue_infos import ask_running, if_answered, queue_infos
 
 if TYPE_CHECKING:
     from ...routing.rows import QueueRow
-    from ...runtime.contract import Address, Message
+    from ...runtime.contract import Address
     from ...runtime.process import Process
     from ..context.node_context import NodeContext
     from ..contracts.connection import ToConnection
     from ..contracts.info_items import InfoItems
-    from ..contracts.queue import ToQueue
     from .gate import Gate
     from .vhosts import Vhosts
 
@@ -29,11 +28,9 @@ LIST_TIMEOUT = 5.0
 
 LIST_KINDS = ("bindings", "channels", "connections", "consumers", "exchanges", "queues", "vhosts")
 
-T = TypeVar("T")
-
 
 class Listings:
-    """Belongs to `process`, the supervisor of the node. It keeps nothing: each listing asks the processes."""
+    """Belongs to `process`, the supervisor of the node. It keeps nothing: each listing asks or reads the processes."""
 
     def __init__(self, process: Process, context: NodeContext, gate: Gate, vhosts: Vhosts) -> None:
         self._process = process
@@ -72,12 +69,12 @@ class Listings:
         return [row for name in vhosts for row in routing.queues(name)]
 
     async def _queues(self, rows: list[QueueRow]) -> list[InfoItems]:
-        answers = await self._ask_running(rows, to_queue.info())
+        answers = await queue_infos(self._process, self._context, rows, LIST_TIMEOUT)
         for at, row in enumerate(rows):
             items = answers[at]
             if row.shards and items is not None:
                 shards = list(shards_of(self._context.routing, row))
-                of_shards = await self._ask_running(shards, to_queue.info())
+                of_shards = await queue_infos(self._process, self._context, shards, LIST_TIMEOUT)
                 answers[at] = with_shard_items(items, [each for each in of_shards if each is not None])
         return [items for items in await self._process.in_steps(self._items, zip(rows, answers)) if items is not None]
 
@@ -91,34 +88,16 @@ class Listings:
 
     async def _consumers(self, rows: list[QueueRow]) -> list[InfoItems]:
         rows = sorted(rows, key=lambda row: row.shard_of is not None)
-        answers = await self._ask_running(rows, to_queue.consumers_info())
+        answers = await ask_running(self._process, rows, to_queue.consumers_info(), LIST_TIMEOUT)
         seen: ConsumerNames = set()
         return [items for row, answer in zip(rows, answers) for items in logical_consumers(row, answer or (), seen)]
 
     async def _connections(self, connections: list[Address[ToConnection]]) -> list[InfoItems]:
         asks = ((address, to_connection.info()) for address in connections)
         answers = await self._process.ask_each(asks, LIST_TIMEOUT)
-        return [items for items in map(_if_answered, answers) if items is not None]
+        return [items for items in map(if_answered, answers) if items is not None]
 
     async def _channels(self, connections: list[Address[ToConnection]]) -> list[InfoItems]:
         asks = ((address, to_connection.channels_info()) for address in connections)
         answers = await self._process.ask_each(asks, LIST_TIMEOUT)
-        return [items for answer in map(_if_answered, answers) for items in answer or ()]
-
-    async def _ask_running(self, rows: list[QueueRow], question: Message[ToQueue, T]) -> list[T | None]:
-        """The answer of each queue; None for one that does not run or does not answer."""
-        running = [row for row in rows if row.state == "running"]
-        answers = iter(await self._process.ask_each([(row.address, question) for row in running], LIST_TIMEOUT))
-        return [_if_answered(next(answers)) if row.state == "running" else None for row in rows]
-
-
-def _if_answered(answer: T | Exception) -> T | None:
-    """The answer, or None if there is none: the process is ending, or did not answer in `LIST_TIMEOUT`.
-
-    Raises any other error that the process answered with.
-    """
-    if not isinstance(answer, Exception):
-        return answer
-    if isinstance(answer, (ProcessDown, ProcessTimeout)):
-        return None
-    raise answer
+        return [items for answer in map(if_answered, answers) for items in answer or ()]

@@ -28,7 +28,7 @@ def replica_items(state: ReplicaState, channels: Collection[ChannelRecord], unac
     """
     row, backing, credit = state.row, state.backing, state.credit
     ready = len(backing)
-    return {
+    items: InfoItems = {
         "name": row.name,
         "vhost": row.vhost,
         "durable": row.durable,
@@ -47,8 +47,9 @@ def replica_items(state: ReplicaState, channels: Collection[ChannelRecord], unac
         "unsent": sum(map(_unsent, channels)),
         "blocked_by": list(map(str, credit.blockers())),
         "blocked_seconds_by": credit.blocked_seconds_by_kind(),
-        **credit.flow_items(),
     }
+    items |= credit.flow_items()
+    return items
 
 
 def reading_items(backing: BackingQueue, consumers: int, dedup: int) -> InfoItems:

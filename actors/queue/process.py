@@ -402,14 +402,19 @@ class Queue(ReplicaProcess):
         return count
 
     def on_info(self, sender: Sender) -> InfoItems | Coroutine[object, None, InfoItems]:
-        disk = NO_DISK if self.durability is None else self.durability.items()
-        return {**self.role.info(), **disk}
+        return self.info_items()
+
+    def info_items(self) -> InfoItems:
+        """What the queue answers to `info`. A listing reads this between two turns, without a message."""
+        items = self.role.info()
+        items.update(NO_DISK if self.durability is None else self.durability.items())
+        return items
 
     def statistics(self) -> InfoItems:
         """What management shows of the queue beside its row. Read between two turns, without a message."""
-        disk = NO_DISK if self.durability is None else self.durability.items()
-        items = {**self.role.info(), **disk} if self.stage.is_open else {}
-        return {**items, "vhost": self.row.vhost, "name": self.row.name, "counts": self.state.counts.values()}
+        items = self.info_items() if self.stage.is_open else {}
+        items.update(vhost=self.row.vhost, name=self.row.name, counts=self.state.counts.values())
+        return items
 
     def on_reading_info(self, sender: Sender) -> InfoItems:
         self._check_not_ending()

@@ -347,7 +347,7 @@ class Lanes:
         for _ in range(min(len(waiting), PASSED_OVER)):
             cell, _ = waiting.popitem(False)
             # The cell may have ended meanwhile, may wait for its turn in another lane, or may have had that turn.
-            if cell.actor is not None and cell.is_idle and _has_work(cell):
+            if cell.actor is not None and cell.is_idle and cell.has_work:
                 cell.is_idle = False
                 lane.append(cell)
                 break
@@ -391,12 +391,8 @@ class Lanes:
     def first(self) -> Cell | None:
         """A cell that waits for its turn; None if there is none."""
         light = (cell for cell, _ in chain(self.light, self.shared))
-        waiting = (cell for lane in self.active for cell in lane.waiting or () if _has_work(cell))
+        waiting = (cell for lane in self.active for cell in lane.waiting or () if cell.has_work)
         return next(chain(self._ready, light, *self.active, waiting), None)
 
     def __bool__(self) -> bool:
         return bool(self.light or self.shared or self.active or self._ready or self.crowd)
-
-
-def _has_work(cell: Cell) -> bool:
-    return bool(cell.queue or cell.woken or cell.sliced is not None)

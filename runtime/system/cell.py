@@ -158,6 +158,15 @@ class Cell:
     def is_dormant(self, address: ActorAddress) -> bool:
         return address._aaddr in self.base.dormant.by_address
 
+    def has_no_work(self, address: ActorAddress) -> bool:
+        cell = getattr(address, "_cell", None)
+        return isinstance(cell, Cell) and cell.base is self.base and cell.actor is not None and not cell.has_work
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the actor has a message to handle, or anything to go on with."""
+        return bool(self.queue or self.woken or self.sliced is not None)
+
     def wakeupAfter(self, period: timedelta | float, payload: Any = None) -> None:
         seconds = period.total_seconds() if isinstance(period, timedelta) else period
         self.start_timer(seconds, WakeupMessage(period, payload))

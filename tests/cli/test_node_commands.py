@@ -17,6 +17,7 @@ import pytest
 
 from warren import Broker
 from warren.cli.main import main
+from warren.cli.node_command import GENERAL_NAMES, Call
 from warren.runtime.long_turn import LongTurn
 
 WARREN = Path(sys.executable).with_name("warren")
@@ -73,6 +74,24 @@ def test_list_queues_writes_what_rabbitmqctl_writes(broker, run):
         "orders\t1",
     ]
     assert run.err == ""
+
+
+def test_rows_are_printed_when_the_command_waits_for_more_of_them(broker, tmp_path, capfd):
+    """A long listing is shown while it arrives, and rows that arrived together are printed together."""
+    call = Call("list_queues", {**dict.fromkeys(GENERAL_NAMES), "data_dir": str(tmp_path)}, 30.0)
+    node = call.node
+
+    def rows():
+        yield {"name": "a"}
+        yield {"name": "b"}
+        assert capfd.readouterr().out == ""
+        assert [vhost["name"] for vhost in node.call("list_vhosts")] == ["/"]
+        assert capfd.readouterr().out == "name\na\nb\n"
+        yield {"name": "c"}
+
+    call.list(("name",), rows())
+    call.close()
+    assert capfd.readouterr().out == "c\n"
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,13 @@ class Parent(Watcher):
     def on_sleeps(self, sender, address):
         return self.is_dormant(address)
 
+    def on_has_no_work(self, sender, address):
+        return self.has_no_work(address)
+
+    def on_has_no_work_after(self, sender, address, message):
+        self.send(address, message)
+        return self.has_no_work(address)
+
 
 @pytest.fixture
 def parent(system):
@@ -74,6 +81,20 @@ def test_the_first_message_creates_the_process(client, base, parent):
     assert client.ask(one, ("note", "again"), WAIT) == [(0, True), "hello", "again"]
     assert not client.ask(parent, ("sleeps", one), WAIT)
     assert client.ask(parent, ("sleeps", two), WAIT)
+
+
+def test_a_process_has_no_work_while_it_runs_and_nothing_waits(client, parent):
+    """A dormant process, one that has ended and one in another program could not be read."""
+    [one] = client.ask(parent, ("make", 1), WAIT)
+    assert not client.ask(parent, ("has_no_work", one), WAIT)
+    client.ask(one, ("note", 1), WAIT)
+    assert client.ask(parent, ("has_no_work", one), WAIT)
+    assert not client.ask(parent, ("has_no_work", LoopAddress("other-1/Sleeper-1")), WAIT)
+    assert not client.ask(parent, ("has_no_work_after", one, ("note", 2)), WAIT)
+    client.tell(one, ActorExitRequest())
+    with pytest.raises(ProcessDown):
+        client.ask(one, ("note", 3), WAIT)
+    assert not client.ask(parent, ("has_no_work", one), WAIT)
 
 
 def test_a_copy_of_the_address_wakes_it_too(client, parent):

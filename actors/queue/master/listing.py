@@ -40,8 +40,8 @@ def queue_items(
     capacity = round(utilisation.value(), 4) if len(consumers) else 0
     # The backing queue counts what the channels have: to add it up would take 40 ms for 65,535 channels.
     unacked = state.backing.depth() - len(state.backing)
-    return {
-        **replica_items(state, state.channels.values(), unacked),
+    items = replica_items(state, state.channels.values(), unacked)
+    items |= {
         "consumers": len(consumers),
         # The same number under an old and a new name.
         "consumer_utilisation": capacity,
@@ -59,6 +59,7 @@ def queue_items(
         "gaps": None if lives is None else [list(gap) for gap in lives.gaps],
         "deduplicated": deduplicated,
     }
+    return items
 
 
 def lane_items(backing: BackingQueue) -> list[InfoItems] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
+from itertools import chain
 
 import pika
 import pytest
@@ -109,7 +110,34 @@ class TestList:
         queue = cell_of(base, "Queue")
         stuck = {**queue._cell.actor._handlers, "info": lambda *_: None, "consumers_info": lambda *_: None}
         queue._cell.handlers = queue._cell.actor._handlers = stuck
+        queue._cell.queue.append((queue, ("follows", 0)))  # a queue that has a message to handle is asked
         assert [(row["name"], "messages" in row) for row in ask(kind)] == ([("q", False)] if kind == "queues" else [])
+
+    def test_queues_that_have_nothing_to_do_are_listed_without_a_turn(self, ask, connection, base):
+        """Ten thousand questions would be ten thousand turns, each beside one of every busy client."""
+        channel = connection.channel()
+        channel.queue_declare("q")
+        channel.queue_declare("other")
+        channel.confirm_delivery()
+        channel.basic_publish("", "q", b"body")
+        feed = cell_of(base, "NodeSupervisor")._cell.actor.context.activity.open()
+        assert len(list(chain.from_iterable(feed.take(100)[0]))) >= 2
+        assert [(row["name"], row["messages"], row["consumers"]) for row in ask("queues")] == [
+            ("q", 1, 0),
+            ("other", 0, 0),
+        ]
+        queues = {row["queue_id"] for row in ask("queues")}
+        assert not queues.intersection(chain.from_iterable(feed.take(100)[0]))
+
+    def test_a_queue_that_has_a_message_to_handle_is_asked_behind_it(self, ask, connection, base):
+        """So a listing has the effect of everything that was sent to a queue before it."""
+        channel = connection.channel()
+        channel.queue_declare("q")
+        channel.confirm_delivery()
+        channel.basic_publish("", "q", b"body")
+        queue = cell_of(base, "Queue")
+        queue._cell.queue.append((queue, ("purge",)))
+        assert [row["messages"] for row in ask("queues")] == [0]
 
     def test_a_crashed_queue_is_listed(self, ask, started, client, base, connection):
         connection.channel().queue_declare("q")

@@ -14,14 +14,15 @@ from typing import Any, TypeVar
 from .....amqp.fields import TYPE_NAMES, Table
 from .....routing.rows import QueueRow
 from .....routing.shards import shards_of
-from .....runtime.contract import Address, Message
+from .....runtime.contract import Address
 from .....runtime.errors import ProcessDown, ProcessTimeout
 from ....contracts.connection import ToConnection, to_connection
 from ....contracts.info_items import InfoItems
 from ....contracts.metadata import to_metadata
 from ....contracts.node import to_node
-from ....contracts.queue import ToQueue, to_queue
+from ....contracts.queue import to_queue
 from ....metadata.info_items import ConsumerNames, logical_consumers, member_items, queue_items, with_shard_items
+from ....statistics.queue_infos import queue_infos
 from ..columns import (
     BINDINGS,
     CHANNELS,
@@ -89,10 +90,10 @@ async def _infos(operator: Operator, rows: Sequence[QueueRow], with_storage: boo
     """The items of each queue, those of a logical queue with those of its shards."""
     shards = [shards_of(operator.context.routing, row) for row in rows]
     asked = [each for row, of_row in zip(rows, shards) for each in (row, *of_row)]
-    answers = iter(await _answers(operator, asked, to_queue.info()))
+    answers = iter(await queue_infos(operator.process, operator.context, asked, ANSWER_SECONDS))
     storage: Iterator[InfoItems | None] = iter(())
     if with_storage:
-        storage = iter(await _answers(operator, asked, to_queue.storage_info()))
+        storage = iter(await _storage(operator, asked))
     found: list[InfoItems | None] = []
     for of_row in shards:
         items, of_shards = next(answers), [next(answers) for _ in of_row]
@@ -105,10 +106,9 @@ async def _infos(operator: Operator, rows: Sequence[QueueRow], with_storage: boo
     return found
 
 
-async def _answers(
-    operator: Operator, rows: Sequence[QueueRow], question: Message[ToQueue, InfoItems]
-) -> list[InfoItems | None]:
-    """The answer of each queue that runs."""
+async def _storage(operator: Operator, rows: Sequence[QueueRow]) -> list[InfoItems | None]:
+    """What each queue that runs counts only if it is asked for it."""
+    question = to_queue.storage_info()
     return await in_time(
         [
             operator.process.ask(row.address, question, timeout=ANSWER_SECONDS) if row.state == "running" else None
