@@ -98,7 +98,6 @@ class Lanes:
 
     __slots__ = (
         "_burst",
-        "_follow_until",
         "_followed",
         "_groups",
         "_left",
@@ -109,6 +108,7 @@ class Lanes:
         "active",
         "crowd",
         "crowd_fds",
+        "follow_until",
         "light",
         "shared",
     )
@@ -125,8 +125,10 @@ class Lanes:
         self.active: deque[Lane] = deque()
         #: The stage in which a round was interrupted, and how many processes or lanes have not had their turn in it.
         self._stage, self._left = _LIGHT, 0
-        #: Until when clients go on at once, because a turn was long; which one does, and since when.
-        self._follow_until = self._visited = 0.0
+        #: Until when clients go on at once, because a turn was long.
+        self.follow_until = 0.0
+        #: Which one does, and since when.
+        self._visited = 0.0
         self._followed: Lane | Cell | None = None
         #: How many turns in a row a light client may still have.
         self._burst = 0
@@ -172,7 +174,7 @@ class Lanes:
         light, shared, ready, monotonic = self.light, self.shared, self._ready, time.monotonic
         # A turn that ends before `late` was too short to be noted, and does not end the round.
         late = min(now + self._watchdog.floor, now + LONG_TURN_SECONDS, ends)
-        follow_until = self._follow_until
+        follow_until = self.follow_until
         cell = owner = None
         try:
             for left in range((self._left or len(waiting)) - 1, -1, -1):
@@ -181,8 +183,8 @@ class Lanes:
                 message = turn(cell)
                 now = monotonic()
                 if now > late or now < follow_until:
-                    late = self._note(cell, message, began, now, ends)
-                    follow_until = self._follow_until
+                    late = self._noted(cell, message, began, now, ends)
+                    follow_until = self.follow_until
                     owner.light -= 1
                     if ready:
                         self._go_on(owner, began, now)
@@ -210,7 +212,7 @@ class Lanes:
 
     def _go_on(self, owner: Cell, began: float, now: float) -> None:
         """Place what a turn of a light client has woken: for a while after a long turn, before all others."""
-        if now >= self._follow_until:
+        if now >= self.follow_until:
             self.admit(owner)
             return
         if owner is not self._followed:
@@ -245,7 +247,7 @@ class Lanes:
                     message = turn(cell)
                     now = monotonic()
                     if now > late:
-                        late = self._note(cell, message, began, now, ends)
+                        late = self._noted(cell, message, began, now, ends)
                         if now > ends:
                             self.drop_until(lane, cell)
                             break
@@ -268,7 +270,7 @@ class Lanes:
             if has_woken:
                 self.admit(lane.owner)
             if lane or lane.waiting is not None:
-                is_over = now > self._follow_until or now - self._visited > FOLLOWED_SECONDS or lane.owed > BURST
+                is_over = now > self.follow_until or now - self._visited > FOLLOWED_SECONDS or lane.owed > BURST
                 if is_over or not has_woken:
                     active.append(lane)
                 else:
@@ -283,13 +285,19 @@ class Lanes:
         self._left = 0
         return now
 
-    def _note(self, cell: Cell, message: Any, began: float, now: float, ends: float) -> float:
+    def _noted(self, cell: Cell, message: Any, began: float, now: float, ends: float) -> float:
         """Note a turn that may have been long. Return the time after which the next one may have been."""
         watchdog = self._watchdog
         if now - began > watchdog.floor or now - began > LONG_TURN_SECONDS:
-            if watchdog.note(cell, message, now - began) > LONG_TURN_SECONDS:
-                self._follow_until = now + LONG_TURN_MEMORY
+            self.note(cell, message, began, now)
         return min(now + watchdog.floor, now + LONG_TURN_SECONDS, ends)
+
+    def note(self, cell: Cell, message: Any, began: float, now: float) -> None:
+        """Note a turn that was long, and handled `message` last. If it was very long, clients go on at once for a
+        while.
+        """
+        if self._watchdog.note(cell, message, now - began) > LONG_TURN_SECONDS:
+            self.follow_until = now + LONG_TURN_MEMORY
 
     # -- woken cells -------------------------------------------------------------------------------
 

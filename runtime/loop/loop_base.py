@@ -18,8 +18,8 @@ processor time.
     poller       the watched descriptors
     descriptors  those that are ready and not served yet (`descriptors`)
 
-If the loop slept and a single descriptor has become ready, its client is alone. What follows from its input is then
-done without rounds and lanes, until no process is ready or another client may have to be served (`_serve_alone`).
+If the loop slept and few descriptors have become ready, few clients are busy. What follows from their input is then
+done without rounds and lanes (`direct_turns`).
 
 These are the bounds on waiting. A busy actor delays the other actors by at most `budget` messages. An actor waits for
 the actors in its own lane, and for at most `BURST` turns of each other lane at a time. Busy actors delay the
@@ -50,6 +50,7 @@ from ..system.actor_base import ActorBase
 from ..system.cell import Cell
 from .blocking import BlockingPool
 from .descriptors import Descriptors
+from .direct_turns import FEW, POLL_INTERVAL, DirectTurns
 from .lanes import Lanes
 from .outside import Port, PrivateBase
 from .poller import READ, WRITE, Poller, SystemPoller
@@ -72,11 +73,6 @@ SHUTDOWN_SECONDS = 5.0
 
 #: Seconds that the threads may take to end at least, whatever the actors took.
 THREADS_SECONDS = 0.5
-
-#: Seconds between two polls while the run queue is never empty. What clients send meanwhile is read at once, so that
-#: channels and queues have fewer turns with more messages each: with 100 busy clients a fifth of the processor time is
-#: saved against a poll every 0.2 ms. A client that was idle waits this much longer, but only while others are busy.
-POLL_INTERVAL = 1e-3
 
 #: Seconds between two calls of `housekeep` at least.
 HOUSEKEEPING_SECONDS = 20e-3
@@ -135,7 +131,7 @@ class LoopBase(ActorBase):
         #: A function of the program that the loop calls between two rounds, from time to time.
         self.housekeep: Callable[[], object] | None = None
         #: Whether to leave the loop after this round.
-        self._is_stopping = False
+        self.is_stopping = False
         #: Whether to end all actors when the loop is left.
         self._is_shutdown_requested = False
         #: Whether to end them without a further turn.
@@ -144,10 +140,11 @@ class LoopBase(ActorBase):
         self._has_ended_entirely = False
         self._ended = threading.Event()
         #: Cells whose processes have called `call_at_round_end` in this round.
-        self._round_end: list[Cell] = []
+        self.round_end: list[Cell] = []
         self.poller = SystemPoller()
         self._wake_fd = self.threads.waker.fd
         self.descriptors = Descriptors(self, self._wake_fd)
+        self._direct = DirectTurns(self, self._wake_fd)
         self.poller.watch(self.descriptors, self._wake_fd, READ)
         self.watchdog = Watchdog()
         self.lanes = Lanes(self.ready, self.watchdog)
@@ -182,7 +179,7 @@ class LoopBase(ActorBase):
 
     def stop(self) -> None:
         """Make `run_forever` or `run_for` return; the actors stay. May be called from a signal handler."""
-        self._is_stopping = True
+        self.is_stopping = True
         self.threads.waker.wake()
 
     def _run(self, condition: Callable[[], bool] | None, deadline: float | None) -> None:
@@ -199,7 +196,7 @@ class LoopBase(ActorBase):
         finally:
             threads.runner = None
             # Reset at the end of a run, not at its beginning, so that a `stop` that came before the run takes effect.
-            self._is_stopping = False
+            self.is_stopping = False
             threads.running.release()
 
     def _rounds(self, condition: Callable[[], bool] | None, deadline: float | None) -> None:
@@ -210,7 +207,7 @@ class LoopBase(ActorBase):
         next_poll = next_mark = next_care = 0.0
         is_limited = condition is not None or deadline is not None
         now = monotonic()
-        while not self._is_stopping:
+        while not self.is_stopping:
             if calls:
                 threads.make_calls()
             if timers.heap and timers.heap[0][0] <= now:
@@ -219,8 +216,8 @@ class LoopBase(ActorBase):
                 lanes.admit_each()
             if light or shared or active:
                 now = lanes.have_turns(self.turn, now)  # a meter may have taken the place of `turn`
-            while self._round_end:
-                self._end_round()
+            while self.round_end:
+                self.end_round()
                 now = monotonic()
             if is_limited and ((condition is not None and condition()) or (deadline is not None and now >= deadline)):
                 return
@@ -250,17 +247,17 @@ class LoopBase(ActorBase):
                 wake_at = deadline
             threads.is_asleep = True
             # A thread that posted just before that did not wake the loop, so its call must be found here.
-            if calls or self._is_stopping:
+            if calls or self.is_stopping:
                 threads.is_asleep = False
                 continue
             now = self._sleep(now, wake_at, is_limited)
 
     def call_at_round_end(self, cell: Cell) -> None:
-        self._round_end.append(cell)
+        self.round_end.append(cell)
 
-    def _end_round(self) -> None:
+    def end_round(self) -> None:
         """Call `on_round_end` of the processes that have asked for it."""
-        cells, self._round_end = self._round_end, []
+        cells, self.round_end = self.round_end, []
         for cell in cells:
             self.round_end_turn(cell)
 
@@ -271,51 +268,12 @@ class LoopBase(ActorBase):
         """
         events = self.poller.poll(None if wake_at is None else min(max(0.0, wake_at - now), LONGEST_SLEEP))
         self.threads.is_asleep = False
-        if len(events) == 1 and not is_limited:
-            fd, mask = events[0]
-            owner = self.poller.owners.get(fd)
-            if owner is not None and owner[0].handlers is not None and not owner[0].group:
-                return self._serve_alone(owner[0], fd, mask, owner[1], wake_at)
-        if events:
-            self.descriptors.unserved = events
-            self.descriptors.serve()
+        is_alone = len(events) == 1 or now >= self.lanes.follow_until
+        if len(events) <= FEW and is_alone and not is_limited:
+            return self._direct.serve(events, wake_at)
+        self.descriptors.unserved = events
+        self.descriptors.serve()
         return time.monotonic()
-
-    def _serve_alone(self, owner: Cell, fd: int, mask: int, wanted: int, wake_at: float | None) -> float:
-        """Serve the only descriptor that is ready, then at once all processes that this makes ready. Return the time.
-
-        While one client alone is busy, turns need not be shared out. A round with a lane for each turn would take 6 µs
-        of the 80 µs of a message that is published, confirmed, delivered and acknowledged. After `POLL_INTERVAL`, or
-        when a call, a timer or the end of a round is due, the processes that are still ready join the lane of `owner`.
-        """
-        ready, calls, turn, monotonic = self.ready, self.threads.calls, self.turn, time.monotonic
-        began = monotonic()
-        # This lasts no longer than the floor, so that the watchdog gets each turn of more than the floor by itself.
-        ends = began + min(POLL_INTERVAL, self.watchdog.floor)
-        if wake_at is not None and wake_at < ends:
-            ends = wake_at
-        cell, message = owner, ("a descriptor",)
-        self.descriptor_turn(owner, fd, mask, wanted)
-        try:
-            while True:
-                now = monotonic()
-                if now > ends:
-                    if now - began > self.watchdog.floor:
-                        self.watchdog.note(cell, message, now - began)
-                    break
-                if not ready or calls or self._round_end:
-                    break
-                began = now
-                cell = ready.popleft()
-                message = turn(cell)
-        except BaseException:
-            # As in `_rounds`, keep the cell whose turn was cut short. A cell that is idle has had its turn.
-            if cell.actor is not None and not cell.is_idle and cell not in ready:
-                ready.append(cell)
-            raise
-        if ready:
-            self.lanes.admit(owner)
-        return now
 
     # -- other threads -----------------------------------------------------------------------------
 
@@ -458,7 +416,7 @@ class LoopBase(ActorBase):
         """Run until all actors have ended in order, at the longest until `deadline`."""
         for cell in list(self.roots.values()):
             self.enqueue(self.address, cell.address, ActorExitRequest())
-        self._is_stopping = False
+        self.is_stopping = False
         try:
             self._rounds(lambda: self.living == 0, deadline)
         except Exception:

@@ -1,4 +1,4 @@
-"""A client that is alone is served without lanes and rounds, and holds up nobody else for it."""
+"""Few clients are served without lanes and rounds, and hold up nobody else for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import pytest
 from thespian.actors import ActorSystem
 
-from warren.runtime.loop import loop_base
+from warren.runtime.loop import direct_turns, loop_base
+from warren.runtime.loop.lanes import BURST
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
 
@@ -38,6 +39,31 @@ class Spinner(Process):
         self.send(self.myAddress, ("spin",))
         if self.turns in self.at_turn:
             self.at_turn[self.turns](self)
+
+
+class Busy(Process):
+    """Is always ready from its first message on. `turns` counts the turns of all of them."""
+
+    turns = 0
+
+    def on_go(self, sender):
+        Busy.turns += 1
+        self.send(self.myAddress, ("go",))
+
+
+class Relay(Process):
+    """Sends itself a message for its input, and notes how many turns busy processes had until that one came."""
+
+    def on_open(self, sender, fd, noted):
+        self.noted = noted
+        self.watch(fd)
+
+    def on_readable(self, fd):
+        os.read(fd, 1)
+        self.send(self.myAddress, ("read", Busy.turns))
+
+    def on_read(self, sender, before):
+        self.noted.append(Busy.turns - before)
 
 
 class Noter(Process):
@@ -102,6 +128,7 @@ def spin(loop, pipes, noted):
 def patient(loop, monkeypatch):
     """The loop does not poll on its own while a client is busy."""
     monkeypatch.setattr(loop_base, "POLL_INTERVAL", 600.0)
+    monkeypatch.setattr(direct_turns, "POLL_INTERVAL", 600.0)
     loop.watchdog.floor = 600.0
 
 
@@ -120,13 +147,32 @@ def test_the_input_of_another_client_is_read(loop, pipes, noted, spin):
     assert turns < TOO_MANY
 
 
+def test_many_busy_processes_of_one_client_do_not_hold_up_another(loop, pipes, noted, spin, monkeypatch):
+    """A client that keeps 200 processes busy gets its share of the turns, not 200 for one of another client."""
+    monkeypatch.setattr(Busy, "turns", 0)
+    # However busy the machine is, direct turns end for no other reason.
+    monkeypatch.setattr(direct_turns, "DIRECT_SECONDS", 600.0)
+    monkeypatch.setattr(direct_turns, "LONG_TURN_SECONDS", 600.0)
+    system = ActorSystem(systemBase=loop, transientUnique=True)
+    workers = [system.createActor(Busy) for _ in range(200)]
+
+    def flood(spinner):
+        for worker in workers:
+            spinner.send(worker, ("go",))
+
+    opened(loop, Relay, pipes[1][0], noted)
+    spin({3: flood, 20: lambda spinner: os.write(pipes[1][1], b"x")})
+    (turns,) = noted
+    assert turns <= BURST
+
+
 def test_a_call_from_another_thread_is_next(loop, noted, spin, patient):
     """A finished sync must not wait for a poll."""
     assert spin({5: lambda spinner: loop.post(noted.append, "called")}) == 6
 
 
 def test_a_timer_is_not_late(loop, noted, spin, patient):
-    """Timers end the turns of a client that is alone."""
+    """Timers end the direct turns."""
     noter = opened(loop, Noter, None, noted)
     loop.enqueue(loop.address, noter, ("want_timer", 0.01))
     loop.run_until(lambda: not loop.lanes, 60)
