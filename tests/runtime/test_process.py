@@ -358,7 +358,7 @@ class TestBlockingWork:
         blocker = system.createActor(Blocker)
         idents = {client.ask(blocker, ("run", number), WAIT)[0] for number in range(50)}
         assert len(idents) <= 4
-        assert len(base._pool._threads) <= 4
+        assert len(base._pool._workers) <= 4
 
 
 class Clock(Process):

@@ -111,3 +111,32 @@ def test_no_error_of_a_brief_call_is_left_in_memory(pool):
         assert error() is None
     finally:
         gc.enable()
+
+
+def test_calls_that_follow_each_other_are_made_by_one_thread(pool):
+    """A call wakes one thread, and that is the one that was busy last: its data is still in the processor's cache."""
+    together, may_go = Answers(3), threading.Event()
+    for number in range(3):
+        pool.submit(together.of(number), may_go.wait, (WAIT,))
+    may_go.set()
+    together.wait()
+    assert len(together.threads) == 3
+    threads = set()
+    for number in range(20):
+        one = Answers(1)
+        pool.submit(one.of(number), str, (number,))
+        one.wait()
+        assert one.by_call == {number: (True, str(number))}
+        threads |= one.threads
+    assert len(threads) == 1
+
+
+def test_calls_beyond_the_limit_are_made_in_their_order():
+    pool, answers, may_go, made = BlockingPool(1, "test"), Answers(6), threading.Event(), []
+    pool.submit(answers.of("first"), may_go.wait, (WAIT,))
+    for number in range(5):
+        pool.submit(answers.of(number), made.append, (number,))
+    may_go.set()
+    answers.wait()
+    assert made == [0, 1, 2, 3, 4] and len(answers.threads) == 1
+    assert pool.close(WAIT) and not pool.is_busy()
