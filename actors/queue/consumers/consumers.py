@@ -49,9 +49,9 @@ class Consumers:
         "_priorities",
         "_waits_in_line",
         "active",
+        "changed_gates",
         "is_uniform",
         "looks_at_head",
-        "newly_held",
         "single_active",
     )
 
@@ -79,8 +79,9 @@ class Consumers:
         self.looks_at_head = False
         #: By gate: the consumers that it holds back. They are in no line, and not set aside at their channels.
         self._held: dict[Gate, OrderedDict[Consumer, None]] = {}
-        #: The gates that have begun to hold consumers back, and still do, since `GroupPacing` last looked.
-        self.newly_held: dict[Gate, None] = {}
+        #: The gates that have begun or ended to hold consumers back, or have let some go, since `GroupPacing` last
+        #: looked.
+        self.changed_gates: dict[Gate, None] = {}
         #: All consumers count as set aside, though they are in their lines: see `_wait_for_one_channel`.
         self._waits_in_line = False
         #: Channels that have consumers and a limiter.
@@ -437,6 +438,7 @@ class Consumers:
     def open_gate(self, gate: Gate) -> bool:
         """Return to their lines as many consumers as the gate has room for. True if others wait for it."""
         waiting, room = self._held[gate], gate.room()
+        self.changed_gates[gate] = None
         while waiting and room > 0:
             consumer, _ = waiting.popitem(last=False)
             if consumer.capacity > 0:
@@ -453,7 +455,7 @@ class Consumers:
         waiting = self._held.get(gate)
         if waiting is None:
             waiting = self._held[gate] = OrderedDict()
-            self.newly_held[gate] = None
+            self.changed_gates[gate] = None
         waiting[consumer] = None
 
     def _release(self, consumer: Consumer) -> bool:
@@ -465,7 +467,7 @@ class Consumers:
         del waiting[consumer]
         if not waiting:
             del self._held[gate]
-            self.newly_held.pop(gate, None)
+            self.changed_gates[gate] = None
         return True
 
     def _active_with_room(self) -> Consumer | None:

@@ -234,7 +234,7 @@ class Master(Role):
         if isinstance(self.pacing, SharedPacing):
             self.pacing.lost()
         if isinstance(self.dispatch.group_pacing, SharedGroupPacing):
-            self.dispatch.group_pacing.lost()
+            self.dispatch.group_pacing.lost(self.consumers)
 
     def apply_to_consumers(self) -> Slices[None]:
         consumers, groups = self.consumers, self.dispatch.group_pacing

@@ -176,14 +176,19 @@ class GroupPacing(Admission):
         if consumers.single_active:
             self._await_active(consumers.active)
             return
+        self._note_changes(consumers)
         now = self.now()
-        for gate in consumers.newly_held:
-            if isinstance(gate, PaceGate):
-                self._push(gate, now)
-        consumers.newly_held.clear()
         first = self._first(consumers, now)
         if first is not None and (not self._is_timing or first[0] < self._timing_to):
             self._set_timer(*first, now)
+
+    def _note_changes(self, consumers: Consumers) -> None:
+        """Have the timer open the gates that have begun to hold consumers back."""
+        now = self.now()
+        for gate in consumers.changed_gates:
+            if isinstance(gate, PaceGate) and consumers.is_held(gate):
+                self._push(gate, now)
+        consumers.changed_gates.clear()
 
     def _await_active(self, active: Consumer | None) -> None:
         if self._is_timing or active is None or not isinstance(active.gate, PaceGate):
@@ -243,7 +248,7 @@ class GroupPacing(Admission):
 
     def rest(self, consumers: Consumers) -> None:
         """Note that no slot can be used now, because no message is ready."""
-        return
+        self._note_changes(consumers)
 
     def end(self) -> None:
         """Note that the pacing ends, because the policy has changed."""

@@ -21,6 +21,7 @@ from ....store.queue.backing_queue import BackingQueue
 from ...contracts.pace import ClockName
 from ...pace.pace_clock import SECOND, pace_of
 from ...pace.shared_clock import HORIZON
+from ..consumers.consumer import Consumer
 from ..consumers.consumers import Consumers
 from ..effects import Effects
 from .group_pacing import GroupPacing, PaceGate
@@ -59,7 +60,7 @@ class LeaseGate(PaceGate):
 class SharedGroupPacing(GroupPacing):
     """See the module. `name` is that of the pace group's clock; those of its groups of consumers begin with it."""
 
-    __slots__ = ("_held", "_leasing", "name")
+    __slots__ = ("_leasing", "name")
 
     def __init__(
         self,
@@ -73,8 +74,6 @@ class SharedGroupPacing(GroupPacing):
         self.name = name
         #: The gates that have slots or have asked for some, by the names of their clocks.
         self._leasing: dict[ClockName, LeaseGate] = {}
-        #: The gates that held consumers back when `_held_by` was called last. Some may have let them go since.
-        self._held: dict[LeaseGate, None] = {}
 
     def _new_gate(self, key: tuple[str, ...]) -> PaceGate:
         vhost, pace_group = self.name
@@ -97,37 +96,47 @@ class SharedGroupPacing(GroupPacing):
 
     def await_slot(self, consumers: Consumers) -> None:
         """Ask for slots for the groups that wait for some, and set the timer to the next slot."""
-        now, wanted, held = self.now(), len(self.backing), self._held_by(consumers)
-        for gate in held:
-            self._leasing[gate.leases.name] = gate
-            gate.leases.ask(wanted, now)
-        self._give_back(lambda gate: gate not in held)
+        if consumers.single_active:
+            held = self._held_by(consumers.active)
+            for gate in {**dict.fromkeys(self._leasing.values()), **held}:
+                self._ask_or_give_back(gate, gate in held)
+        else:
+            # Only the gates that have changed are looked at: a queue may have thousands that hold consumers back.
+            for changed in consumers.changed_gates:
+                if isinstance(changed, LeaseGate):
+                    self._ask_or_give_back(changed, consumers.is_held(changed))
         super().await_slot(consumers)
 
-    def _held_by(self, consumers: Consumers) -> dict[LeaseGate, None]:
-        """The gates for which consumers wait."""
-        if consumers.single_active:
-            active = consumers.active
-            is_held = active is not None and (active.awaits_gate or active.capacity > 0)
-            return {active.gate: None} if is_held and active and isinstance(active.gate, LeaseGate) else {}
-        self._held |= {gate: None for gate in consumers.newly_held if isinstance(gate, LeaseGate)}
-        self._held = {gate: None for gate in self._held if consumers.is_held(gate)}
-        return self._held
+    @staticmethod
+    def _held_by(active: Consumer | None) -> dict[LeaseGate, None]:
+        """The gate for which a single active consumer waits."""
+        is_held = active is not None and (active.awaits_gate or active.capacity > 0)
+        return {active.gate: None} if is_held and active and isinstance(active.gate, LeaseGate) else {}
 
-    def _give_back(self, is_unused: Callable[[LeaseGate], bool]) -> None:
-        """Give back the slots of these gates."""
-        now = self.now()
-        for name, gate in list(self._leasing.items()):
-            if is_unused(gate):
-                gate.leases.give_back(now)
-                if not gate.leases.is_asking:
-                    del self._leasing[name]
+    def _ask_or_give_back(self, gate: LeaseGate, is_held: bool) -> None:
+        if is_held:
+            self._leasing[gate.leases.name] = gate
+            gate.leases.ask(len(self.backing), self.now())
+        else:
+            self._give_back(gate, self.now())
+
+    def _give_back(self, gate: LeaseGate, now: int) -> None:
+        gate.leases.give_back(now)
+        if not gate.leases.is_asking:
+            self._leasing.pop(gate.leases.name, None)
 
     def rest(self, consumers: Consumers) -> None:
-        self._give_back(lambda gate: True)
+        gates = consumers.changed_gates
+        for gate in self._leasing.values():
+            gates[gate] = None  # if it still holds consumers back when the next message comes, it asks again
+        self.end()
+        for each in [each for each in gates if not consumers.is_held(each)]:
+            del gates[each]
 
     def end(self) -> None:
-        self._give_back(lambda gate: True)
+        now = self.now()
+        for gate in list(self._leasing.values()):
+            self._give_back(gate, now)
 
     def leased(self, clock: ClockName, first: int, last: int, count: int, sharers: int, consumers: Consumers) -> bool:
         """Note a lease, whose times are relative to now. False if nobody has asked for it."""
@@ -136,14 +145,17 @@ class SharedGroupPacing(GroupPacing):
             return False
         now = self.now()
         gate.leases.came(first, last, count, sharers, now)
+        if not consumers.single_active:
+            consumers.changed_gates[gate] = None
         if consumers.is_held(gate):
             self._push(gate, now)
         return True
 
-    def lost(self) -> None:
+    def lost(self, consumers: Consumers) -> None:
         """Ask again later, because requests are lost."""
         for gate in self._leasing.values():
             gate.leases.lost()
+            consumers.changed_gates[gate] = None
         if self._leasing and not self._is_timing:
             self._is_timing = True
             self._timing_to = self.now() + HORIZON
