@@ -54,6 +54,11 @@ class ExitReason:
         """Whether the process lives in a system to which the connection is lost, so that it may well run on."""
         return self.kind is ExitKind.NOCONNECTION
 
+    @property
+    def is_exit(self) -> bool:
+        """Whether the process stopped itself before its work was done, for example because its node stops."""
+        return self.kind is ExitKind.EXIT
+
     def __str__(self) -> str:
         return f"{self.kind.value}: {self.text}" if self.is_fault else self.text
 

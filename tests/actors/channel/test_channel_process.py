@@ -29,11 +29,12 @@ from warren.amqp.methods import (
     TxSelect,
 )
 from warren.routing.changes import QueueRemoved
-from warren.runtime.exit_reason import NORMAL, ExitKind, ExitReason
+from warren.runtime.exit_reason import NOCONNECTION, NORMAL, ExitKind, ExitReason
 
 from ..stage import CRASHED, DELETED, Stage, Stub
 
 NOT_FOUND = AmqpError(404, "no queue 'x' in vhost '/'")
+HOME_STOPS = ExitReason(ExitKind.EXIT, "its node stops")
 
 
 @pytest.fixture
@@ -287,6 +288,18 @@ def test_a_crashed_queue_cancels_its_consumers(stage):
     stage.settle()
     assert channel.frames() == [BasicCancel("t", True)] and mute.frames() == []
     assert not channel.actor.consumers.by_tag and not channel.actor.queues.rows
+
+
+@pytest.mark.parametrize(("end", "cancels"), [(CRASHED, 0), (NOCONNECTION, 1), (HOME_STOPS, 1)], ids=str)
+def test_consumers_are_cancelled_when_the_home_of_their_queue_is_gone(stage, end, cancels):
+    """They waited for a home that had stopped in order, and got their messages again if it came back soon (AB-126)."""
+    queue, channel = stage.queue(), stage.channel()
+    channel.send(BasicConsume(queue="q", consumer_tag="t"))
+    stage.settle()
+    channel.frames()
+    stage.base.end(stage.base.cells[queue.address.actorAddressString], end)
+    stage.settle()
+    assert channel.frames() == [BasicCancel("t", True)] * cancels
 
 
 @pytest.mark.parametrize("consumes_before", [True, False])
