@@ -412,8 +412,8 @@ class Channel(Process):
         self.publisher.failover.queue_gone(queue_id, row, unsent, is_crashed)
         if self.state == "running":
             self.deliveries.queue_gone(queue_id)
-            # If the queue's node stops, or the link to it is lost, the queue may stay unreachable for any length of time.
-            # So its consumers are cancelled, unless another node has the messages (AB-126).
+            # If the queue's node stops, or the link to it is lost, the queue may stay unreachable for any time. So its
+            # consumers are cancelled, unless another node has the messages (AB-126).
             is_home_gone = reason.is_noconnection or reason.is_exit
             waits = row is not None and (not is_home_gone or self.queues.is_mirrored(row))
             self.consumers.queue_gone(queue_id, row if is_crashed and waits else None)
