@@ -67,6 +67,9 @@ class Peers:
         for name, run in were_up.items():
             if run and self._were_up.get(name) != run:
                 self._cut_off(name, run, "the cluster has declared this run down")
+        for name, run in self._were_up.items():
+            if run and were_up.get(name) != run:
+                self.detector.run_began(name)
 
     def follow_members(self) -> None:
         """Link to the members that the metadata lists, and to nodes of the list that have not been members yet."""

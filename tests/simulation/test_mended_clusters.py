@@ -110,6 +110,37 @@ def test_queues_run_again_although_their_stop_was_agreed_on_late():
     ClusterSchedule(parse_cluster_plan(plan), seed=4).run()
 
 
+def test_a_new_leader_does_not_take_a_run_for_dead_because_its_host_refused_connections_before():
+    """It had been refused while the node was started again, and its link to the new run took long to come up. It
+    declared the run down at once, though that held a lease.
+    """
+    plan = """
+        cluster nodes=3 files=small credit=2,1
+        alice/1 publish queue=b.orders count=1 size=20 then=150
+        carol/3 look then=400
+        alice/1 publish queue=b.orders count=2 size=20 then=150
+        carol/1 publish queue=a.orders count=1 size=700 then=60
+        net slow from=c to=a delay=400 then=8
+        carol close
+        alice/1 publish queue=a.orders count=2 size=400 then=8
+        bob/2 consume queue=a.orders prefetch=2 then=3
+        bob/3 look then=20
+        bob/3 declare
+        carol/2 settle which=3 how=ack then=150
+        a kill for=20 then=3
+        carol/2 consume queue=b.orders prefetch=10 then=20
+        alice/3 declare then=400
+        alice/1 publish queue=a.orders count=2 size=4200 then=400
+        b stop for=2500 then=3
+        alice/3 look then=20
+        a kill for=300 then=20
+        net wait for=1700 then=400
+        bob/1 publish queue=b.orders count=3 size=20 then=60
+        alice/2 settle which=7 how=ack then=150
+    """
+    ClusterSchedule(parse_cluster_plan(plan), seed=61_000_415).run()
+
+
 def test_an_operator_starts_a_node_again_that_came_up_without_its_virtual_host(cluster):
     """A node with a full disk comes up like that. Found with mirrored queues, which other nodes serve meanwhile."""
     node = cluster.nodes["b"]

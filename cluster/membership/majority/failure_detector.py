@@ -50,6 +50,10 @@ class FailureDetector:
         if node in self._heard:
             self._refused_since.setdefault(node, now)
 
+    def run_began(self, node: str) -> None:
+        """Note that another run of this node was declared up. What its host has refused says nothing about this run."""
+        self._refused_since.pop(node, None)
+
     def is_dead(self, node: str, now: float) -> bool:
         """Whether the process of this node has ended for certain."""
         return now - self._refused_since.get(node, now) >= REFUSED_SECONDS

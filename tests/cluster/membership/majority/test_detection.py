@@ -37,6 +37,15 @@ def test_a_host_that_refuses_for_half_a_second_has_no_process():
     assert seen.lost(1.6) == {}
 
 
+def test_what_a_host_has_refused_says_nothing_about_the_next_run():
+    seen = detector("b")
+    seen.refused("b", 1.0)
+    seen.run_began("b")
+    assert not seen.is_dead("b", 1.6)
+    seen.refused("b", 1.6)
+    assert seen.is_dead("b", 2.1)
+
+
 def test_a_node_that_is_not_watched_any_more_is_forgotten():
     seen = detector("b", "c")
     seen.watch(("c", "d"), 1.9)
