@@ -6,12 +6,14 @@ the change itself.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections import deque
+from typing import TYPE_CHECKING, TypeVar
 
 from ...amqp import methods
 from ...amqp.constants import CONNECTION_FORCED, RESOURCE_LOCKED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
+from ...amqp.parser.events import METHOD
 from ...definitions.access import Kind
 from ...routing.arguments.exchange_arguments import alternate_exchange, check_exchange_arguments
 from ...routing.arguments.queue_arguments import check_dead_letter_exchange
@@ -39,11 +41,17 @@ from .client_output import ClientOutput
 from .direct_reply import REPLY_TO, REPLY_TO_PREFIX, ReplyConsumer, parse_reply_key
 from .queue_links import QueueLinks
 
+if TYPE_CHECKING:
+    from ...amqp.parser.events import Event
+
+#: Queues that one request declares at most: Metadata checks each in 30 µs.
+DECLARED_TOGETHER = 32
+
 Answer = TypeVar("Answer")
 
 
 class Declares:
-    __slots__ = ("_config", "_context", "_output", "_process", "_queues", "_replies")
+    __slots__ = ("_backlog", "_config", "_context", "_output", "_process", "_queues", "_replies")
 
     def __init__(
         self,
@@ -53,8 +61,11 @@ class Declares:
         output: ClientOutput,
         queues: QueueLinks,
         replies: ReplyConsumer,
+        backlog: deque[Event],
     ) -> None:
+        """`backlog` has the events that the client has sent behind the present one, as far as they may be taken."""
         self._replies = replies
+        self._backlog = backlog
         self._process = process
         self._context = context
         self._config = config
@@ -184,6 +195,10 @@ class Declares:
         if name == REPLY_TO or name.startswith(REPLY_TO_PREFIX):
             await self._declare_reply_queue(method, name)
             return
+        if self._backlog and self._may_join(method):
+            following = self._following()
+            if following and not await self._declare_together(method, following):
+                return
         while True:
             try:
                 row, counts = await self._find_or_declare(method, name)
@@ -195,10 +210,78 @@ class Declares:
                     to_metadata.await_owner_end(self._config.vhost, name)
                 ):
                     raise
+        self._declared(method, row, counts)
+
+    def _declared(self, method: methods.QueueDeclare, row: QueueRow, counts: tuple[int, int] | None) -> None:
         self._context.counts.queue_declared += not method.passive
         self._queues.last_declared = row.name
         if counts is not None:
             self._output.put_method(methods.QueueDeclareOk(row.name, *counts))
+
+    # Clients declare many queues without waiting for each answer, or with nowait. One by one, each durable queue would
+    # wait for a commit of its own, which takes three times as long as everything else.
+
+    def _following(self) -> list[Event]:
+        """Take the declares that come next in the backlog and may be made together with the present one."""
+        found: list[Event] = []
+        backlog = self._backlog
+        while backlog and len(found) < DECLARED_TOGETHER - 1:
+            event = backlog[0]
+            if event[0] != METHOD or type(event[2]) is not methods.QueueDeclare or not self._may_join(event[2]):
+                break
+            found.append(backlog.popleft())
+        return found
+
+    def _may_join(self, method: methods.QueueDeclare) -> bool:
+        """Whether this declares a named queue, and the user has the rights."""
+        name = without_cr_lf(method.queue)
+        if method.passive or not name or name == REPLY_TO or name.startswith(REPLY_TO_PREFIX):
+            return False
+        try:
+            self._check_declare_queue(method, name)
+        except AmqpError:
+            return False  # it is refused when everything before it is done
+        return True
+
+    async def _declare_together(self, method: methods.QueueDeclare, following: list[Event]) -> bool:
+        """Declare a queue and those that follow, up to the first that is refused. Return whether that is the first one.
+
+        The events of the others that were not declared come back to the backlog.
+        """
+        config = self._config
+        declares = [method, *[event[2] for event in following]]
+        answers = await self._ask_metadata(
+            to_metadata.declare_queues(
+                config.vhost,
+                [(without_cr_lf(each.queue), *self._kind(each), each.arguments) for each in declares],
+                config.connection_id,
+                config.user,
+            )
+        )
+        self._backlog.extendleft(reversed(following[max(len(answers) - 1, 0) :]))
+        for each, (row, is_new) in zip(declares, answers):
+            try:
+                counts = await self._counts(each, row, is_new)
+            except AmqpError:
+                if self._queues.is_routed_to(row):
+                    raise
+                row, counts = await self._declare(each, row.name)
+            self._declared(each, row, counts)
+        return not answers
+
+    def _kind(self, method: methods.QueueDeclare) -> tuple[bool, str | None, bool]:
+        """Whether the queue is durable, the connection that owns it, and whether it is auto-delete."""
+        owner = self._config.connection_id if method.exclusive else None
+        return method.durable and not method.exclusive, owner, method.auto_delete
+
+    async def _counts(self, method: methods.QueueDeclare, row: QueueRow, is_new: bool) -> tuple[int, int] | None:
+        """The ready messages and the consumers of a declared queue; None if the client sent nowait."""
+        if method.nowait:
+            return None
+        if is_new and row.type != GROUP.name:
+            # A new queue is empty, as in RabbitMQ. The members of a new group may have messages.
+            return 0, 0
+        return await self._queues.counts(row)
 
     async def _find_or_declare(
         self, method: methods.QueueDeclare, name: str
@@ -210,28 +293,16 @@ class Declares:
         return row, None if method.nowait else await self._queues.counts(row)
 
     async def _declare(self, method: methods.QueueDeclare, name: str) -> tuple[QueueRow, tuple[int, int] | None]:
-        connection_id = self._config.connection_id
+        config = self._config
         self._check_declare_queue(method, name)
         while True:
             row, is_new = await self._ask_metadata(
                 to_metadata.declare_queue(
-                    self._config.vhost,
-                    name,
-                    method.durable and not method.exclusive,
-                    connection_id if method.exclusive else None,
-                    method.auto_delete,
-                    method.arguments,
-                    connection_id,
-                    self._config.user,
+                    config.vhost, name, *self._kind(method), method.arguments, config.connection_id, config.user
                 )
             )
-            if method.nowait:
-                return row, None
-            if is_new and row.type != GROUP.name:
-                # A new queue is empty, as in RabbitMQ. The members of a new group may have messages.
-                return row, (0, 0)
             try:
-                return row, await self._queues.counts(row)
+                return row, await self._counts(method, row, is_new)
             except AmqpError:
                 if self._queues.is_routed_to(row):
                     raise

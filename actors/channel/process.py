@@ -183,7 +183,9 @@ class Channel(Process):
         self.transaction = Transaction(
             self.publisher, self.deliveries, output, self.backlog, self.channel_error, self.connection_error
         )
-        self.declares = Declares(self, context, config, output, queues, replies)
+        # Interceptors get each method by itself.
+        taken_ahead = deque[Event]() if context.extensions.interceptors else self.backlog
+        self.declares = Declares(self, context, config, output, queues, replies, taken_ahead)
         self.handlers = _HANDLERS
         self.publish: Publish = self.publisher.publish
         self.acknowledge: Acknowledge = self.deliveries.acknowledge

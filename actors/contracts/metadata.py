@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from .info_items import InfoItems
     from .queue import ToQueue
 
+    #: The name of a queue that is to be declared, whether it is durable, the id of the connection that is to own it or
+    #: None, whether it is auto-delete, and its arguments.
+    QueueDeclaration = tuple[str, bool, str | None, bool, Table]
+
 
 class ToMetadata(Contract):
     """What `Metadata` receives. It refuses with AmqpErrors, which name neither class nor method of the AMQP request."""
@@ -118,6 +122,16 @@ class ToMetadata(Contract):
         """From channels: queue.declare (AB-82 to AB-88). Answered with the queue's row and whether the queue is new.
 
         An empty name is generated. `exclusive_owner` is the id of the connection that is to own the queue, or None.
+        """
+
+    @message
+    def declare_queues(
+        self, vhost: str, declares: list[QueueDeclaration], connection_id: str, by: str = ""
+    ) -> list[tuple[QueueRow, bool]]:
+        """From channels: several named queues in this order, whose commands may share a commit.
+
+        Answered as `declare_queue`, with an answer for each queue before the first that is refused. No queue behind
+        that one is declared, unless the disk has refused it or another client was about to declare a queue of its name.
         """
 
     @message

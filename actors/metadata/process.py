@@ -17,7 +17,6 @@ Commands of other nodes of a cluster are applied in the same way (`log`); those 
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import proxy
@@ -28,12 +27,8 @@ from ...amqp.fields import Table
 from ...definitions.changes import RecordPut, RecordRemoved
 from ...definitions.errors import DefinitionError
 from ...definitions.records import User
-from ...routing.arguments.shard_arguments import MAX_SHARDS
 from ...routing.changes import Change, ExchangePut, QueuePut, QueueRemoved, VhostRemoved
-from ...routing.phrases import generated_name
-from ...routing.queue_types import queue_type
 from ...routing.rows import Binding, ExchangeRow, QueueRow
-from ...routing.shards import new_shards, shard_count
 from ...routing.table import RoutingTable
 from ...runtime.contract import Address, Sender
 from ...runtime.coroutines import ReplyHandle
@@ -54,6 +49,7 @@ from .info_items import binding_items, exchange_items, queue_items
 from .live_policies import LivePolicies
 from .log.local_log import LocalLog
 from .log.log import Log, Outcome
+from .queues.declarations import Declarations
 from .queues.group_watch import GroupWatch
 from .queues.homes import Homes
 from .queues.owner_waiters import OwnerWaiters
@@ -79,6 +75,7 @@ from .vhosts import VirtualHosts
 
 if TYPE_CHECKING:
     from ..contracts.channel import ToChannel
+    from ..contracts.metadata import QueueDeclaration
     from ..contracts.node import ToNode
     from ..contracts.queue import ToQueue
 
@@ -101,6 +98,7 @@ class Metadata(Process):
     queues: Queues
     exchanges: Exchanges
     homes: Homes
+    declarations: Declarations
     owner_waiters: OwnerWaiters
     replicas: Replicas
 
@@ -123,6 +121,7 @@ class Metadata(Process):
         self.changing = Changing(self, node, routing, state, self.log, self.policies, context)
         self.exchanges = Exchanges(self, state, self.log, self.changing, self._answer_with)
         self.queues = Queues(self, routing, state, self.changing, self.policies, self.homes, name, data_dir is not None)
+        self.declarations = Declarations(self, self.turns, self.log, self.homes, self.queues)
         self.owner_waiters = OwnerWaiters(self, routing)
         self.replicas = Replicas(self, name, routing, state, self.changing, self.queues.restart_waiters, context.peers)
         # The parts of a process must not refer to each other in a circle.
@@ -309,33 +308,12 @@ class Metadata(Process):
         connection_id: str,
         by: str = "",
     ) -> None:
-        server_named = not name
-        if server_named:
-            name = generated_name("amq.gen", self.random_bytes(16))
-        kind, is_exclusive = queue_type(arguments), exclusive_owner is not None
-        home = self.homes.choose(vhost, name, kind, arguments, is_exclusive)
-        row = QueueRow(
-            vhost,
-            name,
-            None,
-            self.random_bytes(16).hex(),
-            durable and exclusive_owner is None,  # AB-83
-            auto_delete,
-            exclusive_owner,
-            arguments,
-            kind,
-            "running",
-            None,
-            home,
-            (home,),
-            shard_count(arguments),
-        )
-        shards = tuple(
-            replace(shard, node=place, replicas=(place,))
-            for shard in new_shards(row, [self.random_bytes(16).hex() for _ in range(min(row.shards, MAX_SHARDS))])
-            for place in (self.homes.choose(vhost, name, kind, arguments, is_exclusive),)
-        )
-        self.turns.take((vhost, name), sender, self.queues.declare, DeclareQueue(row, server_named, by, shards))
+        self.declarations.declare(sender, vhost, (name, durable, exclusive_owner, auto_delete, arguments), by)
+
+    async def on_declare_queues(
+        self, sender: Sender, vhost: str, declares: list[QueueDeclaration], connection_id: str, by: str = ""
+    ) -> list[tuple[QueueRow, bool]]:
+        return await self.declarations.declare_all(vhost, declares, by)
 
     def on_delete_queue(
         self, sender: Sender, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str, by: str = ""

@@ -41,6 +41,10 @@ class Turns:
         self._waiting[key] = deque([(sender, operation, arguments)])
         self._process.spawn(self._run(key))
 
+    def is_taken(self, key: TurnKey) -> bool:
+        """Whether an operation with this key would have to wait."""
+        return key in self._waiting
+
     async def _run(self, key: TurnKey) -> None:
         waiting = self._waiting[key]
         while waiting:

@@ -202,6 +202,10 @@ class ConsensusLog:
 
     # -- proposals ---
 
+    @property
+    def refuses_at_once(self) -> bool:
+        return self._held is None and self.replication is None
+
     def propose(self, command: Command, answer: Answer, until_durable: bool = True) -> None:
         """See `Log`."""
         if self._held is not None:

@@ -152,6 +152,10 @@ class LocalLog:
 
     # -- proposals ---
 
+    @property
+    def refuses_at_once(self) -> bool:
+        return True
+
     @seam("when a change of metadata is answered")
     def propose(self, command: Command, answer: Answer, until_durable: bool = True) -> None:
         """See `Log`."""

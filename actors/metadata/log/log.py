@@ -70,6 +70,10 @@ class Log(Protocol):
         the rows that `open` returned into the state.
         """
 
+    @property
+    def refuses_at_once(self) -> bool:
+        """Whether `propose` answers a command that the state forbids before it returns."""
+
     def begin(self) -> None:
         """Begin to commit what was proposed in the turn that has just ended."""
 

@@ -23,12 +23,10 @@ from warren.amqp.methods import (
     ConfirmSelect,
     ConfirmSelectOk,
     QueueDeclare,
-    QueueDeclareOk,
     TxCommit,
     TxCommitOk,
     TxSelect,
 )
-from warren.routing.changes import QueueRemoved
 from warren.runtime.exit_reason import NOCONNECTION, NORMAL, ExitKind, ExitReason
 
 from ..stage import CRASHED, DELETED, Stage, Stub
@@ -215,63 +213,6 @@ def test_methods_that_wait_pause_the_reader(stage, slow):
     stage.tell(slow.address, stage.metadata, "release", NOT_FOUND)
     stage.settle()
     assert connection.take("pause_input") == [(1, False)]
-
-
-class Finding(Stub):
-    """A Metadata that answers declares with `rows`, one after the other, and restarts no queue."""
-
-    def __init__(self):
-        super().__init__()
-        self.rows = []
-        self.is_new = False
-
-    def on_declare_queue(self, sender, *fields):
-        self.reply(sender, (self.rows.pop(0), self.is_new))
-
-    def on_await_restart(self, sender, *fields):
-        self.reply_error(sender, NOT_FOUND)
-
-
-@pytest.fixture
-def finding(stage):
-    """The Metadata of the stage's channels."""
-    stage.metadata = stage.create(Finding)
-    stage.context = stage.context.__class__(
-        "warren@test", stage.settings, stage.routing, stage.metadata, stage.alarms, stage.alarms
-    )
-    return stage.actor(stage.metadata)
-
-
-def test_a_new_queue_is_not_asked_for_its_counts(stage, finding):
-    """It has nothing (AB-83). Any other queue is asked."""
-    one, other = stage.queue("one", process=Stub), stage.queue("other", process=Stub)
-    finding.rows, finding.is_new = [one.row], True
-    channel = stage.channel()
-    channel.send(QueueDeclare(queue="one"))
-    stage.settle()
-    assert channel.frames() == [QueueDeclareOk("one", 0, 0)] and one.actor.take("counts") == []
-    finding.rows, finding.is_new = [other.row], False
-    channel.send(QueueDeclare(queue="other"))
-    stage.settle()
-    assert channel.frames() == [] and len(other.actor.take("counts")) == 1
-
-
-def test_a_queue_that_is_deleted_while_it_is_declared_is_declared_again(stage, finding):
-    """If the queue is deleted before it is asked for its counts, it is declared again; if it is down, 404 (AB-63)."""
-    deleted, there, down = stage.queue("deleted"), stage.queue("there"), stage.queue("down")
-    for queue in (deleted, down):
-        stage.base.end(stage.base.cells[queue.address.actorAddressString], DELETED)
-    stage.routing.publish([QueueRemoved(deleted.row)])
-    finding.rows = [deleted.row, there.row]
-    channel = stage.channel()
-    channel.send(QueueDeclare(queue="there"))
-    stage.settle()
-    assert channel.frames() == [QueueDeclareOk("there", 0, 0)] and not finding.rows
-    finding.rows = [down.row]
-    channel.send(QueueDeclare(queue="down"))
-    stage.settle()
-    (close,) = channel.frames()
-    assert (type(close), close.reply_code) == (ChannelClose, 404)
 
 
 # --- queues that crash and come back ---

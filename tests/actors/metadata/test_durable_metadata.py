@@ -19,7 +19,7 @@ from warren.actors.metadata.state.commands import ChangeUser
 from warren.actors.node.queue_supervisor import QueueSupervisor
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
-from warren.amqp.fields import Table
+from warren.amqp.fields import Table, table_from
 from warren.definitions.features import FEATURES
 from warren.definitions.records import Parameter, Permission, Policy, TopicPermission
 from warren.routing.vhost_rows import DEFAULT_EXCHANGES
@@ -734,3 +734,43 @@ def test_without_a_data_directory_nothing_is_written(client, metadata, disk, bas
     meta.delete("durable")
     assert meta.ask("write") is None
     assert disk.commits == []
+
+
+# --- several declares at once ---
+
+
+def declares(node, *queues, connection=MINE):
+    """The names of the queues that one request has declared, each with whether it is new. `queues` are names, or names
+    with arguments.
+    """
+    wanted = [(queue, {}) if isinstance(queue, str) else queue for queue in queues]
+    request = [(name, True, None, False, table_from(arguments)) for name, arguments in wanted]
+    answers = node.meta.ask("declare_queues", V, request, connection)
+    return [(row.name, is_new) for row, is_new in answers]
+
+
+def test_queues_that_are_declared_together_share_a_commit(node, disk):
+    node.meta.queue("b", durable=True)
+    disk.commits.clear()
+    assert declares(node, "a", "b", "c") == [("a", True), ("b", False), ("c", True)]
+    assert [sorted(change.key[1] for change in commit) for commit in disk.commits] == [["a", "c"]]
+    assert {row["name"] for row in node.meta.ask("list", "queues", V)} == {"a", "b", "c"}
+
+
+def test_no_queue_behind_one_that_is_refused_is_declared(node):
+    """As if each had been declared by itself: the client's channel is closed at the refusal."""
+    assert declares(node, "a", ("b", {"x-message-ttl": "text"}), "c") == [("a", True)]
+    assert {row["name"] for row in node.meta.ask("list", "queues", V)} == {"a"}
+
+
+def test_the_same_queue_twice_in_one_request_is_new_once(node):
+    assert declares(node, "a", "a", "b") == [("a", True), ("a", False), ("b", True)]
+    assert declares(node, "c", ("c", {"x-max-length": 1}), "d") == [("c", True)]
+    assert node.routing.queue(V, "d") is None
+
+
+def test_a_disk_that_refuses_declares_refuses_all_of_a_commit(node, disk):
+    disk.faults = ["lost"]
+    assert declares(node, "a", "b") == []
+    assert node.meta.ask("list", "queues", V) == []
+    assert declares(node, "a", "b") == [("a", True), ("b", True)]

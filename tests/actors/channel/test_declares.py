@@ -1,0 +1,117 @@
+"""queue.declare in a channel: which queues are asked for counts, and which declares are made together."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.amqp.errors import AmqpError
+from warren.amqp.methods import BasicQos, BasicQosOk, ChannelClose, QueueDeclare, QueueDeclareOk
+from warren.routing.changes import QueueRemoved
+
+from ..stage import DELETED, Stage, Stub
+
+NOT_FOUND = AmqpError(404, "no queue 'x' in vhost '/'")
+REFUSED = AmqpError(406, "refused")
+
+
+@pytest.fixture
+def stage():
+    with Stage() as stage:
+        yield stage
+
+
+class Finding(Stub):
+    """A Metadata that answers declares with `rows`, one after the other, refuses the others, and restarts no queue."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []
+        self.is_new = False
+        #: The names that were declared, in a list if several were declared at once.
+        self.asked = []
+
+    def on_declare_queue(self, sender, *fields):
+        self.asked.append(fields[1])
+        if self.rows:
+            self.reply(sender, (self.rows.pop(0), self.is_new))
+        else:
+            self.reply_error(sender, REFUSED)
+
+    def on_declare_queues(self, sender, vhost, declares, *fields):
+        self.asked.append([declared[0] for declared in declares])
+        answers, self.rows = self.rows[: len(declares)], self.rows[len(declares) :]
+        self.reply(sender, [(row, self.is_new) for row in answers])
+
+    def on_await_restart(self, sender, *fields):
+        self.reply_error(sender, NOT_FOUND)
+
+
+@pytest.fixture
+def finding(stage):
+    """The Metadata of the stage's channels."""
+    stage.metadata = stage.create(Finding)
+    stage.context = stage.context.__class__(
+        "warren@test", stage.settings, stage.routing, stage.metadata, stage.alarms, stage.alarms
+    )
+    return stage.actor(stage.metadata)
+
+
+def test_a_new_queue_is_not_asked_for_its_counts(stage, finding):
+    """It has nothing (AB-83). Any other queue is asked."""
+    one, other = stage.queue("one", process=Stub), stage.queue("other", process=Stub)
+    finding.rows, finding.is_new = [one.row], True
+    channel = stage.channel()
+    channel.send(QueueDeclare(queue="one"))
+    stage.settle()
+    assert channel.frames() == [QueueDeclareOk("one", 0, 0)] and one.actor.take("counts") == []
+    finding.rows, finding.is_new = [other.row], False
+    channel.send(QueueDeclare(queue="other"))
+    stage.settle()
+    assert channel.frames() == [] and len(other.actor.take("counts")) == 1
+
+
+def test_declares_that_wait_behind_another_are_made_together(stage, finding):
+    """The answers keep their order. Any other method ends the run, and so does a declare that needs an answer of its
+    own."""
+    rows = {name: stage.queue(name, process=Stub).row for name in "abcdef"}
+    finding.rows, finding.is_new = [rows[name] for name in "abcdef"], True
+    channel = stage.channel()
+    declares = [QueueDeclare(queue=name, nowait=name == "c") for name in "abcdef"]
+    channel.send(*declares[:4], BasicQos(prefetch_count=1), *declares[4:])
+    stage.settle()
+    assert finding.asked == ["a", ["b", "c", "d"], ["e", "f"]]
+    assert channel.frames() == [
+        *(QueueDeclareOk(name, 0, 0) for name in "abd"),
+        BasicQosOk(),
+        *(QueueDeclareOk(name, 0, 0) for name in "ef"),
+    ]
+
+
+def test_declares_behind_one_that_is_refused_are_not_made(stage, finding):
+    """The refused one is declared again by itself, for its error."""
+    finding.rows, finding.is_new = [stage.queue(name, process=Stub).row for name in "ab"], True
+    channel = stage.channel()
+    channel.send(*(QueueDeclare(queue=name) for name in "abcd"))
+    stage.settle()
+    assert finding.asked == ["a", ["b", "c", "d"], ["c", "d"], "c"]
+    *answers, close = channel.frames()
+    assert answers == [QueueDeclareOk("a", 0, 0), QueueDeclareOk("b", 0, 0)]
+    assert (type(close), close.reply_code, close.method_id) == (ChannelClose, 406, 10)
+
+
+def test_a_queue_that_is_deleted_while_it_is_declared_is_declared_again(stage, finding):
+    """If the queue is deleted before it is asked for its counts, it is declared again; if it is down, 404 (AB-63)."""
+    deleted, there, down = stage.queue("deleted"), stage.queue("there"), stage.queue("down")
+    for queue in (deleted, down):
+        stage.base.end(stage.base.cells[queue.address.actorAddressString], DELETED)
+    stage.routing.publish([QueueRemoved(deleted.row)])
+    finding.rows = [deleted.row, there.row]
+    channel = stage.channel()
+    channel.send(QueueDeclare(queue="there"))
+    stage.settle()
+    assert channel.frames() == [QueueDeclareOk("there", 0, 0)] and not finding.rows
+    finding.rows = [down.row]
+    channel.send(QueueDeclare(queue="down"))
+    stage.settle()
+    (close,) = channel.frames()
+    assert (type(close), close.reply_code) == (ChannelClose, 404)
