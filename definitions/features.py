@@ -15,6 +15,7 @@ FEATURES: dict[str, str] = {
     "replicated_streams": "Streams have replicas on several nodes",
     "pace_groups": "Queues on several nodes may share the rate of a pace group",
     "promote_on_shutdown": "Nodes know of each run that has ended whether it was stopped in order",
+    "mirrored_deduplication": "Queues that deduplicate may have replicas on several nodes",
 }
 
 #: Without this feature no queue is mirrored: older nodes do not know the group of a queue.
@@ -31,3 +32,6 @@ PACE_GROUPS = "pace_groups"
 
 #: Without this feature a node that is stopped in order counts as one that has failed.
 PROMOTE_ON_SHUTDOWN = "promote_on_shutdown"
+
+#: Without this feature a queue that deduplicates is on one node: older mirrors do not learn which ids it has had.
+MIRRORED_DEDUPLICATION = "mirrored_deduplication"

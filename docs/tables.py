@@ -72,7 +72,7 @@ def senders() -> dict[tuple[type[Contract], str], set[str]]:
     instances = contracts()
     makes = re.compile(rf"\b({'|'.join(instances)})\.(\w+)\(")
     found: dict[tuple[type[Contract], str], set[str]] = {}
-    for pattern in ("*.py", "actors/**/*.py", "cluster/**/*.py", "mirror/*.py", "simulation/**/*.py"):
+    for pattern in ("*.py", "actors/**/*.py", "cluster/**/*.py", "mirror/**/*.py", "simulation/**/*.py"):
         for path in sorted(ROOT.glob(pattern)):
             place = path.relative_to(ROOT).parts
             sender = place[1] if place[0] == "actors" else place[0]

@@ -10,6 +10,8 @@
 | RESERVE | u64 | gives no number below this one if it becomes the master |
 | SEGMENT | nothing | begins a segment of the stream with the next run |
 | KEPT_FROM | u64 | drops the segments of the stream whose messages are all below this number |
+| PUBLISH_ONCE | digests behind their count (u32), and the content of a PUBLISH | takes the run, remembers the digests |
+| ACCEPTED | whether persistent (u8), and digests (`digest_records`) | remembers messages that have left already |
 | RETURNED | numbers and how often (`records.encode_returns`) | remembers how often these messages were returned |
 
 Mirrors have the same numbers as the master. So a message is named by its number, and no instruction is about consumers:
@@ -24,6 +26,8 @@ from struct import Struct
 import msgpack  # type: ignore[import-untyped]
 
 from ..gm_ring.frames import Instruction
+from ..store.deduplication.digest_records import decode_digests, encode_digests, split_digests
+from ..store.deduplication.window import DIGEST_SIZE
 from ..store.messages.message import Origins
 from ..store.messages.parts import Part
 from ..store.messages.records import (
@@ -40,6 +44,7 @@ from ..store.messages.spans import spans
 
 #: The kinds. 5 was used by builds that were not released.
 PUBLISH, REMOVE, PURGE, RESERVE, RETURNED, SEGMENT, KEPT_FROM, ANSWERED, TAKEN = 1, 2, 3, 4, 6, 7, 8, 9, 10
+PUBLISH_ONCE, ACCEPTED = 11, 12
 
 _SIZE = Struct(">I")
 _NUMBER = Struct(">Q")
@@ -58,6 +63,33 @@ def publish(
     packed: bytes = msgpack.packb([part for part in parts if part[0]])
     run = Run(first, list(contents), origins, expiry, redelivered, body_bytes)
     return PUBLISH, b"".join([_SIZE.pack(len(packed)), packed, *encode_run(run, False)])
+
+
+def publish_once(content: bytes, digests: Sequence[bytes]) -> Instruction:
+    """The run of a PUBLISH with this content to a queue that deduplicates, and the digest of each message."""
+    return PUBLISH_ONCE, b"".join([_SIZE.pack(len(digests)), *digests, content])
+
+
+def published_once(content: bytes) -> tuple[list[bytes], bytes]:
+    """The digests of the messages in a PUBLISH_ONCE, and the content of its PUBLISH."""
+    end = _SIZE.size + _SIZE.unpack_from(content)[0] * DIGEST_SIZE
+    return split_digests(content[_SIZE.size : end]), content[end:]
+
+
+def run_in(instruction: Instruction) -> bytes | None:
+    """The content of the PUBLISH in an instruction; None if it publishes nothing."""
+    kind, content = instruction
+    return content if kind == PUBLISH else published_once(content)[1] if kind == PUBLISH_ONCE else None
+
+
+def accepted(first: int, digests: Sequence[bytes], is_persistent: bool) -> Instruction:
+    """The digests of messages that the queue has accepted and does not have any more, the first of this number."""
+    return ACCEPTED, bytes([is_persistent]) + encode_digests(first, digests)
+
+
+def accepted_in(content: bytes) -> tuple[int, list[bytes], bool]:
+    """What `accepted` was called with."""
+    return *decode_digests(content[1:]), bool(content[0])
 
 
 def published(content: bytes) -> tuple[list[Part], Run]:

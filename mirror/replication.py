@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..actors.contracts.queue import to_queue
@@ -35,16 +36,17 @@ from ..routing.rows import Member
 from ..runtime.exit_reason import ExitKind, ExitReason
 from ..runtime.system.address import node_of, system_of
 from . import handover, instructions
+from .accepted import tell_accepted
 from .admission import Admission
 from .backing.mirrored_queue import MirroredQueue
 from .backing.mirrored_stream import mirrored
-from .learner import Learner
+from .follower import Follower
 from .publishers import Reclaims
 from .replica import Mirror
 from .safety import Safety
 from .stall import Eviction
-from .sync_source import SyncSource
-from .sync_target import Placed
+from .sync.learner import Learner
+from .sync.sync_source import SyncSource
 
 if TYPE_CHECKING:
     from ..actors.contracts.info_items import InfoItems
@@ -95,6 +97,10 @@ class MirrorReplication:
         self._ring = RingMember(self._member, self._admission.view())
         self._eviction = Eviction(replica, self._member, self._ring, self._mirrored, self._admission)
         self._safety = Safety()
+        self._follower = Follower(replica, self._mirrored, self._safety)
+        deduplication = replica.state.deduplication
+        if deduplication is not None:
+            deduplication.tell_mirrors = partial(tell_accepted, self._mirrored)
         self._timers: set[str] = set()
         self._is_promoting = False
         #: How often this master has come to rest, and whether it is at rest now or about to be.
@@ -104,7 +110,8 @@ class MirrorReplication:
         #: The master is about to be at rest, and still takes acknowledgements.
         self.takes_acks = False
         #: Copies the queue from another replica; None for a member of the ring, which has it.
-        self._learner = Learner(replica, self._ring, self._mirrored, self._take) if self._is_learner else None
+        self._learner = Learner(replica, self._ring, self._mirrored, self._follower.take) if self._is_learner else None
+        self._follower.learner = self._learner
         #: The questions of channels after a failover.
         self._reclaims = Reclaims()
         #: The position of the last instruction that this mirror has followed.
@@ -164,7 +171,7 @@ class MirrorReplication:
         self._handover.row_changed(group)
         if self._learner is not None and not self._is_learner:
             self._learner.end()
-            self._learner = None
+            self._learner = self._follower.learner = None
         if self._is_promoting:
             self._do()
             self._follow_disk()
@@ -207,6 +214,8 @@ class MirrorReplication:
             self._do()
             if self._reclaims.are_mirrored(backing.confirming):
                 backing.reached_by_all()
+                if (deduplication := self._replica.state.deduplication) is not None:
+                    self._replica.state.confirms.known += deduplication.settled()
             self._bound()
             if not self.is_resting:
                 self._admit()
@@ -231,7 +240,7 @@ class MirrorReplication:
             self._send(Member(*to), frame)
         for _, first, taken in turn.deliveries:
             if self._learner is None:
-                self._take(list(enumerate(taken, first)))
+                self._follower.take(list(enumerate(taken, first)))
             elif taken:
                 self._learner.came(first, taken)
             else:
@@ -385,47 +394,6 @@ class MirrorReplication:
     def take_handover(self, epoch: int, acknowledged: bytes) -> None:
         self._handover.came(epoch, acknowledged)
 
-    # -- the mirror
-
-    def _take(self, placed: Placed) -> None:
-        """Follow the instructions at these positions."""
-        backing = self._mirrored
-        for position, (kind, content) in placed:
-            if kind == instructions.PUBLISH:
-                self._take_run(position, content)
-            elif kind == instructions.REMOVE:
-                backing.remove(instructions.removed(content))
-            elif kind == instructions.PURGE:
-                backing.keep_only(list(instructions.removed(content)))
-            elif kind == instructions.RESERVE:
-                backing.reserve(instructions.number_in(content))
-            elif kind == instructions.SEGMENT:
-                backing.follow_segment()
-            elif kind == instructions.KEPT_FROM:
-                backing.follow_drop(instructions.number_in(content))
-            elif kind == instructions.RETURNED:
-                backing.returned(instructions.returns_in(content))
-            elif kind == instructions.ANSWERED:
-                for channel_id, floor in instructions.answered_in(content):
-                    backing.publishers.answered(channel_id, floor)
-            elif kind == instructions.TAKEN and not backing.publishers.is_complete:
-                for taken in instructions.taken_in(content):
-                    backing.publishers.add(*taken)
-                backing.publishers.is_complete = True
-
-    def _take_run(self, position: int, content: bytes) -> None:
-        backing = self._mirrored
-        parts, run = instructions.published(content)
-        if self._learner is not None and self._learner.has_given(run.first):
-            # The replica with which it has compared its messages did not have all of an earlier master's publishes yet.
-            self._learner.begin_anew("a message has come with a number that this replica had before")
-            return
-        backing.publishers.took(parts)
-        numbers = backing.take(run)
-        self._replica.state.effects.messages_came = True
-        if backing.is_kept(run.origins):
-            self._safety.took(position, numbers.start, numbers.stop - 1)
-
     # -- synchronisation
 
     def _source(self) -> SyncSource:
@@ -442,6 +410,9 @@ class MirrorReplication:
 
     def floors(self) -> tuple[int, list[int]]:
         return self._source().floors()
+
+    def window(self, at: int) -> tuple[int, int, int, bytes]:
+        return self._source().window(at)
 
     def synchronise(self, is_wanted: bool) -> bool:
         """An operator has a learner copy the queue, or stop that."""
@@ -467,6 +438,8 @@ class MirrorReplication:
             self._mirrored.depth(),
         )
         self._mirrored.promote()
+        if replica.state.deduplication is not None:
+            replica.state.deduplication.begin()
         last = self._ring.last(ONLY)
         self._reclaims.begin(last)
         self._mirrored.on_safe = lambda safe: self._reclaims.is_safe(self._safety.reached(last, safe))

@@ -222,6 +222,11 @@ class Publisher(Program):
     def is_done(self) -> bool:
         return not self._left and not self._unconfirmed
 
+    @property
+    def has_published(self) -> bool:
+        """Whether it awaits confirms."""
+        return bool(self._unconfirmed)
+
 
 class Producer(Program):
     """Publishes what a generator yields, one body at a time, and tells it the answer to each.

@@ -78,6 +78,7 @@ LONGEST = (
     "actors/test_turn_work.py",
     "docs/test_embedding.py",
     "simulation/cluster/test_partitions.py",
+    "simulation/cluster/test_mirrored_deduplication.py",
     "system_crash/test_leaks.py",
     "simulation/test_deduplication.py",
     "runtime/loop/test_timers.py",

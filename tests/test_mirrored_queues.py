@@ -174,6 +174,37 @@ def test_a_node_that_came_back_can_be_the_last_one(cluster):
     cluster.delete_queue("ha-copied")
 
 
+def test_a_message_that_is_published_again_to_another_master_is_dropped(cluster):
+    """The new master was away when it was published first, and has copied what the queue remembers (SP-31)."""
+    first = "warren1@localhost"
+    cluster.broker(first).declare_queue("ha-once", durable=True, arguments={"x-warren-deduplicate": 1000})
+    cluster.wait_in_sync("ha-once", timeout=LONG)
+    second, third = cluster.queue("ha-once").in_sync[1:]
+
+    def publish(broker, *ids):
+        for number in ids:
+            assert broker.publish(b"%d" % number, "ha-once", delivery_mode=2, message_id=f"order {number}")
+
+    publish(cluster.broker(first), *range(10))
+    cluster.kill(second)
+    publish(cluster.broker(first), *range(20))
+    # The queue remembers what has been acknowledged.
+    assert [cluster.broker(first).get("ha-once").body for _ in range(15)] == [b"%d" % number for number in range(15)]
+    until(lambda: second not in cluster.queue("ha-once").in_sync)
+    back(cluster, second, "ha-once")
+    cluster.kill(third)
+    until(lambda: third not in cluster.queue("ha-once").in_sync)
+    back(cluster, third)
+    cluster.kill(first)
+    until(lambda: cluster.broker(second).queue("ha-once").node == second)
+    publish(cluster.broker(third), *range(25))
+    assert [body for body, _ in taken(cluster.broker(second), "ha-once")] == [
+        b"%d" % number for number in range(15, 25)
+    ]
+    back(cluster, first, "ha-once")
+    cluster.delete_queue("ha-once")
+
+
 def test_a_policy_mirrors_a_queue_that_has_messages_already(cluster):
     cluster.broker(0).declare_queue("later", durable=True)
     bodies = published(cluster.broker(1), "later", (b"%d" % number for number in range(30)))

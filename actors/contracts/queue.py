@@ -198,12 +198,23 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
         """
 
     @message
+    def sync_window(self, at: int) -> tuple[int, int, int, bytes]:
+        """From a learner of this mirrored queue that has all messages: answered with a part of what the queue remembers
+        for deduplication, from the place `at` on, which is 0 at first.
+
+        The answer is the position of the stream at which the queue remembers that, the generation of the window, the
+        `at` of the next request or 0 at the end, and joined digests (`store/deduplication/window.py`).
+
+        Raises AmqpError if this replica does not have all messages itself.
+        """
+
+    @message
     def sync_held(self, first: int, limit: int) -> tuple[int, int, int, list[tuple[int, int]], bytes]:
         """From a learner of this mirrored queue that has messages of an earlier life: answered with those that it must
         have of the numbers from `first` to before `limit`, a number of the same level.
 
         The answer is the position of the stream, the `first` of the next request, the number that the next message of
-        the level gets, closed ranges of numbers, and a digest of the body sizes (`mirror/held.py`).
+        the level gets, closed ranges of numbers, and a digest of the body sizes (`mirror/sync/held.py`).
 
         Raises AmqpError if this replica does not have all messages itself.
         """

@@ -91,6 +91,8 @@ class Replica(Protocol):
 
     def sleep(self, seconds: float) -> Awaitable[None]: ...
 
+    def next_turn(self) -> Awaitable[None]: ...
+
     async def synced(self) -> None:
         """Return when everything that was written is on the disk, or a full disk has refused it for a while."""
 
@@ -181,6 +183,11 @@ class Replication(Protocol):
 
     def floors(self) -> tuple[int, list[int]]:
         """Where masters have begun to number (`ToQueue.sync_floors`). Raises AmqpError as `chunk` does."""
+
+    def window(self, at: int) -> tuple[int, int, int, bytes]:
+        """A part of what the queue remembers for deduplication (`ToQueue.sync_window`). Raises AmqpError as `chunk`
+        does.
+        """
 
     def synchronise(self, is_wanted: bool) -> bool:
         """Have a learner copy the queue, or stop that (`ToQueue.synchronise`)."""

@@ -97,6 +97,9 @@ class Queue(ReplicaProcess):
     def on_sync_floors(self, sender: Sender) -> tuple[int, list[int]]:
         return self._ring.floors()
 
+    def on_sync_window(self, sender: Sender, at: int) -> tuple[int, int, int, bytes]:
+        return self._ring.window(at)
+
     def on_synchronise(self, sender: Sender, is_wanted: bool) -> bool:
         replication = self.membership.replication
         return replication is not None and replication.synchronise(is_wanted)

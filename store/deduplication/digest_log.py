@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from ...seams import seam
 from ..disk.disk import Disk
 from ..journal.log_writer import LogWriter
-from .digest_records import decode_digests, encode_digests, remaining, taken_back
+from .digest_records import COPIED, decode_digests, encode_digests, remaining, taken_back
 from .ids_file import append_ids, ids_numbers, ids_path, read_ids
 from .window import Window
 
@@ -51,7 +51,18 @@ class DigestFlush:
 class DigestLog:
     """See the module. `queue` is the number of the queue's level 0, and `directory` its directory."""
 
-    __slots__ = ("_count", "_directory", "_disk", "_file_number", "_log", "_offset", "_queue", "_size", "_unflushed")
+    __slots__ = (
+        "_copies",
+        "_count",
+        "_directory",
+        "_disk",
+        "_file_number",
+        "_log",
+        "_offset",
+        "_queue",
+        "_size",
+        "_unflushed",
+    )
 
     def __init__(self, disk: Disk, directory: str, queue: int, log: LogWriter, size: int) -> None:
         self._disk = disk
@@ -62,6 +73,8 @@ class DigestLog:
         self._size = size
         #: What only the journal has: the position of each record, and its body.
         self._unflushed: deque[tuple[int, bytes]] = deque()
+        #: The number of the next record of copied digests.
+        self._copies = COPIED
         self._file_number = 1
         #: Bytes and digests in the last file.
         self._offset = self._count = 0
@@ -81,6 +94,8 @@ class DigestLog:
         for body in taken_back(missing):
             left.append(body)
             self._record(body)
+        numbers = [decode_digests(body)[0] for body in (*found.bodies, *left)]
+        self._copies = max([COPIED, *(number + 1 for number in numbers if number >= COPIED)])
         window = Window(self._size)
         window.add_all(remaining([*found.bodies, *left]))
         return window
@@ -91,6 +106,13 @@ class DigestLog:
         which their publish is recorded.
         """
         self._record(encode_digests(first, digests))
+
+    def copied(self, digests: Sequence[bytes]) -> None:
+        """Record digests that another replica of the queue has. Without any, what was recorded before counts no more
+        after the next start.
+        """
+        self._record(encode_digests(self._copies, digests))
+        self._copies += 1
 
     def _record(self, body: bytes) -> None:
         self._unflushed.append((self._log.digests(self._queue, body), body))

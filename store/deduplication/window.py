@@ -50,7 +50,7 @@ def digester(user: str) -> Digester:
 class Window:
     """See the module."""
 
-    __slots__ = ("_count", "_disposed", "_mask", "_older", "_recent", "size")
+    __slots__ = ("_count", "_disposed", "_mask", "_older", "_recent", "generation", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -63,6 +63,8 @@ class Window:
         #: Digests in the recent generation.
         self._count = 0
         self._disposed: list[set[bytes]] = []
+        #: How often the recent generation has become the older one.
+        self.generation = 0
 
     def __len__(self) -> int:
         return self._count + sum(map(len, self._older))
@@ -72,7 +74,7 @@ class Window:
         return digest in self._recent[at] or digest in self._older[at]
 
     def add(self, digest: bytes) -> None:
-        """Add a digest that is not in the window."""
+        """Add a digest that is not in the recent generation."""
         if self._disposed:
             self._disposed.pop()
         self._recent[int.from_bytes(digest[:2], "big") & self._mask].add(digest)
@@ -82,6 +84,7 @@ class Window:
             self._older = self._recent
             self._recent = [set() for _ in range(self._mask + 1)]
             self._count = 0
+            self.generation += 1
 
     def dispose(self) -> bool:
         """Free one set of a window that is not used any more; False if none is left."""
@@ -91,8 +94,21 @@ class Window:
                 return True
         return False
 
+    def part(self, at: int) -> tuple[int, list[bytes]]:
+        """Some of the digests, those of the older generation first, from the place `at` on: 0, or the place that the
+        part before has returned. Returns the next place, 0 at the end, and the digests.
+
+        If `generation` changes meanwhile, the parts do not belong together.
+        """
+        sets = self._older + self._recent
+        found: list[bytes] = []
+        while at < len(sets) and len(found) < SET_SIZE // 2:
+            found += sets[at]
+            at += 1
+        return (at if at < len(sets) else 0), found
+
     def add_all(self, digests: Iterable[bytes]) -> None:
-        """Add those of the digests, in their order, that are no `NO_KEY` and not in the window."""
+        """Add the digests, in their order, that are no `NO_KEY`. One that the window had becomes young again."""
         for digest in digests:
-            if digest != NO_KEY and digest not in self:
+            if digest != NO_KEY and digest not in self._recent[int.from_bytes(digest[:2], "big") & self._mask]:
                 self.add(digest)

@@ -61,6 +61,7 @@ EXEMPT = {
     **dict.fromkeys(
         ("sync_numbers", "sync_floors", "synchronise", "quiesce", "go_on", "replica_status"), "one replica of one queue"
     ),
+    "sync_window": "a bounded part of what the queue remembers",
     **dict.fromkeys(("leased", "pacer_moved"), "one pace of the queue, whatever waits for it"),
     "reclaim": "ranges of publishes, which credit bounds",
     "reading_info": "a few numbers",

@@ -12,7 +12,7 @@ from warren import Cluster
 from warren.amqp import methods as m
 from warren.mirror import handover
 from warren.mirror.instructions import published
-from warren.mirror.sync_source import SyncSource
+from warren.mirror.sync.sync_source import SyncSource
 from warren.running_node import BrokerError
 from warren.tests.behaviour.wire import Client
 from warren.tests.cluster_system.nodes import wait_for

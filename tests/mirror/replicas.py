@@ -116,6 +116,7 @@ class FakeReplica:
             effects=SimpleNamespace(messages_came=False),
             backing=self.backing,
             channels={},
+            deduplication=None,
         )
         self.context = SimpleNamespace(
             lease=SimpleNamespace(has_ended=lambda clock: False),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from warren.mirror import comparison as comparison_module
-from warren.mirror import learner as learner_module
-from warren.mirror import sync_source
-from warren.mirror.held import Held
+from warren.mirror.sync import comparison as comparison_module
+from warren.mirror.sync import learner as learner_module
+from warren.mirror.sync import sync_source
+from warren.mirror.sync.held import Held
 
 from .replicas import Group
 

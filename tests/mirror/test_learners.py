@@ -9,8 +9,8 @@ import pytest
 
 from warren.actors.queue.mirroring import ORPHAN_TIMER
 from warren.amqp.errors import AmqpError
-from warren.mirror import learner as learner_module
-from warren.mirror import sync_source
+from warren.mirror.sync import learner as learner_module
+from warren.mirror.sync import sync_source
 from warren.routing.rows import Member
 
 from .replicas import FakeReplica, Group

@@ -13,12 +13,13 @@ from random import Random
 import pytest
 
 from warren.amqp.frames import build_content
-from warren.mirror import instructions, sync_source
+from warren.mirror import instructions
 from warren.mirror.backing.mirrored_queue import SKIPPED
 from warren.mirror.backing.mirrored_stream import mirrored
 from warren.mirror.safety import Safety
-from warren.mirror.sync_source import CHUNK_BYTES, Chunk, read_chunk
-from warren.mirror.sync_target import END, KEPT_BYTES, SyncTarget
+from warren.mirror.sync import sync_source
+from warren.mirror.sync.sync_source import CHUNK_BYTES, Chunk, read_chunk
+from warren.mirror.sync.sync_target import END, KEPT_BYTES, SyncTarget
 from warren.store.messages.message import Origin
 from warren.store.queue.levels.levelled_queue import LEVEL_SHIFT
 from warren.store.queue.levels.priority_queue import PriorityQueue
@@ -140,8 +141,8 @@ class Copy:
 def test_a_copy_of_a_queue_that_goes_on_is_equal_to_it(levels, pauses, monkeypatch):
     for seed in range(160):
         rng = Random(seed)
-        monkeypatch.setattr("warren.mirror.sync_target.KEPT_BYTES", rng.choice((0, 100, 1000, KEPT_BYTES)))
-        monkeypatch.setattr("warren.mirror.sync_source.CHUNK_BYTES", rng.choice((1, 300, 2000, CHUNK_BYTES)))
+        monkeypatch.setattr("warren.mirror.sync.sync_target.KEPT_BYTES", rng.choice((0, 100, 1000, KEPT_BYTES)))
+        monkeypatch.setattr("warren.mirror.sync.sync_source.CHUNK_BYTES", rng.choice((1, 300, 2000, CHUNK_BYTES)))
         copy = Copy(rng, levels)
         for _ in range(rng.randint(0, 12)):
             copy.publish(rng.randint(1, 9))
@@ -179,7 +180,7 @@ def test_a_copy_of_a_queue_that_goes_on_is_equal_to_it(levels, pauses, monkeypat
 
 def test_a_chunk_that_may_lack_what_was_left_to_it_is_too_early(monkeypatch):
     """The next member that a learner copies may not be as far in the stream as the one before it (CL-85)."""
-    monkeypatch.setattr("warren.mirror.sync_source.CHUNK_BYTES", 1)
+    monkeypatch.setattr("warren.mirror.sync.sync_source.CHUNK_BYTES", 1)
     copy = Copy(Random(1), 0)
     copy.publish(5)
     copy.end_turn()
@@ -201,7 +202,7 @@ def test_a_chunk_that_may_lack_what_was_left_to_it_is_too_early(monkeypatch):
 
 def test_a_learner_whose_chunks_take_long_leaves_the_stream_to_them(monkeypatch):
     """It would keep whatever is published while its source cannot read the next chunk."""
-    monkeypatch.setattr("warren.mirror.sync_target.KEPT_BYTES", 1000)
+    monkeypatch.setattr("warren.mirror.sync.sync_target.KEPT_BYTES", 1000)
     copy = Copy(Random(1), 0)
     copy.publish(5)
     copy.end_turn()

@@ -7,8 +7,7 @@
 | stream | as many as `x-initial-cluster-size` says; otherwise one on each node | a majority of these |
 
 Exclusive queues, groups and queues with fair lanes have one replica: a group has no messages of its own, and in fair
-lanes the number of a message depends on when it came. So has a queue that deduplicates, because mirrors do not learn
-which messages it had before.
+lanes the number of a message depends on when it came.
 """
 
 from __future__ import annotations
@@ -17,15 +16,17 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ....definitions.definitions import Definitions
-from ....definitions.features import MIRRORED_QUEUES, REPLICATED_QUORUM_QUEUES, REPLICATED_STREAMS
+from ....definitions.features import (
+    MIRRORED_DEDUPLICATION,
+    MIRRORED_QUEUES,
+    REPLICATED_QUORUM_QUEUES,
+    REPLICATED_STREAMS,
+)
 from ....definitions.policies import NO_DEFINITION, queue_kind
 from ....routing.arguments.fair_arguments import FAIR_BY
 from ....routing.queue_types import DEDUPLICATE, GROUP, QUORUM, STREAM
 from ....routing.rows import QueueRow
 from .placement import Mode, policy_mode
-
-#: The arguments of queues that have one replica.
-_OF_ONE_NODE = frozenset({FAIR_BY, DEDUPLICATE})
 
 
 class _OfType(NamedTuple):
@@ -58,8 +59,9 @@ def mode_of(definitions: Definitions, row: QueueRow) -> Mode | None:
     if own is not None:
         is_enabled = (own.feature,) in definitions.features
         return Mode("exactly", _size_of_type(row)) if is_enabled else None
-    is_of_one_node = row.type == GROUP.name or any(name in _OF_ONE_NODE for name, _, _ in row.arguments)
-    if row.exclusive_owner is not None or is_of_one_node:
+    if row.exclusive_owner is not None or row.type == GROUP.name or row.arguments.get(FAIR_BY) is not None:
+        return None
+    if row.arguments.get(DEDUPLICATE) is not None and (MIRRORED_DEDUPLICATION,) not in definitions.features:
         return None
     return policy_mode(_policy_of(definitions, row))
 

@@ -8,13 +8,17 @@ A duplicate is confirmed as soon as the first message is safe, and not before: m
 queue reports the numbers of all messages that have a key (`BackingQueue.drain_confirmed`), and this part keeps those
 that it has not reported yet.
 
+**Mirrored queues.** The master's mirrors are told what it has accepted (`tell_mirrors`), with each message in one
+instruction, and `follow` it. So a new master knows what the old one had accepted. It confirms a duplicate when all that
+it took as a mirror is safe on all members of its ring (`settled`): the first message may be among that.
+
 Limits: dead letters and traced messages are no publishes of a client, so they are never taken for duplicates. A message
 that is refused is forgotten, because its publisher may try again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ....amqp.deduplication_key import deduplication_key
@@ -34,7 +38,18 @@ DIGESTERS_KEPT = 64
 class Deduplication:
     """See the module. `log` keeps the digests of persistent messages; None if the queue ends with its process."""
 
-    __slots__ = ("_digesters", "_log", "_numbers", "_unsafe", "_waiting", "dropped", "window")
+    __slots__ = (
+        "_digesters",
+        "_log",
+        "_numbers",
+        "_unsafe",
+        "_unsettled",
+        "_waiting",
+        "came_meanwhile",
+        "dropped",
+        "tell_mirrors",
+        "window",
+    )
 
     def __init__(self, window: Window, log: DigestLog | None) -> None:
         self.window = window
@@ -45,6 +60,12 @@ class Deduplication:
         self._numbers: dict[bytes, int] = {}
         #: By the number of the first message: the publishes of its duplicates whose channels await confirms.
         self._waiting: dict[int, list[Part]] = {}
+        #: At a new master: the publishes of duplicates that wait for `settled`; None if none has to.
+        self._unsettled: list[Part] | None = None
+        #: At the master of a mirrored queue: called with what `accepted` was called with.
+        self.tell_mirrors: Callable[[int, Sequence[bytes], bool], None] | None = None
+        #: While a learner copies the window of another replica: the digests that it has followed since.
+        self.came_meanwhile: list[bytes] | None = None
         #: How many duplicates were dropped.
         self.dropped = 0
 
@@ -101,10 +122,42 @@ class Deduplication:
                 numbers[digest] = number
         if is_persistent and self._log is not None:
             self._log.record(first, digests)
+        if self.tell_mirrors is not None:
+            self.tell_mirrors(first, digests, is_persistent)
+
+    def follow(self, first: int, digests: Sequence[bytes], is_persistent: bool) -> None:
+        """Note at a mirror that the master has accepted these messages."""
+        self.window.add_all(digests)
+        if self.came_meanwhile is not None:
+            self.came_meanwhile += digests
+        elif is_persistent and self._log is not None:
+            self._log.record(first, digests)
+
+    def forget_on_disk(self) -> None:
+        """Have the disk remember only what is `copied` from now on, and what comes then."""
+        if self._log is not None:
+            self._log.copied([])
+
+    def copied(self, digests: Sequence[bytes]) -> None:
+        """Have the disk remember what another replica has accepted."""
+        if self._log is not None and digests:
+            self._log.copied(digests)
+
+    def begin(self) -> None:
+        """This replica becomes the master."""
+        self._unsettled = []
+
+    def settled(self) -> list[Part]:
+        """All that this replica took as a mirror is safe. Returns the parts of the duplicates that waited for that."""
+        parts, self._unsettled = self._unsettled, None
+        return parts or []
 
     def dropped_duplicates(self, digests: Sequence[bytes], parts: Sequence[Part]) -> list[Part]:
         """The queue drops duplicates with these digests; returns the parts of those that may be confirmed now."""
         self.dropped += len(digests)
+        if self._unsettled is not None:
+            self._unsettled += parts
+            return []
         numbers = self._numbers
         if not numbers or not any(digest in numbers for digest in digests):
             return list(parts)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from warren.store.deduplication.digest_log import DigestLog
-from warren.store.deduplication.digest_records import decode_digests, encode_digests, remaining, taken_back
+from warren.store.deduplication.digest_records import COPIED, decode_digests, encode_digests, remaining, taken_back
 from warren.store.deduplication.ids_file import ids_numbers, read_ids
 from warren.store.deduplication.window import NO_KEY
 from warren.store.disk.faulty_disk import FaultyDisk
@@ -35,6 +35,12 @@ def test_a_record_that_is_cut_off_is_refused(body):
 def test_what_is_taken_back_is_gone():
     bodies = [encode_digests(7, [digest(1), NO_KEY, digest(2)]), encode_digests(10, [digest(3)]), *taken_back([9])]
     assert list(remaining(bodies)) == [digest(1), digest(3)]
+
+
+def test_a_new_beginning_ends_what_came_before():
+    bodies = [encode_digests(1, [digest(1)]), encode_digests(COPIED, []), encode_digests(COPIED + 1, [digest(2)])]
+    assert list(remaining([*bodies, encode_digests(2, [digest(3)])])) == [digest(2), digest(3)]
+    assert list(remaining([*bodies, encode_digests(COPIED + 2, [])])) == []
 
 
 class Node:
@@ -169,3 +175,23 @@ def test_damage_costs_only_the_digests_in_it(caplog):
     node.start()
     assert node.has(1, 2, 3) == [False, True, True]
     assert "are kept once more if they are published again" in caplog.text
+
+
+def test_two_copies_that_are_alike_are_both_read():
+    """A record that is in a file and in the journal is one. Two copies of another replica's digests are two, even if
+    they are alike and only the second one is in the journal still.
+    """
+    node = Node()
+    node.publish(1, 1)
+    node.log.copied([])
+    node.log.copied([digest(5)])
+    node.publish(2, 2)
+    node.sync()
+    node.flush()
+    node.start()
+    assert node.has(1, 2, 5) == [False, True, True]
+    node.log.copied([])
+    node.log.copied([digest(5)])
+    node.sync()
+    node.start()
+    assert node.has(1, 2, 5) == [False, False, True]

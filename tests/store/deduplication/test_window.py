@@ -34,10 +34,37 @@ def test_a_wide_window_has_many_sets_and_forgets_in_steps():
     assert not any(digest(number) in window for number in range(size))
 
 
-def test_what_another_generation_has_is_not_added_again():
+def test_what_comes_again_becomes_young_again():
     window = Window(2)
-    window.add_all([digest(1), NO_KEY, digest(2), digest(1), digest(3)])
-    assert len(window) == 3 and NO_KEY not in window
+    window.add_all([digest(1), NO_KEY, digest(2), digest(1), digest(1), digest(3)])
+    assert NO_KEY not in window
+    assert [number for number in (1, 2, 3) if digest(number) in window] == [1, 3]
+    window.add_all([digest(4)])
+    assert [number for number in (1, 3, 4) if digest(number) in window] == [1, 3, 4]
+
+
+@given(st.integers(1, 20), st.lists(st.integers(0, 60), max_size=80))
+def test_the_parts_are_the_window_the_older_ones_first(size, numbers):
+    window = Window(size)
+    window.add_all(map(digest, numbers))
+    at, parts = window.part(0)
+    while at:
+        at, more = window.part(at)
+        parts += more
+    copy = Window(size)
+    copy.add_all(parts)
+    assert all((digest(number) in copy) is (digest(number) in window) for number in range(61))
+
+
+def test_a_part_of_a_wide_window_is_bounded():
+    window = Window(4 * SET_SIZE)
+    window.add_all(map(digest, range(6 * SET_SIZE)))
+    at, found, sizes = 0, 0, []
+    while at or not sizes:
+        at, digests = window.part(at)
+        sizes.append(len(digests))
+        found += len(digests)
+    assert found == len(window) and max(sizes) <= 2 * SET_SIZE and len(sizes) > 4
 
 
 def test_keys_of_two_users_differ():

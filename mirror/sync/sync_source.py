@@ -11,23 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..actors.queue.disk.disk_loader import DiskLoader
-from ..amqp.errors import AmqpError
-from ..routing.phrases import no_queue
-from ..store.messages.message import slice_of
-from ..store.messages.run import Run
-from ..store.messages.spans import consecutive
-from ..store.queue.backing_queue import BackingQueue
-from ..store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK, LevelledQueue
-from ..store.queue.range_read import SupportsRangeRead, window_from
-from . import instructions
+from ...actors.queue.disk.disk_loader import DiskLoader
+from ...amqp.errors import AmqpError
+from ...routing.phrases import no_queue
+from ...store.messages.message import slice_of
+from ...store.messages.run import Run
+from ...store.messages.spans import consecutive
+from ...store.queue.backing_queue import BackingQueue
+from ...store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK, LevelledQueue
+from ...store.queue.range_read import SupportsRangeRead, window_from
+from .. import instructions
+from ..policy import policy_of
 from .held import Held, read_window
-from .policy import policy_of
 from .sync_target import END
 
 if TYPE_CHECKING:
-    from ..actors.queue.mirroring import Replica
-    from .backing.mirrored_queue import MirroredQueue
+    from ...actors.queue.mirroring import Replica
+    from ..backing.mirrored_queue import MirroredQueue
 
 #: How many numbers a learner compares at a time: those of a segment of the index.
 COMPARED_AT_ONCE = 16_384
@@ -89,6 +89,14 @@ class SyncSource:
         if not self._has_everything():
             raise self._refusal
         return self._mirrored.floors()
+
+    def window(self, at: int) -> tuple[int, int, int, bytes]:
+        """A part of what the queue remembers for deduplication (`ToQueue.sync_window`)."""
+        deduplication = self._replica.state.deduplication
+        if deduplication is None or not self._has_everything():
+            raise self._refusal
+        following, digests = deduplication.window.part(at)
+        return self._position(), deduplication.window.generation, following, b"".join(digests)
 
     async def _may_read(self) -> bool:
         """Whether this replica has all messages, once none that has left waits to be removed here."""

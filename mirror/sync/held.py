@@ -12,13 +12,13 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from ..seams import seam
-from ..store.messages.spans import consecutive
-from ..store.queue.range_read import RunBatch, SupportsRangeRead, window_from
+from ...seams import seam
+from ...store.messages.spans import consecutive
+from ...store.queue.range_read import RunBatch, SupportsRangeRead, window_from
 
 if TYPE_CHECKING:
-    from ..actors.queue.disk.disk_loader import DiskLoader
-    from ..store.messages.run import Run
+    from ...actors.queue.disk.disk_loader import DiskLoader
+    from ...store.messages.run import Run
 
 #: Bytes of a digest.
 DIGEST_BYTES = 16

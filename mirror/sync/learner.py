@@ -17,25 +17,27 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from ..actors.contracts.metadata import to_metadata
-from ..actors.contracts.queue import ToQueue, to_queue
-from ..amqp.errors import AmqpError
-from ..routing.phrases import queue_phrase
-from ..routing.rows import Member
-from ..runtime.errors import ProcessDown, UnknownMessage
-from ..runtime.exit_reason import ExitKind, ExitReason
-from ..store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK
-from . import instructions
+from ...actors.contracts.metadata import to_metadata
+from ...actors.contracts.queue import ToQueue, to_queue
+from ...amqp.errors import AmqpError
+from ...routing.phrases import queue_phrase
+from ...routing.rows import Member
+from ...runtime.errors import ProcessDown, UnknownMessage
+from ...runtime.exit_reason import ExitKind, ExitReason
+from ...store.deduplication.digest_records import split_digests
+from ...store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK
+from .. import instructions
+from ..policy import policy_of
 from .comparison import Comparison, Unfit
-from .policy import policy_of
 from .sync_target import END, Placed, SyncTarget
+from .window_copy import WindowCopy
 
 if TYPE_CHECKING:
-    from ..actors.queue.mirroring import Replica
-    from ..gm_ring.frames import Instruction
-    from ..gm_ring.ring import RingMember
-    from ..runtime.contract import Message
-    from .backing.mirrored_queue import MirroredQueue
+    from ...actors.queue.mirroring import Replica
+    from ...gm_ring.frames import Instruction
+    from ...gm_ring.ring import RingMember
+    from ...runtime.contract import Message
+    from ..backing.mirrored_queue import MirroredQueue
 
 log = logging.getLogger("warren.mirror")
 
@@ -76,6 +78,9 @@ class Learner:
         self._earlier = comparison.ends
         #: Compares what the disk has of the earlier life; None if there is nothing, or if that is done.
         self._comparison = comparison if comparison.ends else None
+        #: Copies what the queue remembers for deduplication, if it does.
+        deduplication = replica.state.deduplication
+        self._window_copy = None if deduplication is None else WindowCopy(deduplication)
         #: The part or chunk that was requested when the one before it came: its cursor, and the awaitable answer.
         self._requested: tuple[Member, int, Awaitable[Any]] | None = None
         #: Bytes of the chunks that were taken since the disk had all of them.
@@ -107,6 +112,8 @@ class Learner:
         """End the loop: the replica is no longer a learner."""
         self._is_over = True
         self._mirrored.copies(False)
+        if self._window_copy is not None:
+            self._window_copy.end()
 
     def begin(self, position: int) -> None:
         """Begin to copy; the stream begins behind this position."""
@@ -125,10 +132,11 @@ class Learner:
         The chunks that bring these messages do not name their publishers, and once the learner is the master, channels
         ask it. If it is the master before it has these messages, it must not give their numbers to others.
         """
-        for kind, content in taken:
-            if kind == instructions.PUBLISH:
-                self._mirrored.publishers.took(instructions.publishers(content))
-                self._mirrored.reserve(instructions.first_number(content) + 1)
+        for instruction in taken:
+            run = instructions.run_in(instruction)
+            if run is not None:
+                self._mirrored.publishers.took(instructions.publishers(run))
+                self._mirrored.reserve(instructions.first_number(run) + 1)
 
     def synchronise(self, is_wanted: bool) -> bool:
         """Start the copy for an operator, or stop it. Returns whether that changed anything."""
@@ -166,11 +174,13 @@ class Learner:
             self._begin_copy()
         while self._is_on:
             source = self._ring.left
-            if target.is_done:
+            if target.is_done and (self._window_copy is None or self._window_copy.is_done):
                 self._ask_to_be_admitted()
                 await replica.sleep(FOLLOWS_SECONDS)
             elif source is None:
                 await replica.sleep(RETRY_SECONDS)
+            elif self._window_copy is not None and target.is_done:
+                await self._get_window(self._window_copy, Member(*source))
             elif target.is_paused:
                 await self._wait(Member(*source))
             elif self._comparison is not None:
@@ -334,6 +344,34 @@ class Learner:
             now = replica.now()
             self._next_chunk_at = max(now, self._next_chunk_at) + size / most
             await replica.sleep(self._next_chunk_at - now)
+
+    async def _get_window(self, copy: WindowCopy, source: Member) -> None:
+        """Get the next part of what the queue remembers for deduplication.
+
+        It is taken when the stream has come as far, and not if it may lack what a publish that was left to the chunks
+        has.
+        """
+        replica = self._replica
+        copy.begin(self._target.reached)
+        address = replica.context.peers.replica(replica.row.queue_id, source)
+        try:
+            position, generation, following, digests = await replica.ask(address, to_queue.sync_window(copy.at))
+        except (AmqpError, ProcessDown):
+            await replica.sleep(RETRY_SECONDS)
+            return
+        if copy.is_too_early(position):
+            await replica.sleep(RETRY_SECONDS)
+            return
+        if not await self._may_take(position):
+            return
+        old = copy.take(generation, following, split_digests(digests))
+        self._unsynced += len(digests)
+        if self._unsynced > UNSYNCED_BYTES or copy.is_done:
+            # Whoever joins the ring has all of it on its disk.
+            await replica.synced()
+            self._unsynced = 0
+        while old is not None and old.dispose():
+            await replica.next_turn()
 
     def _request(self, source: Member, cursor: int) -> Awaitable[Any]:
         """The answer with what is compared or copied from this cursor on, which may have been requested before."""

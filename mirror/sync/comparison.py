@@ -14,15 +14,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ..store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK
-from ..store.queue.range_read import SupportsRangeRead
+from ...store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK
+from ...store.queue.range_read import SupportsRangeRead
 from .held import Held, read_window
 from .sync_source import level_from, numbers_of
 from .sync_target import END
 
 if TYPE_CHECKING:
-    from ..actors.queue.disk.disk_loader import DiskLoader
-    from ..store.queue.backing_queue import BackingQueue
+    from ...actors.queue.disk.disk_loader import DiskLoader
+    from ...store.queue.backing_queue import BackingQueue
 
 log = logging.getLogger("warren.mirror")
 

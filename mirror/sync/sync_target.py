@@ -24,10 +24,10 @@ So the learner misses no message, and gets none back that has left, whether the 
 
 from __future__ import annotations
 
-from ..gm_ring.frames import Instruction
-from ..seams import seam
-from ..store.queue.levels.levelled_queue import LEVEL_SHIFT, MOST_LEVELS
-from . import instructions
+from ...gm_ring.frames import Instruction
+from ...seams import seam
+from ...store.queue.levels.levelled_queue import LEVEL_SHIFT, MOST_LEVELS
+from .. import instructions
 
 #: The cursor behind all messages of all levels.
 END = (1 << 64) - 1
@@ -42,7 +42,7 @@ Placed = list[tuple[int, Instruction]]
 class SyncTarget:
     """See the module. It begins when the stream does."""
 
-    __slots__ = ("_ended", "_kept", "_kept_bytes", "_left_out", "_reached", "cursor", "is_done", "is_paused")
+    __slots__ = ("_ended", "_kept", "_kept_bytes", "_left_out", "cursor", "is_done", "is_paused", "reached")
 
     def __init__(self) -> None:
         self.cursor = 0
@@ -54,14 +54,14 @@ class SyncTarget:
         self._kept: Placed = []
         self._kept_bytes = 0
         #: The position of the last instruction that came.
-        self._reached = 0
+        self.reached = 0
         #: The position of the last instruction that was left to the chunks: none before it may be taken.
         self._left_out = 0
 
     def came(self, first: int, found: list[Instruction]) -> Placed:
         """Take instructions of the stream, with positions from `first` on. Returns those to carry out now."""
         placed = list(enumerate(found, first))
-        self._reached = first + len(found) - 1
+        self.reached = first + len(found) - 1
         if self.is_paused:
             return self._without_keeping(placed)
         if self.is_done:
@@ -112,14 +112,14 @@ class SyncTarget:
 
     def begin(self, position: int) -> None:
         """Note that the stream begins behind this position."""
-        self._reached = position
+        self.reached = position
 
     def is_ahead(self, position: int) -> bool:
         """Whether a chunk of this position has to wait for the stream, a part of which was lost and is sent again.
 
         If that part has a purge, the learner would remove messages of the chunk that were published after the purge.
         """
-        return position > self._reached
+        return position > self.reached
 
     def is_too_early(self, position: int) -> bool:
         """Whether a chunk of this position must not be taken: it may lack a publish that was left to the chunks, or
@@ -138,8 +138,8 @@ class SyncTarget:
 
     @seam("replica: which publishes a learner takes from the stream")
     def _is_due(self, position: int, instruction: Instruction) -> bool:
-        kind, content = instruction
-        if kind != instructions.PUBLISH:
+        run = instructions.run_in(instruction)
+        if run is None:
             return True
-        ended = self._ended.get(instructions.first_number(content) >> LEVEL_SHIFT)
+        ended = self._ended.get(instructions.first_number(run) >> LEVEL_SHIFT)
         return ended is not None and position > ended

@@ -1,0 +1,21 @@
+"""How the master of a mirrored queue that deduplicates tells its mirrors what it has accepted (SP-31)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import instructions
+from .backing.mirrored_queue import MirroredQueue
+
+
+def tell_accepted(mirrored: MirroredQueue, first: int, digests: Sequence[bytes], is_persistent: bool) -> None:
+    """Send the mirrors the digests of messages that the queue has just accepted, the first of this number: with the
+    messages, if it has published them, so that no mirror ever has one without the other.
+    """
+    if not mirrored.is_followed:
+        return
+    out = mirrored.out
+    if out and out[-1][0] == instructions.PUBLISH and instructions.first_number(out[-1][1]) == first:
+        out[-1] = instructions.publish_once(out[-1][1], digests)
+    else:
+        out.append(instructions.accepted(first, digests, is_persistent))
