@@ -47,7 +47,8 @@ CLUSTER = "Cluster"
 #: Other numbers for command lines that would take long.
 SHORTER = {
     "--schedules 2000": "--schedules 5 --seed 1",
-    "simulate --nodes 3": "simulate --nodes 3 --seed 1 --schedules 10",
+    "--schedules 10": "--schedules 3",
+    "simulate --nodes 3": "simulate --nodes 3 --seed 1 --schedules 3",
     "-z 5 ": "-z 1 ",
     "-z 30": "-z 1",
     "-C 20000": "-C 200",

@@ -15,7 +15,7 @@ from warren.tests.torture.torture import Torture
 SEED = int(os.environ.get("WARREN_TORTURE_SEED", "1"))
 
 
-@pytest.mark.parametrize(("files", "kills"), [(SMALL, 14), (AS_IT_IS, 7)], ids=["small files", "files as they are"])
+@pytest.mark.parametrize(("files", "kills"), [(SMALL, 10), (AS_IT_IS, 5)], ids=["small files", "files as they are"])
 def test_nothing_confirmed_is_lost_and_nothing_invented(tmp_path, files, kills):
     """No confirmed message is lost, and order holds. On a failure `tmp_path` keeps account, log and data directory."""
     torture = Torture(tmp_path, SEED, files, on_note=print)
