@@ -24,6 +24,8 @@ FANOUT = "ledger.fanout"
 QUEUES_A_NODE = 2
 #: Unacknowledged messages of a queue that is drained.
 DRAIN_PREFETCH = 1_000
+#: The arguments of a consumer that a failover cancels.
+CANCELLED_BY_FAILOVER = {"x-cancel-on-ha-failover": True}
 #: Seconds in which the clients of a round end once they are asked to.
 END_SECONDS = ANSWER_SECONDS + 60.0
 #: The same after a failure, when they need no answers any more.
@@ -193,26 +195,37 @@ class Rounds:
         self.ledger.note("held: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
 
     def _drain(self, queue: str, node: str) -> list[Copy]:
-        """Take everything out of the queue and ack it."""
+        """Take everything out of the queue and ack it.
+
+        On a busy machine the queue may fail over meanwhile. That cancels the consumer, and acks that were sent may be
+        lost, so that these messages come again.
+        """
         client = Client(self.nodes[node].url, timeout=READY_SECONDS)
         reader = self.ledger.reader(f"the drain on {node}")
         taken: list[Copy] = []
+        again: set[Copy] = set()
         try:
             channel = client.channel()
             channel.qos(DRAIN_PREFETCH)
-            channel.consume(queue)
+            channel.consume(queue, arguments=CANCELLED_BY_FAILOVER)
             deadline = time.monotonic() + READY_SECONDS
             # Channels of clients that have gone give back what they held, and the queue does that by and by.
             while not self._is_empty(channel, queue):
                 if time.monotonic() > deadline:
                     raise Waited(f"waited {READY_SECONDS:.0f} s for {queue} to be empty; {len(taken)} were taken out")
                 client.receive(LOOK_SECONDS)
-                for event in arrived(client, channel, m.BasicDeliver):
+                for event in arrived(client, channel, m.BasicDeliver, m.BasicCancel):
+                    if isinstance(event.method, m.BasicCancel):
+                        again.update(taken)
+                        channel.consume(queue, arguments=CANCELLED_BY_FAILOVER)
+                        continue
                     assert event.body is not None and event.properties is not None
                     copy = reader.delivered(
                         queue, event.body, event.properties.correlation_id, event.method.redelivered
                     )
-                    taken.append(copy)
+                    if copy not in again:
+                        taken.append(copy)
+                    again.discard(copy)
                     reader.acking(copy)
                     channel.ack(event.tag)
             client.close()
