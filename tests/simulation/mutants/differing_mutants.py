@@ -16,9 +16,9 @@ def origins_of_another_piece(slice_of: Any, origins: Any, piece: slice) -> Any:
 
 
 @bug("the origins of a run that grows")
-def origin_of_the_first(extend: Any, self: Any, contents: Any, origins: Any, body_bytes: int) -> None:
+def origin_of_the_first(extend: Any, self: Any, contents: Any, origins: Any, *rest: Any) -> None:
     """A run that grows keeps one origin, that of its first message."""
-    extend(self, contents, self.origins if not isinstance(self.origins, list) else origins, body_bytes)
+    extend(self, contents, self.origins if not isinstance(self.origins, list) else origins, *rest)
 
 
 @bug("the fate of a message")

@@ -11,6 +11,7 @@ The function that is decorated is called instead of the broker's, which it gets 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -49,9 +50,23 @@ def replaced(wrong: Callable[..., Any], *decisions: str) -> Iterator[None]:
                     "now needs the decorator"
                 )
             for function in SEAMS[decision]:
+                _check_arguments(wrong, function)
                 for patch in _patches(function, _calling(wrong, function)):
                     stack.enter_context(patch)
         yield
+
+
+def _check_arguments(wrong: Callable[..., Any], function: Callable[..., Any]) -> None:
+    """Raise TypeError unless `wrong` can take the arguments of `function`.
+
+    Otherwise each call would raise it, and a crash of the broker would be found instead of the bug.
+    """
+    every = inspect.signature(function).parameters.values()
+    positional = [each for each in every if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    try:
+        inspect.signature(wrong).bind(function, *positional)
+    except TypeError as error:
+        raise TypeError(f"{wrong.__name__} cannot replace {function.__qualname__}: {error}") from None
 
 
 def _calling(wrong: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:

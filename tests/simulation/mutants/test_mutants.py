@@ -60,7 +60,7 @@ FIRST = {
     "priority_overlooked": 200,
     "range_off_by_one": 1_684,
     "recovered_out_of_order": 20,
-    "refused_without_dead_letter": 7_100,
+    "refused_without_dead_letter": 34,
     "requeued_to_the_tail": 4,
     "return_omitted": 90,
     "returns_forgotten_in_a_crash": 57_933,
@@ -123,6 +123,12 @@ def test_every_seam_has_a_bug():
 def test_a_bug_whose_seam_is_gone_names_it():
     with pytest.raises(LookupError, match="no function has the seam 'which messages are forgotten'"):
         with replaced(lambda original: None, "which messages are forgotten"):
+            pass
+
+
+def test_a_bug_that_takes_other_arguments_than_its_seam_names_it():
+    with pytest.raises(TypeError, match=r"<lambda> cannot replace MessageExpiry\.of: too many positional arguments"):
+        with replaced(lambda original: None, "when a message expires"):
             pass
 
 
