@@ -25,6 +25,7 @@ from ...routing.rows import Member
 from ...runtime.errors import ProcessDown, UnknownMessage
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...store.deduplication.digest_records import split_digests
+from ...store.deduplication.window import Window
 from ...store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK
 from .. import instructions
 from ..policy import policy_of
@@ -79,8 +80,13 @@ class Learner:
         #: Compares what the disk has of the earlier life; None if there is nothing, or if that is done.
         self._comparison = comparison if comparison.ends else None
         #: Copies what the queue remembers for deduplication, if it does.
+        self._window_copy: WindowCopy | None = None
+        #: Windows that are not used any more.
+        self._outdated: list[Window] = []
         deduplication = replica.state.deduplication
-        self._window_copy = None if deduplication is None else WindowCopy(deduplication)
+        if deduplication is not None:
+            self._outdated.append(deduplication.forget())
+            self._window_copy = WindowCopy(deduplication)
         #: The part or chunk that was requested when the one before it came: its cursor, and the awaitable answer.
         self._requested: tuple[Member, int, Awaitable[Any]] | None = None
         #: Bytes of the chunks that were taken since the disk had all of them.
@@ -169,6 +175,7 @@ class Learner:
 
     async def _run(self) -> None:
         replica, target = self._replica, self._target
+        await self._free_windows()
         await self._note_floors()
         if self._comparison is None:
             self._begin_copy()
@@ -370,8 +377,16 @@ class Learner:
             # Whoever joins the ring has all of it on its disk.
             await replica.synced()
             self._unsynced = 0
-        while old is not None and old.dispose():
-            await replica.next_turn()
+        if old is not None:
+            self._outdated.append(old)
+            await self._free_windows()
+
+    async def _free_windows(self) -> None:
+        """Free what is not used any more, in steps."""
+        while self._outdated:
+            while self._outdated[-1].dispose():
+                await self._replica.next_turn()
+            self._outdated.pop()
 
     def _request(self, source: Member, cursor: int) -> Awaitable[Any]:
         """The answer with what is compared or copied from this cursor on, which may have been requested before."""

@@ -129,3 +129,11 @@ def test_a_new_master_confirms_no_duplicate_before_the_first_message_is_safe_on_
     assert deduplication.settled() == [part]
     assert deduplication.dropped_duplicates([digest(1)], [part]) == [part]
     assert deduplication.settled() == []
+
+
+def test_a_learner_remembers_nothing_of_an_earlier_life():
+    """An earlier life may have accepted, as the master, what no other replica has; its publisher publishes it again."""
+    deduplication, log = deduplication_of(10)
+    deduplication.follow(1, [digest(1)], True)
+    old = deduplication.forget()
+    assert digest(1) in old and not deduplication.is_known(digest(1)) and log.has == []

@@ -133,6 +133,12 @@ class Deduplication:
         elif is_persistent and self._log is not None:
             self._log.record(first, digests)
 
+    def forget(self) -> Window:
+        """Remember nothing but what comes from now on. Returns the window that is not used any more."""
+        self.forget_on_disk()
+        old, self.window = self.window, Window(self.window.size)
+        return old
+
     def forget_on_disk(self) -> None:
         """Have the disk remember only what is `copied` from now on, and what comes then."""
         if self._log is not None:
