@@ -141,6 +141,39 @@ def test_a_new_leader_does_not_take_a_run_for_dead_because_its_host_refused_conn
     ClusterSchedule(parse_cluster_plan(plan), seed=61_000_415).run()
 
 
+def test_a_master_that_moves_again_at_once_leaves_enough_replicas_in_sync():
+    """An operator's move was checked against the ring from before another operator's move. The queue then had one
+    replica in sync and needed two, so it refused publishes (CL-98, CL-123).
+    """
+    plan = """
+        cluster nodes=3 credit=2,1 turn=2 mirrored=1 type=stream
+        bob/1 publish queue=b.orders count=3 size=700 by=fanout then=8
+        b promote queue=a.orders then=8
+        a promote queue=c.orders
+        b promote queue=a.orders then=60
+        bob/1 publish queue=b.orders count=2 size=700 then=60
+        c promote queue=c.orders then=3
+        c promote queue=b.orders
+        b promote queue=b.orders then=3
+        alice/1 publish queue=b.orders count=1 size=20 by=fanout then=60
+        alice/1 publish queue=c.orders count=1 size=20 then=20
+        a promote queue=c.orders then=8
+        b promote queue=c.orders then=60
+        c promote queue=a.orders then=3
+        bob/3 declare then=150
+        c promote queue=b.orders then=3
+        carol/1 publish queue=c.orders count=1 size=20 then=400
+        a promote queue=b.orders then=8
+        carol/3 delete then=8
+        b promote queue=b.orders then=20
+        bob/2 settle which=6 how=ack then=20
+        b promote queue=b.orders then=3
+        c promote queue=b.orders then=60
+        c promote queue=b.orders then=20
+    """
+    ClusterSchedule(parse_cluster_plan(plan), seed=71_100_102).run()
+
+
 def test_an_operator_starts_a_node_again_that_came_up_without_its_virtual_host(cluster):
     """A node with a full disk comes up like that. Found with mirrored queues, which other nodes serve meanwhile."""
     node = cluster.nodes["b"]

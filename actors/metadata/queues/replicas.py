@@ -391,8 +391,8 @@ class Replicas:
 
         while (row := current()) is not None and (move := self._move_of(row)) is not None:
             try:
-                await await_enough(self._process, self._definitions, self._peers, current)
-                await self._transfer(row, *move)
+                checked = await await_enough(self._process, self._definitions, self._peers, current)
+                await self._transfer(checked or row, *move)
             except (AmqpError, ProcessError, TooFewStay) as error:
                 reason = error.text if isinstance(error, AmqpError) else str(error)
                 phrase = queue_phrase(vhost, name)
@@ -406,7 +406,8 @@ class Replicas:
         and ProcessError if it has ended.
         """
         epoch = await self._process.ask(life.address, to_queue.quiesce(), timeout=QUIESCE_SECONDS)
-        await self._changing.note(TransferRing(row.vhost, row.name, row.queue_id, epoch, to))
+        if row.group is not None and row.group.epoch == epoch:
+            await self._changing.note(TransferRing(row.vhost, row.name, row.queue_id, epoch, to))
         current = self._state.queue(row.vhost, row.name)
         if current is not None and current.group is not None and current.group.master == life.member:
             self._process.send(life.address, to_queue.go_on())

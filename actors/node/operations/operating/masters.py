@@ -60,8 +60,7 @@ async def _move(operator: Operator, row: QueueRow, to: Member) -> None:
     """Have the master come to rest, and make this member the master. Raises OperationError."""
     phrase = queue_phrase(row.vhost, row.name)
     for _ in range(ATTEMPTS):
-        await _enough_stay(operator, row)
-        current = _current(operator, row)
+        current = await _enough_stay(operator, row)
         if current is None or current.group is None or to not in current.group.ring:
             break
         try:
@@ -82,11 +81,13 @@ def _current(operator: Operator, row: QueueRow) -> QueueRow | None:
     return current if current is not None and current.queue_id == row.queue_id else None
 
 
-async def _enough_stay(operator: Operator, row: QueueRow) -> None:
-    """Wait until the queue would have enough replicas in sync without its master. Raises OperationError."""
+async def _enough_stay(operator: Operator, row: QueueRow) -> QueueRow | None:
+    """Wait until the queue would have enough replicas in sync without its master, and return its row then. Raises
+    OperationError.
+    """
     context = operator.context
     try:
-        await await_enough(operator.process, context.definitions, context.peers, lambda: _current(operator, row))
+        return await await_enough(operator.process, context.definitions, context.peers, lambda: _current(operator, row))
     except TooFewStay as error:
         raise OperationError("unavailable", str(error)) from None
 
@@ -96,11 +97,13 @@ async def _move_once(operator: Operator, row: QueueRow, to: Member) -> bool:
     assert row.group is not None
     master = context.peers.replica(row.queue_id, row.group.master)
     epoch = await process.ask(master, to_queue.quiesce(), timeout=ANSWER_SECONDS)
-    command = TransferRing(row.vhost, row.name, row.queue_id, epoch, to)
-    changed = await process.ask(context.metadata, to_metadata.change_definitions(command), CHANGE_SECONDS)
+    changed = False
+    if epoch == row.group.epoch:
+        command = TransferRing(row.vhost, row.name, row.queue_id, epoch, to)
+        changed = bool(await process.ask(context.metadata, to_metadata.change_definitions(command), CHANGE_SECONDS))
     if not changed:
         process.send(master, to_queue.go_on())
-    return bool(changed)
+    return changed
 
 
 async def move_masters_away(operator: Operator) -> None:
