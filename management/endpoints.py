@@ -35,6 +35,14 @@ P: Who = "policymaker"
 O: Who = "monitoring"  # noqa: E741
 A: Who = "administrator"
 
+#: With an exchange in the path, clients such as rabbit-hole clear the permission for that one.
+_TOPIC_PERMISSION = _get(
+    A,
+    setting.user_topic_permissions,
+    PUT=(A, setting.put_topic_permission),
+    DELETE=(A, setting.delete_topic_permission),
+)
+
 ENDPOINTS: dict[str, Endpoint] = {
     "overview": _get(M, reading.overview),
     "cluster-name": _get(M, reading.cluster_name, PUT=(A, setting.put_cluster_name)),
@@ -93,9 +101,8 @@ ENDPOINTS: dict[str, Endpoint] = {
         A, setting.permission, PUT=(A, setting.put_permission), DELETE=(A, setting.delete_permission)
     ),
     "topic-permissions": _get(A, setting.topic_permissions),
-    "topic-permissions/:vhost/:user": _get(
-        A, setting.topic_permissions, PUT=(A, setting.put_topic_permission), DELETE=(A, setting.delete_topic_permission)
-    ),
+    "topic-permissions/:vhost/:user": _TOPIC_PERMISSION,
+    "topic-permissions/:vhost/:user/:exchange": _TOPIC_PERMISSION,
     "whoami": _get(M, reading.whoami),
     "vhost-limits": _get(M, setting.vhost_limits),
     "vhost-limits/:vhost": _get(M, setting.vhost_limits),

@@ -186,6 +186,13 @@ async def topic_permissions(call: Call) -> Any:
     return await listed(call, await _permissions(call, "topic_permissions"), _topic_permission)
 
 
+async def user_topic_permissions(call: Call) -> Any:
+    """Those of one user in one virtual host: 404 if there are none, as RabbitMQ answers."""
+    rows = await _permissions(call, "topic_permissions")
+    _one(rows)
+    return await listed(call, rows, _topic_permission)
+
+
 async def put_topic_permission(call: Call) -> Any:
     fields = await call.fields()
     exchange, write, read = required(fields, "exchange", "write", "read")
@@ -197,8 +204,12 @@ async def put_topic_permission(call: Call) -> Any:
 
 
 async def delete_topic_permission(call: Call) -> Any:
-    _one(await _permissions(call, "topic_permissions"))
-    await call.change("clear_topic_permissions", user=call.names["user"], vhost=call.names["vhost"])
+    """Clear the permission for the exchange in the path, or all of them. As in RabbitMQ, one that the user has not is
+    no error as long as the user has another.
+    """
+    row = _one(await _permissions(call, "topic_permissions"))
+    exchange = call.names.get("exchange")
+    await call.change("clear_topic_permissions", user=row["user"], vhost=row["vhost"], exchange=exchange)
     return CHANGED
 
 

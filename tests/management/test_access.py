@@ -113,3 +113,20 @@ def test_permissions_of_amqp_hold(api, user):
     body = {"properties": {}, "routing_key": "mine", "payload": "x", "payload_encoding": "string"}
     assert client("POST", "/api/exchanges/%2F/amq.direct/publish", body) == refused
     assert client("DELETE", "/api/queues/%2F/mine")[0] == 204
+
+
+def test_topic_permissions_are_cleared_for_one_exchange_or_for_all(api, user):
+    """rabbit-hole clears them so, and takes the 404 as the sign that none is left."""
+    user("management", name="gardener")
+    path = "/api/topic-permissions/%2F/gardener"
+    none = (404, {"error": "Object Not Found", "reason": "Not Found"})
+    assert api("GET", path) == none
+    assert api("DELETE", f"{path}/amq.topic") == none
+    for exchange in ("amq.topic", "plants", "tools"):
+        assert api("PUT", path, {"exchange": exchange, "write": "a", "read": "b"})[0] == 201
+    assert api("DELETE", f"{path}/plants")[0] == 204
+    assert api("DELETE", f"{path}/plants")[0] == 204  # as in RabbitMQ: the user has others
+    assert [row["exchange"] for row in api.get(path)] == ["amq.topic", "tools"]
+    assert api("DELETE", path)[0] == 204
+    assert api("GET", path) == none
+    assert api.get("/api/users/gardener/topic-permissions") == []
