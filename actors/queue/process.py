@@ -65,6 +65,10 @@ class Queue(ReplicaProcess):
     # -- other replicas --------------------------------------------------------------------------------
 
     def on_reclaim(self, sender: Sender, channel_id: str, ranges: list[ConfirmRange]) -> list[ConfirmRange] | None:
+        if self.membership.keeps:
+            # Publishes of the channel may be among what is kept. An answer before they are taken would double them.
+            self.membership.keep(sender, lambda: self.on_reclaim(sender, channel_id, ranges))
+            return None
         self.membership.ring.reclaim(sender, channel_id, ranges)
         self.request_turn()  # an idle queue may answer in this one
         return None

@@ -187,6 +187,21 @@ def test_what_comes_as_it_goes_on_does_not_overtake_what_was_kept(stage):
     assert delivered(stage, eater) == [b"1", b"2", b"3", b"4"]
 
 
+def test_a_channel_that_asks_for_its_publishes_waits_until_those_that_were_kept_are_taken(stage):
+    """It would publish them again, and the queue would have them twice."""
+    queue, eater, replication = master(stage, unacked=0, ready=0)
+    asked = []
+    replication.reclaim = lambda sender, channel_id, ranges: asked.append(len(queue.actor.role.intake.arrivals))
+    replication.rest()
+    queue.publish(eater, [b"1"])
+    queue.tell(eater, "reclaim", [(1, 1)])
+    stage.settle()
+    assert not asked
+    replication.go_on()
+    stage.settle()
+    assert asked == [1], "the publish arrived before the question"
+
+
 def test_a_long_purge_that_was_kept_removes_nothing_that_comes_later(stage):
     """It takes several turns, and the mirror is told only once which messages it removes."""
     queue, eater, replication = master(stage, unacked=0, ready=0)
