@@ -26,12 +26,18 @@ QUEUES_A_NODE = 2
 DRAIN_PREFETCH = 1_000
 #: The arguments of a consumer that a failover cancels.
 CANCELLED_BY_FAILOVER = {"x-cancel-on-ha-failover": True}
+#: How often a check is made if nodes cannot be reached.
+ATTEMPTS = 3
 #: Seconds in which the clients of a round end once they are asked to.
 END_SECONDS = ANSWER_SECONDS + 60.0
 #: The same after a failure, when they need no answers any more.
 ABANDON_SECONDS = 60.0
 
 Fault = Callable[["Rounds"], None]
+
+
+class HomeDown(Violation):
+    """A node says that the home of a queue is down."""
 
 
 class Rounds:
@@ -188,22 +194,36 @@ class Rounds:
         drained = {}
         for number, queue in enumerate(self.queues):
             node = self.nodes.names[(number + self.chooser.randrange(len(self.nodes))) % len(self.nodes)]
-            drained[queue] = self._drain(queue, node)
+            taken: list[Copy] = []
+            again: set[Copy] = set()
+            self._repeat(lambda: self._drain(queue, node, taken, again))  # noqa: B023
+            drained[queue] = taken
         self.ledger.check_drained(drained)
-        self._check_queues()
+        self._repeat(self._check_queues)
         counts = self.ledger.counts
         self.ledger.note("held: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
 
-    def _drain(self, queue: str, node: str) -> list[Copy]:
+    def _repeat(self, check: Callable[[], None]) -> None:
+        """Make a check, and again if a node could not be reached: on a machine that is too busy it loses its lease."""
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                check()
+                return
+            except (OSError, Refused, HomeDown) as error:
+                if not left:
+                    raise
+                self.ledger.note(f"the check begins again: {type(error).__name__} {error}")
+                self.wait_whole()
+
+    def _drain(self, queue: str, node: str, taken: list[Copy], again: set[Copy]) -> None:
         """Take everything out of the queue and ack it.
 
-        On a busy machine the queue may fail over meanwhile. That cancels the consumer, and acks that were sent may be
-        lost, so that these messages come again.
+        The queue may fail over meanwhile, or the node end the connection. Acks that were sent may be lost then, so what
+        was `taken` may come `again`.
         """
+        again.update(taken)
         client = Client(self.nodes[node].url, timeout=READY_SECONDS)
         reader = self.ledger.reader(f"the drain on {node}")
-        taken: list[Copy] = []
-        again: set[Copy] = set()
         try:
             channel = client.channel()
             channel.qos(DRAIN_PREFETCH)
@@ -231,7 +251,6 @@ class Rounds:
             client.close()
         finally:
             client.abort()
-        return taken
 
     def _is_empty(self, channel: Channel, queue: str) -> bool:
         """Whether no message is left in the queue or has arrived here, and no other channel consumes from it."""
@@ -240,9 +259,11 @@ class Rounds:
         return not declared.message_count and declared.consumer_count == 1 and not channel.pending
 
     def _check_queues(self) -> None:
-        clients = {node: Client(self.nodes[node].url, timeout=READY_SECONDS) for node in self.nodes.names}
-        lookers = {node: Looker(client, node) for node, client in clients.items()}
+        clients: dict[str, Client] = {}
         try:
+            for node in self.nodes.names:
+                clients[node] = Client(self.nodes[node].url, timeout=READY_SECONDS)
+            lookers = {node: Looker(client, node) for node, client in clients.items()}
             self.ledger.check_queues(self.nodes.names, lambda node, queue: self._has(lookers[node], queue))
             channel = clients[self.another()].channel()
             for queue in self.ledger.queues():
@@ -258,5 +279,5 @@ class Rounds:
     def _has(self, looker: Looker, queue: str) -> bool:
         is_there = looker.has(queue)
         if is_there is None:
-            raise Violation(f"the cluster has healed, but {looker.node} says that the home of {queue} is down")
+            raise HomeDown(f"the cluster has healed, but {looker.node} says that the home of {queue} is down")
         return is_there
