@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+import time
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +22,10 @@ CREATED, CHANGED = Answer(201), Answer(204)
 
 #: The reason that a client gets whose connection an operator closes without giving one (CM-240).
 CLOSED = "Closed via management plugin"
+
+#: Seconds that a request waits for the connections that it closes. A client that hangs does not answer the broker's
+#: close for longer, and the list of another node is older.
+CLOSE_PATIENCE = 2.0
 
 #: AMQP's reply code of a publish that a queue does not take, or that is wrong.
 REFUSED = 406
@@ -320,6 +326,12 @@ async def _close(call: Call, rows: list[Row]) -> None:
     for row in rows:
         await call.operate_on(row["node"], "close_connection", connection=row["name"], reason=reason)
     await call.refresh()
+    # Whoever lists the connections after this answer would take a closed one for one that has come back.
+    closed = {row["name"] for row in rows if row["node"] == call.state.node_name}
+    deadline = time.monotonic() + CLOSE_PATIENCE
+    while time.monotonic() < deadline and any(row["name"] in closed for row in call.state.connections.values()):
+        await asyncio.sleep(0.01)
+        await call.refresh()
 
 
 async def rebalance(call: Call) -> Any:

@@ -1,12 +1,17 @@
 """Who may do what: each endpoint for each tag, logins, and cookies."""
 
 import base64
+import contextlib
+import threading
 from urllib.parse import quote
 
+import pika
 import pytest
 
 from warren.management.access import GRANTS, REFUSALS
 from warren.management.endpoints import ENDPOINTS
+
+from .conftest import until
 
 #: Names for the places in a path. They name nothing, so no request changes anything.
 NAMES = {"vhost": "nosuch%2F", "port": "1", "unit": "days", "within": "1", "node": "nosuch"}
@@ -130,3 +135,19 @@ def test_topic_permissions_are_cleared_for_one_exchange_or_for_all(api, user):
     assert api("DELETE", path)[0] == 204
     assert api("GET", path) == none
     assert api.get("/api/users/gardener/topic-permissions") == []
+
+
+def test_a_closed_connection_is_not_listed_any_more(api, broker):
+    """bunny's own tests close all connections, and take the next one in the list for a client that has come back."""
+    client = pika.BlockingConnection(pika.URLParameters(broker.url))
+    (row,) = until(lambda: api.get("/api/connections"))
+
+    def answer():
+        with contextlib.suppress(pika.exceptions.AMQPError):
+            client.process_data_events(None)
+
+    slow = threading.Timer(0.2, answer)
+    slow.start()
+    assert api("DELETE", f"/api/connections/{quote(row['name'], safe='')}")[0] == 204
+    assert api.get("/api/connections") == []
+    slow.join()
