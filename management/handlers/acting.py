@@ -25,7 +25,7 @@ CLOSED = "Closed via management plugin"
 
 #: Seconds that a request waits for the connections that it closes. A client that hangs does not answer the broker's
 #: close for longer, and the list of another node is older.
-CLOSE_PATIENCE = 2.0
+CLOSE_TIMEOUT = 2.0
 
 #: AMQP's reply code of a publish that a queue does not take, or that is wrong.
 REFUSED = 406
@@ -328,7 +328,7 @@ async def _close(call: Call, rows: list[Row]) -> None:
     await call.refresh()
     # Whoever lists the connections after this answer would take a closed one for one that has come back.
     closed = {row["name"] for row in rows if row["node"] == call.state.node_name}
-    deadline = time.monotonic() + CLOSE_PATIENCE
+    deadline = time.monotonic() + CLOSE_TIMEOUT
     while time.monotonic() < deadline and any(row["name"] in closed for row in call.state.connections.values()):
         await asyncio.sleep(0.01)
         await call.refresh()

@@ -39,12 +39,13 @@ CACHES: list[Any] = [
     if isinstance(thing, functools._lru_cache_wrapper) and str(thing.__module__).startswith("warren.")
 ]
 
-#: Classes of which a bounded number is kept: the longest turns of the loop, its spare lanes, and an owner of a lane for
-#: each name of a group, from the first time on that processes of the group wait.
+#: Classes of which a bounded number is kept: the longest turns of the loop, its spare lanes, the threads for blocking
+#: calls, and an owner of a lane for each name of a group, from the first time on that processes of the group wait.
 BOUNDED = (
     "warren.runtime.long_turn.LongTurn",
     "warren.runtime.system.cell.Lane",
     "warren.runtime.loop.lanes._Group",
+    "warren.runtime.loop.blocking._Worker",
 )
 
 #: Arguments of a consumer that is cancelled, not moved, when its queue is restarted.
