@@ -205,6 +205,24 @@ def test_a_message_that_is_published_again_to_another_master_is_dropped(cluster)
     cluster.delete_queue("ha-once")
 
 
+def test_a_queue_that_deduplicates_goes_on_without_its_mirrors(cluster):
+    """A policy may end the mirroring of a queue that has just failed over."""
+    queue, first = "once-for-now", "warren1@localhost"
+    cluster.set_policy("now", "^once-for-now", {"ha-mode": "all"})
+    cluster.broker(first).declare_queue(queue, durable=True, arguments={"x-warren-deduplicate": 1000})
+    cluster.wait_in_sync(queue, timeout=LONG)
+    assert cluster.broker(first).publish(b"1", queue, delivery_mode=2, message_id="1")
+    cluster.kill(first)
+    until(lambda: cluster.broker("warren2@localhost").queue(queue).node != first)
+    back(cluster, first)
+    cluster.clear_policy("now")
+    until(lambda: cluster.queue(queue).mirrors == ())
+    for number in (1, 2, 2):
+        assert cluster.broker(first).publish(b"%d" % number, queue, delivery_mode=2, message_id=str(number))
+    assert [body for body, _ in taken(cluster.broker(first), queue)] == [b"1", b"2"]
+    cluster.delete_queue(queue)
+
+
 def test_a_policy_mirrors_a_queue_that_has_messages_already(cluster):
     cluster.broker(0).declare_queue("later", durable=True)
     bodies = published(cluster.broker(1), "later", (b"%d" % number for number in range(30)))

@@ -154,6 +154,8 @@ class Queue(ReplicaProcess):
                 if membership.replication is not None:
                     self._use(self.backing)
                     membership.replication = None
+                    if self.state.deduplication is not None:
+                        self.state.confirms.known += self.state.deduplication.end_mirroring()
                     self._lay_lanes(self.settings)
                     self._serve()
             elif membership.replication is None:

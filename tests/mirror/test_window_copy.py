@@ -131,6 +131,20 @@ def test_a_new_master_confirms_no_duplicate_before_the_first_message_is_safe_on_
     assert deduplication.settled() == []
 
 
+def test_a_queue_that_is_mirrored_no_more_tells_nobody_and_lets_no_duplicate_wait():
+    deduplication, _ = deduplication_of(10)
+    told = []
+    deduplication.tell_mirrors = lambda *accepted: told.append(accepted)
+    deduplication.follow(1, [digest(1)], True)
+    deduplication.begin()
+    part = ("channel", 1, 1, True)
+    deduplication.dropped_duplicates([digest(1)], [part])
+    assert deduplication.end_mirroring() == [part]
+    deduplication.accepted(2, [digest(2)], True)
+    assert told == []
+    assert deduplication.dropped_duplicates([digest(1)], [part]) == [part]
+
+
 def test_a_learner_remembers_nothing_of_an_earlier_life():
     """An earlier life may have accepted, as the master, what no other replica has; its publisher publishes it again."""
     deduplication, log = deduplication_of(10)

@@ -158,6 +158,11 @@ class Deduplication:
         parts, self._unsettled = self._unsettled, None
         return parts or []
 
+    def end_mirroring(self) -> list[Part]:
+        """The queue has no mirrors any more. Returns the parts of the duplicates that waited for them."""
+        self.tell_mirrors = None
+        return self.settled()
+
     def dropped_duplicates(self, digests: Sequence[bytes], parts: Sequence[Part]) -> list[Part]:
         """The queue drops duplicates with these digests; returns the parts of those that may be confirmed now."""
         self.dropped += len(digests)
