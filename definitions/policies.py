@@ -92,7 +92,10 @@ PACE_SCOPE = "pace-scope"
 #: For how many objects of a virtual host the effective policy is remembered.
 MATCHES_KEPT = 20_000
 
-NO_DEFINITION: Mapping[str, Any] = MappingProxyType({})
+#: The keys that a policy defines, and their values.
+Definition = Mapping[str, Any]
+
+NO_DEFINITION: Definition = MappingProxyType({})
 
 
 class Effective(NamedTuple):
@@ -100,7 +103,7 @@ class Effective(NamedTuple):
 
     policy: str | None
     operator_policy: str | None
-    definition: Mapping[str, Any]
+    definition: Definition
 
 
 NOTHING = Effective(None, None, NO_DEFINITION)
@@ -113,7 +116,7 @@ class VhostPolicies:
 
     def __init__(self, policies: Iterable[Policy]) -> None:
         ordered = sorted(policies, key=lambda policy: (-policy.priority, policy.name))
-        read: list[tuple[Policy, Mapping[str, Any]]] = [
+        read: list[tuple[Policy, Definition]] = [
             (policy, MappingProxyType(parse_json(policy.definition))) for policy in ordered
         ]
         self._by_kind = {
@@ -137,7 +140,7 @@ class VhostPolicies:
         return found
 
     def _find(self, kind: Kind, name: str) -> Effective:
-        chosen: dict[bool, tuple[Policy, Mapping[str, Any]]] = {}
+        chosen: dict[bool, tuple[Policy, Definition]] = {}
         for policy, definition in self._by_kind[kind]:
             if policy.is_operator not in chosen and patterns.matches(policy.pattern, name):
                 chosen[policy.is_operator] = policy, definition
@@ -163,7 +166,7 @@ def _covers(policy: Policy, kind: Kind) -> bool:
     return policy.apply_to != "exchanges"
 
 
-def merged(definition: Mapping[str, Any], operator: Mapping[str, Any]) -> Mapping[str, Any]:
+def merged(definition: Definition, operator: Definition) -> Definition:
     """The merged definition of a policy and an operator policy."""
     if not operator:
         return definition

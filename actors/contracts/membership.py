@@ -4,11 +4,12 @@ receive that send contents to other nodes.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 from ...amqp.errors import AmqpError
 from ...runtime.contract import Contract, message
 from ...runtime.errors import ProcessError
+from .info_items import InfoItems
 
 #: What a node does in its cluster: look for one, vote while its app is stopped, wait for a majority, serve clients,
 #: wait for its lease, serve nobody, or end its app because the cluster has declared it down.
@@ -162,7 +163,7 @@ class ToMembership(Contract):
         """From operations: what this node knows of its cluster."""
 
     @message
-    def statuses(self) -> dict[str, dict[str, Any]]:
+    def statuses(self) -> dict[str, InfoItems]:
         """From operations: what the operation `status` of each linked member answers, by name; a member that does not
         answer is left out.
         """

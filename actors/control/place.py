@@ -26,7 +26,6 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from .proof import make_secret
 
@@ -175,8 +174,7 @@ def read_run_file(directory: str) -> RunFile:
     path = os.path.join(directory, RUN_FILE)
     try:
         with open(path, encoding="utf-8") as file:
-            values: Any = json.load(file)
-        return RunFile(**values)
+            return RunFile(**json.load(file))
     except FileNotFoundError:
         raise PlaceError(f"no node runs there: '{path}' does not exist") from None
     except PermissionError as error:
@@ -236,6 +234,6 @@ def _connect_unix(connected: socket.socket, path: str, timeout: float | None) ->
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 0))
 
 
-def new_run_file(node: str, **address: Any) -> RunFile:
+def new_run_file(node: str, socket: str | None = None, host: str | None = None, port: int | None = None) -> RunFile:
     """The run file of this process."""
-    return RunFile(node, os.getpid(), time.time(), **address)
+    return RunFile(node, os.getpid(), time.time(), socket, host, port)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ...runtime.contract import Address
 from ...runtime.process import Process
@@ -52,7 +52,7 @@ class DiskRetry:
         #: Whether the last write failed.
         self.is_failing = False
 
-    async def run(self, job: Callable[..., Result], *args: Any, is_given_up: Callable[[], bool]) -> Result:
+    async def run(self, job: Callable[..., Result], *args: object, is_given_up: Callable[[], bool]) -> Result:
         """Run `job(*args)` in another thread until it raises no OSError, and return its result.
 
         Raises the OSError of a failed attempt if `is_given_up()` is true then: a node that stops does not wait for room

@@ -7,7 +7,6 @@ boolean (`t`), a list an array (`A`) and a dict a table (`F`). None is an empty 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ...amqp.fields import Table, table_to_dict
 
@@ -17,7 +16,7 @@ def as_table(fields: Mapping[str, object]) -> Table:
     return Table([(name, *_typed(value)) for name, value in fields.items()])
 
 
-def _typed(value: Any) -> tuple[str, Any]:
+def _typed(value: object) -> tuple[str, object]:
     if isinstance(value, bool):
         return "t", value
     if isinstance(value, int):

@@ -15,8 +15,8 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any
 
 from ...runtime.contract import Sender
 from ...runtime.process import Process
@@ -83,7 +83,7 @@ class Management(Process):
         self.fd = child.stdout.fileno()
         self.watch(self.fd)
 
-    def on_readable(self, fd: int) -> Any:
+    def on_readable(self, fd: int) -> Coroutine[object, None, None] | None:
         try:
             data = os.read(fd, 1 << 16)
         except (BlockingIOError, InterruptedError):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any
 
 from ...amqp.errors import AmqpError
 from ...runtime.contract import Sender
@@ -29,10 +28,10 @@ class Turns:
     def __init__(self, process: Process) -> None:
         self._process = process
         #: The operations that wait, by key; an empty queue while the last one runs.
-        self._waiting: dict[TurnKey, deque[tuple[Sender, Operation, tuple[Any, ...]]]] = {}
+        self._waiting: dict[TurnKey, deque[tuple[Sender, Operation, tuple[object, ...]]]] = {}
         self._one_ended = Signal(process)
 
-    def take(self, key: TurnKey, sender: Sender, operation: Operation, *arguments: Any) -> None:
+    def take(self, key: TurnKey, sender: Sender, operation: Operation, *arguments: object) -> None:
         """Run `operation` when the earlier ones with this key are done, and answer `sender` with its value or error."""
         waiting = self._waiting.get(key)
         if waiting is not None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from .disk.disk_loader import Job
     from .message_index.index_feed import IndexFeed
 
+    #: A message and the address of the process that it is for.
+    Sent = tuple[Address[Any], Message[Any, Any]]
+
 #: The payload of a replica's timer, by which its role knows what the timer is for.
 TimerName = str
 
@@ -87,9 +90,9 @@ class Effects:
     def __init__(self) -> None:
         self.outbox = Outbox()
         #: Messages that are sent before the deliveries.
-        self.messages: list[tuple[Address[Any], Message[Any, Any]]] = []
+        self.messages: list[Sent] = []
         #: Messages that are sent after the deliveries.
-        self.endings: list[tuple[Address[Any], Message[Any, Any]]] = []
+        self.endings: list[Sent] = []
         #: Credit for channels: the channel's id and the number of messages.
         self.grants: list[tuple[str, int]] = []
         #: Whether messages were published to the queue, so that its memory has to be watched.
@@ -113,10 +116,10 @@ class Effects:
         #: Why the queue is to end by itself.
         self.end_reason: str | None = None
 
-    def send(self, address: Address[C], message: Message[C, Any]) -> None:
+    def send(self, address: Address[C], message: Message[C, object]) -> None:
         self.messages.append((address, message))
 
-    def send_after_deliveries(self, address: Address[C], message: Message[C, Any]) -> None:
+    def send_after_deliveries(self, address: Address[C], message: Message[C, object]) -> None:
         self.endings.append((address, message))
 
     def send_to_pacer(self, clock: ClockName, message: Message[ToPacer, None]) -> None:

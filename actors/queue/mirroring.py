@@ -7,14 +7,14 @@ replicas, decides what the messages of the ring mean, and when the replica is th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ...routing.rows import Member, QueueRow
 
 if TYPE_CHECKING:
     from ...definitions.definitions import Definitions
     from ...routing.arguments.queue_settings import QueueSettings
-    from ...runtime.contract import Address, Sender
+    from ...runtime.contract import Address, Answer, C, Message, Sender
     from ...runtime.exit_reason import ExitReason
     from ...settings import Settings
     from ...store.queue.backing_queue import BackingQueue
@@ -75,17 +75,19 @@ class Replica(Protocol):
     def awaiting(self) -> Iterable[NumberedRun]:
         """The publishes that were taken here and for which channels await confirms."""
 
-    def send(self, address: Address[Any], message: Any) -> None: ...
+    def send(self, address: Address[C], message: Message[C, object]) -> None: ...
 
-    def ask(self, address: Address[Any], message: Any, timeout: float | None = None) -> Any: ...
+    def ask(
+        self, address: Address[C], message: Message[C, Answer], timeout: float | None = None
+    ) -> Awaitable[Answer]: ...
 
-    def reply(self, sender: Sender, value: Any) -> None: ...
+    def reply(self, sender: Sender, value: object) -> None: ...
 
     def reply_error(self, sender: Sender, error: Exception) -> None: ...
 
-    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None: ...
+    def spawn(self, coroutine: Coroutine[object, None, object]) -> None: ...
 
-    def start_timer(self, seconds: float, payload: Any = None) -> int: ...
+    def start_timer(self, seconds: float, payload: object = None) -> int: ...
 
     def now(self) -> float: ...
 

@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...actors.context.node_context import NodeContext
+from ...actors.contracts.info_items import InfoItems
 from ...actors.contracts.membership import LaneRow, MemberItems, MembershipError, MembershipStatus
 from ...actors.contracts.node import ToNode, to_node
 from ...definitions.records import Node
@@ -328,7 +329,7 @@ class Members(Process):
         status: dict[str, Any] = await self.ask(self.node, to_node.operate("status", {}))
         return status
 
-    async def on_statuses(self, sender: Sender) -> dict[str, dict[str, Any]]:
+    async def on_statuses(self, sender: Sender) -> dict[str, InfoItems]:
         await self._until_parts()
         peers = {node: peer for node in self.table.nodes if (peer := self.peers.members_on(node)) is not None}
         answers = await self.ask_each([(peer, to_members.status()) for peer in peers.values()], STATUS_SECONDS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 from ....amqp import methods
 from ....amqp.constants import PRECONDITION_FAILED
@@ -24,6 +23,7 @@ from ....routing.rows import QueueRow
 from ....runtime.process import Process
 from ...context.node_context import NodeContext
 from ...contracts.channel import ChannelConfig
+from ...contracts.info_items import InfoItems
 from ...contracts.queue import to_queue
 from ..client_output import ClientOutput
 from ..queue_links import QueueLinks
@@ -106,7 +106,7 @@ class Catalogue:
             return False
         return True
 
-    def _row(self, row: QueueRow, answer: dict[str, Any]) -> dict[str, Any]:
+    def _row(self, row: QueueRow, answer: InfoItems) -> InfoItems:
         return {
             "name": row.name,
             "id": row.queue_id,
@@ -121,6 +121,6 @@ class Catalogue:
         }
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     """What JSON has no type for, such as a time in the arguments of a queue."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

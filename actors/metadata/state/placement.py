@@ -12,9 +12,11 @@ queue. So every node of the cluster chooses the same ones when it applies a comm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from ....definitions.policies import Definition
 
 
 class Mode(NamedTuple):
@@ -25,7 +27,7 @@ class Mode(NamedTuple):
     nodes: tuple[str, ...] = ()
 
 
-def policy_mode(definition: Mapping[str, Any]) -> Mode | None:
+def policy_mode(definition: Definition) -> Mode | None:
     """The mode that a policy defines; None if it does not mirror queues."""
     mode = definition.get("ha-mode")
     if mode is None:

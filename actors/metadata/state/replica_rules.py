@@ -12,8 +12,7 @@ lanes the number of a message depends on when it came.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ....definitions.definitions import Definitions
 from ....definitions.features import (
@@ -22,7 +21,7 @@ from ....definitions.features import (
     REPLICATED_QUORUM_QUEUES,
     REPLICATED_STREAMS,
 )
-from ....definitions.policies import NO_DEFINITION, queue_kind
+from ....definitions.policies import NO_DEFINITION, Definition, queue_kind
 from ....routing.arguments.fair_arguments import FAIR_BY
 from ....routing.queue_types import DEDUPLICATE, GROUP, QUORUM, STREAM
 from ....routing.rows import QueueRow
@@ -73,7 +72,7 @@ def _size_of_type(row: QueueRow) -> int:
     return int(found[1]) if found is not None else 1 if own is None else own.usual
 
 
-def _policy_of(definitions: Definitions, row: QueueRow) -> Mapping[str, Any]:
+def _policy_of(definitions: Definitions, row: QueueRow) -> Definition:
     """What the policies of the queue define."""
     policies = definitions.policies_of(row.vhost)
     name = row.name if row.shard_of is None else row.shard_of

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 from ....amqp.fields import Table, table_to_dict
 
 
-def plain_table(table: Table) -> dict[str, Any]:
+def plain_table(table: Table) -> dict[str, object]:
     """A field table as a dict: bytes become text, decimals floats, and timestamps whole numbers (CM-295).
 
     JSON has no infinity and no NaN; they become text.
@@ -18,7 +17,7 @@ def plain_table(table: Table) -> dict[str, Any]:
     return {name: plain(value) for name, value in table_to_dict(table).items()}
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     if isinstance(value, dict):
         return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .....runtime.credit import SHARE_SECONDS, link_peer
+from ....contracts.info_items import InfoItems
 
 #: A stage is held back by the next one if that one was blocked for at least this part of its own blocked time.
 PASSED_ON = 0.1
@@ -56,7 +57,7 @@ class Verdict(NamedTuple):
     #: How that shows, in a few words.
     evidence: str
 
-    def row(self, connection: Items) -> dict[str, Any]:
+    def row(self, connection: Items) -> InfoItems:
         return {
             "connection": connection["name"],
             "user": connection["user"],
@@ -125,7 +126,7 @@ def verdict(
 
 def chain(
     connection: Items, channels: Sequence[Items], queues: Sequence[Items], found: Verdict | None
-) -> list[dict[str, Any]]:
+) -> list[InfoItems]:
     """A row for each stage between the client and the disk: which stages block it, for which share of the last seconds,
     and whether it is the bottleneck.
 
@@ -134,7 +135,7 @@ def chain(
     """
     slow = "" if found is None else found.bottleneck
 
-    def row(stage: str, name: str, items: Items, is_slow: bool) -> dict[str, Any]:
+    def row(stage: str, name: str, items: Items, is_slow: bool) -> InfoItems:
         return {
             "connection": connection["name"],
             "stage": stage,

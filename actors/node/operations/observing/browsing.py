@@ -7,7 +7,6 @@ reads by number instead, as readers of a range do (design section 5), so neither
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 from .....amqp.frames import content_body, content_properties
 from .....amqp.properties import Properties, decode_properties
@@ -15,6 +14,7 @@ from .....definitions.access import Access
 from .....routing.phrases import no_queue, queue_locked, queue_phrase, queue_unavailable
 from .....routing.queue_types import CLASSIC, QUORUM
 from .....routing.rows import QueueRow
+from ....contracts.info_items import InfoItems
 from ....contracts.queue import LookedUp, to_queue
 from ..plain_values import plain, plain_table
 from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
@@ -78,7 +78,7 @@ def _named(row: QueueRow) -> str:
     return queue_phrase(row.vhost, row.name)
 
 
-def _shown(found: LookedUp, truncate: int) -> dict[str, Any]:
+def _shown(found: LookedUp, truncate: int) -> InfoItems:
     message = found.message
     assert message is not None, "a queue browses only what it can read"
     body = content_body(message.content)

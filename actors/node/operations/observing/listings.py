@@ -332,7 +332,7 @@ def _selected(items: InfoItems, chosen: tuple[str, ...]) -> dict[str, object]:
     return {name: _plain(items.get(name)) for name in chosen}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if value is None:
         return ""
     return {"table": _entries(value)} if isinstance(value, Table) else value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 from .....amqp.fields import table_to_dict
 from .....amqp.frames import content_body, content_properties, content_size
@@ -174,7 +173,7 @@ def _properties(properties: Properties) -> dict[str, object]:
     return shown
 
 
-def plain_value(value: Any) -> Any:
+def plain_value(value: object) -> object:
     """A value of a table in a form that JSON has."""
     if isinstance(value, dict):
         return {name: plain_value(inner) for name, inner in value.items()}

@@ -13,7 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from .....amqp.fields import Table, table_from
 from .....definitions.policies import queue_kind
@@ -112,14 +112,14 @@ async def statistics(operator: Operator, *, declared: bool = True) -> AsyncItera
     yield [await _node(operator)]
 
 
-def _vhosts(context: NodeContext) -> list[dict[str, Any]]:
+def _vhosts(context: NodeContext) -> list[InfoItems]:
     routing = context.routing
     return [
         {"name": name, "is_down": name in routing.down, "tracing": name in routing.traced} for name in routing.vhosts()
     ]
 
 
-def _differences(context: NodeContext, reading: Reading) -> Iterator[dict[str, Any] | None]:
+def _differences(context: NodeContext, reading: Reading) -> Iterator[InfoItems | None]:
     """Yield a row for each exchange and queue that is new, has changed or is gone, and None for each unchanged one.
 
     The caller counts the values and ends its turn after some. So nothing here is built from all names at once.
@@ -163,7 +163,7 @@ def _differences(context: NodeContext, reading: Reading) -> Iterator[dict[str, A
             reading.queues.pop(vhost, None)
 
 
-def _exchange(row: ExchangeRow) -> dict[str, Any]:
+def _exchange(row: ExchangeRow) -> InfoItems:
     return {
         "kind": "exchange",
         "vhost": row.vhost,
@@ -176,7 +176,7 @@ def _exchange(row: ExchangeRow) -> dict[str, Any]:
     }
 
 
-def _queue(context: NodeContext, row: QueueRow) -> dict[str, Any]:
+def _queue(context: NodeContext, row: QueueRow) -> InfoItems:
     return {
         "kind": "queue",
         "id": row.queue_id,
@@ -198,7 +198,7 @@ def _queue(context: NodeContext, row: QueueRow) -> dict[str, Any]:
     }
 
 
-def _stats(context: NodeContext, kind: str, items: InfoItems) -> dict[str, Any]:
+def _stats(context: NodeContext, kind: str, items: InfoItems) -> InfoItems:
     found = {name: plain_table(value) if isinstance(value, Table) else value for name, value in items.items()}
     found.pop("arguments", None)
     return {**found, "kind": f"{kind}_stats", "node": context.node_name}
@@ -210,14 +210,14 @@ def _is_mirror(context: NodeContext, kind: str, items: InfoItems) -> bool:
     return row is not None and row.node not in ("", context.node_name)
 
 
-async def _definitions(operator: Operator) -> dict[str, Any]:
+async def _definitions(operator: Operator) -> InfoItems:
     context, tables = operator.context, {}
     for name, table in context.definitions.tables.items():
         tables[name] = await operator.process.in_steps(asdict, list(table.values()))
     return {"kind": "definitions", "features": feature_rows(context), **{f"of_{name}": tables[name] for name in tables}}
 
 
-async def _node(operator: Operator) -> dict[str, Any]:
+async def _node(operator: Operator) -> InfoItems:
     """What the node counts and measures as a whole."""
     process, context = operator.process, operator.context
     status = await process.ask(operator.node, to_node.status())
@@ -274,7 +274,7 @@ async def _links(operator: Operator) -> Rows:
         lanes = await operator.process.ask(operator.context.members, to_membership.links(), ANSWER_SECONDS)
     except (ProcessDown, ProcessTimeout):
         return []
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, InfoItems] = {}
     for lane in lanes:
         link = found.setdefault(lane["node"], {name: lane[name] for name in LINK_ITEMS} | dict.fromkeys(LANE_SUMS, 0))
         for name in LANE_SUMS:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 from .....runtime.contract import Address
 from .....runtime.errors import ProcessDown, ProcessTimeout
 from .....runtime.process import Process
 from ....contracts.control import ToRemoteSession, to_remote_session
+from ....contracts.info_items import InfoItems
 from ....contracts.node import to_node
 from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
 
@@ -25,7 +25,7 @@ class Remote:
 
 
 @operation()
-async def on_node(operator: Operator, *, node: str, name: str, arguments: dict[str, Any]) -> AsyncIterator[Rows]:
+async def on_node(operator: Operator, *, node: str, name: str, arguments: InfoItems) -> AsyncIterator[Rows]:
     """Perform an operation on another node of the cluster. Each row has a `piece`: one packed message of the answer, as
     that node would send it to a client of its own.
     """
