@@ -9,7 +9,7 @@ import difflib
 import io
 import sys
 import textwrap
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import click
@@ -17,36 +17,37 @@ from click.shell_completion import CompletionItem
 
 from ..version import __version__
 from .aliases import aliases_file, read_aliases
-from .definitions import access_commands, definition_commands, policy_commands, vhost_commands
 from .failure import EX_USAGE, CommandFailure
+from .importing import without_collector
 from .node_command import GENERAL_OPTIONS, NodeCommand
-from .observing import check_commands, listing_commands, log_commands, message_commands, quorum_commands
-from .observing.diagnose_command import diagnose, flow_chain
-from .observing.observer_command import observer
-from .observing.prometheus_commands import alerts, dashboard
-from .observing.report_command import report
-from .operating import (
-    acting_commands,
-    cluster_commands,
-    maintenance_commands,
-    mirror_commands,
-    status_commands,
-    tuning_commands,
-)
-from .operating.force_boot_command import force_boot
-from .pipeline import pipeline
-from .programs.perf_test import perf_test
-from .programs.simulate import simulate
 from .programs.start import start
-from .programs.store import store
-from .top.command import top
 
 
 class Root(click.Group):
-    """The root command: finds a command by RabbitMQ's name or with hyphens, and lists them by section."""
+    """The root command: finds a command by RabbitMQ's name or with hyphens, and lists them by section.
+
+    `start` is there at once. All other commands are loaded when one of them, or a list of them, is asked for: they take
+    7 MB, which a broker would keep as long as it runs.
+    """
+
+    is_complete = False
+
+    def every_command(self) -> Mapping[str, click.Command]:
+        """All commands by their names."""
+        if not self.is_complete:
+            self.is_complete = True
+            with without_collector():
+                from .commands import COMMANDS
+            for command in COMMANDS:
+                self.add_command(command)
+        return self.commands
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        return super().get_command(ctx, name.replace("-", "_")) or super().get_command(ctx, name)
+        known = self.commands if name in self.commands else self.every_command()
+        return known.get(name.replace("-", "_")) or known.get(name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self.every_command())
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete names as every group does, and with hyphens if the user has typed one with hyphens."""
@@ -83,7 +84,7 @@ class Root(click.Group):
         reason = NOT_OFFERED.get(name.replace("-", "_"))
         if reason is not None:
             return CommandFailure(f"warren has no command '{name}': {reason}", EX_USAGE)
-        known = sorted({*self.commands, *aliases})
+        known = sorted({*self.every_command(), *aliases})
         near = difflib.get_close_matches(name.replace("-", "_"), known, n=1, cutoff=SIMILAR)
         names = textwrap.wrap(", ".join(known), WIDTH, break_on_hyphens=False)
         hint = f"Did you mean '{near[0]}'?" if near else "\n".join(["These are the commands:", *names])
@@ -91,7 +92,7 @@ class Root(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
-        for name, command in sorted(self.commands.items()):
+        for name, command in sorted(self.every_command().items()):
             section = command.section if isinstance(command, NodeCommand) else "Broker"
             sections.setdefault(section, []).append((name, command.get_short_help_str(100)))
         for section, rows in sections.items():
@@ -143,7 +144,7 @@ def help_command(ctx: click.Context, command: str | None, list_commands: bool) -
     parent = ctx.parent
     assert parent is not None
     if list_commands:
-        for name in sorted(root.commands):
+        for name in sorted(root.every_command()):
             click.echo(name)
     elif command is None:
         click.echo(parent.get_help())
@@ -159,31 +160,7 @@ def version() -> None:
     click.echo(__version__)
 
 
-COMMANDS = (
-    *status_commands.COMMANDS,
-    *cluster_commands.COMMANDS,
-    *maintenance_commands.COMMANDS,
-    *mirror_commands.COMMANDS,
-    *listing_commands.COMMANDS,
-    diagnose,
-    flow_chain,
-    top,
-    observer,
-    *check_commands.COMMANDS,
-    *log_commands.COMMANDS,
-    report,
-    *acting_commands.COMMANDS,
-    *message_commands.COMMANDS,
-    *quorum_commands.COMMANDS,
-    *tuning_commands.COMMANDS,
-    *vhost_commands.COMMANDS,
-    *access_commands.COMMANDS,
-    *policy_commands.COMMANDS,
-    *definition_commands.COMMANDS,
-)
-
-for each in (alerts, dashboard, force_boot, perf_test, pipeline, simulate, start, store, *COMMANDS):
-    root.add_command(each)
+root.add_command(start)
 
 
 _NO_CODE = (

@@ -120,7 +120,7 @@ def general_options() -> list[str]:
 def commands() -> list[str]:
     """One row for each command that asks a node, with its arguments and its own options."""
     rows = []
-    for name, command in sorted(root.commands.items()):
+    for name, command in sorted(root.every_command().items()):
         if isinstance(command, NodeCommand):
             options = [one for one in command.params if isinstance(one, click.Option)]
             own = [f"[{_spelt(one)}]" for one in options if one.name not in GENERAL_NAMES]

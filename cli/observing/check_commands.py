@@ -15,6 +15,7 @@ import click
 from ..failure import EX_SOFTWARE, EX_UNAVAILABLE, CommandFailure
 from ..node_client import NodeFailure
 from ..node_command import BadArguments, Call, node_command
+from .status_lines import alarm_lines, listener_line
 
 SECTION = "Monitoring, observability and health checks"
 
@@ -44,9 +45,6 @@ PROTOCOLS = {
     "prometheus": "http/prometheus",
 }
 
-#: The names of the resources in the lines about alarms.
-RESOURCES = {"memory": "Memory", "disk": "Free disk space"}
-
 #: Addresses that stand for all addresses of a machine, and one to which a command of this machine can connect.
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -60,11 +58,6 @@ class CheckFailed(CommandFailure):
 
     def show(self, file: Any = None) -> None:
         click.echo(f"Error:\n{self.message}", err=True)
-
-
-def alarm_lines(facts: dict[str, Any]) -> list[str]:
-    """A line for each alarm in the node's status."""
-    return [f"{RESOURCES.get(one['resource'], one['resource'])} alarm on node {one['node']}" for one in facts["alarms"]]
 
 
 def running_status(call: Call) -> dict[str, Any]:
@@ -146,11 +139,6 @@ def alarms(call: Call) -> None:
 
 
 # -- listeners ---
-
-
-def listener_line(one: dict[str, Any]) -> str:
-    """One listener of a node's status."""
-    return "Interface: {interface}, port: {port}, protocol: {protocol}, purpose: {purpose}".format_map(one)
 
 
 @node_command(SECTION, "Asking node {node} to report its protocol listeners ...", timeout=60.0)

@@ -10,7 +10,7 @@ import click
 
 from ..formatters import cell
 from ..node_command import Call, node_command
-from .check_commands import alarm_lines
+from .status_lines import alarm_lines
 
 #: How many connections a sentence names for one cause; it counts the others.
 NAMED = 3

@@ -11,7 +11,7 @@ from ...actors.node.operations import columns as known
 from ..failure import EX_UNAVAILABLE, CommandFailure
 from ..node_client import default_data_dir, full_name
 from ..node_command import BadArguments, Call, node_command
-from ..observing.check_commands import alarm_lines, listener_line
+from ..observing.status_lines import alarm_lines, listener_line
 
 SECTION = "Cluster"
 FEATURES = "Feature flags"

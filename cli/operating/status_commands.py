@@ -13,7 +13,7 @@ import click
 
 from ..failure import EX_TEMPFAIL, EX_UNAVAILABLE, CommandFailure
 from ..node_command import BadArguments, Call, node_command
-from ..observing.check_commands import alarm_lines, listener_line
+from ..observing.status_lines import alarm_lines, listener_line
 
 SECTION = "Nodes"
 

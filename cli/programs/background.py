@@ -18,7 +18,7 @@ from ...settings import Settings
 from ...settings.management_urls import management_urls
 from ..failure import EX_CONFIG, EX_SOFTWARE, EX_USAGE, CommandFailure
 from ..node_client import NodeClient, NodeFailure, Target, Unreachable, default_data_dir
-from ..observing.check_commands import alarm_lines
+from ..observing.status_lines import alarm_lines
 
 #: Lines of the log that are shown if the broker cannot start.
 SHOWN_LINES = 20

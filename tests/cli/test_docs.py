@@ -12,7 +12,9 @@ TEXT = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "doc
 
 
 def commands(group, prefix="warren"):
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         yield f"{prefix} {name}", command
         if isinstance(command, click.Group):
             yield from commands(command, f"{prefix} {name}")

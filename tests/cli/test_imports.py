@@ -14,7 +14,7 @@ def loaded_by(code):
 
 
 def test_a_command_does_not_load_the_broker():
-    loaded = loaded_by("import warren.cli.main")
+    loaded = loaded_by("import warren.cli.commands")
     assert "warren.cli.observing.message_commands" in loaded
     processes = {name for name in loaded if name.startswith("warren.actors.") and name.endswith(".process")}
     assert not processes and not loaded & {"asyncio", "lmdb", "thespian", "warren.amqp.methods", "warren.server"}
@@ -27,3 +27,12 @@ def test_the_garbage_collector_rests_while_a_command_is_loaded():
     (line,) = printed_by(code)
     collections, is_enabled = line.split()
     assert int(collections) < 10 and is_enabled == "True"
+
+
+def test_a_broker_does_not_load_the_commands_that_ask_it():
+    """They would take 7 MB of its memory."""
+    invoke = "from click.testing import CliRunner; from warren.cli.main import root; CliRunner().invoke(root, ['-h'])"
+    loaded = loaded_by(invoke.replace("['", "['start', '"))
+    assert "warren.cli.programs.start" in loaded
+    assert not {name for name in loaded if name.startswith("warren.cli.") and name.endswith("_commands")}
+    assert "warren.cli.operating.status_commands" in loaded_by(invoke)

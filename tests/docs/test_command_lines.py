@@ -132,7 +132,7 @@ def in_sentences(page):
     if page == "cli.md":
         text = text.partition("## Commands")[0]
     found = [" ".join(line.split()) for line in re.findall(r"`(warren [^`]*)`", text)]
-    names = {name.replace("-", "_") for name in root.commands}
+    names = {name.replace("-", "_") for name in root.every_command()}
     found = [line for line in found if not line.startswith("warren pipeline ")]
     return [line for line in found if line.removeprefix("warren ").replace("-", "_") not in names]
 
@@ -279,4 +279,4 @@ def test_every_usage_line_names_its_arguments_as_the_command_does():
     on_other_pages = {"start", "simulate", "perf-test", "pipeline"}
     assert {name for name in ELSEWHERE if " " not in name} <= commands.keys() | on_other_pages
     for name in commands:
-        assert name.replace("-", "_") in root.commands or name in root.commands
+        assert name.replace("-", "_") in root.every_command() or name in root.every_command()
