@@ -30,7 +30,7 @@ from .actors.node.operations.operating.masters import MOVING_SECONDS
 from .actors.node.operations.registry import OperationError
 from .actors.node.process import NodeSupervisor
 from .amqp.errors import AmqpError
-from .runtime.contract import Address, Answer, C, Message
+from .runtime.contract import Address, Answer, C, ProcessMessage
 from .runtime.errors import ProcessDown, ProcessTimeout
 from .runtime.long_turn import LongTurn
 from .runtime.loop.loop_base import LoopBase
@@ -354,7 +354,7 @@ class RunningNode:
         if self._has_started:
             self._client.tell(self._address, to_node.reload_certificates())
 
-    def ask_node(self, request: Message[ToNode, Answer]) -> Answer:
+    def ask_node(self, request: ProcessMessage[ToNode, Answer]) -> Answer:
         """Ask the node supervisor.
 
         Raises `BrokerError` if the broker refuses the request, `LimitError` for a limit that cannot be read.
@@ -365,15 +365,15 @@ class RunningNode:
         """Run an operation of `actors/node/operations`. Raises `BrokerError` 530 if it is refused."""
         return self.ask_node(to_node.operate(operation, arguments))
 
-    def ask_direct(self, request: Message[ToDirectClient, Answer]) -> Answer:
+    def ask_direct(self, request: ProcessMessage[ToDirectClient, Answer]) -> Answer:
         """Ask the client that uses a channel without a socket. Raises `BrokerError` if the broker refuses."""
         return self._ask(self._direct, request, CALL_TIMEOUT)
 
-    def ask_named(self, name: str, request: Message[Any, Answer]) -> Answer:
+    def ask_named(self, name: str, request: ProcessMessage[Any, Answer]) -> Answer:
         """Ask the process that has this name in the node (`runtime/local_names`)."""
         return self._ask(LoopAddress(f"{self._base.name}/{name}"), request, CALL_TIMEOUT)
 
-    def _ask(self, address: Address[C], request: Message[C, Answer], timeout: float | None) -> Answer:
+    def _ask(self, address: Address[C], request: ProcessMessage[C, Answer], timeout: float | None) -> Answer:
         self._check_process()
         try:
             return self._client.ask(address, request, timeout)

@@ -66,14 +66,14 @@ class PositionSets:
 
 
 #: A part of a pattern: its kind ("bytes", "branch", "repeat", "look" or "at"), and its operands.
-Part = tuple[Any, ...]
+CompiledPart = tuple[Any, ...]
 
 
-def _compiled(items: Any, flags: int) -> list[Part]:
+def _compiled(items: Any, flags: int) -> list[CompiledPart]:
     return [_part(operator, argument, flags) for operator, argument in items]
 
 
-def _part(operator: Any, argument: Any, flags: int) -> Part:
+def _part(operator: Any, argument: Any, flags: int) -> CompiledPart:
     match operator:
         case _constants.LITERAL:
             return "bytes", _cased(frozenset([argument]), flags)
@@ -137,7 +137,7 @@ class _Search:
         self._of_set: dict[frozenset[int], int] = {}
         self._left = STEPS_MOST
 
-    def reached(self, parts: Sequence[Part], places: int, is_forward: bool = True) -> int:
+    def reached(self, parts: Sequence[CompiledPart], places: int, is_forward: bool = True) -> int:
         """The positions at which these parts, one behind the other, may end if they begin at one of `places`.
 
         If not `is_forward`: the positions at which they may begin if they end at one of `places`.
@@ -178,7 +178,9 @@ class _Search:
             self._of_set[wanted] = found
         return found
 
-    def _repeated(self, least: int, most: int | None, parts: Sequence[Part], places: int, is_forward: bool) -> int:
+    def _repeated(
+        self, least: int, most: int | None, parts: Sequence[CompiledPart], places: int, is_forward: bool
+    ) -> int:
         for _ in range(least):
             before, places = places, self.reached(parts, places, is_forward)
             if places in (0, before):

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
         #: The same text for every copy of the address.
         actorAddressString: str
 
-    class Message(Generic[C, Answer]):
+    class ProcessMessage(Generic[C, Answer]):
         """A message for a process with the contract `C`, whose asker gets an `Answer`."""
 
     class message(Generic[C, P, Answer]):
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
         def __init__(self, declared: Callable[Concatenate[C, P], Answer]) -> None: ...
 
-        def __get__(self, contract: C, owner: type[C]) -> Callable[P, Message[C, Answer]]: ...
+        def __get__(self, contract: C, owner: type[C]) -> Callable[P, ProcessMessage[C, Answer]]: ...
 
     Sender = Address[Any] | ReplyHandle
 
@@ -103,5 +103,5 @@ else:
         make.declared = declared
         return staticmethod(make)
 
-    Message = Any
+    ProcessMessage = Any
     Sender = Any

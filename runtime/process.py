@@ -52,7 +52,7 @@ from thespian.actors import (
     WatchMessage,
 )
 
-from .contract import Address, Answer, C, Contract, Message, Sender
+from .contract import Address, Answer, C, Contract, ProcessMessage, Sender
 from .coroutines import Pending, ReplyHandle, SlicedHandler, Task, TimerCall
 from .errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
 from .exit_reason import NORMAL, ExitKind, ExitReason
@@ -146,7 +146,7 @@ class Process(Actor):
     if TYPE_CHECKING:
         myAddress: Address[Any]
 
-        def send(self, address: Address[C], message: Message[C, Any] | OwnMessage) -> None:
+        def send(self, address: Address[C], message: ProcessMessage[C, Any] | OwnMessage) -> None:
             """Put `message`, made by the contract of the process at `address`, into that process's mailbox."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -156,7 +156,7 @@ class Process(Actor):
 
     # -- children that are created when they are needed --------------------------------------------
 
-    def create_dormant(self, process_class: type[Process], first: Message[C, Any], name: Hashable) -> Address[C]:
+    def create_dormant(self, process_class: type[Process], first: ProcessMessage[C, Any], name: Hashable) -> Address[C]:
         """Return the address of a child that the first message to it will create (see `dormant`).
 
         The child handles `first` before that message. From its creation on, this process monitors it under `name`. On
@@ -224,7 +224,9 @@ class Process(Actor):
 
     # -- asking and answering ----------------------------------------------------------------------
 
-    def ask(self, address: Address[C], message: Message[C, Answer], timeout: float | None = None) -> Awaitable[Answer]:
+    def ask(
+        self, address: Address[C], message: ProcessMessage[C, Answer], timeout: float | None = None
+    ) -> Awaitable[Answer]:
         """Send `message` now and return an awaitable for its answer.
 
         The `await` raises the error that the process at `address` answered with, ProcessDown if that process ends (or
@@ -239,7 +241,7 @@ class Process(Actor):
         return pending
 
     async def ask_each(
-        self, asks: Iterable[tuple[Address[C], Message[C, Answer]]], timeout: float | None = None
+        self, asks: Iterable[tuple[Address[C], ProcessMessage[C, Answer]]], timeout: float | None = None
     ) -> list[Answer | Exception]:
         """Ask any number of processes, `STEP` of them in a turn, and return their answers in the order of `asks`.
 

@@ -25,7 +25,7 @@ RESTART_SECONDS = 0.05
 #: The longest time, in virtual seconds, that passes at a yield.
 LONGEST_YIELD = 0.01
 
-Handler = Callable[["Message"], Generator[Any, None, None] | None]
+Handler = Callable[["ReceivedMessage"], Generator[Any, None, None] | None]
 
 #: What became of a publish: the broker confirmed it, or refused it (basic.nack), or the connection was lost before the
 #: answer came.
@@ -45,7 +45,7 @@ class Surroundings(Protocol):
     def tell(self, who: str, text: str) -> None: ...
 
 
-class Message:
+class ReceivedMessage:
     """A message that a handler gets.
 
     Settling it after the handler's process has crashed does nothing, since its connection is gone.
@@ -310,7 +310,7 @@ class Service(Program):
         if isinstance(method, methods.BasicDeliver):
             assert content is not None
             self.tell(f"receives {content.body[:40]!r}{' (redelivered)' if method.redelivered else ''}")
-            work = self._handler(Message(self, connection, method, content.body))
+            work = self._handler(ReceivedMessage(self, connection, method, content.body))
             if work is not None:
                 self._working.append(work)
                 self._continue(work)

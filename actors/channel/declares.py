@@ -31,7 +31,7 @@ from ...routing.phrases import (
 from ...routing.queue_types import GROUP
 from ...routing.rows import QueueRow
 from ...routing.shards import check_not_shard
-from ...runtime.contract import Message
+from ...runtime.contract import ProcessMessage
 from ...runtime.errors import ProcessDown
 from ...runtime.process import Process
 from ..context.node_context import NodeContext
@@ -72,7 +72,7 @@ class Declares:
         self._output = output
         self._queues = queues
 
-    async def _ask_metadata(self, message: Message[ToMetadata, Answer]) -> Answer:
+    async def _ask_metadata(self, message: ProcessMessage[ToMetadata, Answer]) -> Answer:
         self._queues.flush()
         try:
             return await self._process.ask(self._context.metadata, message)

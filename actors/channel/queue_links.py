@@ -19,7 +19,7 @@ from ...routing.arguments.catalogue_arguments import CATALOGUE, refuse_catalogue
 from ...routing.phrases import no_queue, queue_locked, queue_unavailable
 from ...routing.rows import QueueRow
 from ...routing.shards import shards_of
-from ...runtime.contract import Message
+from ...runtime.contract import ProcessMessage
 from ...runtime.credit import CreditFlow, pair_across_links
 from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.exit_reason import ExitKind, ExitReason
@@ -247,7 +247,10 @@ class QueueLinks:
                 process.send(row.address, to_queue.settle(channel_id, outcome, pieces))
 
     async def ask(
-        self, row: QueueRow, message: Message[ToQueue, Answer] | Message[ToGroup, Answer], is_watched: bool = False
+        self,
+        row: QueueRow,
+        message: ProcessMessage[ToQueue, Answer] | ProcessMessage[ToGroup, Answer],
+        is_watched: bool = False,
     ) -> Answer:
         """Ask a queue, behind everything gathered for it; a queue that has crashed is asked again when it runs again.
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine
 
     from ...amqp.parser.reader import FrameReader
-    from ...runtime.contract import Address, Answer, C, Message
+    from ...runtime.contract import Address, Answer, C, ProcessMessage
     from ...runtime.exit_reason import ExitReason
     from ..context.node_context import NodeContext
     from .channels import ChannelTable
@@ -70,9 +70,9 @@ class Ending(Protocol):
 
     def report_closed(self) -> None: ...
 
-    def send(self, address: Address[C], message: Message[C, object]) -> None: ...
+    def send(self, address: Address[C], message: ProcessMessage[C, object]) -> None: ...
 
-    def ask(self, address: Address[C], message: Message[C, Answer]) -> Awaitable[Answer]: ...
+    def ask(self, address: Address[C], message: ProcessMessage[C, Answer]) -> Awaitable[Answer]: ...
 
     def spawn(self, coroutine: Coroutine[object, None, None]) -> None: ...
 

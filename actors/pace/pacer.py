@@ -21,7 +21,7 @@ from ..context.starting import ToNewPacer
 from ..contracts.queue import to_queue
 from .holder import holder
 from .pace_clock import SECOND, Pace
-from .shared_clock import HORIZON, Lease, SharedClock
+from .shared_clock import HORIZON, LeasedSlots, SharedClock
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address, Sender
@@ -81,7 +81,9 @@ class Pacer(Process):
         clock = self._clocks.get(name)
         if clock is not None:
             clock.give_back(
-                cast("Address[ToQueue]", sender).actorAddressString, Lease(first, last, count).moved(self._now()), owed
+                cast("Address[ToQueue]", sender).actorAddressString,
+                LeasedSlots(first, last, count).moved(self._now()),
+                owed,
             )
             self._serve(name)
 

@@ -31,28 +31,28 @@ SHARER_KEPT = SECOND
 CLOCK_KEPT = 600 * SECOND
 
 
-class Lease(NamedTuple):
+class LeasedSlots(NamedTuple):
     """`slots` slots with even distances; the first one is at `first` and the last one at `last`, in ns."""
 
     first: int
     last: int
     slots: int
 
-    def split(self, count: int) -> tuple[Lease, Lease]:
+    def split(self, count: int) -> tuple[LeasedSlots, LeasedSlots]:
         """The first `count` slots, and the others. There must be some of both."""
         assert 0 < count < self.slots
         return (
-            Lease(self.first, self.slot(count - 1), count),
-            Lease(self.slot(count), self.last, self.slots - count),
+            LeasedSlots(self.first, self.slot(count - 1), count),
+            LeasedSlots(self.slot(count), self.last, self.slots - count),
         )
 
     def slot(self, number: int) -> int:
         """The time of the slot with this number, from 0."""
         return self.first + (self.last - self.first) * number // max(1, self.slots - 1)
 
-    def moved(self, nanoseconds: int) -> Lease:
+    def moved(self, nanoseconds: int) -> LeasedSlots:
         """The same slots in the time of a clock that is `nanoseconds` ahead of this one."""
-        return Lease(self.first + nanoseconds, self.last + nanoseconds, self.slots)
+        return LeasedSlots(self.first + nanoseconds, self.last + nanoseconds, self.slots)
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class _Newest:
     """The newest lease, and the clock before it."""
 
     queue: str
-    lease: Lease
+    lease: LeasedSlots
     latest: int
     tokens: float
 
@@ -74,7 +74,7 @@ class SharedClock:
         self._waiting: OrderedDict[str, int] = OrderedDict()
         #: When each queue has last asked for slots, the longest ago first.
         self._asked: OrderedDict[str, int] = OrderedDict()
-        self._spare: list[Lease] = []
+        self._spare: list[LeasedSlots] = []
         self._newest: _Newest | None = None
 
     def request(self, queue: str, pace: Pace, wanted: int, owed: int, now: int) -> None:
@@ -87,7 +87,7 @@ class SharedClock:
         self._asked[queue] = now
         self._asked.move_to_end(queue)
 
-    def give_back(self, queue: str, lease: Lease, owed: int) -> None:
+    def give_back(self, queue: str, lease: LeasedSlots, owed: int) -> None:
         """Take back slots that a queue has leased and not used."""
         newest, clock = self._newest, self._clock
         if lease.slots:
@@ -114,7 +114,7 @@ class SharedClock:
             self._clock.take_whole(owed)
             self._newest = None
 
-    def leases(self, now: int) -> Iterator[tuple[str, Lease]]:
+    def leases(self, now: int) -> Iterator[tuple[str, LeasedSlots]]:
         """Yield the waiting queues that get slots now, the longest wait first, each with its lease."""
         while self._waiting:
             queue, wanted = next(iter(self._waiting.items()))
@@ -124,7 +124,7 @@ class SharedClock:
             del self._waiting[queue]
             yield queue, lease
 
-    def _spare_lease(self, wanted: int, now: int) -> Lease | None:
+    def _spare_lease(self, wanted: int, now: int) -> LeasedSlots | None:
         while self._spare:
             lease = self._spare.pop(0)
             if lease.last < now - 2 * TICK:
@@ -135,7 +135,7 @@ class SharedClock:
             return lease
         return None
 
-    def _new_lease(self, queue: str, wanted: int, now: int) -> Lease | None:
+    def _new_lease(self, queue: str, wanted: int, now: int) -> LeasedSlots | None:
         clock = self._clock
         free = clock.free_until(now, now + HORIZON)
         if free < self._least(wanted):
@@ -144,7 +144,7 @@ class SharedClock:
         first, latest = clock.next_slot(now), clock.latest
         tokens = 0.0 if clock.warm_up is None else clock.warm_up.tokens
         clock.take(now, count)
-        lease = Lease(first, clock.latest, count)
+        lease = LeasedSlots(first, clock.latest, count)
         self._newest = _Newest(queue, lease, latest, tokens)
         return lease
 

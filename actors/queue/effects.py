@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ...runtime.contract import Address, C, Message
+    from ...runtime.contract import Address, C, ProcessMessage
     from ...store.queue.variable.read_ahead import ReadAheadJob
     from ..contracts.channel import DeliveryRun
     from ..contracts.pace import ClockName, ToPacer
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .message_index.index_feed import IndexFeed
 
     #: A message and the address of the process that it is for.
-    Sent = tuple[Address[Any], Message[Any, Any]]
+    Sent = tuple[Address[Any], ProcessMessage[Any, Any]]
 
 #: The payload of a replica's timer, by which its role knows what the timer is for.
 TimerName = str
@@ -112,17 +112,17 @@ class Effects:
         #: Collects what this queue reports to the message index. None if the queue is not indexed.
         self.index: IndexFeed | None = None
         #: Messages to the pacers that hold these clocks.
-        self.to_pacer: list[tuple[ClockName, Message[ToPacer, None]]] = []
+        self.to_pacer: list[tuple[ClockName, ProcessMessage[ToPacer, None]]] = []
         #: Why the queue is to end by itself.
         self.end_reason: str | None = None
 
-    def send(self, address: Address[C], message: Message[C, object]) -> None:
+    def send(self, address: Address[C], message: ProcessMessage[C, object]) -> None:
         self.messages.append((address, message))
 
-    def send_after_deliveries(self, address: Address[C], message: Message[C, object]) -> None:
+    def send_after_deliveries(self, address: Address[C], message: ProcessMessage[C, object]) -> None:
         self.endings.append((address, message))
 
-    def send_to_pacer(self, clock: ClockName, message: Message[ToPacer, None]) -> None:
+    def send_to_pacer(self, clock: ClockName, message: ProcessMessage[ToPacer, None]) -> None:
         self.to_pacer.append((clock, message))
         self.has_requests = True
 

@@ -14,7 +14,7 @@ from ...routing.rows import Member, QueueRow
 if TYPE_CHECKING:
     from ...definitions.definitions import Definitions
     from ...routing.arguments.queue_settings import QueueSettings
-    from ...runtime.contract import Address, Answer, C, Message, Sender
+    from ...runtime.contract import Address, Answer, C, ProcessMessage, Sender
     from ...runtime.exit_reason import ExitReason
     from ...settings import Settings
     from ...store.queue.backing_queue import BackingQueue
@@ -75,10 +75,10 @@ class Replica(Protocol):
     def awaiting(self) -> Iterable[NumberedRun]:
         """The publishes that were taken here and for which channels await confirms."""
 
-    def send(self, address: Address[C], message: Message[C, object]) -> None: ...
+    def send(self, address: Address[C], message: ProcessMessage[C, object]) -> None: ...
 
     def ask(
-        self, address: Address[C], message: Message[C, Answer], timeout: float | None = None
+        self, address: Address[C], message: ProcessMessage[C, Answer], timeout: float | None = None
     ) -> Awaitable[Answer]: ...
 
     def reply(self, sender: Sender, value: object) -> None: ...

@@ -18,7 +18,7 @@ from ..queue.process import Queue
 
 if TYPE_CHECKING:
     from ...routing.rows import QueueRow
-    from ...runtime.contract import Message
+    from ...runtime.contract import ProcessMessage
     from ...runtime.process import Process
     from ..context.node_context import NodeContext
     from ..contracts.info_items import InfoItems
@@ -57,7 +57,7 @@ def _read(process: Process, context: NodeContext, row: QueueRow) -> InfoItems | 
 
 
 async def ask_running(
-    process: Process, rows: Sequence[QueueRow], question: Message[ToQueue, T], timeout: float
+    process: Process, rows: Sequence[QueueRow], question: ProcessMessage[ToQueue, T], timeout: float
 ) -> list[T | None]:
     """The answer of each queue; None for one that does not run, or does not answer within `timeout` seconds."""
     running = [row for row in rows if row.state == "running"]

@@ -49,9 +49,9 @@ from .messages import (
     AppendAnswer,
     Barrier,
     BarrierAnswer,
+    ConsensusMessage,
     Heartbeat,
     HeartbeatAnswer,
-    Message,
     PreVote,
     PreVoteAnswer,
     Snapshot,
@@ -77,7 +77,7 @@ class Ready(NamedTuple):
     entries: list[Entry]
     snapshot: Snapshot | None
     committed: list[Entry]
-    answers: list[Message]
+    answers: list[ConsensusMessage]
 
 
 class Raft:
@@ -99,9 +99,9 @@ class Raft:
         #: What only the leader has.
         self.leading: Leader | None = None
         self._election = Election(draw)
-        self._messages: list[Message] = []
+        self._messages: list[ConsensusMessage] = []
         #: Messages that wait for the next write.
-        self._answers: list[Message] = []
+        self._answers: list[ConsensusMessage] = []
         self._snapshot: Snapshot | None = None
         #: A snapshot that the leader sent while this node was writing entries. The snapshot replaces them, so they must
         #: not be applied to its state afterwards.
@@ -127,7 +127,7 @@ class Raft:
 
     # -- what the caller does ---
 
-    def step(self, message: Message) -> None:
+    def step(self, message: ConsensusMessage) -> None:
         """Take in a message of another node."""
         if isinstance(message, Vote) and message.term >= self.term and self._disregards(message):
             return
@@ -207,7 +207,7 @@ class Raft:
 
     # -- what the caller takes ---
 
-    def take_messages(self) -> list[Message]:
+    def take_messages(self) -> list[ConsensusMessage]:
         """Messages that may leave at once. A leader sends entries before it has written them itself."""
         if self.leading is not None:
             self.leading.send_appends()
@@ -407,12 +407,12 @@ class Raft:
         """Answer for the entries up to `index`."""
         self._promise(AppendAnswer(leader, self.node, self.term, True, index))
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: ConsensusMessage) -> None:
         """Send this at once."""
         self._messages.append(message)
 
     @seam("consensus: what waits for the disk")
-    def _promise(self, message: Message) -> None:
+    def _promise(self, message: ConsensusMessage) -> None:
         """Send this after the next write, which has the ballot and the entries that the message promises."""
         self._answers.append(message)
 
@@ -437,7 +437,7 @@ class Raft:
             self._snapshot = message
             self._accept(message.sender, mark.index)
 
-    def _answer_late(self, message: Message) -> None:
+    def _answer_late(self, message: ConsensusMessage) -> None:
         """Answer a message of an earlier term, so that its sender, a leader or a candidate, learns of the later one."""
         if isinstance(message, Append | Heartbeat | Snapshot):
             self._send(AppendAnswer(message.sender, self.node, self.term, False, 0))

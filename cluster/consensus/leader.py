@@ -21,7 +21,7 @@ from collections.abc import Callable
 from ...seams import seam
 from .log import COMMAND, EMPTY, MEMBERS, Entry, RaftLog
 from .membership import Members
-from .messages import Append, AppendAnswer, Heartbeat, HeartbeatAnswer, Message, TimeoutNow
+from .messages import Append, AppendAnswer, ConsensusMessage, Heartbeat, HeartbeatAnswer, TimeoutNow
 from .progress import Progress, Sending
 
 #: Ticks from one heartbeat to the next.
@@ -45,7 +45,7 @@ class Refused(Exception):
 class Leader:
     """See the module. `now` is the present tick; `send` takes the messages, which may leave at once."""
 
-    def __init__(self, node: str, term: int, log: RaftLog, now: int, send: Callable[[Message], None]) -> None:
+    def __init__(self, node: str, term: int, log: RaftLog, now: int, send: Callable[[ConsensusMessage], None]) -> None:
         self._node = node
         self._term = term
         self._log = log

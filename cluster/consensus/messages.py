@@ -138,7 +138,7 @@ class BarrierAnswer(NamedTuple):
     index: int  # type: ignore[assignment]  # hides tuple.index
 
 
-Message = (
+ConsensusMessage = (
     PreVote
     | PreVoteAnswer
     | Vote

@@ -64,13 +64,13 @@ class SnapshotTaken(NamedTuple):
 
 
 #: The messages between two nodes.
-Said = messages.Message | Propose | Applied | InForce | SnapshotPart | SnapshotTaken
+Said = messages.ConsensusMessage | Propose | Applied | InForce | SnapshotPart | SnapshotTaken
 
 #: Checks a field that was unpacked, and returns its value.
-Reader = Callable[[Any], Any]
+FieldReader = Callable[[Any], Any]
 
 
-def _of_type(wanted: type) -> Reader:
+def _of_type(wanted: type) -> FieldReader:
     def read(value: Any) -> Any:
         if type(value) is not wanted:
             raise WireError(f"{wanted.__name__} was expected, not {type(value).__name__}")
@@ -111,7 +111,7 @@ def _parts(value: Any) -> tuple[bytes, ...]:
     return tuple(map(_bytes, _array(value)))
 
 
-_READERS: dict[str, Reader] = {
+_READERS: dict[str, FieldReader] = {
     "str": _text,
     "int": _number,
     "bool": _boolean,

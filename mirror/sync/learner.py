@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ...actors.queue.mirroring import Replica
     from ...gm_ring.frames import Instruction
     from ...gm_ring.ring import RingMember
-    from ...runtime.contract import Message
+    from ...runtime.contract import ProcessMessage
     from ..backing.mirrored_queue import MirroredQueue
 
 log = logging.getLogger("warren.mirror")
@@ -395,7 +395,7 @@ class Learner:
             return requested[2]
         address = self._replica.context.peers.replica(self._replica.row.queue_id, source)
         limit = None if self._comparison is None else self._comparison.limit(cursor)
-        message: Message[ToQueue, Any] = (
+        message: ProcessMessage[ToQueue, Any] = (
             to_queue.sync_chunk(cursor) if limit is None else to_queue.sync_held(cursor, limit)
         )
         answer: Awaitable[Any] = self._replica.ask(address, message)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import ActorAddress, ActorSystem
 from thespian.system import isInternalActorSystemMessage
 
-from ..contract import Address, Answer, C, Message
+from ..contract import Address, Answer, C, ProcessMessage
 from ..errors import ProcessDown, ProcessTimeout
 from ..exit_reason import SHUTDOWN, ExitKind, ExitReason
 from ..system.address import LoopAddress
@@ -121,7 +121,7 @@ class OutsideClient(Port):
         self._waiting: dict[int, Finish] = {}
         self._refs = itertools.count(1)
 
-    def ask(self, address: Address[C], message: Message[C, Answer], timeout: float | None = None) -> Answer:
+    def ask(self, address: Address[C], message: ProcessMessage[C, Answer], timeout: float | None = None) -> Answer:
         """Send `message` and wait for its answer.
 
         Raises the error that it was answered with, ProcessDown if the process ends or the system is shut down, or
@@ -155,7 +155,7 @@ class OutsideClient(Port):
         answer: Answer = _result(*outcome.pop())
         return answer
 
-    def _send(self, address: Address[C], message: Message[C, Any], finish: Finish) -> int:
+    def _send(self, address: Address[C], message: ProcessMessage[C, Any], finish: Finish) -> int:
         ref = next(self._refs)
         self._waiting[ref] = finish
         if self.base.is_closed():

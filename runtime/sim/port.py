@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from thespian.actors import ActorAddress
 from thespian.system import isInternalActorSystemMessage
 
-from ..contract import Address, Answer, C, Message
+from ..contract import Address, Answer, C, ProcessMessage
 from ..errors import ProcessDown, ProcessTimeout
 from ..exit_reason import ExitKind, ExitReason
 from ..system.address import LoopAddress
@@ -76,11 +76,11 @@ class SimPort:
         elif not isInternalActorSystemMessage(message):
             self._arrived.append(message)
 
-    def tell(self, address: Address[C], message: Message[C, Any] | tuple[Any, ...]) -> None:
+    def tell(self, address: Address[C], message: ProcessMessage[C, Any] | tuple[Any, ...]) -> None:
         """Send `message` to the actor at `address`; Thespian's name for it."""
         self.base.enqueue(self.address, address, message)
 
-    def begin(self, address: Address[C], message: Message[C, Answer]) -> SimAnswer[Answer]:
+    def begin(self, address: Address[C], message: ProcessMessage[C, Answer]) -> SimAnswer[Answer]:
         """Ask the process at `address` without waiting for the answer."""
         self._last_ref += 1
         answer: SimAnswer[Answer] = SimAnswer()
@@ -91,7 +91,7 @@ class SimPort:
             answer.settle(False, ProcessDown(MACHINE_CRASHED))
         return answer
 
-    def request(self, address: Address[C], message: Message[C, Answer], timeout: float = WAIT) -> Answer:
+    def request(self, address: Address[C], message: ProcessMessage[C, Answer], timeout: float = WAIT) -> Answer:
         """Ask the process at `address` and run the world until it answers.
 
         Raises the error that it answered with, ProcessDown if the process or its machine ends, or ProcessTimeout after

@@ -32,8 +32,8 @@ from typing import NamedTuple
 
 from ...seams import seam
 from ..disk.disk import Disk, File
-from .lease import Lease
 from .location_index import Located, LocationIndex
+from .owner_lock import OwnerLock
 from .rdq_file import ASIDE_SUFFIX, DamagedRecord, file_name, parse_record
 
 #: Neighbouring records are copied together, up to about this many bytes.
@@ -59,20 +59,20 @@ class CombineJob:
     """
 
     def __init__(
-        self, lease: Lease, disk: Disk, directory: str, index: LocationIndex, older: int, younger: int
+        self, owner_lock: OwnerLock, disk: Disk, directory: str, index: LocationIndex, older: int, younger: int
     ) -> None:
         self.files = older, younger
         self.file_size = 0
         self.moves: list[Move] = []
         #: Ids of wanted records that could not be read back; the combined file lacks them.
         self.damaged: list[bytes] = []
-        self._lease = lease
+        self._owner_lock = owner_lock
         self._disk = disk
         self._directory = directory
         self._index = index
 
     def run(self) -> None:
-        with self._lease.work():
+        with self._owner_lock.work():
             self._combine()
 
     def _combine(self) -> None:
@@ -143,28 +143,28 @@ def _neighbours(located: Sequence[Located]) -> Iterator[list[Located]]:
 class DeleteJob:
     """Reads which bodies the index still locates in files without wanted bodies. Afterwards `moves` is its result."""
 
-    def __init__(self, lease: Lease, index: LocationIndex, files: Sequence[int]) -> None:
+    def __init__(self, owner_lock: OwnerLock, index: LocationIndex, files: Sequence[int]) -> None:
         self.files = tuple(files)
         self.moves: list[Move] = []
-        self._lease = lease
+        self._owner_lock = owner_lock
         self._index = index
 
     def run(self) -> None:
-        with self._lease.work():
+        with self._owner_lock.work():
             self.moves = [Move(located, None) for number in self.files for located in self._index.located_in(number)]
 
 
 class UnlinkJob:
     """Deletes files that the index no longer names. May be run again after an OSError."""
 
-    def __init__(self, lease: Lease, disk: Disk, directory: str, files: Sequence[int]) -> None:
+    def __init__(self, owner_lock: OwnerLock, disk: Disk, directory: str, files: Sequence[int]) -> None:
         self.files = tuple(files)
-        self._lease = lease
+        self._owner_lock = owner_lock
         self._disk = disk
         self._directory = directory
 
     def run(self) -> None:
-        with self._lease.work():
+        with self._owner_lock.work():
             for number in self.files:
                 path = f"{self._directory}/{file_name(number)}"
                 if self._disk.exists(path):

@@ -16,9 +16,9 @@ import enum
 from ..disk.disk import Disk
 from .combine import CombineJob, DeleteJob, Move, UnlinkJob
 from .file_summary import FileSummary
-from .lease import Lease
 from .location_index import LocationIndex
 from .open_files import OpenFile, OpenFiles
+from .owner_lock import OwnerLock
 
 GcJob = CombineJob | DeleteJob | UnlinkJob
 
@@ -37,14 +37,31 @@ class _Station(enum.Enum):
 class GarbageCollection:
     """See the module. `index`, `summary` and `files` belong to the store; its files are in `directory` on `disk`."""
 
-    __slots__ = ("_at", "_at_in_sync", "_directory", "_disk", "_files", "_held", "_index", "_job", "_lease", "_summary")
+    __slots__ = (
+        "_at",
+        "_at_in_sync",
+        "_directory",
+        "_disk",
+        "_files",
+        "_held",
+        "_index",
+        "_job",
+        "_owner_lock",
+        "_summary",
+    )
 
     def __init__(
-        self, disk: Disk, directory: str, lease: Lease, index: LocationIndex, summary: FileSummary, files: OpenFiles
+        self,
+        disk: Disk,
+        directory: str,
+        owner_lock: OwnerLock,
+        index: LocationIndex,
+        summary: FileSummary,
+        files: OpenFiles,
     ) -> None:
         self._disk = disk
         self._directory = directory
-        self._lease = lease
+        self._owner_lock = owner_lock
         self._index = index
         self._summary = summary
         self._files = files
@@ -89,7 +106,7 @@ class GarbageCollection:
             self._plan()
         if self._at is _Station.UNLINKABLE and self._job is not None:
             unlinked = self._job.files[1:] if isinstance(self._job, CombineJob) else self._job.files
-            self._job = UnlinkJob(self._lease, self._disk, self._directory, unlinked)
+            self._job = UnlinkJob(self._owner_lock, self._disk, self._directory, unlinked)
         elif self._at is not _Station.READY:
             return None
         elif isinstance(self._job, CombineJob):
@@ -101,12 +118,12 @@ class GarbageCollection:
     def _plan(self) -> None:
         emptied = self._summary.take_emptied()
         if emptied:
-            self._job = DeleteJob(self._lease, self._index, emptied)
+            self._job = DeleteJob(self._owner_lock, self._index, emptied)
         else:
             pair = self._summary.combinable()
             if pair is None:
                 return
-            self._job = CombineJob(self._lease, self._disk, self._directory, self._index, *pair)
+            self._job = CombineJob(self._owner_lock, self._disk, self._directory, self._index, *pair)
         for file in self._job.files:
             self._summary.rows[file].locked = True
         self._at = _Station.PLANNED

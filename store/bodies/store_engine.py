@@ -40,9 +40,9 @@ from . import store_recovery
 from .client_reports import Client, ClientReports, StoreReport
 from .file_summary import FileSummary
 from .garbage_collection import GarbageCollection, GcJob
-from .lease import Lease
 from .location_index import COMMIT_LEAST, Checkpoint, Entry, LocationIndex
 from .open_files import OpenFiles
+from .owner_lock import OwnerLock
 from .rdq_file import OVERHEAD
 from .read_job import BodyReadJob, Cold
 from .store_recovery import References, State
@@ -80,7 +80,7 @@ class StoreEngine:
         self._garbage: GarbageCollection
         self._summary = FileSummary(file_limit)
         self._files = OpenFiles(disk, directory)
-        self._lease = Lease(index_path + ".lock")
+        self._owner_lock = OwnerLock(index_path + ".lock")
         self._reports = ClientReports()
         self._is_tainted = False
         self._waiting: dict[bytes, Waiting] = {}
@@ -112,7 +112,7 @@ class StoreEngine:
         """
         self._disk.make_dir(self._directory)
         os.makedirs(os.path.dirname(self._index_path), exist_ok=True)
-        self._lease.wait()
+        self._owner_lock.wait()
         if not self._is_durable:
             store_recovery.erase(self._disk, self._directory, self._index_path)
         found = store_recovery.recover(
@@ -120,7 +120,7 @@ class StoreEngine:
         )
         self._index, self._generation = found.locations, found.generation
         self._garbage = GarbageCollection(
-            self._disk, self._directory, self._lease, self._index, self._summary, self._files
+            self._disk, self._directory, self._owner_lock, self._index, self._summary, self._files
         )
         self._is_open = True
         for number, row in sorted(found.rows.items()):
@@ -163,7 +163,7 @@ class StoreEngine:
         if self._is_open:
             self._is_open = False
             self._files.close()
-            if self._lease.end():
+            if self._owner_lock.end():
                 self._index.close()
 
     # -- clients
@@ -410,7 +410,9 @@ class StoreEngine:
         self.waiting_bytes = 0
         self._reports.sync_taken()
         changes = self._index.freeze(self._summary.take_changed(), self._garbage.sync_taken(), self._end())
-        self._syncing = SyncJob(self._lease, self._disk, self._directory, self._index, parts, changes, self._is_durable)
+        self._syncing = SyncJob(
+            self._owner_lock, self._disk, self._directory, self._index, parts, changes, self._is_durable
+        )
         return self._syncing
 
     def finish_sync(self, job: SyncJob) -> None:

@@ -14,8 +14,8 @@ import lmdb
 
 from ..disk.disk import Disk, SyncFailed
 from .combine import StoreBroken
-from .lease import Lease
 from .location_index import Changes, LocationIndex
+from .owner_lock import OwnerLock
 from .rdq_file import file_name, record
 
 #: Bytes of disk space reserved for a new file, which is about what it will hold.
@@ -48,7 +48,7 @@ class SyncJob:
 
     def __init__(
         self,
-        lease: Lease,
+        owner_lock: OwnerLock,
         disk: Disk,
         directory: str,
         index: LocationIndex,
@@ -57,7 +57,7 @@ class SyncJob:
         is_synced: bool,
     ) -> None:
         self.parts = parts
-        self._lease = lease
+        self._owner_lock = owner_lock
         self._disk = disk
         self._directory = directory
         self._index = index
@@ -66,7 +66,7 @@ class SyncJob:
         self._is_written = False
 
     def run(self) -> None:
-        with self._lease.work():
+        with self._owner_lock.work():
             self._sync()
 
     def _sync(self) -> None:

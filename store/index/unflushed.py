@@ -21,7 +21,7 @@ from ..messages.run import Run
 from .segment_file import Entries
 
 
-class Durability(Protocol):
+class DurablePosition(Protocol):
     """The part of the journal that decides what is held no longer."""
 
     @property
@@ -33,7 +33,7 @@ class Unflushed:
 
     __slots__ = ("_held", "_log", "embedded", "stored", "under_way")
 
-    def __init__(self, log: Durability) -> None:
+    def __init__(self, log: DurablePosition) -> None:
         self._log = log
         self.embedded = PendingRuns()
         self.stored = PendingRuns()

@@ -1,6 +1,12 @@
 """Who may import whom (docs/internals, the layout of the house), and what files may be called."""
 
+import ast
+from collections import defaultdict
+
 import pytest
+
+#: Names that once stood for two things or more, and were confused. Each may name one class or type alias.
+SINGLE_NAMES = {"Durability", "Folding", "Journal", "Lease", "Message", "Part", "ReadAhead", "Reader", "Reading"}
 
 
 def test_nothing_imports_upward(layers, root):
@@ -76,3 +82,16 @@ def test_files_are_named_after_what_they_are_about(layers, root):
     assert [
         str(path) for path in layers.sources(root) if layers.NAMELESS & {*path.relative_to(root).parts[:-1], path.stem}
     ] == []
+
+
+def test_a_name_that_was_confused_stands_for_one_thing(layers, root):
+    places = defaultdict(list)
+    for path in layers.sources(root):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [node.name] if isinstance(node, ast.ClassDef) else []
+            if isinstance(node, ast.Assign):
+                names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            for name in SINGLE_NAMES.intersection(names):
+                places[name].append(str(path.relative_to(root)))
+    assert places.keys() & {"Lease", "Message"} == {"Lease", "Message"}, "the names were not looked for"
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

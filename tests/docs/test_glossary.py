@@ -17,13 +17,12 @@ REPLACED = [
     ("octets?", "byte", {"amqp/"}),  # the wire's own word
     ("portions?", "batch", set()),
     ("looking", "peek", set()),
-    # The lease on a message store's files, a node's lease to act as part of its cluster, a query's on its queues, and
-    # a queue's on the slots of its pace group.
+    # A node's lease to act as part of its cluster, a query's on its queues, and the slots that a queue leases from its
+    # pace group.
     (
         "leases?",
         "queue expiry",
         {
-            "store/bodies/",
             "cluster/",
             "actors/channel/direct_client.py",
             "actors/connection/process.py",

@@ -39,7 +39,7 @@ from ....routing.arguments.range_read_arguments import block_size
 from ....routing.phrases import generated_name, queue_phrase
 from ....routing.queue_types import STREAM
 from ....routing.rows import QueueRow
-from ....runtime.contract import Address, Message
+from ....runtime.contract import Address, ProcessMessage
 from ....runtime.credit import ACROSS_LINKS
 from ....runtime.errors import ProcessDown
 from ....runtime.process import Process
@@ -277,7 +277,7 @@ class ChannelConsumers:
                     f"consumer '{other.tag}' already. Consume on another channel, or without a prefetch.",
                 )
 
-    def _consume_message(self, consumer: ChannelConsumer) -> Message[ToQueue, bool]:
+    def _consume_message(self, consumer: ChannelConsumer) -> ProcessMessage[ToQueue, bool]:
         return to_queue.consume(
             self._config.channel_id,
             self._process.myAddress,

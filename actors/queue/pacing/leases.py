@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...contracts.pace import to_pacer
 from ...pace.pace_clock import Pace
-from ...pace.shared_clock import HORIZON, Lease
+from ...pace.shared_clock import HORIZON, LeasedSlots
 from ..effects import Effects
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Leases:
         self.pace = pace
         self._effects = effects
         #: The leases, and when each came.
-        self._held: deque[tuple[Lease, int]] = deque()
+        self._held: deque[tuple[LeasedSlots, int]] = deque()
         #: Whether a request has no answer yet.
         self.is_asking = False
         #: Slots that were used without a lease, because a message took several.
@@ -46,7 +46,7 @@ class Leases:
         """Note a lease; its times are relative to `now`."""
         self.is_asking = False
         self.sharers = sharers
-        self._held.append((Lease(first, last, count).moved(now), now))
+        self._held.append((LeasedSlots(first, last, count).moved(now), now))
 
     def due(self, now: int) -> int:
         """The number of leased slots whose time has come and that have not expired."""
@@ -102,7 +102,7 @@ class Leases:
         self.is_asking = False
 
 
-def _until(lease: Lease, now: int) -> int:
+def _until(lease: LeasedSlots, now: int) -> int:
     """How many slots of the lease come until then."""
     first, last, count = lease
     if now >= last:

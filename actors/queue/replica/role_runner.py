@@ -19,7 +19,7 @@ from ..effects import Effects
 from ..role import Result, Role, Steps, Wait
 
 if TYPE_CHECKING:
-    from ....runtime.contract import Address, Message
+    from ....runtime.contract import Address, ProcessMessage
     from ....runtime.coroutines import Slices
     from ....store.queue.variable.read_ahead import ReadAheadJob
     from ...context.node_context import NodeContext
@@ -203,7 +203,7 @@ class RoleRunner:
         if self._stage.is_open:
             self.role.timer_fired(name)
 
-    def _send_to_pacer(self, clock: ClockName, request: Message[ToPacer, None]) -> None:
+    def _send_to_pacer(self, clock: ClockName, request: ProcessMessage[ToPacer, None]) -> None:
         address = pacer(self._process.context, clock)
         name = address.actorAddressString
         if name not in self._pacers:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from warren.actors.pace.pace_clock import MILLISECOND as MS
 from warren.actors.pace.pace_clock import SECOND, Pace
-from warren.actors.pace.shared_clock import HORIZON, Lease, SharedClock
+from warren.actors.pace.shared_clock import HORIZON, LeasedSlots, SharedClock
 
 
 def pace(rate, burst=1):
@@ -93,7 +93,7 @@ def test_slots_that_were_used_without_a_lease_are_paid_for():
     clock = SharedClock(0)
     clock.request("a", pace(10), 1, 0, SECOND)
     [(_, lease)] = serve(clock, SECOND)
-    clock.give_back("a", Lease(0, 0, 0), 7)
+    clock.give_back("a", LeasedSlots(0, 0, 0), 7)
     clock.request("b", pace(10), 1, 0, SECOND)
     assert clock.next_lease(SECOND) + HORIZON == lease.first + 8 * SECOND // 10
 
@@ -150,7 +150,7 @@ def test_the_rate_is_never_exceeded(rate, burst, steps):
 
 @given(slots_of=st.integers(1, 50), at=st.integers(1, 49), first=st.integers(0, 10**9), span=st.integers(0, 10**9))
 def test_a_lease_is_split_where_its_slots_are(slots_of, at, first, span):
-    lease = Lease(first, first + (span if slots_of > 1 else 0), slots_of)
+    lease = LeasedSlots(first, first + (span if slots_of > 1 else 0), slots_of)
     if at < slots_of:
         one, other = lease.split(at)
         assert (one.slots, other.slots) == (at, slots_of - at)

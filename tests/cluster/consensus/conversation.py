@@ -94,7 +94,7 @@ def _tick(world: World, name: str, count: str = "1") -> None:
         world.tick(name)
 
 
-def _taken(world: World, ends: tuple[str, ...]) -> Iterator[m.Message]:
+def _taken(world: World, ends: tuple[str, ...]) -> Iterator[m.ConsensusMessage]:
     """Take what is in flight now, not what follows from it."""
     taken = [message for message in world.in_flight if not ends or (message.sender, message.to) == ends]
     world.in_flight = [message for message in world.in_flight if message not in taken]
@@ -233,7 +233,7 @@ def _members(members: Members) -> str:
     return " ".join(f"{kind} {','.join(names)}" for kind, names in parts if names) or "no members"
 
 
-def shown(message: m.Message) -> str:
+def shown(message: m.ConsensusMessage) -> str:
     """The message as a line of a scenario."""
     head = f"{message.sender} -> {message.to} term {message.term} {_words(type(message).__name__)}"
     match message:

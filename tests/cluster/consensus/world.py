@@ -26,7 +26,7 @@ from warren.cluster.consensus.election import HEARD_TICKS, Ballot
 from warren.cluster.consensus.leader import Refused
 from warren.cluster.consensus.log import COMMAND, Entry, Mark, RaftLog
 from warren.cluster.consensus.membership import Members
-from warren.cluster.consensus.messages import Message, Snapshot, TimeoutNow
+from warren.cluster.consensus.messages import ConsensusMessage, Snapshot, TimeoutNow
 
 #: Messages that a few nodes may cause without a tick.
 MOST_MESSAGES = 3_000
@@ -97,9 +97,9 @@ class World:
         self._draw = draw
         self.told = told
         self.nodes: dict[str, Node] = {}
-        self.in_flight: list[Message] = []
+        self.in_flight: list[ConsensusMessage] = []
         #: Messages that a test has put aside.
-        self.delayed: list[Message] = []
+        self.delayed: list[ConsensusMessage] = []
         #: Pairs of nodes whose messages are lost: from, to.
         self.cut: set[tuple[str, str]] = set()
         self.now = 0
@@ -156,7 +156,7 @@ class World:
         node.live.tick()
         self.settle(node)
 
-    def deliver(self, message: Message) -> None:
+    def deliver(self, message: ConsensusMessage) -> None:
         """The message, which was taken out of `in_flight`, arrives unless its receiver is down."""
         node = self.nodes[message.to]
         if node.raft is not None and (message.sender, message.to) not in self.cut:
@@ -167,7 +167,7 @@ class World:
         else:
             self.lose(message)
 
-    def lose(self, message: Message) -> None:
+    def lose(self, message: ConsensusMessage) -> None:
         """The message is lost. Whoever sends a snapshot learns that it did not arrive."""
         sender = self.nodes[message.sender]
         if isinstance(message, Snapshot) and sender.raft is not None:
@@ -304,7 +304,7 @@ class World:
             self._applies(node, entry)
         node.writing = ready
 
-    def _send(self, node: Node, messages: list[Message]) -> None:
+    def _send(self, node: Node, messages: list[ConsensusMessage]) -> None:
         for message in messages:
             self.in_flight.append(message)
 

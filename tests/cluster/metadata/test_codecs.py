@@ -301,7 +301,7 @@ def test_messages_come_back_as_they_were(said):
 
 def test_every_message_of_the_core_travels():
     travels = set(wire.MESSAGES.values())
-    assert set(messages.Message.__args__) - travels == {messages.Snapshot}
+    assert set(messages.ConsensusMessage.__args__) - travels == {messages.Snapshot}
 
 
 def test_many_messages_travel_in_pieces_that_fit_a_frame():

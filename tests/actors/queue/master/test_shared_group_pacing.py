@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from warren.actors.pace.pace_clock import MILLISECOND as MS
 from warren.actors.pace.pace_clock import SECOND, Pace
-from warren.actors.pace.shared_clock import Lease, SharedClock
+from warren.actors.pace.shared_clock import LeasedSlots, SharedClock
 from warren.actors.queue.pacing import group_pacing, shared_group_pacing
 from warren.actors.queue.pacing.leases import Leases
 from warren.amqp.fields import Table, table_from
@@ -224,7 +224,7 @@ def test_no_group_of_consumers_exceeds_its_rate(queues, groups, prefetch, steps)
                 if name == "lease":
                     shared.request(str(number), Pace(*fields[0]), fields[1], fields[2], now)
                 else:
-                    shared.give_back(str(number), Lease(*fields[:3]).moved(now), fields[3])
+                    shared.give_back(str(number), LeasedSlots(*fields[:3]).moved(now), fields[3])
             pass_leases(now)
         pass_leases(now)
 

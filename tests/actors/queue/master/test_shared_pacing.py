@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from warren.actors.pace.pace_clock import MILLISECOND as MS
 from warren.actors.pace.pace_clock import SECOND, Pace
-from warren.actors.pace.shared_clock import Lease, SharedClock
+from warren.actors.pace.shared_clock import LeasedSlots, SharedClock
 from warren.amqp.fields import Table
 from warren.routing.arguments.queue_settings import queue_settings
 
@@ -192,7 +192,7 @@ def test_the_rate_of_the_group_is_never_exceeded(queues, prefetch, steps):
                 if name == "lease":
                     clock.request(str(number), Pace(*fields[0]), fields[1], fields[2], now)
                 else:
-                    clock.give_back(str(number), Lease(*fields[:3]).moved(now), fields[3])
+                    clock.give_back(str(number), LeasedSlots(*fields[:3]).moved(now), fields[3])
             pass_leases(now)
         pass_leases(now)
 

@@ -1,4 +1,4 @@
-"""The lease on a message store's files: only jobs of the store's present owner may change them.
+"""`OwnerLock`: only jobs of the present owner of a message store may change its files.
 
 Jobs run in other threads. When an owner crashes and the next one starts, a job of the first may still run, or not
 have begun; it must not rename or append to files that the next owner has already scanned. So each job holds a shared
@@ -20,8 +20,8 @@ class OwnerEnded(Exception):
     """The owner of a job has ended, so the job must not touch the files."""
 
 
-class Lease:
-    """The lease of one owner. The lock file `path` is created if necessary."""
+class OwnerLock:
+    """The lock of one owner. The file `path` is created if necessary."""
 
     def __init__(self, path: str) -> None:
         self._path = path

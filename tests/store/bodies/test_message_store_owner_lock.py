@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from warren.store.bodies.lease import Lease, OwnerEnded
+from warren.store.bodies.owner_lock import OwnerEnded, OwnerLock
 from warren.store.bodies.store_engine import StoreEngine
 from warren.store.disk.real_disk import RealDisk
 
@@ -69,10 +69,10 @@ def test_start_waits_for_a_job_under_way(tmp_path):
 
 def test_jobs_work_beside_each_other(tmp_path):
     """Two jobs of one owner run at the same time, so a sync does not wait for garbage collection."""
-    lease = Lease(str(tmp_path / "lock"))
-    with lease.work(), lease.work():
-        assert not lease.end()
-        with pytest.raises(OwnerEnded), lease.work():
+    owner_lock = OwnerLock(str(tmp_path / "lock"))
+    with owner_lock.work(), owner_lock.work():
+        assert not owner_lock.end()
+        with pytest.raises(OwnerEnded), owner_lock.work():
             pass
-    assert lease.end()
-    Lease(str(tmp_path / "lock")).wait()
+    assert owner_lock.end()
+    OwnerLock(str(tmp_path / "lock")).wait()
