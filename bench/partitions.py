@@ -14,8 +14,8 @@ import logging
 import sys
 import time
 
-from ..simulation.cluster.matrix import cells, plan_of
 from ..simulation.cluster.schedule import run
+from ..tests.simulation.cluster.matrix import cells, plan_of
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import numpy
 import pyarrow as pa
@@ -32,11 +32,6 @@ _DAY = 86_400_000_000
 def file_path(queue: str, queue_id: str, date: str, first: int, stop: int) -> str:
     """The path of a file below the target."""
     return f"queue={quote(queue, safe='')}/date={date}/{(queue_id or '0')[:8]:0>8}-{first:020}-{stop:020}.parquet"
-
-
-def queue_of(path: str) -> str:
-    """The queue in a path below the target."""
-    return unquote(path.partition("/")[0].removeprefix("queue="))
 
 
 def date_of(path: str) -> str:

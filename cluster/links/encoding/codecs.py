@@ -6,8 +6,8 @@ NotCarried and `decode` raises CodecError; no input leads to another exception.
 
 Three kinds of value need more than msgpack has:
 
-- **Contents** of messages are never re-encoded. `RAW` and `RAW_LIST` put them behind the msgpack data as they are, and
-  the receiver cuts them out of its input once. In the msgpack data stands only how long they are.
+- **Contents** of messages are never re-encoded. `RAW_LIST` puts them behind the msgpack data as they are, and the
+  receiver cuts them out of its input once. In the msgpack data stands only how long they are.
 - **Addresses** name their system by one byte when it is that of the sender or of the receiver, as nearly always.
 - **Records** (`record`) are values of a class, as an array of its fields. A field that a newer version has added behind
   the others is ignored by an older one, which knows nothing of it, and has its default when an older one sends.
@@ -75,11 +75,6 @@ class Incoming:
         self.at = at + size
         return at
 
-    def cut(self, size: Any) -> bytes:
-        """The next `size` raw bytes."""
-        at = self.skip(size)
-        return self.data[at : self.at]
-
     def cut_each(self, sizes: Any) -> list[bytes]:
         """The next raw bytes, in pieces of these sizes."""
         if type(sizes) is not list or not set(map(type, sizes)) <= _INTEGERS or (sizes and min(sizes) < 0):
@@ -143,16 +138,6 @@ BYTES = Scalar(bytes)
 NONE = Scalar(type(None))
 
 
-class _Number(Scalar):
-    """A duration or a time, which may be a whole number."""
-
-    def encode(self, value: Any, out: Outgoing) -> Any:
-        return INTEGER.encode(value, out) if type(value) is int else super().encode(value, out)
-
-
-NUMBER: Codec = _Number(float, int)
-
-
 class Optional(Codec):
     """None, or a value of `inner`."""
 
@@ -212,25 +197,6 @@ class Parts(Codec):
         return tuple([codec.decode(item, incoming) for codec, item in zip(self._inner, value)])
 
 
-class Mapped(Codec):
-    """A dict with keys and values of these codecs. The keys cross as they are: text, bytes or integers."""
-
-    def __init__(self, key: Scalar | Codec, value: Codec) -> None:
-        self._key, self._value = key, value
-
-    def encode(self, value: Any, out: Outgoing) -> Any:
-        if type(value) is not dict:
-            raise NotCarried(f"{value!r} is no dict")
-        key, inner = self._key.encode, self._value.encode
-        return {key(name, out): inner(item, out) for name, item in value.items()}
-
-    def decode(self, value: Any, incoming: Incoming) -> Any:
-        if type(value) is not dict:
-            raise CodecError(f"a {type(value).__name__} where a map is expected")
-        key, inner = self._key.decode, self._value.decode
-        return {key(name, incoming): inner(item, incoming) for name, item in value.items()}
-
-
 class Record(Codec):
     """A value of `made`, whose fields have these codecs, in the order of its constructor's arguments.
 
@@ -271,19 +237,6 @@ class Record(Codec):
             raise CodecError(f"no {getattr(self._made, '__name__', 'record')}: {error}") from None
 
 
-class _Raw(Codec):
-    """`bytes`, crossing as they are behind the msgpack data."""
-
-    def encode(self, value: Any, out: Outgoing) -> Any:
-        if type(value) is not bytes:
-            raise NotCarried(f"a {type(value).__name__} where bytes are expected")
-        out.raw.append(value)
-        return len(value)
-
-    def decode(self, value: Any, incoming: Incoming) -> Any:
-        return incoming.cut(value)
-
-
 class _RawList(Codec):
     """A list of `bytes`, crossing as they are behind the msgpack data."""
 
@@ -297,7 +250,6 @@ class _RawList(Codec):
         return incoming.cut_each(value)
 
 
-RAW: Codec = _Raw()
 RAW_LIST: Codec = _RawList()
 
 #: How an address names its system: that of the sender, that of the receiver, or by name.

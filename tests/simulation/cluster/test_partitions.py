@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from warren.simulation.cluster.matrix import CONSUMERS, GROUPS, PARTITIONS, SECONDS, cells, plan_of, sample
 from warren.simulation.cluster.plan import parse_cluster_plan
 from warren.simulation.cluster.schedule import run
+from warren.tests.simulation.cluster.matrix import CONSUMERS, GROUPS, PARTITIONS, SECONDS, cells, plan_of, sample
 
 
 @pytest.mark.parametrize("cell", sample(), ids=str)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from warren.spark.archive.parquet_files import FileWriter, _by_date, file_path, queue_of
+from warren.spark.archive.parquet_files import FileWriter, _by_date, file_path
 from warren.spark.errors import SparkSourceError
 
 SCHEMA = pa.schema([("seq", pa.int64()), ("body", pa.binary()), ("arrived", pa.timestamp("us", tz="UTC"))])
@@ -34,7 +34,6 @@ def files(target):
 def test_names():
     path = file_path("a/b=c", "9f3a0000aaaa", "2026-11-23", 7, 12)
     assert path == f"queue=a%2Fb%3Dc/date=2026-11-23/9f3a0000-{7:020}-{12:020}.parquet"
-    assert queue_of(path) == "a/b=c"
 
 
 def test_a_file_ends_with_its_day_and_all_numbers_are_accounted_for(tmp_path):

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
-from ...runtime.sim.choosing import SeedChooser
-from ..plan import Action, Below
-from .nodes import LETTERS
-from .plan import CLIENTS, CONSUMING, NET, PUBLISHING, ClusterPlan, queue_of
+from warren.runtime.sim.choosing import SeedChooser
+from warren.simulation.cluster.nodes import LETTERS
+from warren.simulation.cluster.plan import CLIENTS, CONSUMING, NET, PUBLISHING, ClusterPlan, queue_of
+from warren.simulation.plan import Action, Below
 
 PARTITIONS = ("random-halves", "halves", "majorities-ring", "random-node")
 SECONDS = (1, 10, 30)
