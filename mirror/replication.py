@@ -84,6 +84,9 @@ WINDOW_BYTES = 8 << 20
 #: The name under which the ring blocks a queue's credit.
 RING = "ring"
 
+#: The timers of all members that run none: every empty set takes 216 bytes.
+_NO_TIMERS: frozenset[str] = frozenset()
+
 
 class MirrorReplication:
     """See the module."""
@@ -101,7 +104,7 @@ class MirrorReplication:
         deduplication = replica.state.deduplication
         if deduplication is not None:
             deduplication.tell_mirrors = partial(tell_accepted, self._mirrored)
-        self._timers: set[str] = set()
+        self._timers = _NO_TIMERS
         self._is_promoting = False
         #: How often this master has come to rest, and whether it is at rest now or about to be.
         self._rests = 0
@@ -285,11 +288,11 @@ class MirrorReplication:
 
     def _start_timer(self, name: str, seconds: float) -> None:
         if name not in self._timers:
-            self._timers.add(name)
+            self._timers |= {name}
             self._replica.start_timer(seconds, name)
 
     def timer_fired(self, payload: str) -> None:
-        self._timers.discard(payload)
+        self._timers -= {payload}
         if not self._ring.has_part:
             return
         if payload == DONE_TIMER:

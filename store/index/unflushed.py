@@ -37,10 +37,11 @@ class Unflushed:
         self._log = log
         self.embedded = PendingRuns()
         self.stored = PendingRuns()
-        #: Embedded and stored entries that the flush under way writes.
-        self.under_way = PendingRuns(), PendingRuns()
-        #: Numbers of entries that no flush writes before the journal has synced up to the position beside them.
-        self._held: deque[tuple[int, range]] = deque()
+        #: Embedded and stored entries that the flush under way writes; empty while there is none.
+        self.under_way: tuple[PendingRuns, PendingRuns] | tuple[()] = ()
+        #: Numbers of entries that no flush writes before the journal has synced up to the position beside them. None
+        #: while there are none, because an empty deque takes 760 bytes.
+        self._held: deque[tuple[int, range]] | None = None
 
     def add(self, run: Run, is_stored: bool) -> None:
         """Add a copy of this run."""
@@ -97,8 +98,8 @@ class Unflushed:
 
     def between(self, start: int, stop: int) -> Iterator[Entries]:
         """The entries from `start` on and below `stop`, those under way too."""
-        for embedded, stored in ((self.embedded, self.stored), self.under_way):
-            for unflushed, is_stored in ((embedded, False), (stored, True)):
+        for each in ((self.embedded, self.stored), self.under_way):
+            for unflushed, is_stored in zip(each, (False, True)):
                 for piece in unflushed.between(start, stop):
                     yield Entries(piece, is_stored)
 
@@ -106,7 +107,7 @@ class Unflushed:
         """Forget all entries but those under way."""
         self.embedded.clear()
         self.stored.clear()
-        self._held.clear()
+        self._held = None
 
     # -- holding entries back ---
 
@@ -116,6 +117,8 @@ class Unflushed:
         The journal never deletes a file with their records before that, because only files whose records are all on the
         disk are given up.
         """
+        if self._held is None:
+            self._held = deque()
         self._held.append((position, numbers))
 
     @property
@@ -124,11 +127,13 @@ class Unflushed:
         held = self._held
         while held and held[0][0] <= self._log.durable:
             held.popleft()
+        if not held:
+            self._held = None
         return bool(held)
 
     def hold_nothing(self) -> None:
         """Have the last flush write everything, even what the journal has not synced, because no flush follows it."""
-        self._held.clear()
+        self._held = None
 
     # -- for a flush ---
 
@@ -153,7 +158,7 @@ class Unflushed:
         held = PendingRuns(), PendingRuns()
         if self.is_holding:
             for unflushed, taken in zip((self.embedded, self.stored), held, strict=True):
-                for _, numbers in self._held:
+                for _, numbers in self._held or ():
                     for run in unflushed.between(numbers.start, numbers.stop) if unflushed.count else ():
                         unflushed.discard(range(run.first, run.end))
                         taken.add(run)
@@ -161,4 +166,4 @@ class Unflushed:
 
     def flushed(self) -> None:
         """Note that the flush under way has ended: forget its entries, which are in segments now."""
-        self.under_way = PendingRuns(), PendingRuns()
+        self.under_way = ()

@@ -44,6 +44,21 @@ class QueueRecords(NamedTuple):
     lives: Lives | None = None
 
 
+class _Gathered:
+    """The records of one queue number in the frame that is gathered; the attributes are those of `QueueRecords`."""
+
+    __slots__ = ("handed_over", "is_joined", "lives", "messages", "parts", "records", "repeated", "sizes", "taken")
+
+    def __init__(self, is_joined: bool) -> None:
+        self.is_joined = is_joined
+        self.parts: list[bytes] = []
+        self.records = self.messages = self.repeated = 0
+        self.sizes: dict[int, int] = {}
+        self.lives: Lives | None = None
+        self.handed_over: list[HandedOver] = []
+        self.taken: list[Taken] = []
+
+
 class LogWriter:
     """Gathers records until `take`. The journal writes what is gathered between two calls of `cut` in one frame.
 
@@ -63,13 +78,7 @@ class LogWriter:
     __slots__ = (
         "_frames",
         "_gathered",
-        "_handed_over",
-        "_lives",
-        "_messages",
         "_next",
-        "_repeated",
-        "_sizes",
-        "_taken",
         "bodies_are_spared",
         "durable",
         "has_gathered",
@@ -82,16 +91,10 @@ class LogWriter:
         self.has_gathered = self.is_awaited = self.bodies_are_spared = False
         self.is_journaled = is_journaled
         self.position = self.durable = 0
-        self._gathered: dict[int, list[list[bytes]]] = {}
-        self._messages: dict[int, int] = {}
+        self._gathered: dict[int, _Gathered] = {}
         self._next: dict[int, int | None] = {}
-        self._sizes: dict[int, dict[int, int]] = {}
-        self._lives: dict[int, Lives] = {}
-        self._handed_over: dict[int, list[HandedOver]] = {}
-        self._taken: dict[int, list[Taken]] = {}
-        self._repeated: dict[int, int] = {}
-        #: What was gathered before the last `cut`.
-        self._frames: list[QueueRecords] = []
+        #: What was gathered before the last `cut`; None if there was no `cut`.
+        self._frames: list[QueueRecords] | None = None
 
     def publish(self, queue: int, run: Run, is_stored: bool = False) -> int:
         """Record the publish of a run without holes; returns the position.
@@ -101,8 +104,7 @@ class LogWriter:
         if not (is_stored and self.bodies_are_spared):
             self.is_awaited = True
         self._advance(queue, run.end)
-        self._messages[queue] = self._messages.get(queue, 0) + len(run.contents)
-        return self._add(queue, record(Type.PUBLISH, queue, encode_run(run, is_stored)))
+        return self._add(queue, record(Type.PUBLISH, queue, encode_run(run, is_stored)), len(run.contents))
 
     @seam("which acknowledgements the journal records")
     def ack(self, queue: int, spans: Sequence[range]) -> int:
@@ -138,7 +140,7 @@ class LogWriter:
     @seam("which lives of a queue survive a crash")
     def lives(self, queue: int, lives: Lives) -> int:
         """Record the lives of the queue; returns the position."""
-        self._lives[queue] = lives
+        self._of(queue).lives = lives
         return self._add(queue, record(Type.LIVES, queue, [encode_lives(lives)]))
 
     def digests(self, queue: int, body: bytes) -> int:
@@ -152,7 +154,7 @@ class LogWriter:
         """
         if not self.is_journaled:
             return 0
-        self._sizes.setdefault(queue, {}).update(sizes)
+        self._of(queue).sizes |= sizes
         return self._add(queue, record(Type.SIZES, queue, [encode_sizes(sizes)]))
 
     @seam("which returns of messages survive a crash")
@@ -164,7 +166,7 @@ class LogWriter:
         self.is_awaited = True  # the count must survive a crash of the broker that the message itself may cause
         parts = record(Type.RETURNED, queue, [encode_returns(returns)])
         if is_repeated:
-            self._repeated[queue] = self._repeated.get(queue, 0) + sum(map(len, parts))
+            self._of(queue).repeated += sum(map(len, parts))
         return self._add(queue, parts)
 
     def hand_over(self, queue: int, handed: HandedOver) -> int:
@@ -173,19 +175,19 @@ class LogWriter:
         Transient ones get no record: the journal only passes them on, in order with the others.
         """
         self.is_awaited = True  # by the targets
-        self._handed_over.setdefault(queue, []).append(handed)
-        self._messages[queue] = self._messages.get(queue, 0) + len(handed.contents)
+        gathered = self._of(queue)
+        gathered.handed_over.append(handed)
         if handed.is_recorded:
-            return self._add(queue, record(Type.HANDED_OVER, queue, encode_handed_over(handed)))
+            return self._add(queue, record(Type.HANDED_OVER, queue, encode_handed_over(handed)), len(handed.contents))
         self.has_gathered = True
-        self._gathered.setdefault(queue, [])
+        gathered.messages += len(handed.contents)
         self._next.setdefault(queue, 0)
         return self.position
 
     @seam("which dead letters a queue records as taken")
     def take_over(self, queue: int, first_id: int, count: int) -> int:
         """Record that the queue has taken dead letters that were in transit to it; returns the position."""
-        self._taken.setdefault(queue, []).append(Taken(queue, first_id, count))
+        self._of(queue).taken.append(Taken(queue, first_id, count))
         return self._add(queue, record(Type.TAKEN, queue, encode_taken(first_id, count)))
 
     def hurry(self) -> None:
@@ -196,6 +198,7 @@ class LogWriter:
     def cut(self) -> None:
         """Allow a new frame from here on. Records between two cuts stay in one frame, so no crash separates them."""
         if self._gathered:
+            self._frames = self._frames or []
             self._frames += self._take_frame()
 
     def _advance(self, queue: int, number: int) -> None:
@@ -203,9 +206,19 @@ class LogWriter:
         before = self._next.get(queue)
         self._next[queue] = number if before is None else max(before, number)
 
-    def _add(self, queue: int, parts: list[bytes]) -> int:
+    def _of(self, queue: int) -> _Gathered:
+        """What the present frame has of a queue number."""
+        gathered = self._gathered.get(queue)
+        if gathered is None:
+            gathered = self._gathered[queue] = _Gathered(bool(self._gathered))
+        return gathered
+
+    def _add(self, queue: int, parts: list[bytes], messages: int = 0) -> int:
         self.has_gathered = True
-        self._gathered.setdefault(queue, []).append(parts)
+        gathered = self._gathered.get(queue) or self._of(queue)
+        gathered.parts += parts
+        gathered.records += 1
+        gathered.messages += messages
         self._next.setdefault(queue, 0)
         self.position += 1
         return self.position
@@ -214,31 +227,26 @@ class LogWriter:
         """The records gathered since the last call."""
         self.has_gathered = self.is_awaited = False
         taken = self._take_frame()
-        if self._frames:
-            self._frames, taken = [], self._frames + taken
+        if self._frames is not None:
+            taken = self._frames + taken
+            self._frames = None
         return taken
 
     def _take_frame(self) -> list[QueueRecords]:
         gathered, self._gathered = self._gathered, {}
-        messages, self._messages = self._messages, {}
-        sizes, self._sizes = self._sizes, {}
-        handed_over, self._handed_over = self._handed_over, {}
-        taken, self._taken = self._taken, {}
-        repeated, self._repeated = self._repeated, {}
-        lives, self._lives = self._lives, {}
         return [
             QueueRecords(
                 queue,
-                [part for parts in records for part in parts],
-                len(records),
-                messages.get(queue, 0),
+                found.parts,
+                found.records,
+                found.messages,
                 self._next[queue],
-                sizes.get(queue, {}),
-                at > 0,
-                handed_over.get(queue, ()),
-                taken.get(queue, ()),
-                repeated.get(queue, 0),
-                lives.get(queue),
+                found.sizes,
+                found.is_joined,
+                found.handed_over,
+                found.taken,
+                found.repeated,
+                found.lives,
             )
-            for at, (queue, records) in enumerate(gathered.items())
+            for queue, found in gathered.items()
         ]

@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 #: Runs in a block that was filled at the tail; insertions may make it twice as long.
 BLOCK_RUNS = 256
@@ -34,6 +34,11 @@ R = TypeVar("R", bound=Numbered)
 by_first = attrgetter("first")
 
 
+#: The blocks of all instances that have had no run since they were made or cleared. A queue has nine instances, and two
+#: empty lists each would cost an idle queue 1 KB. A tuple, so that nothing can be added to the block that they share.
+_NO_BLOCKS: Any = ((),)
+
+
 def _by_first_run(block: list[R]) -> int:
     """The key that blocks are sorted by."""
     return block[0].first
@@ -43,14 +48,14 @@ class AscendingRuns(Generic[R]):
     """Runs whose numbers ascend and do not overlap.
 
     `blocks` has at least one block, and no empty block beside others. Callers may take from the ends of `blocks[0]` and
-    `blocks[-1]` themselves; whoever empties a block calls `drop_empty`. A run may change its numbers as long as it
-    stays between its neighbours.
+    `blocks[-1]` themselves; whoever empties a block calls `drop_empty`. Nobody else adds to an empty block, because it
+    may be shared (`_NO_BLOCKS`). A run may change its numbers as long as it stays between its neighbours.
     """
 
     __slots__ = ("blocks",)
 
     def __init__(self) -> None:
-        self.blocks: list[list[R]] = [[]]
+        self.blocks: list[list[R]] = _NO_BLOCKS
 
     def __bool__(self) -> bool:
         return bool(self.blocks[0])
@@ -76,6 +81,9 @@ class AscendingRuns(Generic[R]):
 
     def append(self, run: R) -> None:
         """Add a run above all others."""
+        if self.blocks is _NO_BLOCKS:
+            self.blocks = [[run]]
+            return
         block = self.blocks[-1]
         if len(block) < BLOCK_RUNS:
             block.append(run)
@@ -84,6 +92,8 @@ class AscendingRuns(Generic[R]):
 
     def extend_head(self, runs: Sequence[R]) -> None:
         """Add ascending runs below all others."""
+        if self.blocks is _NO_BLOCKS:
+            self.blocks = [[]]
         if len(runs) + len(self.blocks[0]) <= BLOCK_RUNS:
             self.blocks[0][:0] = runs
         else:
@@ -101,12 +111,12 @@ class AscendingRuns(Generic[R]):
 
     def clear(self) -> None:
         """Remove everything."""
-        self.blocks = [[]]
+        self.blocks = _NO_BLOCKS
 
     def detach(self) -> AscendingRuns[R]:
         """Remove everything, and return it."""
         detached: AscendingRuns[R] = AscendingRuns()
-        detached.blocks, self.blocks = self.blocks, [[]]
+        detached.blocks, self.blocks = self.blocks, _NO_BLOCKS
         return detached
 
     # -- by number
@@ -176,6 +186,9 @@ class AscendingRuns(Generic[R]):
 
     def insert(self, run: R) -> None:
         """Add a run where its numbers belong; no other run has any of them."""
+        if self.blocks is _NO_BLOCKS:
+            self.blocks = [[run]]
+            return
         at, index = self._position(run.first)
         self._splice(at, index, index, [run])
 

@@ -58,7 +58,7 @@ class PendingRuns:
         if run.kind & TO_STORE:
             self._count_large(run, len(run.contents))
         if not block:
-            block.append(run)
+            self.runs.blocks = [[run]]
             return
         last = block[-1]
         end = last.first + len(last.contents)

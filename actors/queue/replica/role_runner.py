@@ -37,6 +37,9 @@ PACER = "pacer "
 #: Seconds by which a master at rest puts off its timers.
 RESTING_SECONDS = 0.05
 
+#: The pacers of all queues that have asked none: every empty set takes 216 bytes.
+_NO_PACERS: frozenset[str] = frozenset()
+
 
 class RoleProcess(Protocol):
     """The process of a replica, as its runner sees it. A bound method of each would cost every idle queue memory."""
@@ -104,7 +107,7 @@ class RoleRunner:
         #: The role's timers that run, by name. None as long as it has started none, as that of an idle queue.
         self._timers: dict[str, int] | None = None
         #: The addresses of the pacers that the role has asked, which are monitored. Nearly all queues ask none.
-        self._pacers: frozenset[str] = frozenset()
+        self._pacers = _NO_PACERS
 
     # -- what the role has decided ------------------------------------------------------------------
 

@@ -39,7 +39,8 @@ class SegmentWriter:
         self._index = place.index
         self._place = place
         self._unconfirmed = unconfirmed
-        self._releases: deque[ReleaseJob] = deque()
+        #: None before the first, because an empty deque takes 760 bytes.
+        self._releases: deque[ReleaseJob] | None = None
         #: Whether a flush would free memory or remove files.
         self.needs_flush = False
 
@@ -132,6 +133,8 @@ class SegmentWriter:
             delta.start, delta.end, pending.numbers_in(range(delta.start, delta.end))
         )
         self._place.forget_shared(recovered(run, True) for run in known)
+        if self._releases is None:
+            self._releases = deque()
         self._releases += jobs
 
     def take_release(self) -> ReleaseJob | None:
@@ -139,6 +142,7 @@ class SegmentWriter:
         return self._releases[0] if self._releases else None
 
     def released(self, release: ReleaseJob) -> None:
+        assert self._releases is not None
         first = self._releases.popleft()
         assert release is first, "releases are handed back in their order"
         self._index.released(release)

@@ -33,8 +33,9 @@ class Unconfirmed:
     )
 
     def __init__(self) -> None:
-        # First, last, and the positions in journal and store; the numbers ascend.
-        self._waiting: deque[tuple[int, int, int, int]] = deque()
+        # First, last, and the positions in journal and store; the numbers ascend. None before the first, because an
+        # empty deque takes 760 bytes.
+        self._waiting: deque[tuple[int, int, int, int]] | None = None
         self._unflushed: list[tuple[int, int]] = []
         self._in_flush: list[tuple[int, int]] = []
         self._direct_in_flush = 0
@@ -51,6 +52,8 @@ class Unconfirmed:
 
     def journaled(self, first: int, last: int, journal_position: int, store_position: int) -> None:
         """Have these numbers wait for the journal and, unless `store_position` is 0, for the store."""
+        if self._waiting is None:
+            self._waiting = deque()
         self._waiting.append((first, last, journal_position, store_position))
 
     def went_directly(self, first: int, last: int, confirm: bool) -> None:

@@ -127,7 +127,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._place = Placement(queue, index, persistent, transient, embed_below)
         self._pending = PendingRuns()
         #: Messages that were moved to other queues, and stay pending until the journal is durable up to the position.
-        self._moved: deque[tuple[int, range]] = deque()
+        #: None before the first, because an empty deque takes 760 bytes.
+        self._moved: deque[tuple[int, range]] | None = None
         self.sub_queues = SubQueues(self._place, self._pending)
         self._read_ahead = ReadAhead(self.sub_queues, self._pending, self._place)
         self._peek = Peek(self.sub_queues, self._pending, self._place)
@@ -245,7 +246,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._place.forget_between(0, self._next)
         self.segment_writer.forget()
         self._detached = [*self.sub_queues.detach(), self._pending.detach()]
-        self._moved.clear()
+        self._moved = None
         self.returns.clear()
 
     def dispose(self, limit: int) -> bool:
@@ -534,6 +535,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
 
     def _record_moved(self, span: range) -> None:
         self._journal_position = self._index.record_ack(span)
+        if self._moved is None:
+            self._moved = deque()
         self._moved.append((self._journal_position, span))
 
     def _forget_moved(self, journal: int) -> None:
