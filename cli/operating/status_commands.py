@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Any
 
 import click
 
+from ...runtime.machine.running import is_running
 from ..failure import EX_TEMPFAIL, EX_UNAVAILABLE, CommandFailure
 from ..node_command import BadArguments, Call, node_command
 from ..observing.status_lines import alarm_lines, listener_line
@@ -172,7 +172,7 @@ def wait(call: Call, pidfile: str | None, pid: int | None) -> None:
         call.banner(f"pid is {pid}")
     call.banner(f"Waiting for node '{call.asked_name}' to answer while OS process '{pid}' is running")
     while not _answers(call):
-        if not _runs(pid):
+        if not is_running(pid):
             raise CommandFailure("process_not_running", EX_UNAVAILABLE)
         _pause(call, ends)
     call.banner(f"Waiting for the app to start on node '{call.node_name}'")
@@ -259,7 +259,7 @@ def shutdown(call: Call, wait: bool) -> None:
 def _await_end(call: Call, pid: int) -> None:
     """Return when the node has closed the connection, and its process has ended if it is one of this machine."""
     call.node.await_end()
-    while call.target.address is None and _runs(pid):
+    while call.target.address is None and is_running(pid):
         time.sleep(PROCESS_CHECK)
 
 
@@ -343,23 +343,6 @@ def list_node_auth_attempt_stats(call: Call, by_source: bool) -> None:
         ("remote_address", "username", *columns) if by_source else columns,
         call.node.rows("list_node_auth_attempt_stats", by_source=by_source),
     )
-
-
-def _runs(pid: int) -> bool:
-    """Whether the process still runs. A zombie, which has ended but which its parent has not awaited, does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0]
-    except OSError:
-        pass  # there is no such process, or no /proc
-    else:
-        return state != "Z"
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 COMMANDS = (

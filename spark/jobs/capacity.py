@@ -7,13 +7,13 @@ say the 90th, is the smallest value that at least 90% of the values do not excee
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ...runtime.machine.portable_memory import physical_memory
 from ..archive.notes import noted_files
 from ..errors import wrong_option, wrong_options
 from .archive import read_archive
@@ -122,7 +122,7 @@ def capacity(
         raise wrong_options(
             f"the archive '{archive}' has no message whose time of arrival is known, so nothing can be advised"
         )
-    memory = memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = memory or physical_memory()
     slow = {} if flow is None else _bottlenecks(flow)
     advice = [each for row in rows for each in _of_queue(row, node_rate, growth, slow.get(row.queue))]
     if flow is not None:

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from warren import Broker
-from warren.actors.node.operations.observing.statistics import IO
+from warren.runtime.machine.usage import program
 
 from .conftest import ports, until
 
@@ -25,13 +25,13 @@ def test_a_node_counts_collections(api, name):
     assert {each["name"] for each in found["applications"]} == {"warren", "python"}
 
 
-@pytest.mark.skipif(not IO.exists(), reason="the system does not count what a program reads and writes")
-@pytest.mark.parametrize(("field", "counter"), [("io_read_bytes", "read_bytes"), ("io_write_bytes", "write_bytes")])
+@pytest.mark.skipif(program.disk_bytes() is None, reason="the system does not count what a program reads and writes")
+@pytest.mark.parametrize(("field", "counter"), [("io_read_bytes", "read"), ("io_write_bytes", "written")])
 def test_a_node_has_the_bytes_that_the_kernel_counts(api, name, field, counter):
     """The broker runs in this process, so its counts lie between two readings of this process's."""
 
     def counted():
-        return int(dict(line.split(": ") for line in IO.read_text().splitlines())[counter])
+        return getattr(program.disk_bytes(), counter)
 
     before = counted()
     api("PUT", "/api/queues/%2F/counted", {})

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
+from .....runtime.machine.usage import program
 from .....store.data_dir.vhost_dir import INDEX
 from ....contracts.resources import to_memory_monitor
 from ..registry import OperationError, Operator, operation
 from .listings import list_connections, list_queues
-
-#: Where Linux lists the mappings of a process.
-SMAPS = Path("/proc/self/smaps")
 
 #: RabbitMQ's categories, all of which an answer has, so that dashboards for RabbitMQ find them.
 CATEGORIES = (
@@ -42,34 +38,15 @@ async def memory_breakdown(operator: Operator) -> dict[str, int]:
             bodies += sum(row["message_bytes_ram"] or 0 for row in rows)
     async for rows in list_connections(operator, columns=["send_pend"]):
         pending += sum(row["send_pend"] or 0 for row in rows)
-    mapped = await operator.process.run_blocking(_resident) if SMAPS.exists() else {"other_system": memory["used"]}
-    found = {name: mapped.get(name, 0) for name in CATEGORIES}
+    found = dict.fromkeys(CATEGORIES, 0)
+    mappings = await operator.process.run_blocking(program.mappings)
+    for path, size in mappings if mappings is not None else [("", memory["used"])]:
+        found[_category(path)] += size
     # Bodies and output are in the heap, of which a part may be in swap space.
     found["binary"] = min(bodies, found["other_system"])
     found["connection_writers"] = min(pending, found["other_system"] - found["binary"])
     found["other_system"] -= found["binary"] + found["connection_writers"]
     return found
-
-
-def _resident() -> dict[str, int]:
-    """The resident bytes of the program's mappings by category. Waits for the kernel, which walks all pages."""
-    found: dict[str, int] = {}
-    for path, size in _mappings():
-        category = _category(path)
-        found[category] = found.get(category, 0) + size
-    return found
-
-
-def _mappings() -> Iterator[tuple[str, int]]:
-    """For each mapping its path, empty for anonymous memory, and its resident bytes."""
-    path = ""
-    with SMAPS.open(encoding="utf-8", errors="surrogateescape") as lines:
-        for line in lines:
-            fields = line.split(None, 5)
-            if not fields[0].endswith(":"):
-                path = fields[5].rstrip("\n") if len(fields) > 5 else ""
-            elif fields[0] == "Rss:":
-                yield path, int(fields[1]) * 1024
 
 
 def _category(path: str) -> str:

@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Literal
 
 from .....amqp.fields import Table, table_from
@@ -22,6 +21,7 @@ from .....routing.properties_key import properties_key
 from .....routing.rows import ExchangeRow, QueueRow
 from .....runtime.errors import ProcessDown, ProcessTimeout
 from .....runtime.machine.descriptors import descriptor_limit, open_descriptors
+from .....runtime.machine.usage import DiskBytes, program
 from .....version import __version__
 from ....context.node_context import NodeContext
 from ....contracts.info_items import InfoItems
@@ -46,9 +46,6 @@ LINK_ITEMS: tuple[Literal["node", "state", "address", "round_trip", "last_error"
     *("node", "state", "address", "round_trip", "last_error"),
 )
 LANE_SUMS: tuple[Literal["sent_bytes", "received_bytes", "unsent"], ...] = ("sent_bytes", "received_bytes", "unsent")
-
-#: Where Linux counts the bytes that the program has read from disks and written to them.
-IO = Path("/proc/self/io")
 
 #: Rows that are made in one turn. That of a queue takes 50 µs, with what it is sent as.
 MADE = 25
@@ -227,6 +224,7 @@ async def _node(operator: Operator) -> InfoItems:
         {"name": node.name, "is_running": bool(node.incarnation), "role": node.role, "maintenance": node.in_maintenance}
         for node in context.definitions.nodes.values()
     ]
+    disk = program.disk_bytes() or DiskBytes(0, 0)
     return {
         "kind": "node",
         "name": context.node_name,
@@ -242,10 +240,11 @@ async def _node(operator: Operator) -> InfoItems:
         "processes": len(context.activity.members),
         "fd_used": open_descriptors(),
         "fd_total": descriptor_limit(),
-        "context_switches": _context_switches(),
+        "context_switches": program.context_switches(),
         "sockets": context.sessions.count(),
         "collections": sum(each["collections"] for each in gc.get_stats()),
-        **_disk_bytes(),
+        "read_bytes": disk.read,
+        "written_bytes": disk.written,
         "links": await _links(operator),
         "raft": await _raft(operator),
         "messages": context.counts.values(),
@@ -291,26 +290,6 @@ async def _raft(operator: Operator) -> dict[str, int]:
     except (ProcessDown, ProcessTimeout):
         return {"term": 0, "is_leader": False}
     return {"term": status["term"], "is_leader": status["leader"] == operator.context.node_name}
-
-
-def _disk_bytes() -> dict[str, int]:
-    """The bytes that the program has read from disks and written to them; 0 where the system does not count them."""
-    try:
-        text = IO.read_text("ascii")
-    except OSError:
-        text = ""
-    counts = dict(line.split(": ") for line in text.splitlines())
-    return {"read_bytes": int(counts.get("read_bytes", 0)), "written_bytes": int(counts.get("write_bytes", 0))}
-
-
-def _context_switches() -> int:
-    """How often the program has changed the processor; 0 on Windows."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_nvcsw + usage.ru_nivcsw
 
 
 @operation()

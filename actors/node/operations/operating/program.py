@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from pathlib import Path
 
+from .....runtime.machine.usage import program
 from ..registry import OperationError, Operator, Rows, operation
 
 #: Parts of the names of environment variables whose values are secret (CM-75).
@@ -14,9 +14,6 @@ SECRET_WORDS = ("PASS", "SECRET", "TOKEN", "KEY", "COOKIE")
 
 #: The variables that warren reads begin with one of these.
 PREFIXES = ("WARREN_", "XDG_")
-
-#: Where Linux has a folder for each thread of a process.
-TASKS = Path("/proc/self/task")
 
 
 @operation(while_booting=True)
@@ -40,11 +37,11 @@ async def runtime_thread_stats(operator: Operator, *, interval: float = 5.0) -> 
     """The processor time of each thread of the program within `interval` seconds (CM-205)."""
     if not 0 < interval <= 3600:
         raise OperationError("data", f"Bad argument: the interval must be a number of seconds up to 3600: {interval}")
-    if not TASKS.is_dir():
+    before, begin = program.thread_seconds(), operator.process.now()
+    if before is None:
         raise OperationError("unavailable", "the processor time of single threads can be read on Linux only")
-    before, begin = _processor_seconds(), operator.process.now()
     await operator.process.sleep(interval)
-    after, seconds = _processor_seconds(), operator.process.now() - begin
+    after, seconds = program.thread_seconds() or {}, operator.process.now() - begin
     names = {thread.native_id: thread.name for thread in threading.enumerate()}
     return [
         {
@@ -55,16 +52,3 @@ async def runtime_thread_stats(operator: Operator, *, interval: float = 5.0) -> 
         }
         for number, used in sorted(after.items())
     ]
-
-
-def _processor_seconds() -> dict[int, float]:
-    """By thread: the seconds that it has had a processor."""
-    tick = os.sysconf("SC_CLK_TCK")
-    found = {}
-    for folder in TASKS.iterdir():
-        try:
-            fields = (folder / "stat").read_text("ascii", "replace").rpartition(")")[2].split()
-        except OSError:
-            continue  # the thread has ended
-        found[int(folder.name)] = (int(fields[11]) + int(fields[12])) / tick
-    return found
