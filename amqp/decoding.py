@@ -1,4 +1,4 @@
-"""Decodes the payload of a method frame (AB-38, AB-42), as :mod:`~warren.amqp.method` encodes it."""
+"""Decodes the payload of a method frame (AB-38, AB-42). `method.py` describes its layout, and encodes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def decode_method(payload: bytes) -> Method:
     arguments: list[Any] = []
     position = 4
     is_utf8 = True
-    bit = 8  # the next bit to read in the octet before `position`; 8: no bit is left
+    bit = 8  # which bit of the octet before `position` is read next; 8 if all of them have been read
     try:
         for kind in method_class.SIGNATURE:
             if kind == "b":
@@ -81,7 +81,7 @@ def _method_class_of(payload: bytes) -> type[Method]:
 def check_publish(payload: bytes) -> None:
     """Raise AmqpError 501 unless `payload`, which begins with the ids of basic.publish, can be decoded.
 
-    It compares lengths only, which is cheaper than decoding.
+    Comparing the lengths is enough for that, and cheaper than decoding.
     """
     try:
         exchange_end = 7 + payload[6]

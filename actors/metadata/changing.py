@@ -73,9 +73,9 @@ class Changing:
         self._state = state
         self._log = log
         self._policies = policies
-        #: Called with the row of each queue at home here when its process runs; the row has its address.
+        #: Called when the process of a queue runs that is at home on this node. The row has the address of the process.
         self.on_own: Callable[[QueueRow], None] = lambda row: None
-        #: Called with the name of each virtual host that another node has created, when it runs here.
+        #: Called when a virtual host that another node has created runs on this node too.
         self.on_vhost: Callable[[str], None] = lambda vhost: None
         #: The queue supervisor of each virtual host that runs. A virtual host that is down has none.
         self.supervisors: dict[str, Address[ToQueueSupervisor]] = {}
@@ -119,7 +119,7 @@ class Changing:
         if isinstance(command, DeleteQueue) and self._is_large(command):
             held = await self._trim_queue(command)
             # Removing the other rows took many turns, in which the queue's supervisor may have restarted a process that
-            # crashed while it ended. So the command has to end the process.
+            # crashed while it ended. So the command must end that process, too.
             command = command._replace(is_ended=False)
         proposal = _Proposal()
         self._log.propose(command, self.timed(proposal.take), until_durable)
@@ -208,6 +208,7 @@ class Changing:
         return held
 
     async def _trim(self, vhost: str, end: str | Destination) -> None:
+        """Remove bindings that have this source, or this destination, until few are left for the command."""
         while (rows := self._state.vhosts.get(vhost)) is not None and rows.count_bindings(end) > STEP:
             await self.note(TrimBindings(vhost, rows.some_bindings(end, STEP)))
             await self._process.next_turn()
@@ -252,7 +253,8 @@ class Changing:
             # A logical queue is deleted with all its shards.
             whole = row if row.shard_of is None else self._state.queue(row.vhost, row.shard_of) or row
             await self.note(DeleteQueue(whole.vhost, whole.name, whole.queue_id, is_ended=False))
-            # AmqpError 320 if the virtual host was deleted. If its supervisor has failed, the node sends `vhost_down`.
+            # This raises AmqpError 320 if the virtual host was deleted. Otherwise its supervisor has failed, and the
+            # node sends `vhost_down`.
             self._state.rows(row.vhost)
             raise AmqpError(INTERNAL_ERROR, f"vhost '{row.vhost}' is down")
         self._policies.queue_started(started, version)
@@ -262,7 +264,8 @@ class Changing:
         elif current is not None and current.queue_id == row.queue_id:
             self.show_own(replace(started, state=current.state))
         else:
-            # The virtual host was deleted while the queue started, or the queue has ended by itself already.
+            # The virtual host was deleted while the queue started, for which `rows` raises AmqpError 320, or the queue
+            # has ended by itself already.
             self.elsewhere.start_ended(row.queue_id)
             self._state.rows(row.vhost)
             self.forget_queue(row.vhost, row.queue_id)
@@ -274,11 +277,12 @@ class Changing:
         self.on_own(row)
 
     async def _end_queue(self, vhost: str, queue_id: str) -> None:
-        """Have the queue's supervisor end it, not restart it (AB-63), and remove its files, which must come last
-        (C-17).
+        """Have the queue's supervisor end the process without restarting it (AB-63), and then remove the queue's files.
+
+        The files go last: a queue whose row is still on the disk needs them at the next start (C-17).
 
         A virtual host that is down has no supervisor; its next start removes the files. A process in `leaving` ends by
-        itself, because the supervisor would kill it before it has answered how many messages it had.
+        itself: the supervisor would kill it before it has answered how many messages it had.
         """
         supervisor = self.supervisors.get(vhost)
         if supervisor is not None and queue_id not in self.leaving:

@@ -166,7 +166,7 @@ class Arrivals:
         #: None if the queue does not deduplicate.
         self.deduplication = deduplication
         self.arrivals: list[Arrival] = []
-        #: By origin: the same origin with the queue's persistence.
+        #: For each origin with which messages came, the one with which they are stored: it has the queue's persistence.
         self._stored_origins: dict[Origin, Origin] = {}
 
     def add(self, record: ChannelRecord, entries: Iterable[PublishEntry]) -> None:

@@ -29,7 +29,7 @@ The operations of queue-and-store section 3.1, as they are here:
 | start, stop, delete_crashed | done for a whole virtual host (`store.data_dir.vhost_dir`) |
 | info, fold, purge_acks, msg_rates, needs_timeout, timeout | absent, since no process needs them |
 | handle_pre_hibernate, invoke | absent, for the same reason |
-| is_duplicate | absent, since a queue without mirrors gets each publish once |
+| is_duplicate | absent, since a backing queue gets each publish once: the ring of a mirrored queue numbers them |
 | zip_msgs_and_acks | not needed, since numbers are the tags |
 """
 
@@ -50,9 +50,9 @@ UNLIMITED = 1 << 62
 
 
 class Handed(NamedTuple):
-    """How a message came that another queue has handed over (`journal.in_transit`).
+    """What is known of a message that another queue has handed over (`journal.in_transit`).
 
-    Its large body is in the persistent message store already, under the id that the message has.
+    If its body is large, the persistent message store has it already, under the id of the message.
     """
 
     #: A former process of this queue may have delivered the message.
@@ -62,8 +62,8 @@ class Handed(NamedTuple):
 class BackingQueue(ABC):
     """See the module. `expiry` is absolute, in microseconds since the epoch; None means never.
 
-    Queue processes and their views call every method, and nothing else: whatever offers these can be a backing queue.
-    A new backing queue is empty. Only a `DiskQueue` can be recovered.
+    The process of a queue calls these methods and no others, so any class that has them can be a backing queue. A new
+    backing queue is empty. Only a `DiskQueue` can be recovered.
     """
 
     @property
@@ -99,7 +99,7 @@ class BackingQueue(ABC):
         `parts` say who published the messages, for a backing queue that passes them on to other replicas.
 
         `shared` is the id of the first message (`message_ids`) if other queues get the same messages and one of them
-        is large, else 0. `handed` if the messages were handed over by another queue; then `shared` is set.
+        is large, else 0. `handed` is given if another queue has handed the messages over; `shared` is set then, too.
         """
 
     @abstractmethod
@@ -126,8 +126,9 @@ class BackingQueue(ABC):
         """Number `count` messages that are never stored: a no-ack consumer gets them, they have a TTL of 0, or the
         queue refuses them.
 
-        With `confirm` their numbers are reported as safe, with `is_recorded` not before everything is on the disk that
-        was recorded by now, such as their dead letters. A refusal is without `confirm`.
+        With `confirm`, `drain_confirmed` reports their numbers as safe: with `is_recorded` only when everything that
+        was recorded by now is on the disk, such as their dead letters. Messages that the queue refuses come without
+        `confirm`.
         """
 
     @abstractmethod
@@ -163,7 +164,7 @@ class BackingQueue(ABC):
     def drop_expired(self, now: int, limit: int) -> int:
         """Remove messages from the head that expire no later than `now`, up to `limit`; returns how many.
 
-        It stops at the first message that does not, and at one that must be read from the disk first.
+        It stops at the first message that expires later, and at one that it would have to read from the disk.
         """
 
     @abstractmethod
@@ -197,8 +198,9 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def purge(self, limit: int = UNLIMITED) -> int:
-        """Remove ready messages, from the tail on: about `limit` of those in memory. Returns how many, 0 once none is
-        left. Pending acks stay.
+        """Remove ready messages, the newest first: about `limit` of those in memory, and any number on the disk.
+
+        Returns how many it has removed: 0 if none was left. Pending messages stay.
         """
 
     # -- what is on disk

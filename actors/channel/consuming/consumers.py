@@ -66,13 +66,13 @@ _DELIVER_IDS = b"\x00\x3c\x00\x3c"
 #: Pairs of head and tail that a consumer keeps; routing keys that never repeat would otherwise pile up.
 HEADS_KEPT = 512
 
-#: Deliveries on the socket of which a queue learns at once (FC-32); fewer are counted until there are as many.
+#: After how many deliveries on the socket a channel sends a queue a notice (FC-32). Each notice is a turn of the queue.
 NOTICE_STEP = 50
 
-#: The same while the contents are small: each notice is a turn of the queue.
+#: The same while the contents are small, so that the queue spends fewer turns on notices.
 NOTICE_STEP_SMALL = 150
 
-#: The same for a queue on another node, where each notice is a frame, or a part of one.
+#: The same for a queue on another node, to which each notice travels in a frame of the link.
 NOTICE_STEP_ACROSS_LINKS = NOTICE_STEP * ACROSS_LINKS
 
 

@@ -66,7 +66,7 @@ class Placement:
         self._transient = transient
         self._embed_below = embed_below
         self.store_position = 0
-        #: Whether a store may have bodies of this queue.
+        #: Whether a message store may have bodies of this queue. If not, none is asked to remove any.
         self.has_bodies = False
         #: Whether a store may have bodies of this queue to which other queues refer as well.
         self.has_shared = False
