@@ -52,6 +52,7 @@ from thespian.actors import (
     WatchMessage,
 )
 
+from ..parted_table import SPLIT_AT, Growing, in_parts
 from .contract import Address, Answer, C, Contract, ProcessMessage, Sender
 from .coroutines import Pending, ReplyHandle, SlicedHandler, Task, TimerCall
 from .errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
@@ -100,6 +101,8 @@ if TYPE_CHECKING:
     )
 
 Handler = Callable[..., Any]
+#: A monitor: its name, and the process.
+_Monitored = tuple[Hashable, ActorAddress]
 
 #: Asks of `ask_each` that wait for their answers at a time. With more, the messages, answers and coroutines of all of
 #: them are in memory together: 4,000 deletions of queues at once had the collector examine them for 35 ms.
@@ -142,6 +145,9 @@ class Process(Actor):
     #: Set by `_attach`: when an event loop creates the process, or before its first message on Thespian's own bases.
     _host: Host
     _stop_reason: ExitReason | None
+    #: The number of each monitor by its name, and each monitor by its number.
+    _monitor_refs: Growing[Hashable, int]
+    _monitored: Growing[int, _Monitored]
 
     if TYPE_CHECKING:
         myAddress: Address[Any]
@@ -401,12 +407,15 @@ class Process(Actor):
         self._host.monitor(address, ref)
         self._monitor_refs[name] = ref
         self._monitored[ref] = (name, address)
+        if len(self._monitored) == SPLIT_AT:
+            self._monitor_refs, self._monitored = in_parts(self._monitor_refs), in_parts(self._monitored)
 
     def demonitor(self, name: Hashable) -> None:
         """Stop monitoring: no `on_down` for `name` is called after this. Unknown names are ignored."""
         ref = self._monitor_refs.pop(name, None)
         if ref is not None:
-            _, address = self._monitored.pop(ref)
+            _, address = self._monitored[ref]
+            del self._monitored[ref]
             self._host.demonitor(address, ref)
 
     def start_timer(self, seconds: float, payload: Any = None) -> int:
@@ -503,8 +512,8 @@ class Process(Actor):
         self._asked: dict[tuple[str, Any], ReplyHandle] = {}
         #: Coroutines that wait, as the keys of a dict, so that a simulation closes them in the same order every time.
         self._tasks: dict[Task, None] = {}
-        self._monitor_refs: dict[Hashable, int] = {}
-        self._monitored: dict[int, tuple[Hashable, ActorAddress]] = {}
+        self._monitor_refs = {}
+        self._monitored = {}
 
     def _new_ref(self) -> int:
         self._last_ref += 1

@@ -19,7 +19,8 @@ from ...amqp.method import Method
 from ...amqp.parser.events import ACKS, METHOD, OVERSIZED, RUN, Event
 from ...amqp.parser.reader import FrameReader
 from ...definitions.access import Access
-from ...runtime.contract import Address
+from ...parted_table import PartedTable
+from ...runtime.contract import Address, ProcessMessage
 from ...runtime.credit import CreditFlow
 from ...runtime.process import Process
 from ...runtime.turn_work import STEP
@@ -90,7 +91,7 @@ class ChannelTable:
         #: The channels that the client can use.
         self.by_number: dict[int, ChannelEntry] = {}
         #: All channels whose process has not ended; one that is ending may have lost its number.
-        self.by_id: dict[str, ChannelEntry] = {}
+        self.by_id: PartedTable[str, ChannelEntry] = PartedTable()
         self._with_events: list[ChannelEntry] = []
         #: Numbers of closed channels for which the client still owes a close-ok, because both sides sent close. A
         #: dict, because an empty set takes 152 bytes more of each connection.
@@ -200,11 +201,13 @@ class ChannelTable:
 
         Waits for at most `channel_operation_timeout`.
         """
-        entries = list(self.by_id.values())
+        entries: list[ChannelEntry] = []
+        for part in self.by_id.parts():
+            if entries:
+                await self._process.next_turn()
+            entries += part
         limit = self._context.settings.channel_operation_timeout / 1000
-        for entry in entries:
-            entry.is_ended = True
-        await self._process.ask_each(((entry.address, to_channel.shut_down()) for entry in entries), limit)
+        await self._process.ask_each(map(_asked_to_end, entries), limit)
         # Free the entries in steps, a turn each, because there may be thousands. `entries` has the last references to
         # them.
         entries.reverse()
@@ -253,3 +256,8 @@ class ChannelTable:
             del self.by_number[entry.number]
             self._reader.credit.pop(entry.number, None)
             self._on_number_freed(entry.number)
+
+
+def _asked_to_end(entry: ChannelEntry) -> tuple[Address[ToChannel], ProcessMessage[ToChannel, bool]]:
+    entry.is_ended = True
+    return entry.address, to_channel.shut_down()

@@ -17,6 +17,8 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from ...parted_table import PartedTable
+
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
@@ -40,7 +42,7 @@ class Activity:
     __slots__ = ("_changed", "_feeds", "_rounds", "members", "round")
 
     def __init__(self) -> None:
-        self.members: dict[str, tuple[Kind, HasStatistics]] = {}
+        self.members: PartedTable[str, tuple[Kind, HasStatistics]] = PartedTable()
         #: Changes with each reading; 0 while nobody reads.
         self.round = 0
         self._rounds = 0

@@ -40,6 +40,7 @@ from thespian.actors import (
 )
 from thespian.system.utilis import actualActorClass
 
+from ...parted_table import PartedTable
 from ..coroutines import SlicedHandler
 from ..exit_reason import NORMAL, ExitKind, ExitReason, crash_reason
 from ..long_turn import LongTurn
@@ -48,7 +49,7 @@ from ..loop.timers import OWNER, Timers
 from ..machine.memory import Memory
 from ..machine.sockets import Sockets
 from .address import LoopAddress, system_of
-from .cell import Cell
+from .cell import NO_CHILDREN, Cell
 from .dead_letters import DeadLetters
 from .dormant import DormantProcesses
 from .end_notices import MONITORS, EndNotices
@@ -87,10 +88,10 @@ class ActorBase:
         self.address = LoopAddress(SYSTEM_ADDRESS)
         self.ready: deque[Cell] = deque()
         #: Everything that takes messages, by address: cells, and the ports of outside threads.
-        self.cells: dict[str, Any] = {}
+        self.cells: PartedTable[str, Any] = PartedTable()
         self.dormant = DormantProcesses(self)
         #: Cells without a parent, by address.
-        self.roots: dict[str, Cell] = {}
+        self.roots: PartedTable[str, Cell] = PartedTable()
         #: Cells that are not gone yet.
         self.living = 0
         #: True while the whole system ends: then no child outlives its parent.
@@ -146,7 +147,7 @@ class ActorBase:
         if cell.handlers is not None:
             actor._attach(cell)
         self.cells[address._aaddr] = cell
-        (self.roots if parent is None else parent.children)[address._aaddr] = cell
+        (self.roots if parent is None else parent.own_children())[address._aaddr] = cell
         self.living += 1
         return cell
 
@@ -459,7 +460,7 @@ class ActorBase:
             for child in cell.children.values():
                 child.parent = None
                 self.roots[child.address._aaddr] = child
-            cell.children = {}
+            cell.children = NO_CHILDREN
         if not cell.children:
             self._gone(cell)
 

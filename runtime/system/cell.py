@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from thespian.actors import ActorAddress, ActorSystemFailure, WakeupMessage
 
+from ...parted_table import SPLIT_AT, Growing, PartedTable, in_parts
 from ..coroutines import Pending, SlicedHandler
 from ..long_turn import LongTurn
 from ..loop.poller import READ, WRITE
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 #: The descriptors of all cells that watch none: an empty set takes 216 bytes.
 _NO_FDS: frozenset[int] = frozenset()
+
+#: The children of all cells that have never had any, as nearly all cells. Nobody may add to it.
+NO_CHILDREN: PartedTable[str, Cell] = PartedTable()
 
 
 class Lane(deque["Cell"]):
@@ -101,7 +105,7 @@ class Cell:
         self.limit: int = actor.mailbox_limit if is_process else 0
         #: Most messages of one turn; for processes only.
         self.turn_limit: int = actor.turn_limit if is_process else 0
-        self.children: dict[str, Cell] = {}
+        self.children = NO_CHILDREN
         #: The process with the descriptor of the client that this one serves: itself, an ancestor, or None.
         self.client: Cell | None = None if parent is None else parent.client
         #: Addresses of its dormant children; None while it has none, as nearly all actors.
@@ -116,7 +120,7 @@ class Cell:
         #: The name of the processes with which this one shares its turns; empty if it shares them with none.
         self.group = ""
         self.timers: dict[int, Entry] = {}
-        self.monitors: dict[tuple[str, Any], ActorAddress] = {}
+        self.monitors: Growing[tuple[str, Any], ActorAddress] = {}
         #: What the next turn begins with: waits that are over, or None to have nothing but the turn. A list while there
         #: is any; thousands of idle cells share the empty tuple.
         self.woken: list[Pending | None] | tuple[()] = ()
@@ -124,6 +128,12 @@ class Cell:
         self.sliced: SlicedHandler | None = None
         self.globalName: str | None = None
         self.requirements: Any = None
+
+    def own_children(self) -> PartedTable[str, Cell]:
+        """The children by address, in a table that belongs to this cell alone."""
+        if self.children is NO_CHILDREN:
+            self.children = PartedTable()
+        return self.children
 
     # -- sending: the hot path ---------------------------------------------------------------------
 
@@ -314,6 +324,8 @@ class Cell:
 
     def add_monitor(self, watcher: ActorAddress, ref: Any) -> None:
         self.monitors[watcher.actorAddressString, ref] = watcher
+        if len(self.monitors) == SPLIT_AT:
+            self.monitors = in_parts(self.monitors)
 
     def remove_monitor(self, watcher: ActorAddress, ref: Any) -> None:
         self.monitors.pop((watcher.actorAddressString, ref), None)

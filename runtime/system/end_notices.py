@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...parted_table import Growing
 from ..exit_reason import ExitReason
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class EndNotices:
     __slots__ = ("_base", "_ended", "_monitors", "_reason")
 
     def __init__(
-        self, base: ActorBase, ended: Cell, monitors: dict[tuple[str, Any], ActorAddress], reason: ExitReason
+        self, base: ActorBase, ended: Cell, monitors: Growing[tuple[str, Any], ActorAddress], reason: ExitReason
     ) -> None:
         self._base = base
         self._ended = ended

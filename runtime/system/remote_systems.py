@@ -22,11 +22,12 @@ open across the connection, in both directions. Any other message costs one look
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from thespian.actors import ActorAddress
 
+from ...parted_table import PartedTable
 from ..errors import ProcessDown
 from ..exit_reason import NOCONNECTION, NOPROC, ExitReason
 from .address import node_of, system_of
@@ -113,7 +114,7 @@ class RemoteSystems:
     """
 
     def __init__(
-        self, name: str, enqueue: Callable[[ActorAddress, ActorAddress, Any], None], cells: Mapping[str, Any]
+        self, name: str, enqueue: Callable[[ActorAddress, ActorAddress, Any], None], cells: PartedTable[str, Any]
     ) -> None:
         self.name = name
         self._node = node_of(name)

@@ -7,7 +7,7 @@
     2  mirror                                    queues across nodes
     1  actors  gm_ring  perf_test  sharding      processes, and two rooms that are clients: a load generator, and a
                                                  library for sharded queues
-    0  amqp  definitions  routing  store         pure rooms, with settings, heap.py, portable.py,
+    0  amqp  definitions  routing  store         pure rooms, with settings, heap.py, parted_table.py, portable.py,
        runtime                                   seams.py and version.py
 
 A room imports from its own layer and from those below, never upward. A pure room imports no other pure room, with one
@@ -28,6 +28,7 @@ LAYERS = {
         "store",
         "runtime",
         "heap",
+        "parted_table",
         "portable",
         "seams",
         "settings",
