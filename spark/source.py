@@ -32,7 +32,7 @@ class WarrenDataSource(DataSource):
 
     def reader(self, schema: Any) -> Any:
         if "path" in self._given():
-            from .offline.offline_plan import DirectoryReader
+            from .offline.directory_reader import DirectoryReader
 
             directory = parse_read(self._given(), DirectoryOptions)
             return DirectoryReader(directory, self._rows(schema, directory))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .contract import Facts, Membership
 from .encoding.frames import FrameError
 
 #: The protocol versions that this build speaks: the oldest and the newest.
@@ -24,6 +23,29 @@ SETTINGS = "settings"
 
 #: Most characters of a name or id, and most features and members that a greeting may name.
 MAX_TEXT, MAX_ITEMS = 255, 1_000
+
+#: What a node sends its peers about itself in the greeting, by name: strings, numbers, booleans, None, lists of them.
+Facts = dict[str, Any]
+
+
+class Membership(NamedTuple):
+    """What a node sends about its cluster in the greeting, and whom it admits.
+
+    cluster_id  None as long as the node belongs to no cluster. A node without one may link to every node, because it
+                must ask where it belongs
+    members     the node id of each member, by name; empty as long as the node does not know them. A node that claims
+                this cluster and is not listed, or is listed with another id, is refused
+    replaces    whether a node with a member's name and an empty data directory is admitted: it takes the member's place
+    required    the features that are enabled in the cluster: a node whose build lacks one is refused
+    facts       what else the greeting has for the peer, whose watchers receive it in `link_up`. `settings` has those
+                that must be the same on both nodes
+    """
+
+    cluster_id: str | None = None
+    members: dict[str, str] = {}
+    replaces: bool = False
+    required: frozenset[str] = frozenset()
+    facts: Facts = {}
 
 
 class Refusal(NamedTuple):

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...actors.control.proof import SECRET_MIN, SecretError, make_secret
+from ...runtime.errors import ProcessError
 from ...settings import Settings
-from .contract import LinksError
 from .encoding.registry import BULK, CONTROL, DATA, Registry
 from .greeting import derived_key
 
@@ -18,6 +18,10 @@ DEFAULT_COOKIE_FILE = "~/.warren.cookie"
 
 #: The environment variable with the shared secret. It takes precedence over the file; `cluster_cookie` does over both.
 COOKIE_VARIABLE = "WARREN_COOKIE"
+
+
+class LinksError(ProcessError):
+    """This node cannot link to others. The text has the reason and the way out."""
 
 
 class LinkConfig(NamedTuple):

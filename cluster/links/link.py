@@ -21,10 +21,10 @@ from typing import Any
 from ...actors.contracts.membership import ToLinkSender, to_link_sender
 from ...runtime.contract import Address, Sender
 from ...runtime.process import Process
-from .admission import Identity
+from .admission import Facts, Identity
 from .config import LinkConfig
 from .connecting import Connecting
-from .contract import Facts, LinkItems, ToLink, ToLinkWatcher, to_link_watcher
+from .contract import LinkItems, ToLink, ToLinkWatcher, to_link_watcher
 from .encoding.codecs import CodecError
 from .encoding.frames import FrameError
 from .encoding.registry import CONTROL, LANE_NAMES

@@ -24,9 +24,9 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.log_format import one_line
 from ...runtime.process import Process
 from ...settings.cluster_settings import DEFAULT_CLUSTER_PORT
-from .admission import BAD_SECRET, MALFORMED, Identity, Refusal
-from .config import LinkConfig
-from .contract import LinkItems, LinksError, Membership, ToLink, ToLinks, ToLinkWatcher, to_link
+from .admission import BAD_SECRET, MALFORMED, Identity, Membership, Refusal
+from .config import LinkConfig, LinksError
+from .contract import LinkItems, ToLink, ToLinks, ToLinkWatcher, to_link
 from .encoding.messages import MESSAGES
 from .encoding.registry import Registry
 from .greeting import NONCE_BYTES, Acceptor

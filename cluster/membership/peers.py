@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ...runtime.signal import Signal
 from ...version import __version__
-from ..links.admission import SETTINGS
-from ..links.contract import Facts, Membership, to_links
+from ..links.admission import SETTINGS, Facts, Membership
+from ..links.contract import to_links
 from .addresses import address_of
 from .majority.failure_detector import FailureDetector
 

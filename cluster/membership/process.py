@@ -32,7 +32,8 @@ from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ...runtime.system.address import node_of, system_of
-from ..links.contract import Facts, ToLinks, to_links
+from ..links.admission import Facts
+from ..links.contract import ToLinks, to_links
 from ..links.links import Links
 from ..metadata.contract import NO_LOG, ConsensusStatus, to_cluster_metadata
 from ..metadata.log_members import MOST_VOTERS

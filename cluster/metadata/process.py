@@ -13,7 +13,7 @@ from ...definitions.records import EnabledFeature, Node
 from ...runtime.contract import Address, Sender
 from ...runtime.exit_reason import ExitReason
 from ...runtime.system.address import system_of
-from ..links.contract import Facts
+from ..links.admission import Facts
 from .consensus_log import ConsensusLog
 from .contract import ConsensusStatus, ToClusterMetadata, ToConsensusWatcher, to_cluster_metadata, to_consensus_watcher
 

@@ -143,7 +143,7 @@ def analyse(
     if report is not None:
         from .report import report_page
 
-        page = report_page(result)
+        page = report_page(result.tables, result.messages, bucket)
         os.makedirs(os.path.dirname(os.path.abspath(report)), exist_ok=True)
         with open(report, "w", encoding="utf-8") as file:
             file.write(page)

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .report_parts import new_figure, page, svg, table
-
-if TYPE_CHECKING:
-    from .analyse import Analysis
 
 #: Lines in a plot.
 LINES = 8
 
 
-def report_page(analysis: Analysis) -> str:
-    """The whole page."""
-    tables = analysis.tables
+def report_page(tables: dict[str, list[dict[str, Any]]], messages: int, bucket: str) -> str:
+    """The whole page, of what `Analysis` has."""
     sections = [
         (
             "Rates",
-            _rates_finding(tables["rates"], analysis.bucket),
-            _rates_plot(tables["rates"], analysis.bucket),
+            _rates_finding(tables["rates"], bucket),
+            _rates_plot(tables["rates"], bucket),
             "rates",
         ),
         ("Sizes", _sizes_finding(tables["sizes"]), _sizes_plot(tables["sizes"]), "sizes"),
@@ -34,7 +30,7 @@ def report_page(analysis: Analysis) -> str:
     queues = len({row["queue"] for row in tables["sizes"]})
     return page(
         "Queues",
-        f"{analysis.messages:,} messages of {queues:,} queues",
+        f"{messages:,} messages of {queues:,} queues",
         [(title, finding, plot + table(tables[name])) for title, finding, plot, name in sections],
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import lmdb
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 
 from ...store.data_dir.data_dir import DataDir, queue_number
 from ...store.data_dir.metadata_store import MetadataError, MetadataStore
@@ -248,26 +248,3 @@ def replay(directory: str) -> ReplayedFiles:
         # The broker crashed after it had retired these files and before it deleted them: their records do not count.
         found = replay_files(disk, JOURNAL, [number for number in numbers if number >= found.retired])
     return found
-
-
-class DirectoryReader(DataSourceReader):
-    """Reads one view of a data directory."""
-
-    def __init__(self, options: DirectoryOptions, rows: Any) -> None:
-        self._options = options
-        self._rows = rows
-
-    def partitions(self) -> Sequence[InputPartition]:
-        if self._options.view in ("messages", "history"):
-            return plan(self._options)
-        return [DirectoryPartition([])]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        from . import offline, offline_history, offline_views
-
-        assert isinstance(partition, DirectoryPartition)
-        if self._options.view == "messages":
-            return offline.message_batches(self._options, self._rows, partition.parts)
-        if self._options.view == "history":
-            return offline_history.history_batches(self._options, self._rows, partition.parts)
-        return offline_views.view_batches(self._options, self._rows)

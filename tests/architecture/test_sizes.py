@@ -67,7 +67,7 @@ LONGER_TESTS = frozenset(
     """.split()
 )
 #: How many rings of imports there are. Imports that only the type checker reads count too. It may only fall.
-RINGS = 9
+RINGS = 6
 
 
 #: Modules of processes' folders that contracts and context may import: values, and the protocol of replications.

@@ -16,8 +16,7 @@ from __future__ import annotations
 import json
 import struct
 
-from warren.cluster.links.admission import Identity
-from warren.cluster.links.contract import Membership
+from warren.cluster.links.admission import Identity, Membership
 from warren.cluster.links.encoding.frames import FrameReader, json_header
 from warren.cluster.links.greeting import Acceptor, Connector, derived_key
 from warren.tests.conversations import interpreted

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from thespian.actors import ActorSystem
 
 from warren import Settings
-from warren.cluster.links.contract import Membership, to_links
+from warren.cluster.links.admission import Membership
+from warren.cluster.links.contract import to_links
 from warren.cluster.links.encoding.codecs import ADDRESS, BOOLEAN, INTEGER, PLAIN, RAW_LIST, TEXT
 from warren.cluster.links.encoding.registry import Crossing, Registry
 from warren.cluster.links.links import Links

@@ -8,7 +8,7 @@ import pytest
 import trustme
 
 from warren import SettingsError
-from warren.cluster.links.contract import LinksError
+from warren.cluster.links.config import LinksError
 
 from .nodes import Node, to_peer, until, until_linked
 

@@ -7,7 +7,7 @@ import pytest
 
 from warren import Broker
 from warren.spark.errors import SparkSourceError
-from warren.spark.offline.offline_plan import DirectoryReader
+from warren.spark.offline.directory_reader import DirectoryReader
 from warren.spark.options import BatchOptions, DirectoryOptions
 from warren.spark.reading.batch_reader import BatchReader
 from warren.store.verify.verify import opened, verify

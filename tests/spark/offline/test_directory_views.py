@@ -8,8 +8,8 @@ import pytest
 
 from warren import Broker
 from warren.spark.errors import SparkSourceError
+from warren.spark.offline.directory_reader import DirectoryReader
 from warren.spark.offline.offline_files import file_rows
-from warren.spark.offline.offline_plan import DirectoryReader
 from warren.spark.options import DirectoryOptions
 from warren.store.verify.verify import verify
 
