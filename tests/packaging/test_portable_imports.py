@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 #: Run in a process of its own: it imports each module of warren twice, the second time without what other systems lack.
 #: Whatever the standard library and other packages need of it, they have taken by then.
@@ -69,3 +75,30 @@ def test_no_module_needs_at_import_what_only_linux_has(tmp_path):
     )
     assert ran.returncode == 0, ran.stderr
     assert int(ran.stdout.split()[0]) > 100, "the modules were not found"
+
+
+#: The folders and files that hold one module for each facility of Linux, with its portable twin.
+FACILITIES = ("runtime/machine/", "runtime/loop/poller.py", "runtime/loop/waker.py", "store/disk/system/", "heap.py")
+
+#: What stands for such a facility in the code: the text of a path, or an attribute of a module.
+OF_LINUX = re.compile(
+    r"/proc/|/sys/fs/|epoll|eventfd|pwritev|RWF_|fallocate|mallopt|malloc_trim|sched_|copy_file_range"
+)
+
+
+def test_each_facility_of_linux_stands_in_one_place():
+    """Elsewhere a name that other systems lack would be used without a twin, or with a second one."""
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        name = path.relative_to(ROOT).as_posix()
+        if name.startswith((".", "tests/", "bench/", "build/", "docs/")):
+            continue
+        tree = ast.parse(path.read_text("utf-8"))
+        docs = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, DOCUMENTED)}
+        used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        used |= {
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        found[name] = sorted(each for each in used - docs if OF_LINUX.search(each))
+    assert found["store/disk/system/synced_write.py"], "the names were not looked for"
+    assert {name: each for name, each in found.items() if each and not name.startswith(FACILITIES)} == {}
