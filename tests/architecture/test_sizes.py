@@ -27,7 +27,7 @@ LONGER_FILES = {
         "its parts own the rest; input, output, blocking and leases together decide whether the socket is read"
     ),
     "actors/queue/master/master.py": (
-        "its twelve parts own the state; the order in which they are called is left, and no part could decide "
+        "its thirteen parts own the state; the order in which they are called is left, and no part could decide "
         "it without nearly all others"
     ),
     "amqp/methods.py": ("one class for each method of AMQP in the order of its specification, and nothing else"),

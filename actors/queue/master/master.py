@@ -6,6 +6,7 @@ and is given the few other parts that it needs:
     PublishDelay, Intake         publishes: whether they wait, and then where each run goes
     Consumers, Dispatch          who gets the next message, and its delivery
     RangeReaders                 consumers that read by number and take nothing
+    PaceClocks                   when the next message may be delivered, in a queue whose policy has a pace
     MessageExpiry, LengthLimit   messages that leave at the head because of their age, or because there are too many
     Rejections, DeadLetterer     messages that consumers reject, and the dead letters of all that die
     QueueExpiry                  the end of a queue that is not used
@@ -40,10 +41,7 @@ from ..consumers.consumers import Consumers
 from ..consumers.held_limit import HeldLimit, bounds_of, give_limits, sets_bounds
 from ..consumers.pending_tags import joined_pieces
 from ..disk.levels import apply_level_settings
-from ..pacing.group_pacing import GroupPacing
-from ..pacing.queue_pacing import OwnPacing, Pacing
-from ..pacing.shared_group_pacing import SharedGroupPacing
-from ..pacing.shared_pacing import SharedPacing
+from ..pacing.pace_clocks import PaceClocks
 from ..role import Role, Steps, Wait
 from .dead_letterer import DeadLetterer, Rejections
 from .delivery_counts import DeliveryCounts
@@ -89,8 +87,8 @@ class Master(Role):
         "intake",
         "length_limit",
         "message_expiry",
+        "pace_clocks",
         "paces_get",
-        "pacing",
         "publish_delay",
         "queue_expiry",
         "range_readers",
@@ -115,8 +113,8 @@ class Master(Role):
         if state.may_expire:
             self.message_expiry.is_needed = self.message_expiry.is_uneven = True
         self.queue_expiry = QueueExpiry(effects, state.now)
-        #: None for a queue that delivers as fast as it can.
-        self.pacing: Pacing | None = None
+        #: None for a queue that has never had a pace: it delivers as fast as it can.
+        self.pace_clocks: PaceClocks | None = None
         #: Whether basic.get takes slots of the pace too. Before the next slot it is answered with get-empty.
         self.paces_get = False
         #: None for any other than a quorum queue.
@@ -170,71 +168,25 @@ class Master(Role):
 
     def _apply_pace(self, settings: QueueSettings) -> None:
         self.paces_get = settings.pace_get
-        if self._keeps_clock(settings):
-            assert self.pacing is not None
-            self.pacing.apply(settings)
-        else:
-            if self.pacing is not None:
-                self.pacing.rest()
-            self.pacing = self._new_pacing(settings) if settings.paces_queue else None
-        self.dispatch.pacing = self.pacing
-        groups = self.dispatch.group_pacing
-        if groups is not None and not self._keeps_group_clocks(groups, settings):
-            groups.end()
-            groups = None
-        if groups is None and settings.paces_consumers:
-            groups = self._new_group_pacing(settings)
-        if groups is not None:
-            groups.apply(settings)
-        self.dispatch.group_pacing = groups
-        self.intake.admission = self.pacing or self.dispatch.group_pacing
-
-    def _keeps_clock(self, settings: QueueSettings) -> bool:
-        """Whether the queue has the clock already that these settings ask for."""
-        if not settings.paces_queue:
-            return False
-        if settings.pace_group is None:
-            return isinstance(self.pacing, OwnPacing)
-        return isinstance(self.pacing, SharedPacing) and self.pacing.leases.name == self._clock_name(settings)
-
-    def _new_pacing(self, settings: QueueSettings) -> Pacing:
-        if settings.pace_group is None:
-            return OwnPacing(self.backing, self.effects, self.state.now, settings)
-        return SharedPacing(self.backing, self.effects, self.state.now, settings, self._clock_name(settings))
-
-    def _keeps_group_clocks(self, groups: GroupPacing, settings: QueueSettings) -> bool:
-        """Whether the groups of consumers have the clocks already that these settings ask for."""
-        if not settings.paces_consumers:
-            return False
-        if settings.pace_group is None:
-            return not isinstance(groups, SharedGroupPacing)
-        return isinstance(groups, SharedGroupPacing) and groups.name == self._clock_name(settings)
-
-    def _new_group_pacing(self, settings: QueueSettings) -> GroupPacing:
-        if settings.pace_group is None:
-            return GroupPacing(self.backing, self.effects, self.state.now, settings)
-        return SharedGroupPacing(self.backing, self.effects, self.state.now, settings, self._clock_name(settings))
-
-    def _clock_name(self, settings: QueueSettings) -> ClockName:
-        return self.state.row.vhost, settings.pace_group or ""
+        if settings.pace_rate is not None and self.pace_clocks is None:
+            state = self.state
+            self.pace_clocks = PaceClocks(state.row.vhost, self.backing, self.consumers, self.effects, state.now)
+        clocks = self.pace_clocks
+        if clocks is not None:
+            clocks.apply(settings)
+            self.dispatch.pacing, self.dispatch.group_pacing = clocks.pacing, clocks.groups
+            self.intake.admission = clocks.admission
 
     def leased(self, clock: ClockName, first: int, last: int, count: int, sharers: int) -> None:
-        pacing, groups = self.pacing, self.dispatch.group_pacing
-        if isinstance(pacing, SharedPacing) and pacing.leases.name == clock:
-            pacing.leased(first, last, count, sharers)
-        elif not isinstance(groups, SharedGroupPacing) or not groups.leased(
-            clock, first, last, count, sharers, self.consumers
-        ):
+        if self.pace_clocks is None or not self.pace_clocks.leased(clock, first, last, count, sharers):
             # The policy has changed meanwhile, or the group has no consumer any more.
             self.effects.send_to_pacer(clock, to_pacer.give_back(*clock, first, last, count, 0))
             return
         self.dispatch.is_due = True
 
     def pacer_lost(self) -> None:
-        if isinstance(self.pacing, SharedPacing):
-            self.pacing.lost()
-        if isinstance(self.dispatch.group_pacing, SharedGroupPacing):
-            self.dispatch.group_pacing.lost(self.consumers)
+        if self.pace_clocks is not None:
+            self.pace_clocks.pacer_lost()
 
     def apply_to_consumers(self) -> Slices[None]:
         consumers, groups = self.consumers, self.dispatch.group_pacing
@@ -257,6 +209,7 @@ class Master(Role):
             self.dispatch,
             self.publish_delay,
             self.rejections,
+            self.pace_clocks,
             self.intake.admission,
         ):
             if part is not None:
@@ -284,10 +237,8 @@ class Master(Role):
                 pass
 
     def end(self) -> None:
-        if self.pacing is not None:
-            self.pacing.rest()
-        if self.dispatch.group_pacing is not None:
-            self.dispatch.group_pacing.end()
+        if self.pace_clocks is not None:
+            self.pace_clocks.end()
 
     @property
     def _phrase(self) -> str:
@@ -346,10 +297,8 @@ class Master(Role):
             self.message_expiry.timer_fired()
             self.dispatch.is_due = True
         elif name == "pace":
-            if self.pacing is not None:
-                self.pacing.timer_fired()
-            if self.dispatch.group_pacing is not None:
-                self.dispatch.group_pacing.timer_fired(self.consumers)
+            if self.pace_clocks is not None:
+                self.pace_clocks.timer_fired()
             self.dispatch.is_due = True
         elif name == "queue_expiry" and self.queue_expiry.timer_fired():
             self.effects.end("expired")
@@ -474,16 +423,17 @@ class Master(Role):
                 if backing.available(1):
                     yield Wait.NEXT_TURN
                     continue
-            if self.paces_get and self.pacing is not None and not self.pacing.due():
+            pacing = self.dispatch.pacing if self.paces_get else None
+            if pacing is not None and not pacing.due():
                 self.state.counts.get_empty += 1
-                self.pacing.await_slot()
+                pacing.await_slot()
                 return None, len(backing)
             found = backing.fetch(1, record is not None)
             if found:
                 if self.dispatch.followed is not None:
                     self.dispatch.left(found)
-                if self.paces_get and self.pacing is not None:
-                    self.pacing.delivered(found)
+                if pacing is not None:
+                    pacing.delivered(found)
                 delivery = found[0]
                 self._count_get(record is None, delivery.redelivered)
                 if counts is not None:

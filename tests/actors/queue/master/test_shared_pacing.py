@@ -132,7 +132,7 @@ def test_the_size_of_a_message_is_paid_with_the_next_request():
     assert core.bodies() == [0]
     [(name, _, wanted, owed)] = core.asked()
     assert (name, wanted, owed) == ("lease", 1, 0)
-    core.master.pacing.leases.take(4)
+    core.master.dispatch.pacing.leases.take(4)
     core.master.pacer_lost()
     core.wait(0.1)
     assert core.asked()[0][3] == 4
