@@ -27,7 +27,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..actors.contracts.queue import to_queue
-from ..actors.queue.mirroring import DONE_TIMER, HANDOVER_TIMER, LEASE_TIMER, ORPHAN_TIMER, RETRY_TIMER, STALL_TIMER
+from ..actors.queue.mirroring import (
+    COPY_TIMER,
+    DONE_TIMER,
+    HANDOVER_TIMER,
+    LEASE_TIMER,
+    ORPHAN_TIMER,
+    RETRY_TIMER,
+    RING_PEER,
+    STALL_TIMER,
+)
 from ..gm_ring.frames import Frame
 from ..gm_ring.ring import RingMember
 from ..gm_ring.wire import ONLY, packed, unpacked
@@ -46,6 +55,7 @@ from .replica import Mirror
 from .safety import Safety
 from .stall import Eviction
 from .sync.learner import Learner
+from .sync.slow_publishers import SlowPublishers
 from .sync.sync_source import SyncSource
 
 if TYPE_CHECKING:
@@ -81,9 +91,6 @@ LEASE_SECONDS = 0.1
 #: A master blocks its publishers while it retains more bytes of instructions than this for other members.
 WINDOW_BYTES = 8 << 20
 
-#: The name under which the ring blocks a queue's credit.
-RING = "ring"
-
 #: The timers of all members that run none: every empty set takes 216 bytes.
 _NO_TIMERS: frozenset[str] = frozenset()
 
@@ -115,6 +122,7 @@ class MirrorReplication:
         #: Copies the queue from another replica; None for a member of the ring, which has it.
         self._learner = Learner(replica, self._ring, self._mirrored, self._follower.take) if self._is_learner else None
         self._follower.learner = self._learner
+        self._slow_publishers = SlowPublishers(replica.state.credit, self._mirrored.resume)
         #: The questions of channels after a failover.
         self._reclaims = Reclaims()
         #: The position of the last instruction that this mirror has followed.
@@ -161,6 +169,7 @@ class MirrorReplication:
         self._mirrored.reign_is(group.reign)
         old = self._ring.view
         self._ring.change_view(self._admission.changed_view(old.serial + 1))
+        self._slow_publishers.learners_are([member.generation for member in group.learners])
         if was_master and not self._is_master:
             # Ends as if its node had stopped: it returns as a learner, without the messages that only this member had.
             handover.hand_over(self._replica, group, self.is_resting)
@@ -203,6 +212,14 @@ class MirrorReplication:
     def follows(self, generation: int) -> None:
         """Note that a learner has everything that the ring has."""
         self._admission.following[generation] = None
+
+    def copy_lags(self, generation: int) -> bool:
+        """Take messages from publishers more slowly, because a learner does not come nearer."""
+        if not self.serves:
+            return False
+        self._slow_publishers.lags(generation)
+        self._start_timer(COPY_TIMER, 0.0)
+        return True
 
     # -- the end of a turn
 
@@ -272,12 +289,12 @@ class MirrorReplication:
         """Block publishers while the ring retains too many bytes for other members."""
         credit = self._replica.state.credit
         size = self._ring.retained_bytes
-        if size > WINDOW_BYTES and RING not in credit.credit_blocked:
-            credit.relate(RING, kind="ring")
-            credit.block(RING)
-        elif size <= WINDOW_BYTES // 2 and RING in credit.credit_blocked:
-            credit.unblock(RING)
-            credit.peer_down(RING)
+        if size > WINDOW_BYTES and RING_PEER not in credit.credit_blocked:
+            credit.relate(RING_PEER, kind=RING_PEER)
+            credit.block(RING_PEER)
+        elif size <= WINDOW_BYTES // 2 and RING_PEER in credit.credit_blocked:
+            credit.unblock(RING_PEER)
+            credit.peer_down(RING_PEER)
             if not credit.blocked:
                 self._mirrored.resume()
 
@@ -305,6 +322,10 @@ class MirrorReplication:
             self._mirrored.publishers.end_unknown(self._replica.state.channels)
         elif payload == RETRY_TIMER:
             self._ring.retry()
+        elif payload == COPY_TIMER:
+            seconds = self._slow_publishers.turn()
+            if seconds:
+                self._start_timer(COPY_TIMER, seconds)
         elif payload == STALL_TIMER and self._ring.speaks(ONLY) and not self._is_promoting:
             self._eviction.look_for_stall()
         # LEASE_TIMER needs nothing here: `end_turn` of the turn that it begins checks the lease.

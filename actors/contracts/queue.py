@@ -209,6 +209,13 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
         """
 
     @message
+    def copy_lags(self, generation: int) -> bool:
+        """From a learner of this mirrored queue, with this generation: it has copied for a while without coming nearer,
+        because clients publish faster. Take messages more slowly until it has all of them, or is gone. Answered whether
+        this replica is the master and does so.
+        """
+
+    @message
     def sync_held(self, first: int, limit: int) -> tuple[int, int, int, list[tuple[int, int]], bytes]:
         """From a learner of this mirrored queue that has messages of an earlier life: answered with those that it must
         have of the numbers from `first` to before `limit`, a number of the same level.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypedDict
 
 from ..contracts.info_items import InfoItems
+from ..queue.mirroring import COPY_PEER, RING_PEER
 from ..statistics.counts import MESSAGE_COUNTERS
 from .operations.observing.bottlenecks import ADVICE, Items, verdict
 
@@ -175,7 +176,7 @@ def _keep(rows: dict[str, Items], process_id: str, items: Items, is_wanted: bool
 
 def _figures(kind: str, items: Items) -> list[float]:
     """What only grows: seconds blocked, in, out, and for a queue acknowledgements and the seconds blocked by the link,
-    journal, segments and store.
+    journal, segments, store, its mirrors and copies of it.
     """
     blocked = items.get("blocked_seconds", 0.0)
     if kind == "connection":
@@ -191,7 +192,7 @@ def _figures(kind: str, items: Items) -> list[float]:
 #: The sums of counters that a queue has of its own.
 _THROUGH = ("published", "delivered", "acked")
 #: The kinds of peers that block a queue.
-_PEERS = ("link", "journal", "segments", "store")
+_PEERS = ("link", "journal", "segments", "store", RING_PEER, COPY_PEER)
 
 
 def _object(kind: str, items: Items, moved: Sequence[float], waiting: tuple[int, int]) -> InfoItems:

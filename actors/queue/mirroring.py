@@ -30,15 +30,21 @@ if TYPE_CHECKING:
 
 #: The payloads of the timers of a replication, in this order: tell the other members what they may forget; attach again
 #: to a neighbour that has not answered; check whether the node has its lease again; check whether the ring makes
-#: progress; forget the publishes of channels that this replica does not know; wait no longer for the old master.
-DONE_TIMER, RETRY_TIMER, LEASE_TIMER, STALL_TIMER, ORPHAN_TIMER, HANDOVER_TIMER = RING_TIMERS = (
+#: progress; forget the publishes of channels that this replica does not know; wait no longer for the old master; block
+#: publishers, or unblock them, so that a copy comes to an end.
+DONE_TIMER, RETRY_TIMER, LEASE_TIMER, STALL_TIMER, ORPHAN_TIMER, HANDOVER_TIMER, COPY_TIMER = RING_TIMERS = (
     "ring done",
     "ring retry",
     "ring lease",
     "ring stall",
     "ring orphans",
     "ring handover",
+    "ring copy",
 )
+
+#: The peers under whose names a replication blocks the queue's credit: while the mirrors are too far behind, and for a
+#: part of the time while a replica copies the queue and does not come nearer.
+RING_PEER, COPY_PEER = "ring", "copy"
 
 
 class ReplicaContext(Protocol):
@@ -164,6 +170,9 @@ class Replication(Protocol):
 
     def node_met(self, node: str) -> None:
         """Go on with the members on a node to which there is a connection again."""
+
+    def copy_lags(self, generation: int) -> bool:
+        """A learner copies the queue and does not come nearer (`ToQueue.copy_lags`)."""
 
     def follows(self, generation: int) -> None:
         """Note that a learner has all messages of the queue."""

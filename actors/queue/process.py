@@ -87,6 +87,10 @@ class Queue(ReplicaProcess):
         if self.membership.replication is not None:
             self.membership.replication.follows(generation)
 
+    def on_copy_lags(self, sender: Sender, generation: int) -> bool:
+        replication = self.membership.replication
+        return replication is not None and replication.copy_lags(generation)
+
     async def on_sync_chunk(self, sender: Sender, first: int) -> tuple[int, int, list[bytes]]:
         return await self._ring.chunk(first)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...actors.contracts.metadata import to_metadata
@@ -29,6 +30,7 @@ from ...store.deduplication.window import Window
 from ...store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK
 from .. import instructions
 from ..policy import policy_of
+from .approach import Approach
 from .comparison import Comparison, Unfit
 from .sync_target import END, Placed, SyncTarget
 from .window_copy import WindowCopy
@@ -93,6 +95,7 @@ class Learner:
         self._unsynced = 0
         #: When the next chunk may be taken, by `mirroring_sync_max_throughput`.
         self._next_chunk_at = 0.0
+        self._approach = Approach()
         #: An operator has asked for the copy.
         self._is_asked = False
         #: The mode that the policy had when an operator stopped the copy. Another mode ends the stop.
@@ -142,7 +145,9 @@ class Learner:
             run = instructions.run_in(instruction)
             if run is not None:
                 self._mirrored.publishers.took(instructions.publishers(run))
-                self._mirrored.reserve(instructions.first_number(run) + 1)
+                first = instructions.first_number(run)
+                self._mirrored.reserve(first + 1)
+                self._approach.published(first)
 
     def synchronise(self, is_wanted: bool) -> bool:
         """Start the copy for an operator, or stop it. Returns whether that changed anything."""
@@ -218,6 +223,7 @@ class Learner:
             self._pause()
             log.info("%s: this replica waits until an operator synchronises it (ha-sync-mode: manual)", self._phrase)
         else:
+            self._approach.begin()
             log.info("%s: this replica gets the messages of the queue", self._phrase)
 
     async def _compare(self, comparison: Comparison, source: Member) -> None:
@@ -296,6 +302,7 @@ class Learner:
             is_due = await self._has_nothing_older(source)
         if is_due and self._is_on:
             log.info("%s: this replica gets the messages of the queue", self._phrase)
+            self._approach.begin()
             self._target.resume()
         elif self._is_on:
             await self._replica.sleep(WAITING_SECONDS)
@@ -314,6 +321,15 @@ class Learner:
             self._began_at = {level: following for level, _, following in levels}
         # A level that did not exist then has no older message.
         return all(oldest >= self._began_at.get(level, 0) for level, oldest, _ in levels)
+
+    async def _report_lag(self) -> None:
+        """Tell the master that this replica copies without coming nearer."""
+        replica, group = self._replica, self._replica.row.group
+        assert group is not None and replica.member is not None
+        log.info("%s: clients publish faster than this replica copies; the master slows them down", self._phrase)
+        address = replica.context.peers.replica(replica.row.queue_id, group.master)
+        with suppress(AmqpError, ProcessDown, UnknownMessage):  # the last one: the other node has an older version
+            await replica.ask(address, to_queue.copy_lags(replica.member.generation))
 
     async def _get_chunk(self, source: Member) -> None:
         replica, target = self._replica, self._target
@@ -341,6 +357,8 @@ class Learner:
             await replica.synced()
             self._unsynced = 0
         if not target.is_done:
+            if self._approach.lags(cursor, replica.now()):
+                replica.spawn(self._report_lag())
             await self._keep_pace(size)
 
     async def _keep_pace(self, size: int) -> None:

@@ -59,7 +59,8 @@ EXEMPT = {
     "sync_held": "at most COMPARED_AT_ONCE numbers, and each read of the index is a turn of its own",
     **dict.fromkeys(("browse", "peek"), "reads batches of a largest size, with turns of others between them"),
     **dict.fromkeys(
-        ("sync_numbers", "sync_floors", "synchronise", "quiesce", "go_on", "replica_status"), "one replica of one queue"
+        ("sync_numbers", "sync_floors", "copy_lags", "synchronise", "quiesce", "go_on", "replica_status"),
+        "one replica of one queue",
     ),
     "sync_window": "a bounded part of what the queue remembers",
     **dict.fromkeys(("leased", "pacer_moved"), "one pace of the queue, whatever waits for it"),

@@ -95,9 +95,9 @@ def test_the_screen(node, data_dir):
         await pilot.click(app.table, offset=(2, 0))
         assert names() == ["few", "many", "none", "odd\x1b[31m"]
         await pilot.resize_terminal(30, 12)
-        await until(pilot, lambda: "NAME" in "".join(screen(app)))
-        shown = next(line for line in screen(app) if line.startswith("NAME"))
-        assert "READY" in shown and "NODE" not in shown and len(shown) <= 30
+        shown = lambda: "".join([line for line in screen(app) if line.startswith("NAME")])  # noqa: E731
+        await until(pilot, lambda: 0 < len(shown()) <= 30)
+        assert "READY" in shown() and "NODE" not in shown()
         await pilot.press("space")
         assert app.is_paused
 

@@ -137,6 +137,8 @@ class FakeReplica:
         #: the stream now.
         self.copies = self.is_hasty = self.has_floors = False
         self.replies: list[object] = []
+        #: How often this learner has told the master that it does not come nearer.
+        self.lags = 0
         #: The numbers whose acknowledgements wait while this master is at rest.
         self.kept_acks: list[int] = []
         self.slept = 0
@@ -160,13 +162,14 @@ class FakeReplica:
         return 0
 
     def now(self) -> float:
-        return 0.0
+        return self._group.now
 
     def stop(self, reason) -> None:
         self.is_alive = False
 
     def spawn(self, coroutine) -> None:
         self.copies |= coroutine.__name__ == "_run"
+        self.lags += coroutine.__name__ == "_report_lag"
         if coroutine.__name__ == "_admit":
             self.proposed = self.row.group.epoch, coroutine.cr_frame.f_locals["member"]
         coroutine.close()
@@ -230,6 +233,7 @@ class Group:
         self.confirmed: dict[bytes, int] = {}
         self.gone: set[bytes] = set()
         self.said = 0
+        self.now = 0.0
         for replica in self.replicas.values():
             self.end_turn(replica)
 

@@ -59,7 +59,7 @@ def new_environment(folder, *packages):
 def source(tmp_path_factory):
     folder = tmp_path_factory.mktemp("source") / "build.42"
     ignored = shutil.ignore_patterns(
-        ".git", ".venv", "*.egg-info", "__pycache__", "node_modules", ".*_cache", ".hypothesis"
+        ".git", ".venv", "build", "*.egg-info", "__pycache__", "node_modules", ".*_cache", ".hypothesis"
     )
     shutil.copytree(ROOT, folder, ignore=ignored)
     return folder

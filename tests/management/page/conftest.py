@@ -89,7 +89,10 @@ class Screen:
         self.until(unfolded, f"there is no part {title!r}")
 
     def fill(self, form, **values):
-        """Type into the fields of the form with this label, and send it."""
+        """Type into the fields of the form with this label, and send it.
+
+        Its button is disabled until the answer to what was sent before has come.
+        """
         from selenium.webdriver.support.ui import Select
 
         for name, value in values.items():
@@ -102,7 +105,7 @@ class Screen:
             else:
                 field.clear()
                 field.send_keys(value)
-        self.click(f'form[aria-label="{form}"] button[type=submit]')
+        self.click(f'form[aria-label="{form}"] button[type=submit]:not([disabled])')
 
     def go(self, address):
         self.driver.execute_script("location.hash = arguments[0]", address)

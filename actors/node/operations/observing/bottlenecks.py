@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from .....runtime.credit import SHARE_SECONDS, link_peer
 from ....contracts.info_items import InfoItems
+from ....queue.mirroring import COPY_PEER, RING_PEER
 
 #: A stage is held back by the next one if that one was blocked for at least this part of its own blocked time.
 PASSED_ON = 0.1
@@ -38,6 +39,8 @@ ADVICE = {
     "queue": "The queue is the limit. Spread its messages over several queues, or route each message to fewer queues.",
     "message store": "The disk is the limit. Use a faster disk, publish fewer persistent messages, or keep the queue "
     "short enough to stay in memory.",
+    "mirrors": "The replicas of the queue on other nodes are the limit, or the network to them. While a replica copies "
+    "the queue, publishers wait so that the copy ends: see 'warren rings'. Fewer mirrors need less.",
     "link": "The network to that node, or the node itself, is the limit. See 'warren links', and run 'warren diagnose' "
     "there. A queue on the node of its publishers needs no link, and fewer mirrors need fewer.",
 }
@@ -111,6 +114,13 @@ def verdict(
         if stages == ["link"]:
             evidence = f"blocked {_named('queue', [items['name'] for items in in_flow])} for {_share(in_flow)}"
             return Verdict("link", _named_links(peers), evidence)
+        if stages == ["mirrors"]:
+            what = _named("queue", [items["name"] for items in in_flow])
+            return Verdict(
+                "mirrors",
+                f"the mirrors of {what} in vhost '{connection['vhost']}'",
+                f"{'one copies' if COPY_PEER in peers else 'they lag'}, and blocked {what} for {_share(in_flow)}",
+            )
         return Verdict(
             "message store",
             f"the disk of vhost '{connection['vhost']}' on node {node}",
@@ -154,7 +164,7 @@ def chain(
         rows.append(row("queue", queue["name"], queue, slow == "queue"))
     for name in sorted({_stage(peer) for queue in queues for peer in queue["blocked_by"]}):
         disk = {"state": "running", "blocked_share": 0.0, "blocked_by": ()}
-        rows.append(row("disk", name, disk, slow == ("link" if name == "link" else "message store")))
+        rows.append(row("disk", name, disk, slow == (name if name in ("link", "mirrors") else "message store")))
     return rows
 
 
@@ -169,11 +179,13 @@ def _share(blocked: Sequence[Items]) -> str:
 
 
 def _stage(peer: str) -> str:
-    """What an operator calls the stage behind a queue: a queue is blocked by its journal, its segments, a store or the
-    link to a replica's node.
+    """What an operator calls the stage behind a queue: a queue is blocked by its journal, its segments, a store, the
+    link to a replica's node or its replicas.
     """
     if peer.startswith(LINK):
         return "link"
+    if peer in (RING_PEER, COPY_PEER):
+        return "mirrors"
     return {"journal": "journal", "segments": "segment writer"}.get(peer, "message store")
 
 

@@ -88,6 +88,22 @@ def queue(name, *peers, share=0.0):
             "its journal and link blocked queue 'orders' for 40% of 5 s",
         ),
         (
+            connection(),
+            [channel(1, "orders")],
+            {"orders": queue("orders", "ring", share=0.4)},
+            "mirrors",
+            "the mirrors of queue 'orders' in vhost '/'",
+            "they lag, and blocked queue 'orders' for 40% of 5 s",
+        ),
+        (
+            connection(),
+            [channel(1, "orders")],
+            {"orders": queue("orders", "copy", "ring", share=0.4)},
+            "mirrors",
+            "the mirrors of queue 'orders' in vhost '/'",
+            "one copies, and blocked queue 'orders' for 40% of 5 s",
+        ),
+        (
             connection(pauses=["turn"]),
             [channel(1)],
             {},
