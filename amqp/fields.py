@@ -333,8 +333,8 @@ def table_from(mapping: Mapping[str, Any]) -> Table:
     entries: list[Any] = []
     left: Iterator[Any] = iter(mapping.items())
     is_table = True
-    #: For each mapping and sequence around that one: its entries, its items that are left, whether it is a mapping, and
-    #: the name of its entry that is being made.
+    #: The mappings and sequences that enclose it, the outermost first. Of each: the entries made, the items left,
+    #: whether it is a mapping, and the name of the entry that the inner ones belong to.
     around: list[tuple[list[Any], Iterator[Any], bool, str]] = []
     name = ""
     while True:

@@ -74,8 +74,8 @@ DONE_SECONDS = 0.025
 #: Seconds after which a member attaches again to a neighbour that has not answered, because it may not run yet.
 RETRY_SECONDS = 0.25
 
-#: After this many more answers to channels the master tells the mirrors in the same turn which publishers' records they
-#: may forget; after fewer, when `DONE_TIMER` fires.
+#: After this many answers to channels the master sends the mirrors, in the same turn, which records of publishers they
+#: may forget. After fewer it waits until `DONE_TIMER` fires.
 ANSWERED_AT_ONCE = 64
 
 #: Seconds after which a master forgets publishes of channels that it does not know. A channel that lives has asked for
@@ -91,7 +91,7 @@ LEASE_SECONDS = 0.1
 #: A master blocks its publishers while it retains more bytes of instructions than this for other members.
 WINDOW_BYTES = 8 << 20
 
-#: The timers of all members that run none: every empty set takes 216 bytes.
+#: One object for all members without a running timer, because each empty set takes 216 bytes.
 _NO_TIMERS: frozenset[str] = frozenset()
 
 
@@ -171,11 +171,11 @@ class MirrorReplication:
         self._ring.change_view(self._admission.changed_view(old.serial + 1))
         self._slow_publishers.learners_are([member.generation for member in group.learners])
         if was_master and not self._is_master:
-            # Ends as if its node had stopped: it returns as a learner, without the messages that only this member had.
+            # This member ends as if its node had stopped. It returns as a learner, without messages that only it had.
             handover.hand_over(self._replica, group, self.is_resting)
             self._leave("it is not the master of its queue any more")
         elif self._is_master and not was_master:
-            # In this turn, because the next message may come from a client that has seen the row already.
+            # The promotion begins in this turn, because the next message may come from a client that knows the new row.
             self._is_promoting = True
             self._handover.begin(Member(*old.speakers[ONLY]), group)
             if self._handover.is_awaited:

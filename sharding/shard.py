@@ -31,7 +31,7 @@ class Publish:
 
 @dataclass(slots=True)
 class Delivery:
-    """A message that the queue delivered. `settle` sends the outcome on the channel that delivered it (FC-82)."""
+    """A message that the queue delivered. `ack` and `reject` answer on the channel that delivered it (FC-82)."""
 
     body: bytes
     properties: pika.BasicProperties
@@ -56,7 +56,7 @@ class Delivery:
 
 
 class Shard:
-    """One shard. All its methods run on the thread of the loop, except `Delivery.settle` of what it delivered."""
+    """One shard. Its methods run on the thread of the loop. Any thread may settle what it has delivered."""
 
     def __init__(
         self, index: int, queue: str, exchange: str, routing_key: str, post: Callable[[Callable[[], None]], None]
@@ -71,7 +71,7 @@ class Shard:
         self._connection: pika.SelectConnection | None = None
         self._publishing: Channel | None = None
         self._next_tag = 1
-        #: The messages that await a confirm, by delivery tag, in the order of these.
+        #: The messages that await a confirm, by delivery tag, in the order of the tags.
         self._unconfirmed: dict[int, Publish] = {}
         #: The tags of unconfirmed messages, by message number, so that a return finds its message.
         self._tags: dict[int, int] = {}

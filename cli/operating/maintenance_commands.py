@@ -56,7 +56,7 @@ def resume_listeners(call: Call) -> None:
 @click.option("--queue-pattern", metavar="REGEX", help="Only queues whose names match.")
 @click.argument("kind")
 def rebalance(call: Call, kind: str, vhost_pattern: str | None, queue_pattern: str | None) -> None:
-    """Spread the masters of replicated queues evenly over the nodes, and show how many each node leads then.
+    """Spread the masters of replicated queues evenly over the nodes, and then show how many each node leads.
 
     KIND is all, classic or quorum. A queue moves only to a replica that is in sync; queues without replicas stay.
     """

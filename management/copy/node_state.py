@@ -34,7 +34,7 @@ class NodeState:
         self.history = History()
         self._names_by_id: dict[str, Name] = {}
         self.others: dict[str, Counted] = {}
-        #: By node and start: the counters of a run that does not answer.
+        #: The counters of each run of a node that does not answer now, by the node's name and the start of the run.
         self._silent: dict[tuple[str, float], list[float]] = {}
         self.clear()
 

@@ -4,8 +4,8 @@ With one run queue for all, a client that makes 20,000 queues busy would have 20
 next one. Here each client has a *lane*, a run queue of its own, and in each round of the loop a lane has one turn. So a
 client that causes more work waits longer for it, and no other client does.
 
-Most clients have one message on its way, and a few processes of theirs wait for a turn. Such a client is *light*: it
-has no lane, and each of its processes waits in one queue with those of all other light clients. That costs half as much
+Most clients have one message in flight, and few of their processes wait for a turn. Such a client is *light*: it has
+no lane, and each of its processes waits in one queue with those of all other light clients. That costs half as much
 as a lane for each client, and a message takes six turns.
 
 A round has three stages. First come the connections and channels of light clients, then the processes that light

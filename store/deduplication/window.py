@@ -95,10 +95,10 @@ class Window:
         return False
 
     def part(self, at: int) -> tuple[int, list[bytes]]:
-        """Some of the digests, those of the older generation first, from the place `at` on: 0, or the place that the
-        part before has returned. Returns the next place, 0 at the end, and the digests.
+        """Return the place of the next part, and the digests of the part at the place `at`. Older ones come first.
 
-        If `generation` changes meanwhile, the parts do not belong together.
+        The first part is at 0, and the last one returns 0 again. If `generation` changes between two parts, they do
+        not belong together.
         """
         sets = self._older + self._recent
         found: list[bytes] = []

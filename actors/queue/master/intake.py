@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 #: Seconds without a delivery written to a socket after which delayed publishes are accepted all the same.
 DELAY_SECONDS = 0.002
 
-#: Most publishes that may be taken without waiting, saved up while deliveries were written.
+#: The highest `allowance` of publishes that a queue may save up while deliveries are written.
 MAX_ALLOWANCE = 1000
 
 

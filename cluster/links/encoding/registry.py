@@ -45,8 +45,8 @@ CONTROL, DATA, BULK = "control", "data", "bulk"
 #: The lanes of a link, in the order in which they are connected.
 LANE_NAMES = (CONTROL, DATA, BULK)
 
-#: The kinds of process whose messages do not travel on `data`: by their names, and by their classes, because a process
-#: that has a name sends from the address that its system gave it.
+#: The lanes of processes whose messages do not travel on `data`. A message to such a process carries the name by which
+#: others find it, and a message from it the address that its system gave it, which contains the name of its class.
 LANES = {
     **dict.fromkeys(("alarms", "Alarms", "consensus", "Consensus", "members", "Members"), CONTROL),
     # Listings: the rows of 100,000 queues must not hold up what clients send.
