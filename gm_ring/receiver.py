@@ -5,17 +5,27 @@ from __future__ import annotations
 from .view import Stream
 
 
+class Sent:
+    """What was sent of one stream. The first instruction to send is the one behind `position`."""
+
+    __slots__ = ("acked", "done", "position", "shown")
+
+    def __init__(self, position: int) -> None:
+        #: The position up to which instructions were sent.
+        self.position = position
+        #: The last `done` that was sent with them; None if nothing was sent yet, not even a frame without instructions.
+        self.done: int | None = None
+        #: The numbers of this member that the receiver knows.
+        self.shown: tuple[int, int] | None = None
+        #: For a learner: the position up to which it has received the stream.
+        self.acked = position
+
+
 class Receiver:
     """What was sent on one attachment of the right neighbour, or of a learner that follows this member."""
 
-    __slots__ = ("acked", "attachment", "done", "sent", "shown")
+    __slots__ = ("attachment", "streams")
 
     def __init__(self, attachment: int) -> None:
         self.attachment = attachment
-        #: By stream: the position up to which instructions were sent, and the last `done` that was sent with them.
-        self.sent: dict[Stream, int] = {}
-        self.done: dict[Stream, int] = {}
-        #: By stream: the numbers of this member that the receiver knows.
-        self.shown: dict[Stream, tuple[int, int]] = {}
-        #: For a learner, by stream: the position up to which it has received the stream.
-        self.acked: dict[Stream, int] = {}
+        self.streams: dict[Stream, Sent] = {}

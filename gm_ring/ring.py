@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from ..seams import seam
 from .frames import Attach, Fenced, Frame, Instruction, Numbers, Position, Progress, Pubs, Seed
-from .receiver import Receiver
+from .receiver import Receiver, Sent
 from .stream_state import StreamState
 from .view import Member, Stream, View
 
@@ -141,10 +141,10 @@ class RingMember:
         """How many instructions the right neighbour has not been sent."""
         right = self.view.right_of(self.me)
         receiver = self._receivers.get(right) if right is not None else None
-        sent = receiver.sent if receiver is not None else {}
+        sent = receiver.streams if receiver is not None else {}
         return sum(
             [
-                state.retained.last - sent.get(stream, state.done)
+                state.retained.last - (sent[stream].position if stream in sent else state.done)
                 for stream, state in self._streams.items()
                 if self.view.speakers[stream] != right
             ]
@@ -254,14 +254,15 @@ class RingMember:
     def tell_done(self) -> None:
         """Send the latest `done` to the receivers that lack it, in frames without instructions."""
         for name, receiver, stream, state in list(self._without_done()):
-            self._send_pubs(name, receiver, stream, state, state.retained.last)
+            self._send_pubs(name, receiver, stream, state, receiver.streams[stream], state.retained.last)
 
     def _without_done(self) -> Iterator[tuple[Member, Receiver, Stream, StreamState]]:
         """The receivers that lack the latest `done` of a stream for which this member speaks."""
         for stream, state in self._streams.items():
             if self.speaks(stream):
                 for name, receiver in self._receivers.items():
-                    if stream in receiver.sent and receiver.done.get(stream, 0) < state.done:
+                    sent = receiver.streams.get(stream)
+                    if sent is not None and (sent.done or 0) < state.done:
                         yield name, receiver, stream, state
 
     def receive(self, sender: Member, frame: Frame) -> None:
@@ -321,7 +322,7 @@ class RingMember:
         for stream, received, _ in frame.positions:
             state = self._streams.get(stream)
             if state is not None:
-                receiver.sent[stream] = receiver.acked[stream] = received
+                receiver.streams[stream] = Sent(received)
 
     def _seed(self, sender: Member, receiver: Receiver) -> None:
         """Begin to send to a new member.
@@ -333,7 +334,7 @@ class RingMember:
             last = state.retained.last
             base = last if self.view.speakers[stream] == self.view.members[0] else state.retained.base
             starts.append((stream, base, last))
-            receiver.sent[stream] = receiver.acked[stream] = base
+            receiver.streams[stream] = Sent(base)
         self._send(sender, Seed(receiver.attachment, self.view.epoch, starts))
 
     def _on_seed(self, frame: Seed) -> None:
@@ -358,7 +359,9 @@ class RingMember:
             return
         receiver = self._receivers.get(sender)
         if receiver is not None and receiver.attachment == frame.attachment:
-            receiver.acked[frame.stream] = max(receiver.acked.get(frame.stream, 0), frame.received)
+            sent = receiver.streams.get(frame.stream)
+            if sent is not None:
+                sent.acked = max(sent.acked, frame.received)
         state = self._streams.get(frame.stream)
         if state is not None and self.speaks(frame.stream):
             state.counted[sender] = (frame.received, frame.stored)
@@ -404,23 +407,23 @@ class RingMember:
         """Send a receiver the instructions and numbers that it lacks."""
         is_right = name in self.view.members
         for stream, state in self._streams.items():
-            if stream not in receiver.sent:
-                # The stream is new to the receiver.
-                receiver.sent[stream] = receiver.acked[stream] = 0
+            sent = receiver.streams.get(stream)
+            if sent is None:
+                sent = receiver.streams[stream] = Sent(0)  # the stream is new to the receiver
             speaks = self.speaks(stream)
             numbers = (state.retained.last, 0) if speaks else self._numbers(stream, state)
             if self.view.speakers[stream] != name and (
                 # Answer the receiver's Attach, even without instructions.
-                stream not in receiver.done
+                sent.done is None
                 # Send only up to `numbers`: what all before this member have. So no member is ahead of one before it.
-                or receiver.sent[stream] < max(numbers[0], state.retained.base)
-                or (not speaks and receiver.done.get(stream, 0) < state.done)
+                or sent.position < max(numbers[0], state.retained.base)
+                or (not speaks and sent.done < state.done)
             ):
-                self._send_pubs(name, receiver, stream, state, numbers[0])
+                self._send_pubs(name, receiver, stream, state, sent, numbers[0])
             if is_right and not speaks:
-                if numbers != receiver.shown.get(stream):
+                if numbers != sent.shown:
                     self._send(name, Numbers(receiver.attachment, self.view.epoch, stream, *numbers))
-                    receiver.shown[stream] = numbers
+                    sent.shown = numbers
 
     @seam("replica: what a member and all before it have")
     def _numbers(self, stream: Stream, state: StreamState) -> tuple[int, int]:
@@ -430,18 +433,20 @@ class RingMember:
         received, stored = state.told
         return min(received, state.retained.last), min(stored, state.safe)
 
-    def _send_pubs(self, name: Member, receiver: Receiver, stream: Stream, state: StreamState, last: int) -> None:
+    def _send_pubs(
+        self, name: Member, receiver: Receiver, stream: Stream, state: StreamState, sent: Sent, last: int
+    ) -> None:
         """Send the instructions up to `last` that the receiver lacks, with the present `done`."""
         # If the receiver lacks instructions that are no longer retained, it detects the gap, and leaves the ring.
-        sent = max(receiver.sent[stream], state.retained.base)
-        instructions = state.retained.between(sent, last)
-        self._send(name, Pubs(receiver.attachment, self.view.epoch, stream, sent + 1, state.done, instructions))
-        receiver.sent[stream] = max(sent, last)
-        receiver.done[stream] = state.done
+        begin = max(sent.position, state.retained.base)
+        instructions = state.retained.between(begin, last)
+        self._send(name, Pubs(receiver.attachment, self.view.epoch, stream, begin + 1, state.done, instructions))
+        sent.position = max(begin, last)
+        sent.done = state.done
         if instructions:
             # The receiver concludes that all before it have these instructions.
-            received, stored = receiver.shown.get(stream, (0, 0))
-            receiver.shown[stream] = max(received, last), stored
+            received, stored = sent.shown or (0, 0)
+            sent.shown = max(received, last), stored
 
     def _send_progress(self) -> None:
         for stream, state in self._streams.items():
@@ -456,7 +461,9 @@ class RingMember:
         """Drop instructions that no receiver can need from this member any more."""
         for stream, state in self._streams.items():
             needed = [
-                receiver.acked[stream] for name, receiver in self._receivers.items() if name in self.view.learners
+                receiver.streams[stream].acked
+                for name, receiver in self._receivers.items()
+                if name in self.view.learners
             ]
             state.retained.cut(min([state.done, *needed]))
 

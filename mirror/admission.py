@@ -33,6 +33,8 @@ BARRED_MOST = 600.0
 class Admission:
     """Belongs to the replica `replica`, which may be or become the master."""
 
+    __slots__ = ("_barred", "_mirrored", "_replica", "_taken_told", "following", "proposed")
+
     def __init__(self, replica: Replica, mirrored: MirroredQueue) -> None:
         self._replica = replica
         self._mirrored = mirrored

@@ -309,7 +309,7 @@ class MirrorReplication:
             self._replica.start_timer(seconds, name)
 
     def timer_fired(self, payload: str) -> None:
-        self._timers -= {payload}
+        self._timers = self._timers - {payload} or _NO_TIMERS
         if not self._ring.has_part:
             return
         if payload == DONE_TIMER:

@@ -88,6 +88,8 @@ def victim(ring: Sequence[Member], standings: Mapping[Member, Standing]) -> tupl
 class Eviction:
     """Has the master of a ring evict the member that holds it up. Belongs to the replica `replica`."""
 
+    __slots__ = ("_admission", "_member", "_mirrored", "_replica", "_ring", "_watch")
+
     def __init__(
         self, replica: Replica, member: Member, ring: RingMember, mirrored: MirroredQueue, admission: Admission
     ) -> None:

@@ -25,7 +25,7 @@ Each actor has a `CreditFlow` of its own. A peer is known by any hashable name.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from ..seams import seam
@@ -49,6 +49,12 @@ SHARE_SECONDS = 5
 
 Pair = tuple[int, int]
 
+#: What an actor has agreed on with a peer: the pair, and the kind under which blocks by this peer are counted.
+Relation = tuple[Pair, str]
+
+#: The relations of actors that share none.
+_NONE_SHARED: Mapping[Hashable, Relation] = {}
+
 
 def check_pair(pair: object, key: str) -> Pair:
     """Return `pair` if it is two ints with 0 < M <= I, or (0, 0) for no crediting (FC-1).
@@ -60,7 +66,7 @@ def check_pair(pair: object, key: str) -> Pair:
         if type(initial) is not int or type(more) is not int:
             pass
         elif 0 < more <= initial or (initial, more) == (0, 0):
-            return (initial, more)
+            return pair if isinstance(pair, tuple) else (initial, more)
     raise ValueError(
         f"{key}: {pair!r} is not a pair of integers {{InitialCredit, MoreCreditAfter}}"
         " with 0 < MoreCreditAfter <= InitialCredit, nor {0, 0} for no crediting"
@@ -133,6 +139,21 @@ class _BlockedTime:
         return min(1.0, blocked / (now - begin))
 
 
+class _Blocks:
+    """What an actor keeps of the blocks that it has had. Most actors are never blocked."""
+
+    __slots__ = ("clocks", "deferred", "last", "time")
+
+    def __init__(self) -> None:
+        #: By kind of peer.
+        self.clocks: dict[str, _BlockClock] = {}
+        self.time = _BlockedTime()
+        #: By peer that has ever blocked this actor: when the last block began, or ended if it has.
+        self.last: dict[Hashable, float] = {}
+        #: Credit whose grant is deferred, by peer, the oldest first.
+        self.deferred: dict[Hashable, int] = {}
+
+
 class CreditFlow:
     """The credit of one actor with all its peers.
 
@@ -145,18 +166,16 @@ class CreditFlow:
     """
 
     __slots__ = (
-        "_blocked_time",
+        "_blocks",
         "_clock",
-        "_clocks",
         "_credit_from",
         "_credit_to",
-        "_deferred",
         "_grant",
-        "_last_blocked",
         "_hold",
         "_hold_from_end",
         "pair",
         "_relations",
+        "_shared",
         "_unblocked_at",
         "blocked_at",
         "credit_blocked",
@@ -180,16 +199,13 @@ class CreditFlow:
         self._clock = clock
         self._hold = hold
         self._hold_from_end = hold_from == "end"
-        self._relations: dict[Hashable, tuple[Pair, str]] = {}
+        self._shared = _NONE_SHARED
+        self._relations: dict[Hashable, Relation] = {}
         self._credit_from: dict[Hashable, int] = {}
         self._credit_to: dict[Hashable, int] = {}
-        self._deferred: dict[Hashable, int] = {}
-        self._clocks: dict[str, _BlockClock] = {}
         #: None before the first block.
-        self._blocked_time: _BlockedTime | None = None
+        self._blocks: _Blocks | None = None
         self.credit_blocked: dict[Hashable, None] = {}
-        #: By peer that has ever blocked this actor: when the last block began, or ended if it has.
-        self._last_blocked: dict[Hashable, float] = {}
         self.blocked_at: float | None = None
         self._unblocked_at: float | None = None
         #: Called as trace(peer, is_blocked) at each block and its end, unless it is None (FC-46).
@@ -208,15 +224,20 @@ class CreditFlow:
             raise ValueError(f"the pair of {peer!r} is fixed while the relation lasts")
         self._relations[peer] = (self.pair if pair is None else check_pair(pair, key), kind)
 
+    def share(self, relations: Mapping[Hashable, Relation]) -> None:
+        """Have these relations, which other actors have as well, with all peers that `relate` gives none."""
+        self._shared = relations
+
     def peer_down(self, peer: Hashable) -> None:
         """Forget `peer`, which has ended, and its deferred grants. A later peer of the same name begins anew."""
         self._credit_from.pop(peer, None)
         self._credit_to.pop(peer, None)
-        self._deferred.pop(peer, None)
-        if peer in self.credit_blocked:
-            self._leave(peer)
+        if self._blocks is not None:
+            self._blocks.deferred.pop(peer, None)
+            if peer in self.credit_blocked:
+                self._leave(peer)
+            self._blocks.last.pop(peer, None)
         self._relations.pop(peer, None)
-        self._last_blocked.pop(peer, None)
 
     # -- sending, taking and granting --------------------------------------------------------------
 
@@ -246,8 +267,8 @@ class CreditFlow:
         more = self._pair_of(peer)[1]
         grants = 1 + -left // more
         self._credit_to[peer] = left + grants * more
-        if self.credit_blocked:
-            self._deferred[peer] = self._deferred.get(peer, 0) + grants * more
+        if self.credit_blocked and self._blocks is not None:
+            self._blocks.deferred[peer] = self._blocks.deferred.get(peer, 0) + grants * more
         else:
             self._grant(peer, grants * more)
 
@@ -291,7 +312,7 @@ class CreditFlow:
 
     def deferred(self, peer: Hashable) -> int:
         """Credit whose grant to `peer` is deferred."""
-        return self._deferred.get(peer, 0)
+        return 0 if self._blocks is None else self._blocks.deferred.get(peer, 0)
 
     def pair_with(self, peer: Hashable) -> Pair:
         """The pair (I, M) with `peer`."""
@@ -310,29 +331,29 @@ class CreditFlow:
 
     def blocks(self, kind: str = "") -> int:
         """How often peers of the kind blocked this actor."""
-        clock = self._clocks.get(kind)
+        clock = self._block_clocks().get(kind)
         return clock.blocks if clock is not None else 0
 
     def blocked_seconds(self, kind: str = "") -> float:
         """For how long at least one peer of the kind has blocked this actor, including the present block."""
-        clock = self._clocks.get(kind)
+        clock = self._block_clocks().get(kind)
         if clock is None:
             return 0.0
         return clock.seconds + (self._clock() - clock.since if clock.blocked else 0.0)
 
     def blocked_seconds_by_kind(self) -> dict[str, float]:
         """For how long each kind of peer has blocked this actor; kinds that never did are left out."""
-        return {kind: round(self.blocked_seconds(kind), 3) for kind in self._clocks}
+        return {kind: round(self.blocked_seconds(kind), 3) for kind in self._block_clocks()}
 
     def flow_items(self) -> dict[str, Any]:
         """What listings show of the credit beside the state and the names of the peers that block this actor (FC-45).
 
         `blocked_share` is the share of the last `SHARE_SECONDS` during which any peer blocked this actor.
         """
-        blocks = sum(map(self.blocks, self._clocks))
-        if not blocks:
+        blocks = sum(map(self.blocks, self._block_clocks()))
+        if self._blocks is None or not blocks:
             return {"blocks": 0, "blocked_seconds": 0.0, "blocked_share": 0.0}
-        now, time = self._clock(), self._blocked_time or _BlockedTime()
+        now, time = self._clock(), self._blocks.time
         since = self.blocked_at if self.credit_blocked else None
         return {
             "blocks": blocks,
@@ -342,23 +363,26 @@ class CreditFlow:
 
     def blockers(self) -> list[Hashable]:
         """The peers that have blocked this actor within the last `SHARE_SECONDS` (FC-68)."""
-        if not self._last_blocked:
+        if self._blocks is None or not self._blocks.last:
             return []
         since = self._clock() - SHARE_SECONDS
-        return [peer for peer, at in self._last_blocked.items() if at >= since or peer in self.credit_blocked]
+        return [peer for peer, at in self._blocks.last.items() if at >= since or peer in self.credit_blocked]
 
     # -- bookkeeping -------------------------------------------------------------------------------
 
     def _pair_of(self, peer: Hashable) -> Pair:
-        relation = self._relations.get(peer)
+        relation = self._relations.get(peer) or self._shared.get(peer)
         return self.pair if relation is None else relation[0]
 
-    def _clock_of(self, peer: Hashable) -> _BlockClock:
-        relation = self._relations.get(peer)
+    def _block_clocks(self) -> Mapping[str, _BlockClock]:
+        return {} if self._blocks is None else self._blocks.clocks
+
+    def _clock_of(self, blocks: _Blocks, peer: Hashable) -> _BlockClock:
+        relation = self._relations.get(peer) or self._shared.get(peer)
         kind = "" if relation is None else relation[1]
-        clock = self._clocks.get(kind)
+        clock = blocks.clocks.get(kind)
         if clock is None:
-            clock = self._clocks[kind] = _BlockClock()
+            clock = blocks.clocks[kind] = _BlockClock()
         return clock
 
     def _enter(self, peer: Hashable) -> None:
@@ -367,25 +391,28 @@ class CreditFlow:
             # The first exhausted peer sets it; further peers do not move it and unblocking does not clear it (FC-10).
             self.blocked_at = now
         self.credit_blocked[peer] = None
-        self._last_blocked[peer] = now
-        self._clock_of(peer).enter(now)
+        blocks = self._blocks
+        if blocks is None:
+            blocks = self._blocks = _Blocks()
+        blocks.last[peer] = now
+        self._clock_of(blocks, peer).enter(now)
         if self.trace is not None:
             self.trace(peer, True)
 
     def _leave(self, peer: Hashable) -> None:
-        self._last_blocked[peer] = now = self._clock()
+        blocks, now = self._blocks, self._clock()
+        assert blocks is not None, "a peer that blocks has entered"
+        blocks.last[peer] = now
         del self.credit_blocked[peer]
-        self._clock_of(peer).leave(now)
+        self._clock_of(blocks, peer).leave(now)
         if self.trace is not None:
             self.trace(peer, False)
         if self.credit_blocked:
             return
         self._unblocked_at = now
         if self.blocked_at is not None:
-            if self._blocked_time is None:
-                self._blocked_time = _BlockedTime()
-            self._blocked_time.add(self.blocked_at, now)
-        deferred = self._deferred
+            blocks.time.add(self.blocked_at, now)
+        deferred = blocks.deferred
         # In tests a grant may run other actors at once and block this one again; then the rest stays deferred.
         while deferred and not self.credit_blocked:
             owed = next(iter(deferred))

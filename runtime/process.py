@@ -287,6 +287,8 @@ class Process(Actor):
     def reply(self, sender: Sender, value: Any) -> None:
         """Answer the ask of `sender`. Does nothing if the message was not asked, or the ask is answered already."""
         if type(sender) is ReplyHandle and self._asked.pop(sender.key, None) is not None:
+            if not self._asked:
+                self._asked.clear()  # an empty dict keeps its table of 168 bytes until it is cleared
             self.send(sender.address, ("$answer", sender.ref, True, value))
 
     def reply_error(self, sender: Sender, error: BaseException) -> None:
@@ -584,6 +586,8 @@ class Process(Actor):
             awaited = task.coroutine.send(None)
         except StopIteration as stop:
             del self._tasks[task]
+            if not self._tasks:
+                self._tasks.clear()  # frees its table, as in `reply`
             if task.handle is not None:
                 self.reply(task.handle, stop.value)
         except BaseException as error:

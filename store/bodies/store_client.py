@@ -31,41 +31,53 @@ class NotLoaded(Exception):
     """A queue needs a body at once that only the store has: the queue should have read it before."""
 
 
+class Gathered:
+    """What is gathered for the store between two calls of `take`; the attributes are those of `Sent`."""
+
+    __slots__ = ("is_urgent", "ranges", "removes", "writes")
+
+    def __init__(self) -> None:
+        self.writes: dict[bytes, bytes] = {}
+        self.removes: list[bytes] = []
+        self.is_urgent = False
+        self.ranges: list[tuple[bytes, bytes, Container[bytes]]] = []
+
+
 class StoreClient:
     """See the module. It implements `placement.Bodies`."""
 
-    __slots__ = ("_position", "_ranges", "_removes", "_is_urgent", "_unanswered", "_writes", "has_gathered")
+    __slots__ = ("_position", "_unanswered", "gathered")
 
     def __init__(self) -> None:
-        #: Whether `take` may return something.
-        self.has_gathered = False
         self._position = 0
-        self._is_urgent = False
         # Position of each write without an answer, in the order of the writes.
         self._unanswered: dict[bytes, int] = {}
-        self._writes: dict[bytes, bytes] = {}
-        self._removes: list[bytes] = []
-        self._ranges: list[tuple[bytes, bytes, Container[bytes]]] = []
+        #: What `take` returns. None while there is nothing, because queues with small bodies never use their stores.
+        self.gathered: Gathered | None = None
+
+    def _gather(self) -> Gathered:
+        if self.gathered is None:
+            self.gathered = Gathered()
+        return self.gathered
 
     def write_at_once(self, messages: Sequence[tuple[bytes, bytes]]) -> int:
         """As `write`, and urgent: the queue's messages wait until it is on the disk."""
-        self._is_urgent = True
+        self._gather().is_urgent = True
         return self.write(messages)
 
     def write(self, messages: Sequence[tuple[bytes, bytes]]) -> int:
         """Write each (id, content). Returns the position at which they are durable."""
-        self.has_gathered = True
         self._position += 1
         writes = dict(messages)
-        self._writes.update(writes)
+        self._gather().writes |= writes
         self._unanswered.update(dict.fromkeys(writes, self._position))
         return self._position
 
     @seam("which references a queue removes")
     def remove(self, message_ids: Iterable[bytes]) -> None:
         """Remove one reference to each; the store ignores ids that it does not have."""
-        self.has_gathered = True
-        writes, removes = self._writes, self._removes
+        gathered = self._gather()
+        writes, removes = gathered.writes, gathered.removes
         if not writes:
             removes.extend(message_ids)
             return
@@ -80,15 +92,17 @@ class StoreClient:
 
         The store determines which of them exist.
         """
+        gathered = self._gather()
         self.remove(
-            [message_id for message_id in self._writes if first <= message_id <= last and message_id not in keep]
+            [message_id for message_id in gathered.writes if first <= message_id <= last and message_id not in keep]
         )
-        self._ranges.append((first, last, keep))
+        gathered.ranges.append((first, last, keep))
 
     def read(self, message_ids: Sequence[bytes]) -> list[bytes | None]:
         """Messages that were written and not sent yet; NotLoaded for all others."""
+        writes = {} if self.gathered is None else self.gathered.writes
         try:
-            return [self._writes[message_id] for message_id in message_ids]
+            return [writes[message_id] for message_id in message_ids]
         except KeyError as error:
             raise NotLoaded(error.args[0].hex()) from None
 
@@ -104,9 +118,7 @@ class StoreClient:
 
     def take(self) -> Sent | None:
         """What has gathered since the last call; None if nothing has."""
-        self.has_gathered = False
-        if not self._writes and not self._removes and not self._ranges:
+        gathered, self.gathered = self.gathered, None
+        if gathered is None or not (gathered.writes or gathered.removes or gathered.ranges):
             return None
-        sent = Sent(list(self._writes.items()), self._removes, self._is_urgent, self._ranges)
-        self._writes, self._removes, self._ranges, self._is_urgent = {}, [], [], False
-        return sent
+        return Sent(list(gathered.writes.items()), gathered.removes, gathered.is_urgent, gathered.ranges)

@@ -7,7 +7,6 @@ It holds the **tables** of the two segments used last (where the blocks are, and
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 
 from .segment import Segment
 from .segment_file import Block, BlockTable, Entries, mark
@@ -24,7 +23,8 @@ class SegmentCache:
 
     def __init__(self, entries: int) -> None:
         self._entries = entries
-        self._tables: OrderedDict[int, BlockTable] = OrderedDict()
+        #: The table that was used last is the last one.
+        self._tables: dict[int, BlockTable] = {}
         self._blocks_of = -1
         #: By offset in the file of the segment `_blocks_of`.
         self._blocks: dict[int, list[Entries]] = {}
@@ -39,7 +39,7 @@ class SegmentCache:
         mark(table.acked, segment.acks, number * self._entries)
         self._tables[number] = table
         if len(self._tables) > MAX_TABLES:
-            self._tables.popitem(last=False)
+            del self._tables[next(iter(self._tables))]
 
     def keep_blocks(self, number: int, blocks: dict[int, list[Entries]]) -> None:
         """Keep these blocks of a segment, by offset, in the place of those kept before."""
@@ -58,8 +58,7 @@ class SegmentCache:
         They come from `blocks`, by default those that are kept.
         """
         blocks = self._blocks if blocks is None else blocks
-        self._tables.move_to_end(number)
-        table = self._tables[number]
+        table = self._tables[number] = self._tables.pop(number)
         base = number * self._entries
         found = []
         # After a crash a number may stand in two blocks. An entry that was read is marked, so it is read once.

@@ -10,12 +10,13 @@ reference cycle keeps a deleted queue in memory until the garbage collector runs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ....routing.queue_types import STREAM
 from ....routing.rows import QueueRow
-from ....runtime.credit import CreditFlow
+from ....runtime.credit import CreditFlow, Pair, Relation, check_pair
 from ....runtime.process import Process
 from ....store.bodies.store_client import Sent, StoreClient
 from ....store.data_dir.data_dir import queue_number
@@ -36,6 +37,18 @@ if TYPE_CHECKING:
     from ....runtime.contract import Address
     from ...contracts.disk import ToMessageStore
     from ...contracts.queue import VhostStorage
+
+
+@lru_cache(maxsize=16)
+def _relations(pair: Pair) -> Mapping[Hashable, Relation]:
+    """The credit of queues with those who write to the disk for them. All queues of a node share one table of it."""
+    pair = check_pair(pair, "msg_store_credit_disc_bound")
+    return {
+        "journal": (pair, "journal"),
+        "segments": (pair, "segments"),
+        PERSISTENT: (pair, "store"),
+        TRANSIENT: (pair, "store"),
+    }
 
 
 class DiskLevels:
@@ -116,10 +129,7 @@ class DiskLevels:
         self._tally: Tally | None = None
         #: The levels at which it looks otherwise.
         self._active: dict[int, DiskQueue] = {}
-        credit.relate("journal", storage.credit, "journal")
-        credit.relate("segments", storage.credit, "segments")
-        for store in (PERSISTENT, TRANSIENT):
-            credit.relate(store, storage.credit, "store")
+        credit.share(_relations(storage.credit))
 
     def make(self, priority: int) -> DiskQueue:
         """Make the variable queue of a level."""
@@ -137,7 +147,7 @@ class DiskLevels:
             replayed,
             embed_below=storage.embed_below,
             segment_entries=storage.segment_entries,
-            clock=self._process.now,
+            clock=self._process.clocks()[0],
             keeps_numbers=self._keeps_numbers and not priority,
         )
         level.is_journaled_only = self._is_journaled_only
@@ -196,9 +206,9 @@ class DiskLevels:
             if messages:
                 self.written += messages
                 credit.spend("journal", messages)
-        if self.persistent.has_gathered:
+        if self.persistent.gathered is not None:
             self._send_to_store(PERSISTENT, storage.persistent, self.persistent.take())
-        if self._transient.has_gathered:
+        if self._transient.gathered is not None:
             if not self.has_transient:
                 self.has_transient = True
                 self.register(TRANSIENT)

@@ -142,7 +142,7 @@ class Durability:
             self.window = Window(settings.deduplicate)
         #: The records for `digest_log` that the journal has returned, until the queue opens.
         self._digests: list[bytes] = []
-        self.flusher = Flusher(process, row, context.alarms, self.levels, stage, self.digest_log)
+        self.flusher = Flusher(process, self._phrase, context.alarms, self.levels, stage, self.digest_log)
         #: Dead letters in transit to other queues, and from them. None if the queue ends with the node.
         self.transit = (
             Transit(

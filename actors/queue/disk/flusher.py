@@ -15,8 +15,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ....routing.phrases import queue_phrase
-from ....routing.rows import QueueRow
 from ....runtime.process import Process
 from ....runtime.signal import Signal
 from ....seams import seam
@@ -40,7 +38,7 @@ MOST_PARTS = 64
 
 
 class Flusher:
-    """The jobs of the queue `row` on its segments.
+    """The jobs of the queue that the log calls `phrase` on its segments.
 
     `levels` are the queue's disk sides by priority; levels that are added later are flushed as well. A refused
     flush is not repeated once the `stage` of the replica says that the queue is being deleted. `digest_log` has what
@@ -48,6 +46,7 @@ class Flusher:
     """
 
     __slots__ = (
+        "_alarms",
         "_became_quiet",
         "_digest_log",
         "_disk_retry",
@@ -62,7 +61,7 @@ class Flusher:
     def __init__(
         self,
         process: Process,
-        row: QueueRow,
+        phrase: str,
         alarms: Address[ToAlarms],
         levels: Mapping[int, DiskQueue],
         stage: Stage,
@@ -72,8 +71,10 @@ class Flusher:
         self._levels = levels
         self._stage = stage
         self._digest_log = digest_log
-        self._phrase = queue_phrase(row.vhost, row.name)
-        self._disk_retry = DiskRetry(process, f"the index of {self._phrase}", alarms)
+        self._phrase = phrase
+        self._alarms = alarms
+        #: None before the first job, because idle queues have none.
+        self._disk_retry: DiskRetry | None = None
         self._is_stopping = False
         self._became_quiet = Signal(process)
         #: A job is running, or must not begin. Whoever sets this calls `done` afterwards.
@@ -173,6 +174,8 @@ class Flusher:
 
     async def _is_run(self, work: Callable[[], None]) -> bool:
         """Repeat `work` until the disk accepts it. False if the queue is deleted meanwhile, perhaps to make room."""
+        if self._disk_retry is None:
+            self._disk_retry = DiskRetry(self._process, f"the index of {self._phrase}", self._alarms)
         try:
             await self._disk_retry.run(work, is_given_up=lambda: self._is_stopping or not self._stage.is_open)
         except OSError:

@@ -44,7 +44,7 @@ class ChannelRecords:
         self.credit = CreditFlow(
             context.settings.credit_flow_default_credit,
             effects.grant,
-            clock=self._process.now,
+            clock=self._process.clocks()[0],
             hold=context.settings.flow_hold_queue / 1000,
         )
         trace_credit(self._process, self.credit, context, phrase)

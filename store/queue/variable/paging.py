@@ -30,6 +30,19 @@ class Paging:
     is_due   the last round had more to do: the owner calls `continue_paging`
     """
 
+    __slots__ = (
+        "_io_batch_size",
+        "_pending",
+        "_place",
+        "_previous",
+        "_rates",
+        "_segment_entries",
+        "_sub_queues",
+        "is_due",
+        "mode",
+        "target",
+    )
+
     def __init__(
         self,
         sub_queues: SubQueues,
