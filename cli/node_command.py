@@ -319,7 +319,7 @@ def usage(command: click.Command) -> str:
 
 
 def node_command(
-    section: str, banner: str = "", timeout: float | None = None, name: str | None = None
+    section: str, banner: str = "", timeout: float | None = None
 ) -> Callable[[Callable[..., Any]], NodeCommand]:
     """Make a command of a function; its docstring is the help.
 
@@ -328,9 +328,9 @@ def node_command(
     """
 
     def make(function: Callable[..., Any]) -> NodeCommand:
-        made = click.command(
-            name or function.__name__, cls=NodeCommand, section=section, banner=banner, timeout=timeout
-        )(function)
+        made = click.command(function.__name__, cls=NodeCommand, section=section, banner=banner, timeout=timeout)(
+            function
+        )
         assert isinstance(made, NodeCommand)
         return made
 

@@ -23,9 +23,9 @@ _ALGORITHMS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def hashed(password: str, salt: bytes, algorithm: str = SHA256) -> str:
-    """The hash to keep of a password; `salt` has 4 unpredictable bytes."""
-    digest: bytes = _ALGORITHMS[algorithm](salt + _bytes(password)).digest()
+def hashed(password: str, salt: bytes) -> str:
+    """The hash to keep of a password, by `SHA256`; `salt` has 4 unpredictable bytes."""
+    digest = hashlib.sha256(salt + _bytes(password)).digest()
     return base64.b64encode(salt + digest).decode()
 
 

@@ -301,15 +301,15 @@ VARIANTS_ONE_IN, POLICIES_ONE_IN, GROUPS_ONE_IN = 4, 6, 8
 REPEAT_ONE_IN = 10
 
 
-def draw_plan(below: Below, longest: int = 34) -> Plan:
-    """A plan of 4 to `longest` actions, sometimes three more. If `below` always returns 0, it is the plainest plan."""
+def draw_plan(below: Below) -> Plan:
+    """A plan of 4 to 34 actions, sometimes three more. If `below` always returns 0, it is the plainest plan."""
     has_store = below(4) != 3
     first = below(len(KINDS))
     names = with_dead_letter_queue([KINDS[(first + step) % len(KINDS)].name for step in range(1 + below(3))])
     credit = CREDITS[below(len(CREDITS))]
     has_small_files, heartbeat = has_store and below(2) == 1, int(below(3) == 2)
     actions: list[Action] = []
-    for _ in range(4 + below(longest - 3)):
+    for _ in range(4 + below(31)):
         if actions and below(REPEAT_ONE_IN) == REPEAT_ONE_IN - 1 and actions[-1].who != "machine":
             last = actions[-1]
             actions.append(

@@ -21,7 +21,7 @@ processor time.
 If the loop slept and few descriptors have become ready, few clients are busy. What follows from their input is then
 done without rounds and lanes (`direct_turns`).
 
-These are the bounds on waiting. A busy actor delays the other actors by at most `budget` messages. An actor waits for
+These are the bounds on waiting. A busy actor delays the other actors by at most `BUDGET` messages. An actor waits for
 the actors in its own lane, and for at most `BURST` turns of each other lane at a time. Busy actors delay the
 descriptors by at most one round or `POLL_INTERVAL`, whichever is longer, and by at most `ROUND_SECONDS` and one turn.
 At most `MAX_EVENTS` descriptors are served before the mailboxes get their turns.
@@ -93,8 +93,6 @@ class LoopBase(ActorBase):
     thread            whether the loop runs on a thread of its own; otherwise it runs while the caller is in
                       `run_forever`, `run_until` or a call that waits for an answer
     capabilities      checked by `requireCapability`; ActorSystem does not pass its own to a base that exists already
-    budget            most messages that an actor handles before the others get their turns
-    blocking_threads  most threads for `run_blocking`
     shutdown_seconds  seconds that the actors, and then the threads, may take to end
     """
 
@@ -111,8 +109,6 @@ class LoopBase(ActorBase):
         *,
         thread: bool = True,
         capabilities: dict[str, Any] | None = None,
-        budget: int = BUDGET,
-        blocking_threads: int = BLOCKING_THREADS,
         shutdown_seconds: float = SHUTDOWN_SECONDS,
     ) -> None:
         own = {
@@ -123,7 +119,7 @@ class LoopBase(ActorBase):
             "Thespian Watch Supported": True,
             "AllowRemoteActorSources": "No",
         }
-        super().__init__(name or f"loop-{secrets.token_hex(4)}", {**own, **(capabilities or {})}, budget)
+        super().__init__(name or f"loop-{secrets.token_hex(4)}", {**own, **(capabilities or {})}, BUDGET)
         self._shutdown_seconds = shutdown_seconds
         self.threads = OtherThreads(self.name)
         #: See `OtherThreads.post`. A method here would cost a call for each result of a blocking call.
@@ -148,7 +144,7 @@ class LoopBase(ActorBase):
         self.poller.watch(self.descriptors, self._wake_fd, READ)
         self.watchdog = Watchdog()
         self.lanes = Lanes(self.ready, self.watchdog)
-        self._pool = BlockingPool(blocking_threads, self.name)
+        self._pool = BlockingPool(BLOCKING_THREADS, self.name)
         self.port_numbers = itertools.count(1)
         self._port = Port(self, "outside")
         self._thread: threading.Thread | None = None

@@ -222,14 +222,14 @@ def _check(plan: ClusterPlan, action: Action) -> None:
 # -- drawing ---
 
 
-def draw_cluster_plan(below: Below, nodes: int = 3, longest: int = 24, is_mirrored: bool = False) -> ClusterPlan:
-    """A plan of 6 to `longest` actions. If `below` always returns 0, it is the plainest one."""
+def draw_cluster_plan(below: Below, nodes: int = 3, is_mirrored: bool = False) -> ClusterPlan:
+    """A plan of 6 to 24 actions. If `below` always returns 0, it is the plainest one."""
     letters = LETTERS[:nodes]
     has_small_files, credit = below(2) == 1, CREDITS[below(len(CREDITS))]
     turn = (TURN_MESSAGES, SHORT_TURN)[below(2)]
     has_faults = below(CALM_ONE_IN) != CALM_ONE_IN - 1
     actions = []
-    for _ in range(6 + below(longest - 5)):
+    for _ in range(6 + below(19)):
         is_fault = below(FAULT_ONE_IN) == FAULT_ONE_IN - 1 and has_faults
         actions.append((_draw_fault if is_fault else _draw_client_action)(below, letters))
     if has_faults and below(LONELY_ONE_IN) == LONELY_ONE_IN - 1:

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ...runtime.sim.choosing import Chooser, SeedChooser
-from ...runtime.sim.trace import Describe, message_name
 from ...runtime.sim.world import Conditions, SimWorld
 from ..model.copies import PromiseBroken
 from ..outcome import Outcome, story_of
@@ -45,13 +44,11 @@ _SETTINGS: dict[str, Any] = {
 
 
 class ClusterSchedule:
-    """See the module. `describe` shows messages in the trace of the world."""
+    """See the module."""
 
-    def __init__(
-        self, plan: ClusterPlan, seed: int = 0, chooser: Chooser | None = None, describe: Describe = message_name
-    ) -> None:
+    def __init__(self, plan: ClusterPlan, seed: int = 0, chooser: Chooser | None = None) -> None:
         self.plan = plan
-        self.world = SimWorld(seed, chooser, conditions=CONDITIONS, describe=describe)
+        self.world = SimWorld(seed, chooser, conditions=CONDITIONS)
         self.world.after_step = self._after_step
         self.nodes = ClusterNodes(
             self.world,

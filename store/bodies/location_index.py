@@ -113,12 +113,12 @@ class LocationIndex:
     is_read_only    locks and writes nothing; the environment exists, and no other process has it open
     """
 
-    def __init__(self, path: str, map_size: int = MAP_SIZE, is_read_only: bool = False) -> None:
+    def __init__(self, path: str, is_read_only: bool = False) -> None:
         options: dict[str, Any] = (
             {"readonly": True, "lock": False, "create": False} if is_read_only else {"sync": False, "metasync": False}
         )
         with outside_heap():
-            self._env = lmdb.open(path, map_size=map_size, max_dbs=5, max_spare_txns=4, readahead=False, **options)
+            self._env = lmdb.open(path, map_size=MAP_SIZE, max_dbs=5, max_spare_txns=4, readahead=False, **options)
         try:
             self._locations, self._places, self._files, self._counts, self._meta = (
                 self._env.open_db(name, create=not is_read_only)

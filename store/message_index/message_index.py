@@ -45,6 +45,8 @@ from .steps import LOST, REASONS, Gone, Put, Rest, Step
 FORMAT = 1
 #: Entries that one `prune` visits at most.
 PRUNE_STEP = 10_000
+#: Messages that `prune` removes before it looks again whether the index is still too large.
+REMOVED_AT_ONCE = 100
 #: Keys that one search visits in one queue at most. Only colliding hashes or very many hits get there.
 VISITS_MOST = 10_000
 #: The address space of the environment in multiples of `max_bytes`: a commit writes new pages before it frees old ones.
@@ -340,11 +342,11 @@ class MessageIndex:
             page_size = stat["psize"]
         return pages * page_size
 
-    def _remove_oldest(self, transaction: lmdb.Transaction[bytes], count: int = 100) -> int:
+    def _remove_oldest(self, transaction: lmdb.Transaction[bytes]) -> int:
         """Remove the messages with the lowest positions. Returns at least 1."""
         removed = 0
         cursor = transaction.cursor(self.ids)
-        while removed < count and cursor.first():
+        while removed < REMOVED_AT_ONCE and cursor.first():
             self.remove(transaction, cursor.value())
             removed += 1
         return removed or PRUNE_STEP

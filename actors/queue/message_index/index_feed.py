@@ -31,9 +31,9 @@ class IndexFeed:
 
     __slots__ = ("_bytes", "_last", "_steps", "_waiting", "_wall_clock", "behind", "behind_since", "next_number")
 
-    def __init__(self, wall_clock: Callable[[], float], next_number: Callable[[], int] | None = None) -> None:
+    def __init__(self, wall_clock: Callable[[], float]) -> None:
         self._wall_clock = wall_clock
-        self.next_number = next_number
+        self.next_number: Callable[[], int] | None = None
         self._last = 0
         self._steps: deque[Report] = deque()
         self._waiting = self._bytes = 0

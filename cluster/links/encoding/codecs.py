@@ -204,16 +204,10 @@ class Record(Codec):
     describe may be missing.
     """
 
-    def __init__(
-        self,
-        made: Callable[..., Any],
-        *codecs: Codec,
-        names: tuple[str, ...] | None = None,
-        defaults: tuple[Any, ...] = (),
-    ) -> None:
+    def __init__(self, made: Callable[..., Any], *codecs: Codec, defaults: tuple[Any, ...] = ()) -> None:
         self._made = made
         self._codecs = codecs
-        self._names = getattr(made, "_fields", ()) if names is None else names
+        self._names = getattr(made, "_fields", ())
         if len(self._names) != len(codecs):
             raise TypeError(f"{made} has the fields {self._names}, and {len(codecs)} codecs are given")
         self._defaults = defaults

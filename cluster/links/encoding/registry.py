@@ -191,12 +191,10 @@ ERRORS = Errors(
 class Registry:
     """The messages that may cross, by name and by number, and the lanes of the kinds of process."""
 
-    def __init__(
-        self, entries: Iterable[Crossing], lanes: Mapping[str, str] | None = None, errors: Errors = ERRORS
-    ) -> None:
+    def __init__(self, entries: Iterable[Crossing], lanes: Mapping[str, str] | None = None) -> None:
         self.by_name: dict[str, Crossing] = {}
         self.by_number: dict[int, Crossing] = {}
-        self.errors = errors
+        self.errors = ERRORS
         self._lanes = LANES if lanes is None else lanes
         for entry in entries:
             if entry.name in self.by_name or entry.number in self.by_number:
