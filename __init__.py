@@ -6,8 +6,8 @@
         print(broker.url)           # give it to any AMQP 0-9-1 client
 
 `Broker` is a node inside your own process, `Cluster` several nodes that are one broker, and `Settings` the
-configuration of a node. The names below and those of `warren.extensions` are the public interface; everything else may
-change without notice.
+configuration of a node. The public interface is the names below, those of `warren.extensions`, and what the pages in
+`docs` import from `warren.sharding`, `warren.simulation` and `warren.spark`. Everything else may change without notice.
 """
 
 from importlib import import_module
