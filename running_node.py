@@ -389,7 +389,7 @@ class RunningNode:
         """The longest turns of the loop, the longest one first, and how many messages reached no process."""
         self._check_process()
         base = self._base
-        seen: tuple[list[LongTurn], int] = base.call(lambda: (list(base.watchdog.longest), base.dead_letters.count))
+        seen: tuple[list[LongTurn], int] = base.call(lambda: (list(base.watchdog.longest), base.undelivered.count))
         return seen
 
     def wait_idle(self, timeout: float) -> None:

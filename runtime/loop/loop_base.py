@@ -442,4 +442,4 @@ class LoopBase(ActorBase):
         self.call(self.update_capability, name, value)
 
     def _handleDeadLetters(self, address: ActorAddress, enable: bool) -> None:
-        self.call(self.dead_letters.register, address, enable)
+        self.call(self.undelivered.register, address, enable)

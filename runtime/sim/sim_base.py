@@ -352,7 +352,7 @@ class SimBase(ActorBase):
         self.update_capability(name, value)
 
     def _handleDeadLetters(self, address: ActorAddress, enable: bool) -> None:
-        self.dead_letters.register(address, enable)
+        self.undelivered.register(address, enable)
 
     def request_shutdown(self) -> None:
         """Ask every actor to exit."""

@@ -17,7 +17,7 @@ other processes (`Process.next_turn`). Then it handles messages. A handler may w
 
 An actor that is to end gets an ActorExitRequest, which waits in the mailbox like any other message, so that everything
 sent before it is handled. Messages that wait behind it, and messages sent later, are undeliverable: an ask is answered
-with ProcessDown, a monitor with `$down`, and anything else becomes a dead letter.
+with ProcessDown, a monitor with `$down`, and anything else counts as undelivered.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ from ..machine.memory import Memory
 from ..machine.sockets import Sockets
 from .address import LoopAddress, system_of
 from .cell import NO_CHILDREN, Cell
-from .dead_letters import DeadLetters
 from .dormant import DormantProcesses
 from .end_notices import MONITORS, EndNotices
 from .instance import instance_of
@@ -59,6 +58,7 @@ from .meter import Metering
 from .plain_actors import plain_turn
 from .remote_systems import RemoteSystems
 from .status import actor_status, system_status
+from .undelivered import Undelivered
 
 log = logging.getLogger("warren.runtime")
 
@@ -100,7 +100,7 @@ class ActorBase:
         self.metering = Metering(self)
         self.remotes = RemoteSystems(name, self.enqueue, self.cells)
         self.names = LocalNames(name)
-        self.dead_letters = DeadLetters(self)
+        self.undelivered = Undelivered(self)
         self.global_names: dict[str, ActorAddress] = {}
         self._last_number = 0
 
@@ -343,7 +343,7 @@ class ActorBase:
         elif target._aaddr == SYSTEM_ADDRESS:
             if isinstance(message, Thespian_StatusReq):
                 status = system_status(
-                    self.address, self.capabilities, self.roots.values(), self.global_names, self.dead_letters.handler
+                    self.address, self.capabilities, self.roots.values(), self.global_names, self.undelivered.handler
                 )
                 self.enqueue(self.address, sender, status)
         elif system_of(target) == self.name:
@@ -351,9 +351,9 @@ class ActorBase:
             if named is not None:
                 self.enqueue(sender, named, message)
             elif not self.names.hold(sender, target, message):
-                self.dead_letters.take(sender, target, message)
+                self.undelivered.take(sender, target, message)
         elif (remote := self.remotes.of(target)) is None:
-            self.dead_letters.take(sender, target, message, self.remotes.absence(target))
+            self.undelivered.take(sender, target, message, self.remotes.absence(target))
         elif remote.leaves(sender, target, message):
             remote.carry(sender, target, message)
 
@@ -434,8 +434,8 @@ class ActorBase:
             self.global_names.pop(cell.globalName, None)
         if details in self.names.of_process:
             self.names.forget(details)
-        if self.dead_letters.handler is cell:
-            self.dead_letters.handler = None
+        if self.undelivered.handler is cell:
+            self.undelivered.handler = None
         for entry in cell.timers.values():
             self.timers.cancel(entry)
         cell.timers.clear()
@@ -445,7 +445,7 @@ class ActorBase:
         cell.sliced = None
         unread, cell.queue = cell.queue, deque()
         for sender, message in unread:
-            self.dead_letters.take(sender, cell.address, message, reason)
+            self.undelivered.take(sender, cell.address, message, reason)
         monitors, cell.monitors = cell.monitors, {}
         if len(monitors) > MONITORS:
             EndNotices(self, cell, monitors, reason).send()

@@ -182,7 +182,7 @@ class Cell:
         self.start_timer(seconds, WakeupMessage(period, payload))
 
     def handleDeadLetters(self, address: ActorAddress, enable: bool) -> None:
-        self.base.dead_letters.register(address, enable)
+        self.base.undelivered.register(address, enable)
 
     def updateCapability(self, name: str, value: Any = None) -> None:
         self.base.update_capability(name, value)

@@ -14,7 +14,7 @@ sessions; this one has what a process may rely on:
 - **Nothing is resent, and the next connection begins with nothing.** An answer to an ask that has failed already is
   dropped.
 - **A system that is not connected.** Asks and monitors get `NOCONNECTION` at once. They get `NOPROC` if the node runs
-  again, or is this one: then it is certain that the process has ended. Other messages become dead letters.
+  again, or is this one: then it is certain that the process has ended. Other messages count as undelivered.
 
 So a connection must have ended on both sides before it is made again. Each end keeps the asks and monitors that are
 open across the connection, in both directions. Any other message costs one look-up.

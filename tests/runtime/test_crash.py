@@ -218,7 +218,7 @@ class TestEnds:
         assert "failed in on_exit" in caplog.text
 
     def test_messages_after_the_end_are_undeliverable(self, system, outside):
-        """Messages behind a stop become dead letters, in their order."""
+        """Messages behind a stop are undelivered ones, in their order."""
 
         class Undertaker(Process):
             def on_start(self, sender):

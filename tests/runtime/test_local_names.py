@@ -118,10 +118,10 @@ def test_messages_to_a_process_that_is_expected_are_held(base, client):
         base.post(base.enqueue, base.address, name(base, "q/1"), ("take", what))
     base.post(base.enqueue, base.address, name(base, "q/2"), ("take", "d"))
     assert client.ask(process, ("taken",), WAIT) == []
-    assert base.dead_letters.count == 0
+    assert base.undelivered.count == 0
     client.ask(process, ("runs",), WAIT)
     assert client.ask(process, ("taken",), WAIT) == ["a", "b", "c"]
-    assert base.dead_letters.count == 1
+    assert base.undelivered.count == 1
     with pytest.raises(ProcessDown, match="noproc"):
         client.ask(name(base, "q/1"), ("who",), WAIT)
 

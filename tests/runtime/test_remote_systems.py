@@ -138,11 +138,11 @@ def test_a_lost_connection_fails_asks_and_fires_monitors(connected):
     assert b.ask("askers") == (0, 0)
 
 
-def test_messages_to_a_lost_system_are_dead_letters(nodes):
+def test_messages_to_a_lost_system_are_undelivered(nodes):
     """They are counted and are no error; asks and monitors fail at once."""
     a, b = nodes
     a.ask("tell", b.address, 3)
-    assert a.base.dead_letters.count == 3
+    assert a.base.undelivered.count == 3
     with pytest.raises(ProcessDown, match="noconnection"):
         a.ask("inquire", b.address, ("heard",))
     a.ask("observe", b.address)

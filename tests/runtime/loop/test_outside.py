@@ -160,7 +160,7 @@ class TestAnswers:
             client.ask(system.createActor(Server), ("ask_own_system", client), WAIT)
 
     def test_a_closed_client_is_no_address_any_more(self, base, system):
-        """Messages that are sent to it become dead letters."""
+        """Messages that are sent to it count as undelivered."""
         client = OutsideClient(system)
         assert client.address.actorAddressString in base.cells
         client.close()

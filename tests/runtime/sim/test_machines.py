@@ -230,7 +230,7 @@ def test_a_machine_that_loses_power_while_it_connects_is_noticed(seed):
 
 
 def test_a_system_that_is_not_connected_is_noticed_at_once():
-    """Asks and monitors get `noconnection`, and other messages are dead letters until the link is mended."""
+    """Asks and monitors get `noconnection`, and other messages are not delivered until the link is mended."""
     pair = Pair()
     pair.world.partition(["a"], ["b"])
     pair.world.settle()
@@ -240,7 +240,7 @@ def test_a_system_that_is_not_connected_is_noticed_at_once():
     assert pair.ask(0, "watch_over", pair.peers[1])
     pair.tell(2)
     assert pair.ask(0, "downs") == [("it", "noconnection: the connection to its system is lost")]
-    assert pair.ports[0].base.dead_letters.count == 2
+    assert pair.ports[0].base.undelivered.count == 2
     pair.world.mend()
     pair.world.settle()
     assert pair.ask(0, "inquire", pair.peers[1], 5.0) == []
@@ -299,7 +299,7 @@ def test_what_lived_before_the_crash_is_dead_after_it():
     port = SimPort(pair.world.machine("b").boot())
     pair.world.settle()
     pair.tell(1)
-    assert pair.ports[0].base.dead_letters.count == 2
+    assert pair.ports[0].base.undelivered.count == 2
     with pytest.raises(ProcessDown, match="noproc"):
         pair.ask(0, "inquire", pair.peers[1], None)
     with pytest.raises(ProcessDown, match="noproc"):

@@ -1,9 +1,9 @@
-"""`DeadLetters`: the messages of a system whose receiver has ended or never existed.
+"""`Undelivered`: the messages of a system whose receiver has ended or never existed.
 
 An ask is answered with ProcessDown, and a monitor with `$down`. Work that the system has divided into turns of the
-receiver is done at once. Other messages of the runtime are dropped, because they
-concern only the receiver. Everything else is a dead letter: it is counted, and sent to the actor that has asked for
-dead letters with `handleDeadLetters`, if there is one. The dead letters of AMQP are something else.
+receiver is done at once. Other messages of the runtime are dropped, because they concern only the receiver. Everything
+else is counted, and sent to the actor that has asked for it with `handleDeadLetters`, if there is one. Thespian calls
+such messages dead letters; in warren these are AMQP's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .actor_base import ActorBase
 
 
-class DeadLetters:
+class Undelivered:
     """See the module."""
 
     def __init__(self, base: ActorBase) -> None:
@@ -31,7 +31,7 @@ class DeadLetters:
         self.handler: Cell | None = None
 
     def take(self, sender: ActorAddress, target: ActorAddress, message: Any, reason: ExitReason = NOPROC) -> None:
-        """Answer a message whose receiver has ended for `reason`, or make it a dead letter."""
+        """Answer, drop or count a message whose receiver has ended for `reason`."""
         base = self._base
         if type(message) is tuple and message:
             if message[0] == "ask" and len(message) == 3:
@@ -54,7 +54,7 @@ class DeadLetters:
             base.schedule(handler)
 
     def register(self, address: ActorAddress, enable: bool) -> None:
-        """Send dead letters to the actor at `address` from now on, or no longer.
+        """Send undelivered messages to the actor at `address` from now on, or no longer.
 
         At most one actor gets them. A later registration replaces an earlier one, which does not come back.
         """
