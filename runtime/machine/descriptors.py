@@ -8,6 +8,11 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from ...portable import IS_PORTABLE
+
+#: The directory with an entry for each descriptor of the program. Other systems than Linux have it elsewhere, or not.
+_OPEN = "/dev/fd" if IS_PORTABLE else "/proc/self/fd"
+
 #: What a server asks for, as RabbitMQ's package for Debian does.
 SERVER_DESCRIPTORS = 65_536
 
@@ -15,7 +20,7 @@ SERVER_DESCRIPTORS = 65_536
 def open_descriptors() -> int:
     """How many descriptors the program has open; 0 where the system has no list of them."""
     try:
-        return len(os.listdir("/proc/self/fd")) - 1
+        return len(os.listdir(_OPEN)) - 1
     except OSError:
         return 0
 
