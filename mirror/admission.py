@@ -7,6 +7,7 @@ outcome.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..actors.contracts.metadata import to_metadata
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 BARRED_SECONDS = 10.0
 BARRED_MOST = 600.0
 
+#: The barred nodes of all masters that bar none.
+_NONE_BARRED: Mapping[str, tuple[float, int]] = {}
+
 
 class Admission:
     """Belongs to the replica `replica`, which may be or become the master."""
@@ -39,13 +43,13 @@ class Admission:
         self._replica = replica
         self._mirrored = mirrored
         #: The generations of learners that have everything, and wait to be admitted.
-        self.following: dict[int, None] = {}
+        self.following: tuple[int, ...] = ()
         #: The learner that is counted.
         self.proposed: Member | None = None
         #: The position up to which it must have the stream to know who has published what.
         self._taken_told = 0
         #: By node: until when its replica is not admitted again, and how often it was evicted.
-        self._barred: dict[str, tuple[float, int]] = {}
+        self._barred = _NONE_BARRED
 
     @seam("replica: which learners the master counts")
     def view(self, counted: frozenset[Member] = frozenset(), serial: int = 0) -> View:
@@ -83,14 +87,14 @@ class Admission:
         member = self.proposed
         if member is not None and member.generation in self.following:
             if self._mirrored.confirming.is_level(self._taken_told):
-                del self.following[member.generation]
+                self.following = tuple(other for other in self.following if other != member.generation)
                 self._replica.spawn(self._admit(ring, member))
 
     def bar(self, member: Member) -> None:
         """Do not admit a replica of this node again for a while, because this one was evicted."""
         _, times = self._barred.get(member.node, (0.0, 0))
         until = self._replica.now() + min(BARRED_SECONDS * 2**times, BARRED_MOST)
-        self._barred[member.node] = until, times + 1
+        self._barred = {**self._barred, member.node: (until, times + 1)}
 
     def _may_join(self, member: Member) -> bool:
         until, _ = self._barred.get(member.node, (0.0, 0))

@@ -211,7 +211,8 @@ class MirrorReplication:
 
     def follows(self, generation: int) -> None:
         """Note that a learner has everything that the ring has."""
-        self._admission.following[generation] = None
+        if generation not in self._admission.following:
+            self._admission.following += (generation,)
 
     def copy_lags(self, generation: int) -> bool:
         """Take messages from publishers more slowly, because a learner does not come nearer."""

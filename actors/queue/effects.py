@@ -112,7 +112,7 @@ class Effects:
         #: Collects what this queue reports to the message index. None if the queue is not indexed.
         self.index: IndexFeed | None = None
         #: Messages to the pacers that hold these clocks.
-        self.to_pacer: list[tuple[ClockName, ProcessMessage[ToPacer, None]]] = []
+        self.to_pacer: tuple[tuple[ClockName, ProcessMessage[ToPacer, None]], ...] = ()
         #: Why the queue is to end by itself.
         self.end_reason: str | None = None
 
@@ -123,7 +123,7 @@ class Effects:
         self.endings.append((address, message))
 
     def send_to_pacer(self, clock: ClockName, message: ProcessMessage[ToPacer, None]) -> None:
-        self.to_pacer.append((clock, message))
+        self.to_pacer += ((clock, message),)
         self.has_requests = True
 
     def grant(self, channel_id: str, amount: int) -> None:

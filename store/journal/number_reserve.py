@@ -11,28 +11,34 @@ are `kept`: their reservation is on the disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 #: Numbers reserved ahead, and so the widest gap in a queue's numbering after an unclean end.
 AHEAD = 16384
 
 
+class Reserves(Protocol):
+    """The part of a queue's index that records reservations."""
+
+    def reserve(self, number: int) -> int:
+        """Record that the numbers below this one are reserved; returns the journal's position."""
+
+
 class NumberReserve:
     """The reservation of one queue.
 
-    `reserve(number)` records a reservation and returns the journal's position (`QueueIndex.reserve`). It is None for a
-    queue that ends with its process: its numbers need not be kept. The owner calls `renew` before it gives a number
-    from `renew_from` on.
+    `index` records the reservations. It is None for a queue that ends with its process: its numbers need not be kept.
+    The owner calls `renew` before it gives a number from `renew_from` on.
     """
 
-    __slots__ = ("_kept", "_recorded", "_reserve", "renew_from")
+    __slots__ = ("_index", "_kept", "_recorded", "renew_from")
 
-    def __init__(self, reserve: Callable[[int], int] | None) -> None:
-        self._reserve = reserve
+    def __init__(self, index: Reserves | None) -> None:
+        self._index = index
         #: Reservations not yet durable: journal position, and the number below which all are kept once it is durable.
-        self._recorded: list[tuple[int, int]] = []
+        self._recorded: tuple[tuple[int, int], ...] = ()
         self._kept = 0
-        self.renew_from = 0 if reserve is not None else 1 << 63
+        self.renew_from = 0 if index is not None else 1 << 63
 
     def found(self, next_number: int) -> None:
         """Note that an earlier process of the queue gave all numbers below `next_number`."""
@@ -40,17 +46,18 @@ class NumberReserve:
 
     def renew(self, next_number: int) -> int:
         """Reserve the numbers from `next_number` on; returns the journal's position."""
-        assert self._reserve is not None
+        assert self._index is not None
         self.renew_from = next_number + AHEAD // 2
-        position = self._reserve(next_number + AHEAD)
-        self._recorded.append((position, next_number + AHEAD))
+        position = self._index.reserve(next_number + AHEAD)
+        self._recorded += ((position, next_number + AHEAD),)
         return position
 
     def durable(self, position: int) -> None:
         """Note that the journal is on the disk up to a position."""
         while self._recorded and self._recorded[0][0] <= position:
-            _, self._kept = self._recorded.pop(0)
+            self._kept = self._recorded[0][1]
+            self._recorded = self._recorded[1:]
 
     def kept(self, next_number: int) -> int:
         """The number below which none is ever given again, at most `next_number`."""
-        return next_number if self._reserve is None else min(next_number, self._kept)
+        return next_number if self._index is None else min(next_number, self._kept)

@@ -108,8 +108,8 @@ class DiskLevels:
         self.client = f"{number:x}"
         #: The variable queues by priority; one with number 0 if the queue has no levels.
         self.by_priority: dict[int, DiskQueue] = {}
-        #: What the journal has of the variable queues that are not made yet, by number; empty after a recovery.
-        self.replayed: dict[int, Replayed] = {}
+        #: What the journal has of the variable queues that are not made yet, by number. None but in a recovery.
+        self.replayed: dict[int, Replayed] | None = None
         #: By priority: where the numbering stands of the levels that have no message and were not used since the start.
         self.numberings: dict[int, Numbering] = {}
         self.journal = LogWriter(row.durable)
@@ -127,15 +127,15 @@ class DiskLevels:
         self._direct_of: dict[int, tuple[int, int]] = {}
         #: Tells which levels operations have changed; None if `active` has to look at all.
         self._tally: Tally | None = None
-        #: The levels at which it looks otherwise.
-        self._active: dict[int, DiskQueue] = {}
+        #: The levels at which `active` looks.
+        self._active = self.by_priority
         credit.share(_relations(storage.credit))
 
     def make(self, priority: int) -> DiskQueue:
         """Make the variable queue of a level."""
         storage = self._storage
         number = self.number << LEVEL_BITS | priority
-        replayed = self.replayed.pop(number, None)
+        replayed = None if self.replayed is None else self.replayed.pop(number, None)
         if replayed is not None:
             self.journal.resume(number, replayed.next_number)
         index = QueueIndex(storage.disk, queue_directory(number), number, self.journal, storage.segment_entries)
@@ -165,14 +165,13 @@ class DiskLevels:
         A queue may have hundreds of lanes, of which a turn changes a few.
         """
         self._tally = backing.tally if isinstance(backing, FairQueue) else None
-        self._active = {} if self._tally is None else dict(self.by_priority)
+        self._active = self.by_priority if self._tally is None else dict(self.by_priority)
 
     def active(self) -> dict[int, DiskQueue]:
         """The levels that may have something to do."""
-        if self._tally is None:
-            return self.by_priority
-        levels = self.by_priority
-        self._active |= {number: levels[number] for number in self._tally.take_touched()}
+        if self._tally is not None:
+            levels = self.by_priority
+            self._active |= {number: levels[number] for number in self._tally.take_touched()}
         return self._active
 
     def rest(self) -> None:

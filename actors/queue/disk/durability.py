@@ -11,7 +11,7 @@ its channels no credit either.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ from .transit import Transit
 if TYPE_CHECKING:
     from ....store.disk.disk import Disk
     from ....store.disk.progress import Progress
+    from ....store.journal.replay import Replayed
     from ...contracts.info_items import InfoItems
     from ...contracts.queue import NeededBodies, QueueRecovery, Terms, VhostStorage
 
@@ -62,8 +63,9 @@ SYNC_SECONDS = 5.0
 #: Ids that a message store looks up in one turn.
 LOOKUP_BATCH = 20_000
 
-#: No variable queues. Every empty set takes 216 bytes, so idle queues share one.
+#: No variable queues. Every empty set takes 216 bytes and every empty dict 64, so idle queues share them.
 _NO_NUMBERS: frozenset[int] = frozenset()
+_NO_TERMS: Mapping[int, Terms | None] = {}
 
 
 class Durability:
@@ -141,7 +143,7 @@ class Durability:
             )
             self.window = Window(settings.deduplicate)
         #: The records for `digest_log` that the journal has returned, until the queue opens.
-        self._digests: list[bytes] = []
+        self._digests: Sequence[bytes] = ()
         self.flusher = Flusher(process, self._phrase, context.alarms, self.levels, stage, self.digest_log)
         #: Dead letters in transit to other queues, and from them. None if the queue ends with the node.
         self.transit = (
@@ -152,7 +154,7 @@ class Durability:
             else None
         )
         #: While the queue is recovered: the terms with which each variable queue begins, by number.
-        self._recover: dict[int, Terms | None] = {}
+        self._recover = _NO_TERMS
         #: The numbers of the variable queues that were recovered right after their scan, because they need no body from
         #: the persistent store.
         self._recovered: frozenset[int] = _NO_NUMBERS
@@ -179,7 +181,8 @@ class Durability:
         # No flush may begin before the queue is open, and the journal may ask for one as soon as it has answered.
         self.flusher.is_busy = True
         replayed = await process.ask(storage.journal, to_journal.open(number, process.myAddress))
-        self._levels.replayed = dict(replayed)
+        self._levels.replayed = unread = dict(replayed)
+        recover: dict[int, Terms | None] = {}
         if number << LEVEL_BITS in replayed:
             self._digests = replayed[number << LEVEL_BITS].digests
         # The terms of a queue with priorities are by level. Every level that the disk, the journal or the terms have is
@@ -196,15 +199,16 @@ class Durability:
         for variable in sorted(wanted):
             terms = recovery.terms if levels is None else levels.get(variable & 255)
             # A copy has to find where the numbering of each level stands, because the next number comes from the ring.
-            numbering = None if self.is_copy else self._numbering(variable, terms, variable in numbers)
+            numbering = None if self.is_copy else _numbering(unread.get(variable), terms, variable in numbers)
             if numbering is None:
-                self._recover[variable] = terms or None
+                recover[variable] = terms or None
             else:
                 # A level without a message costs nothing until it is used: most queues with priorities use two of 256.
                 self._levels.numberings[variable & 255] = numbering
-                self._levels.replayed.pop(variable, None)
+                unread.pop(variable, None)
+        self._recover = recover
         needed: NeededBodies = {}
-        for variable, terms in self._recover.items():
+        for variable, terms in recover.items():
             level = self._levels.make(variable & 255)
             if variable in numbers:
                 needed[variable] = await process.run_brief(_scan, level, terms, self.is_copy, self._context.progress)
@@ -214,15 +218,6 @@ class Durability:
                 # Nothing has to be read, so thousands of such queues start without a hop to another thread each.
                 needed[variable] = level.scan(terms, self._context.progress)
         return needed
-
-    def _numbering(self, number: int, terms: Terms | None, has_directory: bool) -> Numbering | None:
-        """The numbering of a level that has no message, as far as that is known without its files; else None."""
-        replayed = self._levels.replayed.get(number)
-        if terms:
-            return numbering_of(terms) if replayed is None or replayed.is_empty else None
-        if has_directory:
-            return None
-        return Numbering() if replayed is None else replayed.numbering
 
     async def open_recovered(self, needed: NeededBodies) -> BackingQueue:
         """The second half of a recovery, when the persistent store runs.
@@ -262,12 +257,12 @@ class Durability:
                 await process.run_blocking(level.recover, terms, missing, self.is_copy)
             else:
                 level.recover(terms, missing, self.is_copy)
-        self._recover = {}
+        self._recover = _NO_TERMS
         self._recovered = _NO_NUMBERS
-        self._levels.replayed = {}
+        self._levels.replayed = None
         if self.digest_log is not None:
             self.window = await process.run_blocking(self.digest_log.load, self._digests, lost)
-            self._digests = []
+            self._digests = ()
         self.flusher.done()
         backing = self._open()
         if isinstance(backing, FairQueue):
@@ -467,6 +462,15 @@ def remembered(messages: int | None, durability: Durability | None) -> Deduplica
     if durability is None or durability.digest_log is None:
         return Deduplication(Window(messages), None)
     return Deduplication(durability.window, durability.digest_log)
+
+
+def _numbering(replayed: Replayed | None, terms: Terms | None, has_directory: bool) -> Numbering | None:
+    """The numbering of a level that has no message, as far as that is known without its files; else None."""
+    if terms:
+        return numbering_of(terms) if replayed is None or replayed.is_empty else None
+    if has_directory:
+        return None
+    return Numbering() if replayed is None else replayed.numbering
 
 
 def _scan(level: DiskQueue, terms: Terms | None, is_copy: bool, progress: Progress) -> list[StoredSpan]:

@@ -175,7 +175,7 @@ class RoleRunner:
             for job in jobs:
                 process.spawn(self._run_job(job))
         if effects.to_pacer:
-            wanted_slots, effects.to_pacer = effects.to_pacer, []
+            wanted_slots, effects.to_pacer = effects.to_pacer, ()
             for clock, request in wanted_slots:
                 self._send_to_pacer(clock, request)
         if effects.needs_turn:

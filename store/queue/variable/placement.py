@@ -13,7 +13,7 @@ the persistent store, others to the transient one.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
@@ -51,11 +51,28 @@ class Bodies(Protocol):
     def read(self, message_ids: Sequence[bytes]) -> list[bytes | None]: ...
 
 
+#: The bodies of queues that have read none from a store. Every empty dict takes 64 bytes.
+_NONE_LOADED: Mapping[bytes, bytes | None] = {}
+
+
 class Placement:
     """The places of one queue's messages.
 
     `store_position` is the position of the last write to the persistent store.
     """
+
+    __slots__ = (
+        "_embed_below",
+        "_has_embedded_last",
+        "_loaded",
+        "_own",
+        "_persistent",
+        "_transient",
+        "has_bodies",
+        "has_shared",
+        "index",
+        "store_position",
+    )
 
     def __init__(
         self, queue: int, index: QueueIndex, persistent: Bodies, transient: Bodies, embed_below: int = EMBED_BELOW
@@ -71,7 +88,7 @@ class Placement:
         #: Whether a store may have bodies of this queue to which other queues refer as well.
         self.has_shared = False
         self._has_embedded_last = False
-        self._loaded: dict[bytes, bytes | None] = {}
+        self._loaded = _NONE_LOADED
 
     def split(self, run: Run, shared: int = 0, is_stored: bool = False) -> Iterator[Run]:
         """Cut a run into pieces that are all embedded or all for the store. A limit of 0 embeds nothing.

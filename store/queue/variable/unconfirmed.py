@@ -11,6 +11,7 @@ reach the disk. So publishers to a queue whose consumers keep up do not wait for
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from ....seams import seam
 
@@ -37,7 +38,7 @@ class Unconfirmed:
         # empty deque takes 760 bytes.
         self._waiting: deque[tuple[int, int, int, int]] | None = None
         self._unflushed: list[tuple[int, int]] = []
-        self._in_flush: list[tuple[int, int]] = []
+        self._in_flush: Sequence[tuple[int, int]] = ()
         self._direct_in_flush = 0
         self._safe: list[tuple[int, int]] = []
         #: The positions up to which all records of the journal, and all writes to the store, are on disk.
@@ -82,7 +83,7 @@ class Unconfirmed:
         self.is_flush_direct = False
         for first, last in self._in_flush:
             self.is_safe(first, last)
-        self._in_flush = []
+        self._in_flush = ()
         self.direct_safe = self._direct_in_flush
 
     def acked(self, first: int, last: int) -> None:

@@ -135,7 +135,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self.returns = {} if replayed is None else dict(replayed.returns)
         self.may_expire = False
         self._next = 0
-        self._reserve = NumberReserve(index.reserve if keeps_numbers else None)
+        self._reserve = NumberReserve(index if keeps_numbers else None)
         self.gap = range(0)
         self.lives = FIRST_LIFE
         self.arrived = UNKNOWN
@@ -145,8 +145,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._watermark = 0  # messages with lower numbers were at the head before (D-5)
         self._rates = Rates(clock)
         self.unconfirmed = Unconfirmed()
-        #: The messages of a queue that has ended, which `dispose` frees.
-        self._detached: list[AscendingRuns[Run]] = []
+        #: The messages of a queue that has ended, which `dispose` frees; None before.
+        self._detached: list[AscendingRuns[Run]] | None = None
         self._journal_position = 0
         self.segment_writer = SegmentWriter(self._place, self.unconfirmed)
         self.paging = Paging(self.sub_queues, self._pending, self._place, self._rates, io_batch_size, segment_entries)
@@ -250,7 +250,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self.returns.clear()
 
     def dispose(self, limit: int) -> bool:
-        runs = free_last(self._detached, limit)
+        runs = free_last(self._detached or [], limit)
         if runs and self._place.has_shared:
             self._place.forget_shared(runs)
         return bool(runs)

@@ -11,14 +11,20 @@ from warren.store.journal.number_reserve import AHEAD, NumberReserve
 from ..one_queue import TRANSIENT, Node, page_all, tags
 
 
+class Index:
+    """Keeps the reservations that it is given; each is one record of the journal."""
+
+    def __init__(self):
+        self.reserved = []
+
+    def reserve(self, number):
+        self.reserved.append(number)
+        return len(self.reserved)
+
+
 def test_numbers_are_kept_once_their_reservation_is_durable():
-    reserved = []
-
-    def record(number):
-        reserved.append(number)
-        return len(reserved)
-
-    reserve = NumberReserve(record)
+    index = Index()
+    reserved, reserve = index.reserved, NumberReserve(index)
     assert reserve.kept(0) == 0
     assert reserve.renew(1) == 1
     assert (reserved, reserve.kept(1)) == ([1 + AHEAD], 0)
@@ -40,7 +46,7 @@ def test_a_queue_that_ends_with_its_process_keeps_none():
 
 
 def test_numbers_of_an_earlier_process_are_kept():
-    reserve = NumberReserve(lambda number: 1)
+    reserve = NumberReserve(Index())
     reserve.found(7)
     assert (reserve.kept(7), reserve.kept(8)) == (7, 7)
 
