@@ -50,6 +50,7 @@ from .client_output import ClientOutput
 from .consuming.ack_timeouts import AckTimeouts
 from .consuming.consumers import ChannelConsumers
 from .consuming.deliveries import Deliveries
+from .consuming.gets import Gets
 from .consuming.limiter import Limiter
 from .consuming.unacked import Unacked
 from .declares import Declares
@@ -84,6 +85,7 @@ class Channel(Process):
         "credit",
         "declares",
         "deliveries",
+        "gets",
         "handlers",
         "full_links",
         "input_paused",
@@ -185,6 +187,7 @@ class Channel(Process):
         )
         # Interceptors get each method by itself.
         taken_ahead = deque[Event]() if context.extensions.interceptors else self.backlog
+        self.gets = Gets(self, context, config, output, queues, self.deliveries, self.limiter, tracer, taken_ahead)
         self.declares = Declares(self, context, config, output, queues, replies, taken_ahead)
         self.handlers = _HANDLERS
         self.publish: Publish = self.publisher.publish
@@ -571,7 +574,7 @@ _HANDLERS: dict[type[Method], Handler[Channel, Any]] = {
     methods.BasicQos: lambda channel, method: channel.consumers.qos(method),
     methods.BasicConsume: lambda channel, method: channel.consumers.consume(method),
     methods.BasicCancel: lambda channel, method: channel.consumers.cancel(method),
-    methods.BasicGet: lambda channel, method: channel.deliveries.get(method),
+    methods.BasicGet: lambda channel, method: channel.gets.get(method),
     methods.BasicReject: lambda channel, method: channel.deliveries.reject(method),
     methods.BasicNack: lambda channel, method: channel.deliveries.nack(method),
     methods.BasicRecover: lambda channel, method: channel.deliveries.recover(method),

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     #: A run that is neither credited nor confirmed: origin, contents, body bytes, id of the first content or 0.
     AtMostOnceEntry = tuple[Origin, Sequence[bytes], int, int]
 
+    #: What a get takes: a message, as a run of one, or None if there is none; and the ready messages that are left.
+    Got = tuple[Delivery | None, int]
+
     #: Messages whose bodies a recovering queue needs from the persistent store, by level (the number that a queue, or
     #: one of its priorities, has in the journal).
     NeededBodies = dict[int, list[StoredSpan]]
@@ -331,10 +334,15 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
         """From channels: remove the consumer. Answered True after every delivery to it (AB-120)."""
 
     @message
-    def get(self, channel_id: str, address: Address[ToChannel], no_ack: bool) -> tuple[Delivery | None, int]:
-        """From channels, for basic.get: take one message.
+    def get(self, channel_id: str, address: Address[ToChannel], no_ack: bool) -> Got:
+        """From channels, for basic.get: take one message."""
 
-        Answered with the message, as a run of one, or None if the queue is empty; and the ready messages that are left.
+    @message
+    def get_several(self, channel_id: str, address: Address[ToChannel], no_ack: bool, count: int) -> list[Got]:
+        """From channels of the same node, for `count` basic.get in a row: take so many messages.
+
+        Answered with what `get` would answer to each of them. The list ends with the first None; it may end earlier if
+        the queue has to wait, and then the channel asks again.
         """
 
     @message

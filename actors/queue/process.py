@@ -23,26 +23,26 @@ from ...routing.arguments.queue_settings import QueueMode, QueueSettings
 from ...routing.phrases import no_queue, queue_phrase
 from ...routing.rows import QueueRow
 from ...runtime.exit_reason import ExitKind, ExitReason
-from ...store.messages.message import Delivery
 from ...store.queue.inspection import residence
 from ...store.queue.streams.stream_segments import StreamBacking
 from ..context.starting import ToNewQueue
 from ..contracts.queue import Browsed, LookedUp, Peeked
 from .batches import fits
-from .consumers.consumer import Consumer
+from .consumers.consumer import ChannelRecord, Consumer
 from .listing import NO_DISK, reading_items, storage_items
 from .message_index.look_up import browse, look_up, peek
 from .mirroring import Replication
 from .policed_settings import check_changes
 from .replica.process import ReplicaProcess
 from .replica.role_runner import PACER
+from .role import Steps
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address, Sender
     from ...runtime.coroutines import Slices
     from ..contracts.channel import ConfirmRange, Outcome, ToChannel
     from ..contracts.info_items import InfoItems
-    from ..contracts.queue import AtMostOnceEntry, PublishEntry
+    from ..contracts.queue import AtMostOnceEntry, Got, PublishEntry
 
 
 class Queue(ReplicaProcess):
@@ -326,12 +326,39 @@ class Queue(ReplicaProcess):
 
     def on_get(
         self, sender: Sender, channel_id: str, address: Address[ToChannel], no_ack: bool
-    ) -> tuple[Delivery | None, int] | Coroutine[object, None, tuple[Delivery | None, int]] | None:
+    ) -> Got | Coroutine[object, None, Got] | None:
         self._check_not_ending()
         if self.membership.keeps:
             self.membership.keep(sender, lambda: self.on_get(sender, channel_id, address, no_ack))
             return None
         return self.runner.go_through(self.role.get(None if no_ack else self.channels.find(channel_id, address)))
+
+    def on_get_several(
+        self, sender: Sender, channel_id: str, address: Address[ToChannel], no_ack: bool, count: int
+    ) -> list[Got] | Coroutine[object, None, list[Got]] | None:
+        self._check_not_ending()
+        if self.membership.keeps:
+            self.membership.keep(sender, lambda: self.on_get_several(sender, channel_id, address, no_ack, count))
+            return None
+        record = None if no_ack else self.channels.find(channel_id, address)
+        return self.runner.go_through(self._several(record, count))
+
+    def _several(self, record: ChannelRecord | None, count: int) -> Steps[list[Got]]:
+        """Take up to `count` messages. Only the first one is waited for: the channel asks again for the others."""
+        answers = [(yield from self.role.get(record))]
+        while answers[-1][0] is not None and len(answers) < count:
+            self.state.work.left -= 1
+            steps = self.role.get(record)
+            try:
+                next(steps)
+            except StopIteration as stop:
+                answers.append(stop.value)
+            except AmqpError:
+                break
+            else:
+                steps.close()
+                break
+        return answers
 
     def on_settle(
         self, sender: Sender, channel_id: str, outcome: Outcome, pieces: list[Sequence[int]]

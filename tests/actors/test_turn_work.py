@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from warren.actors.channel.consuming.gets import GOT_TOGETHER
 from warren.actors.contracts.channel import ToChannel
 from warren.actors.contracts.queue import ToQueue
 from warren.actors.node.queue_supervisor import QueueSupervisor
@@ -246,6 +247,20 @@ def a_large_message_that_displaces_small_ones(stage: Stage, count: int) -> Calla
     def act() -> None:
         queue.publish(stage.create(Stub), [b"x" * count])
         stage.until(lambda: len(queue.actor.backing) == 1)
+
+    return act
+
+
+@scenario("get_several")
+def many_gets(stage: Stage, count: int) -> Callable[[], None]:
+    queue, publisher = stage.queue(), stage.create(Stub)
+    queue.publish(publisher, [b"x"] * count)
+    stage.until(lambda: len(queue.actor.backing) == count)
+
+    def act() -> None:
+        while not queue.actor.backing.is_empty():
+            queue.tell(publisher, "get_several", publisher, True, GOT_TOGETHER)
+            stage.settle()
 
     return act
 

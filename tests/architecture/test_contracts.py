@@ -61,6 +61,8 @@ WITHIN_A_NODE = {
     # From the supervisor of the same node.
     ("ToQueue", "dismiss"),
     ("ToQueue", "node_met"),
+    # From channels of the same node: an older node would not know it.
+    ("ToQueue", "get_several"),
     # From operations that run at the home of the queue; `look_up` asks for what the message index there has found.
     ("ToQueue", "look_up"),
     ("ToQueue", "browse"),

@@ -1,4 +1,4 @@
-"""`Deliveries`: the delivery tags of one channel, basic.get, and the settlement of deliveries (AB-130 to AB-139)."""
+"""`Deliveries`: the delivery tags of one channel, and the settlement of deliveries (AB-130 to AB-139)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ from itertools import repeat
 
 from ....amqp import methods
 from ....amqp.errors import AmqpError
-from ....routing.queue_types import GROUP
-from ....routing.rows import QueueRow
 from ....runtime.process import Process
 from ....runtime.turn_work import TurnWork
-from ....store.messages.message import Delivery, any_of
 from ...context.node_context import NodeContext
 from ...contracts.channel import ChannelConfig, Outcome
-from ...contracts.group import to_group
-from ...contracts.queue import to_queue
 from ...statistics.counts import MessageCounts
 from ..client_output import ClientOutput
-from ..publishing.spreading import QUEUES_KEPT
 from ..queue_links import QueueLinks, Settlement, gather
 from ..tracing import Tracer
 from .ack_timeouts import AckTimeouts
@@ -35,7 +29,6 @@ class Deliveries:
     __slots__ = (
         "_config",
         "_context",
-        "_cursors",
         "_limiter",
         "_output",
         "_process",
@@ -75,12 +68,10 @@ class Deliveries:
         self.unacked = unacked
         #: What the channel has delivered and got back, as the node counts it too.
         self.counts = counts
-        #: The next delivery tag; `ChannelConsumers` and `get` use them up.
+        #: The next delivery tag; `ChannelConsumers` and `Gets` use them up.
         self.next_tag = 1
         #: The phrases of the streams that the channel has consumed from, by queue id.
         self.streams: dict[str, str] = {}
-        #: By id of a logical queue: the shard at which the next basic.get begins.
-        self._cursors: dict[str, int] = {}
 
     def expect_ack(self, run: UnackedRun) -> None:
         self.unacked.add(run)
@@ -93,67 +84,6 @@ class Deliveries:
 
     def queue_gone(self, queue_id: str) -> None:
         self.unacked.disown(queue_id)
-
-    # -- basic.get ---
-
-    async def get(self, method: methods.BasicGet) -> None:
-        process, output = self._process, self._output
-        name = self._queues.name_or_last_declared(method.queue)
-        self._config.access.check("read", "queue", self._queues.read_name(name))
-        row = self._queues.row(name)
-        if row.type == GROUP.name and self._config.access.user:
-            await self._queues.ask(row, to_group.check_reader(self._config.access.user))
-        if row.shards:
-            row, delivery, messages_left = await self._get_from_shards(row, method.no_ack)
-        else:
-            delivery, messages_left = await self._get_from(row, method.no_ack)
-        if delivery is None:
-            self._count("get_empty", 1)
-            output.put_method(methods.BasicGetEmpty(""))
-            return
-        origins, is_redelivered, tags, contents = delivery
-        self._count("get_no_ack" if method.no_ack else "get", 1)
-        if is_redelivered:
-            self._count("redeliver", 1)
-        origin = any_of(origins)
-        tag = self.next_tag
-        self.next_tag += 1
-        if self._context.routing.traced:
-            self._tracer.trace_delivery(row.shard_of or row.name, origin, is_redelivered, contents)
-        output.put_method(
-            methods.BasicGetOk(tag, is_redelivered, origin.exchange, origin.routing_keys[0], messages_left)
-        )
-        output.put_content(contents[0])
-        if not method.no_ack:
-            self._limiter.exempt_get(tag)
-            self.expect_ack(UnackedRun(tag, self.unacked.source(row.queue_id), None, tags, process.now()))
-
-    async def _get_from(self, row: QueueRow, no_ack: bool) -> tuple[Delivery | None, int]:
-        message = to_queue.get(self._config.channel_id, self._process.myAddress, no_ack)
-        return await self._queues.ask(row, message, is_watched=True)
-
-    async def _get_from_shards(self, row: QueueRow, no_ack: bool) -> tuple[QueueRow, Delivery | None, int]:
-        """Take a message from the next shard that has one; return the shard, and how many messages all have then.
-
-        The search begins behind the shard that answered last, so N successive gets from N full shards take a message
-        of each (FC-78, FC-92).
-        """
-        queues = self._queues
-        await queues.ask(row, to_queue.counts())  # the logical queue is used, so it does not expire
-        shards = queues.shards(row)
-        start = self._cursors.get(row.queue_id, 0)
-        for at in range(start, start + len(shards)):
-            shard = shards[at % len(shards)]
-            delivery, left = await self._get_from(shard, no_ack)
-            if delivery is not None:
-                if len(self._cursors) >= QUEUES_KEPT:
-                    self._cursors.clear()  # most of these queues are deleted by now
-                self._cursors[row.queue_id] = (at + 1) % len(shards)
-                for other in shards:
-                    if other is not shard:
-                        left += (await queues.ask(other, to_queue.counts()))[0]
-                return shard, delivery, left
-        return row, None, 0
 
     # -- settlement ---
 
@@ -299,7 +229,7 @@ class Deliveries:
         self.counts.ack += count
         self._context.counts.ack += count
 
-    def _count(self, counter: str, count: int) -> None:
+    def count(self, counter: str, count: int) -> None:
         for counts in (self.counts, self._context.counts):
             setattr(counts, counter, getattr(counts, counter) + count)
 

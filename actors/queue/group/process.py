@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ....store.messages.message import Delivery
     from ...contracts.channel import DeliveryRun, ToChannel
     from ...contracts.info_items import InfoItems
+    from ...contracts.queue import Got
     from ..role import Role
 
 log = logging.getLogger("warren.queue")
@@ -284,9 +285,7 @@ class GroupQueue(Queue):
         assert answer is not None, "only replicas of mirrored queues keep messages"
         return answer if isinstance(answer, bool) else await answer
 
-    async def on_get(
-        self, sender: Sender, channel_id: str, address: Address[ToChannel], no_ack: bool
-    ) -> tuple[Delivery | None, int]:
+    async def on_get(self, sender: Sender, channel_id: str, address: Address[ToChannel], no_ack: bool) -> Got:
         await self._find_members()
         self._check_not_ending()
         self.role.use()
