@@ -1,8 +1,9 @@
-"""Data directories that an earlier version wrote open, verify clean, and give back every message.
+"""Data directories that earlier versions wrote open, verify clean, and give back every message.
 
-`testdata/stores` has directories of format 2, in which runs repeated the properties of their messages. Their broker ran
-on Linux with default settings. A client declared `QUEUES`, published the messages 0 to 39 with confirms, each as
-`published` says, got four messages of `orders`, of which it acknowledged the first and the third, and one of `urgent`.
+`testdata/stores` has directories of each format since 2; `store/data_dir/data_dir.py` says how the formats differ. Each
+was written by the last version with its format, on Linux with default settings. A client declared `QUEUES`, published
+the messages 0 to 39 with confirms, each as `published` says, got four messages of `orders`, of which it acknowledged
+the first and the third, and one of `urgent`.
 
 - `stopped`: the broker was stopped then.
 - `killed`: the broker was started again after the stop, the client did the same with the messages 40 to 79, and the
@@ -28,6 +29,8 @@ QUEUES = {
     "brief": {"x-message-ttl": 60_000, **DEAD_LETTERS},
     "graves": {},
 }
+#: The formats before the present one.
+FORMATS = range(2, 7)
 #: Messages published, and those acknowledged: the deliveries of a run are 0 to 3, and then 1, 3, 8 and 9.
 STATES = {"stopped": (40, {0, 2}), "killed": (80, {0, 2, 1, 8})}
 
@@ -63,10 +66,15 @@ def kept(queue, state):
     return [number for number in range(count) if number % 5 and queue in published(number)[2] and number not in gone]
 
 
+@pytest.fixture(params=FORMATS)
+def version(request):
+    return request.param
+
+
 @pytest.fixture(params=list(STATES))
-def store(request, tmp_path):
+def store(request, version, tmp_path):
     """The name of a state, and a copy of its directory."""
-    with tarfile.open(STORES / f"format-2-{request.param}.tar.gz") as archive:
+    with tarfile.open(STORES / f"format-{version}-{request.param}.tar.gz") as archive:
         archive.extractall(tmp_path / "data", filter="data")
     return request.param, tmp_path / "data"
 
@@ -83,7 +91,7 @@ def drain(channel, queue, count):
     return taken
 
 
-def test_a_store_of_format_2_verifies_clean(store):
+def test_an_old_store_verifies_clean(store, version):
     state, path = store
     returncode, report, messages = verified(path)
     # The killed broker ran on another machine, which a store takes for an earlier start of this one.
@@ -92,10 +100,10 @@ def test_a_store_of_format_2_verifies_clean(store):
     assert state == "killed" or not report["findings"]
     assert report["vhosts"][0]["stopped"] == ("clean" if state == "stopped" else "unclean")
     assert messages == {queue: len(kept(queue, state)) for queue in QUEUES}
-    assert (path / "format").read_text() == "warren data directory\nformat 2\n"
+    assert (path / "format").read_text() == f"warren data directory\nformat {version}\n"
 
 
-def test_a_store_of_format_2_drains(store):
+def test_an_old_store_drains(store):
     """So do the messages of `brief`, which have expired and are dead letters now."""
     state, path = store
     with started("--data-dir", str(path)) as (process, port):
@@ -128,7 +136,7 @@ def test_a_store_of_format_2_drains(store):
                 )
         process.send_signal(signal.SIGTERM)
         process.wait(60)
-    assert (path / "format").read_text() == "warren data directory\nformat 7\n"
+    assert (path / "format").read_text() == f"warren data directory\nformat {FORMATS.stop}\n"
     returncode, report, messages = verified(path)
     assert (returncode, report["findings"]) == (0, [])
     assert messages == dict.fromkeys(QUEUES, 0)
