@@ -20,9 +20,10 @@ from .records import Policy
 #: What a policy may apply to: exchanges, or queues of one type.
 Kind = Literal["exchanges", "classic", "quorum", "stream"]
 
-#: The keys of queues with priorities or fair lanes, which only classic queues can have.
-_LEVEL_KEYS = frozenset(
+#: The keys of queues with priorities or fair lanes, and of those that deduplicate. Only classic queues can be such.
+_CLASSIC_KEYS = frozenset(
     {"drop-lowest", "fair-by", "fair-lanes-max", "fair-batch", "fair-weight", "fair-cost", "fair-lane-max-length"}
+    | {"deduplicate"}
 )
 _STREAM_KEYS = frozenset({"max-age", "stream-max-segment-size-bytes", "initial-cluster-size"})
 #: The keys that a queue type does not support. A policy with one of them applies to no queue of that type (AB-156).
@@ -30,7 +31,7 @@ FOREIGN: dict[Kind, frozenset[str]] = {
     "exchanges": frozenset(),
     "classic": _STREAM_KEYS | {"delivery-limit", "dead-letter-strategy", "queue-leader-locator"},
     "quorum": _STREAM_KEYS
-    | _LEVEL_KEYS
+    | _CLASSIC_KEYS
     | {
         "queue-mode",
         "queue-version",
@@ -44,7 +45,7 @@ FOREIGN: dict[Kind, frozenset[str]] = {
         "ha-min-in-sync",
         "ha-ack-timeout",
     },
-    "stream": _LEVEL_KEYS
+    "stream": _CLASSIC_KEYS
     | frozenset(
         {
             "pace-rate",

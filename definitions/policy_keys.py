@@ -15,6 +15,9 @@ from .records import Policy
 
 APPLY_TO = ("queues", "exchanges", "all")
 
+#: The widest deduplication window of a queue, in messages.
+MAX_DEDUPLICATE = 10_000_000
+
 #: How many lanes a queue can have at most.
 MAX_LANES = 256
 
@@ -97,6 +100,15 @@ def _fair_weight(value: Any) -> Reason:
     )
 
 
+def _deduplicate(value: Any) -> Reason:
+    is_good = type(value) is int and 1 <= value <= MAX_DEDUPLICATE
+    return (
+        ""
+        if is_good
+        else f"{erlang_term(value)} is not a valid deduplication window; should be from 1 to {MAX_DEDUPLICATE} messages"
+    )
+
+
 _WHEN_PROMOTED = ("always", "when-synced")
 
 #: The check of each key.
@@ -142,6 +154,7 @@ CHECKS: dict[str, Check] = {
     "fair-weight": _fair_weight,
     "fair-cost": _one_of(("message", "bytes"), "{} is not a valid fair-cost value"),
     "fair-lane-max-length": _number(1, "maximum length of a lane"),
+    "deduplicate": _deduplicate,
     "consumer-max-unacked": _number(0, "maximum of unacknowledged messages"),
     "consumer-max-unacked-bytes": _number(0, "maximum of unacknowledged bytes"),
     "consumer-max-span": _number(0, "maximum span of unacknowledged messages"),
@@ -169,7 +182,8 @@ CHECKS: dict[str, Check] = {
     ),
 }
 
-#: The keys that an operator policy may have (AB-157): those of RabbitMQ, and those of pacing (QP-101).
+#: The keys that an operator policy may have (AB-157): those of RabbitMQ, those of pacing (QP-101), and
+#: that of deduplication (SP-30).
 OPERATOR_KEYS = frozenset(
     {
         "delivery-limit",
@@ -182,6 +196,7 @@ OPERATOR_KEYS = frozenset(
     }
     | {"pace-rate", "pace-period-ms", "pace-max-wait-ms", "pace-overflow", "pace-burst", "pace-scope", "pace-group"}
     | {"pace-warm-up-ms", "pace-cost", "pace-get"}
+    | {"deduplicate"}
 )
 
 

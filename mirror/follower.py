@@ -47,6 +47,10 @@ class Follower:
                     self._remember(run.first, digests, run.origin.persistent)
             elif kind == instructions.ACCEPTED:
                 self._remember(*instructions.accepted_in(content))
+            elif kind == instructions.WINDOW:
+                self._replica.remembering.resize(instructions.number_in(content))
+                if self.learner is not None:
+                    self.learner.window_changed()
             elif kind == instructions.SEGMENT:
                 mirrored.follow_segment()
             elif kind == instructions.KEPT_FROM:

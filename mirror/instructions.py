@@ -12,6 +12,7 @@
 | KEPT_FROM | u64 | drops the segments of the stream whose messages are all below this number |
 | PUBLISH_ONCE | digests behind their count (u32), and the content of a PUBLISH | takes the run, remembers the digests |
 | ACCEPTED | whether persistent (u8), and digests (`digest_records`) | remembers messages that have left already |
+| WINDOW | u64 | remembers the last so many publishes from now on; 0: none |
 | RETURNED | numbers and how often (`records.encode_returns`) | remembers how often these messages were returned |
 
 Mirrors have the same numbers as the master. So a message is named by its number, and no instruction is about consumers:
@@ -44,7 +45,7 @@ from ..store.messages.spans import spans
 
 #: The kinds. 5 was used by builds that were not released.
 PUBLISH, REMOVE, PURGE, RESERVE, RETURNED, SEGMENT, KEPT_FROM, ANSWERED, TAKEN = 1, 2, 3, 4, 6, 7, 8, 9, 10
-PUBLISH_ONCE, ACCEPTED = 11, 12
+PUBLISH_ONCE, ACCEPTED, WINDOW = 11, 12, 13
 
 _SIZE = Struct(">I")
 _NUMBER = Struct(">Q")
@@ -90,6 +91,11 @@ def accepted(first: int, digests: Sequence[bytes], is_persistent: bool) -> Instr
 def accepted_in(content: bytes) -> tuple[int, list[bytes], bool]:
     """What `accepted` was called with."""
     return *decode_digests(content[1:]), bool(content[0])
+
+
+def window(size: int) -> Instruction:
+    """The queue remembers the last `size` publishes from now on; 0: it does not deduplicate any more."""
+    return WINDOW, _NUMBER.pack(size)
 
 
 def published(content: bytes) -> tuple[list[Part], Run]:
@@ -177,6 +183,6 @@ def taken_in(content: bytes) -> Iterator[tuple[str, int, int]]:
 
 
 def number_in(content: bytes) -> int:
-    """The number in a RESERVE or KEPT_FROM."""
+    """The number in a RESERVE, KEPT_FROM or WINDOW."""
     found: int = _NUMBER.unpack(content)[0]
     return found

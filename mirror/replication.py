@@ -60,6 +60,7 @@ from .sync.sync_source import SyncSource
 
 if TYPE_CHECKING:
     from ..actors.contracts.info_items import InfoItems
+    from ..actors.queue.master.deduplication import Deduplication
     from ..actors.queue.mirroring import Replica
     from ..actors.queue.replica_state import ReplicaState
     from ..actors.queue.role import Role
@@ -108,9 +109,8 @@ class MirrorReplication:
         self._eviction = Eviction(replica, self._member, self._ring, self._mirrored, self._admission)
         self._safety = Safety()
         self._follower = Follower(replica, self._mirrored, self._safety)
-        deduplication = replica.state.deduplication
-        if deduplication is not None:
-            deduplication.tell_mirrors = partial(tell_accepted, self._mirrored)
+        if replica.state.deduplication is not None:
+            replica.state.deduplication.tell_mirrors = partial(tell_accepted, self._mirrored)
         self._timers = _NO_TIMERS
         self._is_promoting = False
         #: How often this master has come to rest, and whether it is at rest now or about to be.
@@ -192,8 +192,7 @@ class MirrorReplication:
     def _note_followers(self) -> None:
         """Note whether any mirror or learner receives the stream of this master."""
         view = self._ring.view
-        is_followed = self._is_master and (len(view.members) > 1 or bool(view.learners))
-        self._mirrored.is_followed = is_followed
+        self._mirrored.is_followed = self._is_master and (len(view.members) > 1 or bool(view.learners))
 
     def receive(
         self, sender: Sender, generation: int, integers: list[int], kinds: bytes, contents: list[bytes]
@@ -235,8 +234,7 @@ class MirrorReplication:
             self._do()
             if self._reclaims.are_mirrored(backing.confirming):
                 backing.reached_by_all()
-                if (deduplication := self._replica.state.deduplication) is not None:
-                    self._replica.state.confirms.known += deduplication.settled()
+                self._replica.state.confirms.settled()
             self._bound()
             if not self.is_resting:
                 self._admit()
@@ -436,8 +434,13 @@ class MirrorReplication:
     def floors(self) -> tuple[int, list[int]]:
         return self._source().floors()
 
-    def window(self, at: int) -> tuple[int, int, int, bytes]:
+    def window(self, at: int) -> tuple[int, int, int, int, bytes, bytes]:
         return self._source().window(at)
+
+    def remembers(self, deduplication: Deduplication, size: int) -> None:
+        deduplication.tell_mirrors = partial(tell_accepted, self._mirrored)
+        if self.serves and self._mirrored.is_followed:
+            self._mirrored.out.append(instructions.window(size))
 
     def synchronise(self, is_wanted: bool) -> bool:
         """An operator has a learner copy the queue, or stop that."""
@@ -463,8 +466,7 @@ class MirrorReplication:
             self._mirrored.depth(),
         )
         self._mirrored.promote()
-        if replica.state.deduplication is not None:
-            replica.state.deduplication.begin()
+        replica.state.confirms.begin()
         last = self._ring.last(ONLY)
         self._reclaims.begin(last)
         self._mirrored.on_safe = lambda safe: self._reclaims.is_safe(self._safety.reached(last, safe))

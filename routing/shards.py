@@ -87,7 +87,11 @@ def shard_settings(row: QueueRow, settings: QueueSettings) -> QueueSettings:
         return max(1, limit // count + (limit % count if is_first else 0))
 
     return replace(
-        settings, expires=None, max_length=part(settings.max_length), max_length_bytes=part(settings.max_length_bytes)
+        settings,
+        expires=None,
+        max_length=part(settings.max_length),
+        max_length_bytes=part(settings.max_length_bytes),
+        deduplicate=None,
     )
 
 

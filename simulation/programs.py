@@ -13,7 +13,6 @@ from ..amqp import methods
 from ..amqp.fields import table_from
 from ..amqp.method import Method
 from ..amqp.properties import Properties
-from ..routing.queue_types import DEDUPLICATE
 from ..runtime.sim.client import SimStream
 from ..runtime.sim.world import SimWorld
 from .brokers import Brokers
@@ -41,6 +40,8 @@ class Surroundings(Protocol):
     world: SimWorld
     brokers: Brokers
     arguments: dict[str, dict[str, Any]]
+
+    def deduplicates(self, queue: str) -> bool: ...
 
     def tell(self, who: str, text: str) -> None: ...
 
@@ -205,7 +206,7 @@ class Publisher(Program):
         if connection is not self.connection:
             return
         bodies, self._left = self._left, []
-        has_ids = DEDUPLICATE in self.sim.arguments.get(self.queue, {})
+        has_ids = self.sim.deduplicates(self.queue)
         for at, body in bodies:
             self.tell(f"publishes {body[:40]!r} to {self.queue}")
             self._published += 1

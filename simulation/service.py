@@ -17,6 +17,7 @@ that is kept outside of the handler, like a database. The broker delivers again 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,8 @@ class Sim:
         self.world = SimWorld(seed, chooser, conditions=CONDITIONS)
         #: The arguments with which all programs declare a queue, by its name.
         self.arguments: dict[str, dict[str, Any]] = {}
+        #: The patterns of policies that have queues deduplicate.
+        self._deduplicated: list[str] = []
         #: The lines of the story: time, who, text.
         self.told: list[tuple[float, str, str]] = []
         self.brokers = (
@@ -83,6 +86,8 @@ class Sim:
 
         Raises what the broker refuses it with.
         """
+        if "deduplicate" in definition:
+            self._deduplicated.append(pattern)
         node = self.brokers.serving
         text = json.dumps(dict(definition))
         self.tell("operator", f"sets the policy {name} for {pattern}: {text}")
@@ -95,6 +100,12 @@ class Sim:
         It remembers the last `window` messages. Call this before the programs start.
         """
         self.declare_queue(queue, {DEDUPLICATE: window})
+
+    def deduplicates(self, queue: str) -> bool:
+        """Whether publishers give their messages ids, because this queue deduplicates, or has done so by a policy."""
+        return DEDUPLICATE in self.arguments.get(queue, {}) or any(
+            re.search(pattern, queue) for pattern in self._deduplicated
+        )
 
     # -- programs ---
 

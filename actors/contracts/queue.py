@@ -201,12 +201,13 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
         """
 
     @message
-    def sync_window(self, at: int) -> tuple[int, int, int, bytes]:
+    def sync_window(self, at: int) -> tuple[int, int, int, int, bytes, bytes]:
         """From a learner of this mirrored queue that has all messages: answered with a part of what the queue remembers
         for deduplication, from the place `at` on, which is 0 at first.
 
-        The answer is the position of the stream at which the queue remembers that, the generation of the window, the
-        `at` of the next request or 0 at the end, and joined digests (`store/deduplication/window.py`).
+        The answer is the position of the stream at which the queue remembers that, how wide the window is, or 0 if the
+        queue does not deduplicate, the generation of the window, the `at` of the next request or 0 at the end, and
+        joined digests of persistent messages and of transient ones (`store/deduplication/window.py`).
 
         Raises AmqpError if this replica does not have all messages itself.
         """

@@ -28,6 +28,7 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ...store.data_dir.vhost_dir import JOURNAL, LEVEL_BITS, queue_directory
+from ...store.deduplication.digest_records import from_last_beginning
 from ...store.deduplication.ids_file import append_ids, read_ids
 from ...store.disk.disk import REFUSALS, Disk
 from ...store.index.queue_index import QueueIndex
@@ -415,7 +416,7 @@ def _flush_to_segments(disk: Disk, segment_entries: int, replayed: dict[int, Rep
         if found.digests:
             files = read_ids(disk, queue_directory(level), level)
             known = set(files.bodies)
-            left = [body for body in found.digests if body not in known]
+            left = [body for body in from_last_beginning(found.digests) if body not in known]
             if left:
                 append_ids(disk, queue_directory(level), level, left, max(1, files.last), files.size)
     return writer.take()

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ...definitions.definitions import Definitions
-from ...routing.queue_types import DEDUPLICATE
 from ...routing.rows import QueueRow
 from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS
@@ -20,14 +19,18 @@ from ...store.messages.lives import Numbering
 from ...store.queue.variable.queue_recovery import empty_terms, numbering_of
 from ..contracts.disk import FoundJournal
 from ..contracts.queue import QueueRecovery
-from ..queue.policed_settings import policed_settings
+from ..queue.policed_settings import deduplicates, policed_settings
 
 if TYPE_CHECKING:
     from ..contracts.queue import Terms
 
 
 def queue_recoveries(
-    rows: Iterable[QueueRow], terms: dict[int, Terms], levels: Iterable[int], journal: FoundJournal
+    rows: Iterable[QueueRow],
+    terms: dict[int, Terms],
+    levels: Iterable[int],
+    journal: FoundJournal,
+    definitions: Definitions,
 ) -> Iterator[tuple[QueueRow, QueueRecovery]]:
     """The recovery of each queue; one with `numberings` has no message.
 
@@ -41,7 +44,7 @@ def queue_recoveries(
         queue = queue_number(row.queue_id)
         of_queue = terms.get(queue)
         is_occupied = queue in journal.occupied or of_queue is None and queue in on_disk
-        if is_occupied or row.arguments.get(DEDUPLICATE) is not None:  # the queue has to find what it has had
+        if is_occupied or deduplicates(row, definitions):  # the queue has to find what it has had
             numberings = None
         elif of_queue is not None:
             numberings = _numberings_of(of_queue)

@@ -136,7 +136,7 @@ class QueueSupervisor(Process):
         # Extensions are told of each queue that starts.
         may_any = not self.context.extensions.queue_decorators
         done = 0
-        for row, recovery in queue_recoveries(rows, terms, numbers, journal):
+        for row, recovery in queue_recoveries(rows, terms, numbers, journal, self.context.definitions):
             supervised = self.queues[row.queue_id] = _Supervised(row)
             if recovery.numberings is not None and may_any and may_be_dormant(row, self.context.definitions):
                 supervised.numberings = recovery.numberings

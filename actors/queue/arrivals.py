@@ -198,6 +198,12 @@ class Arrivals:
             handed = Handed(is_redelivered) if is_recorded else None
             self.arrivals.append(Arrival(origin, origin, contents, body_bytes, parts, False, first_id, handed))
 
+    def deduplicate(self, deduplication: Deduplication | None) -> None:
+        """Look for duplicates from now on, or do so no longer. What has arrived before is kept in either case."""
+        self.deduplication = deduplication
+        for arrival in self.arrivals:
+            arrival.digests = None
+
     def take(self) -> list[Arrival]:
         """Remove and return the runs that arrived."""
         arrivals, self.arrivals = self.arrivals, []

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address, Answer, C, ProcessMessage, Sender
     from ...runtime.exit_reason import ExitReason
     from ...settings import Settings
+    from ...store.deduplication.window import Window
     from ...store.queue.backing_queue import BackingQueue
     from ..context.lease import Lease
     from ..context.peers import Peers
     from ..contracts.info_items import InfoItems
     from ..contracts.metadata import ToMetadata
     from .disk.disk_loader import DiskLoader
+    from .master.deduplication import Deduplication
     from .publisher_confirms import NumberedRun
     from .replica_state import ReplicaState
     from .role import Role
@@ -69,6 +71,16 @@ class ReplicaContext(Protocol):
     def settings(self) -> Settings: ...
 
 
+class WindowKeeper(Protocol):
+    """What begins, resizes and ends the window of a replica for deduplication."""
+
+    def resize(self, size: int) -> None:
+        """Remember the last `size` messages from now on; 0: none."""
+
+    def dispose(self, window: Window) -> None:
+        """Free a window that is not used any more, in steps."""
+
+
 class Replica(Protocol):
     """The process of a replica, as its replication sees it."""
 
@@ -76,6 +88,9 @@ class Replica(Protocol):
     role: Role
     state: ReplicaState
     backing: BackingQueue
+
+    @property
+    def remembering(self) -> WindowKeeper: ...
 
     @property
     def awaiting(self) -> Iterable[NumberedRun]:
@@ -195,10 +210,13 @@ class Replication(Protocol):
     def floors(self) -> tuple[int, list[int]]:
         """Where masters have begun to number (`ToQueue.sync_floors`). Raises AmqpError as `chunk` does."""
 
-    def window(self, at: int) -> tuple[int, int, int, bytes]:
+    def window(self, at: int) -> tuple[int, int, int, int, bytes, bytes]:
         """A part of what the queue remembers for deduplication (`ToQueue.sync_window`). Raises AmqpError as `chunk`
         does.
         """
+
+    def remembers(self, deduplication: Deduplication, size: int) -> None:
+        """Note that the replica remembers the last `size` publishes from now on; 0: it has ended to deduplicate."""
 
     def synchronise(self, is_wanted: bool) -> bool:
         """Have a learner copy the queue, or stop that (`ToQueue.synchronise`)."""

@@ -105,7 +105,7 @@ class Queue(ReplicaProcess):
     def on_sync_floors(self, sender: Sender) -> tuple[int, list[int]]:
         return self._ring.floors()
 
-    def on_sync_window(self, sender: Sender, at: int) -> tuple[int, int, int, bytes]:
+    def on_sync_window(self, sender: Sender, at: int) -> tuple[int, int, int, int, bytes, bytes]:
         return self._ring.window(at)
 
     def on_synchronise(self, sender: Sender, is_wanted: bool) -> bool:
@@ -158,8 +158,9 @@ class Queue(ReplicaProcess):
                 if membership.replication is not None:
                     self._use(self.backing)
                     membership.replication = None
-                    if self.state.deduplication is not None:
-                        self.state.confirms.known += self.state.deduplication.end_mirroring()
+                    if self.state.confirms.deduplication is not None:
+                        self.state.confirms.known += self.state.confirms.deduplication.end_mirroring()
+                    self.remembering.apply(self.settings)
                     self._lay_lanes(self.settings)
                     self._serve()
             elif membership.replication is None:

@@ -47,7 +47,8 @@ class PublisherConfirms:
         self.refused: list[Part] = []
         #: Parts of duplicates of this turn whose first message is safe.
         self.known: list[Part] = []
-        #: Returns the duplicates whose first message has become safe; None if the queue does not look for duplicates.
+        #: Returns the duplicates whose first message has become safe; None if the queue looks for none. It
+        #: stays here, when the queue no longer looks for them, as long as some wait.
         self.deduplication: Deduplication | None = None
 
     def collect(self, safe: Sequence[ConfirmRange]) -> None:
@@ -79,6 +80,8 @@ class PublisherConfirms:
             confirmed += self.known
             self.known = []
             confirmed += self.deduplication.are_safe(safe)
+            if self.deduplication.is_over and not self.deduplication.has_waiting:
+                self.deduplication = None
         endings, queue_id = self._effects.endings, self._queue_id
         if confirmed:
             for address, ranges in self._by_channel(confirmed):
@@ -87,6 +90,16 @@ class PublisherConfirms:
             refused, self.refused = self.refused, []
             for address, ranges in self._by_channel(refused):
                 endings.append((address, to_channel.refuse(queue_id, ranges)))
+
+    def begin(self) -> None:
+        """This replica of a mirrored queue becomes the master: duplicates wait for `settled`."""
+        if self.deduplication is not None:
+            self.deduplication.begin()
+
+    def settled(self) -> None:
+        """All that this replica took as a mirror is safe on all members of its ring."""
+        if self.deduplication is not None:
+            self.known += self.deduplication.settled()
 
     def refuse_awaited(self, record: ChannelRecord, entries: Sequence[PublishEntry]) -> list[PublishEntry]:
         """Refuse the publishes for which the channel awaits a confirm, because too few replicas are in sync (CL-123).

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..contracts.pace import ClockName
     from ..contracts.queue import AtMostOnceEntry, PublishEntry
     from .consumers.consumer import ChannelRecord, Consumer
+    from .master.deduplication import Deduplication
 
 
 class Wait(enum.Enum):
@@ -59,6 +60,10 @@ class Role(Protocol):
 
     def apply(self, settings: QueueSettings) -> None:
         """Use these settings from now on. Called first of all, and whenever they change."""
+
+    def deduplicate(self, deduplication: Deduplication | None) -> None:
+        """Look for duplicates among publishes from now on, or do so no longer."""
+        return
 
     def apply_to_consumers(self) -> Slices[None]:
         """Give the consumers what the settings ask for. Called when the settings have changed."""

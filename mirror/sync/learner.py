@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 from ...actors.contracts.metadata import to_metadata
 from ...actors.contracts.queue import ToQueue, to_queue
 from ...amqp.errors import AmqpError
+from ...definitions.features import MIRRORED_DEDUPLICATION
 from ...routing.phrases import queue_phrase
 from ...routing.rows import Member
 from ...runtime.errors import ProcessDown, UnknownMessage
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...store.deduplication.digest_records import split_digests
-from ...store.deduplication.window import Window
 from ...store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK
 from .. import instructions
 from ..policy import policy_of
@@ -81,13 +81,12 @@ class Learner:
         self._earlier = comparison.ends
         #: Compares what the disk has of the earlier life; None if there is nothing, or if that is done.
         self._comparison = comparison if comparison.ends else None
-        #: Copies what the queue remembers for deduplication, if it does.
-        self._window_copy: WindowCopy | None = None
-        #: Windows that are not used any more.
-        self._outdated: list[Window] = []
         deduplication = replica.state.deduplication
         if deduplication is not None:
-            self._outdated.append(deduplication.forget())
+            replica.remembering.dispose(deduplication.forget())
+        #: Copies what the queue remembers for deduplication, if it does. None if not all nodes may know such queues.
+        self._window_copy: WindowCopy | None = None
+        if (MIRRORED_DEDUPLICATION,) in replica.context.definitions.features:
             self._window_copy = WindowCopy(deduplication)
         #: The part or chunk that was requested when the one before it came: its cursor, and the awaitable answer.
         self._requested: tuple[Member, int, Awaitable[Any]] | None = None
@@ -123,6 +122,12 @@ class Learner:
         self._mirrored.copies(False)
         if self._window_copy is not None:
             self._window_copy.end()
+
+    def window_changed(self) -> None:
+        """Note that the stream has begun, resized or ended the window of the queue: a copy under way begins again."""
+        if self._window_copy is not None and not self._window_copy.is_done:
+            self._window_copy.end()
+            self._window_copy = WindowCopy(self._replica.state.deduplication)
 
     def begin(self, position: int) -> None:
         """Begin to copy; the stream begins behind this position."""
@@ -180,7 +185,6 @@ class Learner:
 
     async def _run(self) -> None:
         replica, target = self._replica, self._target
-        await self._free_windows()
         await self._note_floors()
         if self._comparison is None:
             self._begin_copy()
@@ -380,31 +384,30 @@ class Learner:
         copy.begin(self._target.reached)
         address = replica.context.peers.replica(replica.row.queue_id, source)
         try:
-            position, generation, following, digests = await replica.ask(address, to_queue.sync_window(copy.at))
+            position, size, generation, following, persistent, transient = await replica.ask(
+                address, to_queue.sync_window(copy.at)
+            )
         except (AmqpError, ProcessDown):
             await replica.sleep(RETRY_SECONDS)
             return
         if copy.is_too_early(position):
             await replica.sleep(RETRY_SECONDS)
             return
-        if not await self._may_take(position):
+        if not await self._may_take(position) or copy is not self._window_copy:
             return
-        old = copy.take(generation, following, split_digests(digests))
-        self._unsynced += len(digests)
+        if size != copy.size:
+            # A policy has changed it, which this node knew earlier or later than the master.
+            replica.remembering.resize(size)
+            self.window_changed()
+            return
+        old = copy.take(generation, following, split_digests(persistent), split_digests(transient))
+        self._unsynced += len(persistent)
         if self._unsynced > UNSYNCED_BYTES or copy.is_done:
             # Whoever joins the ring has all of it on its disk.
             await replica.synced()
             self._unsynced = 0
         if old is not None:
-            self._outdated.append(old)
-            await self._free_windows()
-
-    async def _free_windows(self) -> None:
-        """Free what is not used any more, in steps."""
-        while self._outdated:
-            while self._outdated[-1].dispose():
-                await self._replica.next_turn()
-            self._outdated.pop()
+            replica.remembering.dispose(old)
 
     def _request(self, source: Member, cursor: int) -> Awaitable[Any]:
         """The answer with what is compared or copied from this cursor on, which may have been requested before."""

@@ -90,13 +90,16 @@ class SyncSource:
             raise self._refusal
         return self._mirrored.floors()
 
-    def window(self, at: int) -> tuple[int, int, int, bytes]:
+    def window(self, at: int) -> tuple[int, int, int, int, bytes, bytes]:
         """A part of what the queue remembers for deduplication (`ToQueue.sync_window`)."""
         deduplication = self._replica.state.deduplication
-        if deduplication is None or not self._has_everything():
+        if not self._has_everything():
             raise self._refusal
-        following, digests = deduplication.window.part(at)
-        return self._position(), deduplication.window.generation, following, b"".join(digests)
+        if deduplication is None:
+            return self._position(), 0, 0, 0, b"", b""
+        window = deduplication.window
+        following, persistent, transient = window.part(at)
+        return self._position(), window.size, window.generation, following, b"".join(persistent), b"".join(transient)
 
     async def _may_read(self) -> bool:
         """Whether this replica has all messages, once none that has left waits to be removed here."""

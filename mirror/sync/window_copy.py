@@ -7,60 +7,85 @@ earlier life remembered (`Deduplication.forget`).
 
 The parts come in the order of their age (`Window.part`), and what the stream brings meanwhile is younger than all. So
 the new window gives up the oldest digests first, as the window of the source does. The disk forgets what it had before.
+It gets no digest of a transient message: if all nodes stop, the message is lost, and must not be dropped when it is
+published again.
+
+If the window of the queue begins, changes or ends while it is copied, the copy begins again.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from ...actors.queue.master.deduplication import Deduplication
 from ...store.deduplication.window import Window
 
 
 class WindowCopy:
-    """See the module. `at` is where the part begins that must be requested next."""
+    """See the module. `deduplication` is None if the queue did not deduplicate when the copy began. `at` is where the
+    part begins that must be requested next.
+    """
 
     __slots__ = ("_deduplication", "_generation", "_since", "_window", "at", "is_done")
 
-    def __init__(self, deduplication: Deduplication) -> None:
+    def __init__(self, deduplication: Deduplication | None) -> None:
         self._deduplication = deduplication
-        self._window = Window(deduplication.window.size)
-        self._generation = self._since = self.at = 0
+        self._window = Window(1 if deduplication is None else deduplication.window.size)
+        self._generation = self.at = 0
+        #: The position behind which what the stream brings is kept; None if that has not begun.
+        self._since: int | None = None
         self.is_done = False
+
+    @property
+    def size(self) -> int:
+        """How wide the window is here; 0 if there is none."""
+        return 0 if self._deduplication is None else self._window.size
 
     def begin(self, position: int) -> None:
         """Keep what the stream brings behind this position, unless that has begun already."""
-        if self._deduplication.came_meanwhile is None:
-            self._deduplication.came_meanwhile = []
+        if self._since is None:
             self._since = position
+            if self._deduplication is not None:
+                self._deduplication.came_meanwhile = []
 
     def end(self) -> None:
-        self._deduplication.came_meanwhile = None
+        if self._deduplication is not None:
+            self._deduplication.came_meanwhile = None
 
     def is_too_early(self, position: int) -> bool:
         """Whether a part of this position may lack what the stream had brought before it was kept here."""
-        return position < self._since
+        return self._since is None or position < self._since
 
-    def take(self, generation: int, following: int, digests: list[bytes]) -> Window | None:
+    def take(self, generation: int, following: int, persistent: list[bytes], transient: list[bytes]) -> Window | None:
         """Take a part that was at `at`, of the source's window of this generation. At the end, returns the window that
         is not used any more.
 
         If the source or its generation has changed, the copy begins again.
         """
         deduplication = self._deduplication
+        if deduplication is None:
+            self.is_done = True
+            return None
         if self.at == 0:
             self._generation = generation
             deduplication.forget_on_disk()
         elif generation != self._generation:
             self.at, self._window = 0, Window(self._window.size)
             return None
-        deduplication.copied(digests)
-        self._window.add_all(digests)
+        self._add(persistent, True)
+        self._add(transient, False)
         self.at = following
         if following:
             return None
-        came_meanwhile = deduplication.came_meanwhile or []
-        deduplication.copied(came_meanwhile)
-        self._window.add_all(came_meanwhile)
+        for digests, is_persistent in deduplication.came_meanwhile or []:
+            self._add(digests, is_persistent)
         self.end()
         old, deduplication.window = deduplication.window, self._window
         self.is_done = True
         return old
+
+    def _add(self, digests: Sequence[bytes], is_persistent: bool) -> None:
+        assert self._deduplication is not None
+        if is_persistent:
+            self._deduplication.copied(digests)
+        self._window.add_all(digests, not is_persistent)

@@ -159,6 +159,8 @@ def queue_settings(
             given[field] = min(value, given[field])
     if "max_priority" in given or queue_type(arguments) != CLASSIC.name:
         given.pop("fair_by", None)  # set by a policy; only classic queues without priorities can have fair lanes
+    if queue_type(arguments) != CLASSIC.name:
+        given.pop("deduplicate", None)  # likewise
     return QueueSettings(**given) if given else _DEFAULTS
 
 
@@ -186,7 +188,7 @@ _SETTINGS = {
     CONSUMER_TIMEOUT: "consumer_timeout",
     DEDUPLICATE: "deduplicate",
 }
-#: The fields that a declaration fixes.
+#: The fields that a declaration fixes, and one whose key in policies has another name.
 _FIXED = frozenset({"max_priority", "single_active_consumer", "deduplicate"})
 #: The fields by the keys of policies.
 _POLICY_SETTINGS = {name.removeprefix("x-"): field for name, field in _SETTINGS.items() if field not in _FIXED} | {
@@ -202,6 +204,7 @@ _POLICY_SETTINGS = {name.removeprefix("x-"): field for name, field in _SETTINGS.
     "pace-warm-up-ms": "pace_warm_up",
     "pace-cost": "pace_cost",
     "pace-get": "pace_get",
+    "deduplicate": "deduplicate",
     "consumer-max-unacked": "consumer_max_unacked",
     "consumer-max-unacked-bytes": "consumer_max_bytes",
     "consumer-max-span": "consumer_max_span",

@@ -19,16 +19,25 @@ from collections.abc import Sequence
 from ...seams import seam
 from ..disk.disk import Disk
 from ..journal.log_writer import LogWriter
-from .digest_records import COPIED, decode_digests, encode_digests, remaining, taken_back
-from .ids_file import append_ids, ids_numbers, ids_path, read_ids
+from .digest_records import COPIED, decode_digests, encode_digests, from_last_beginning, remaining, taken_back
+from .ids_file import append_ids, delete_ids, ids_numbers, ids_path, read_ids
 from .window import Window
 
 
 class DigestFlush:
-    """Append digests to a file, synced, and delete files that the window has left behind."""
+    """Append digests to a file, synced, and delete files that the window has left behind; or, with `is_first`, all
+    files that an earlier window has left.
+    """
 
     def __init__(
-        self, disk: Disk, directory: str, queue: int, bodies: list[bytes], file_number: int, offset: int
+        self,
+        disk: Disk,
+        directory: str,
+        queue: int,
+        bodies: list[bytes],
+        file_number: int,
+        offset: int,
+        is_first: bool,
     ) -> None:
         self.bodies = bodies
         self.file_number = file_number
@@ -38,10 +47,13 @@ class DigestFlush:
         self._directory = directory
         self._queue = queue
         self._offset = offset
+        self._is_first = is_first
 
     def run(self) -> None:
         """Do the job. Waits for the disk. After an OSError the job may be run again."""
         disk, directory = self._disk, self._directory
+        if self._is_first:
+            delete_ids(disk, directory)
         self.size = append_ids(disk, directory, self._queue, self.bodies, self.file_number, self._offset)
         for number in ids_numbers(disk, directory):
             if number < self.file_number - 1:
@@ -57,6 +69,7 @@ class DigestLog:
         "_directory",
         "_disk",
         "_file_number",
+        "_is_first",
         "_log",
         "_offset",
         "_queue",
@@ -78,6 +91,21 @@ class DigestLog:
         self._file_number = 1
         #: Bytes and digests in the last file.
         self._offset = self._count = 0
+        #: The first flush has to delete the files that an earlier window has left.
+        self._is_first = False
+
+    def begin(self, nonce: bytes) -> None:
+        """Begin with an empty window, whatever earlier windows have left on the disk.
+
+        The record that says so has a number that the queue has not used before, by `nonce`, which is 7 random bytes.
+        """
+        self._is_first = True
+        self._copies = COPIED + int.from_bytes(nonce, "big")
+        self.copied([])
+
+    def resize(self, size: int) -> None:
+        """Keep at least the last `size` digests from now on."""
+        self._size = size
 
     def load(self, replayed: Sequence[bytes], missing: Sequence[int]) -> Window:
         """The window that an earlier process of the queue left. Waits for the disk.
@@ -89,7 +117,7 @@ class DigestLog:
         self._file_number, self._offset, self._count = max(1, found.last), found.size, found.digests
         known = set(found.bodies)
         # A crash between a flush and the end of the journal's file leaves records in both.
-        left = [body for body in replayed if body not in known]
+        left = [body for body in from_last_beginning(replayed) if body not in known]
         self._unflushed.extend((0, body) for body in left)
         for body in taken_back(missing):
             left.append(body)
@@ -131,10 +159,13 @@ class DigestLog:
         if self._count >= self._size:
             self._file_number += 1
             self._offset = self._count = 0
-        return DigestFlush(self._disk, self._directory, self._queue, bodies, self._file_number, self._offset)
+        return DigestFlush(
+            self._disk, self._directory, self._queue, bodies, self._file_number, self._offset, self._is_first
+        )
 
     def flushed(self, flush: DigestFlush) -> None:
         """Note the result of a flush that was run."""
+        self._is_first = False
         self._offset = flush.size
         self._count += sum(len(decode_digests(body)[1]) for body in flush.bodies)
 

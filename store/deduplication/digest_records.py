@@ -32,6 +32,15 @@ def decode_digests(body: bytes) -> tuple[int, list[bytes]]:
     return int.from_bytes(body[:8], "big"), split_digests(body[8:])
 
 
+def from_last_beginning(bodies: Sequence[bytes]) -> Sequence[bytes]:
+    """The bodies of records from the last new beginning on; all if there is none.
+
+    What the journal has from before it may belong to an earlier window, whose files are deleted.
+    """
+    beginnings = [at for at, body in enumerate(bodies) if len(body) == 8 and int.from_bytes(body, "big") >= COPIED]
+    return bodies[beginnings[-1] :] if beginnings else bodies
+
+
 def split_digests(digests: bytes) -> list[bytes]:
     """The digests that were joined."""
     return [digests[at : at + DIGEST_SIZE] for at in range(0, len(digests), DIGEST_SIZE)]

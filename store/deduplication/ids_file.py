@@ -39,6 +39,12 @@ def ids_numbers(disk: Disk, directory: str) -> list[int]:
     return sorted(number for name in disk.list(directory) if (number := ids_number(name)) is not None)
 
 
+def delete_ids(disk: Disk, directory: str) -> None:
+    """Delete all files of digests in a directory. Waits for the disk."""
+    for number in ids_numbers(disk, directory):
+        disk.delete(ids_path(directory, number))
+
+
 class IdsFiles(NamedTuple):
     """What the files of digests of a queue have.
 

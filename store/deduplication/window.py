@@ -2,11 +2,15 @@
 
 A digest is 16 bytes. The window has two *generations*. A digest enters the recent one; when that has as many digests as
 the window is wide, it becomes the older one, and the older one is given up. So the window has at least the last `size`
-digests, and at most twice as many.
+digests, and at most twice as many. A window that becomes wider may keep several older generations until the recent one
+has as many digests as it is wide now.
 
 Each generation is many small sets, because a set of a million digests takes 30 ms to grow, and as long to be freed. A
 turn of the queue never waits for more than one of the small ones: what is given up is freed set by set, as digests are
 added. An entry takes about 120 bytes.
+
+The digests of transient messages are in sets of their own: a learner that copies the window must not write these to its
+disk, since the messages are lost when all nodes stop.
 """
 
 from __future__ import annotations
@@ -36,6 +40,8 @@ NO_KEY = bytes(DIGEST_SIZE)
 #: The digests of one set at most, about. A window has no more sets than this.
 SET_SIZE = 4096
 MOST_SETS = 4096
+#: A window that becomes wider begins a generation with more sets if those that it has would get more digests than this.
+MOST_PER_SET = 4 * SET_SIZE
 
 
 def digester(user: str) -> Digester:
@@ -47,68 +53,145 @@ def digester(user: str) -> Digester:
     return blake2b(digest_size=DIGEST_SIZE, key=name if len(name) <= 64 else blake2b(name).digest())
 
 
-class Window:
-    """See the module."""
+class _Generation:
+    """Digests in small sets: those of persistent messages, and those of transient ones if there are any."""
 
-    __slots__ = ("_count", "_disposed", "_mask", "_older", "_recent", "generation", "size")
+    __slots__ = ("mask", "sets", "transient")
 
     def __init__(self, size: int) -> None:
-        self.size = size
         sets = 1
         while sets * SET_SIZE < size and sets < MOST_SETS:
             sets *= 2
-        self._mask = sets - 1
-        self._recent: list[set[bytes]] = [set() for _ in range(sets)]
-        self._older: list[set[bytes]] = [set() for _ in range(sets)]
+        self.mask = sets - 1
+        self.sets: list[set[bytes]] = [set() for _ in range(sets)]
+        self.transient: list[set[bytes]] | None = None
+
+    def __contains__(self, digest: bytes) -> bool:
+        at = int.from_bytes(digest[:2], "big") & self.mask
+        return digest in self.sets[at] or self.transient is not None and digest in self.transient[at]
+
+    def add(self, digest: bytes, is_transient: bool) -> None:
+        if not is_transient:
+            sets = self.sets
+        elif self.transient is None:
+            sets = self.transient = [set() for _ in self.sets]
+        else:
+            sets = self.transient
+        sets[int.from_bytes(digest[:2], "big") & self.mask].add(digest)
+
+    def all_sets(self) -> list[set[bytes]]:
+        return self.sets if self.transient is None else self.sets + self.transient
+
+
+class Window:
+    """See the module."""
+
+    __slots__ = ("_count", "_disposed", "_older", "_recent", "generation", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._recent = _Generation(size)
+        #: The oldest one first. There is more than one only after `resize`.
+        self._older: list[_Generation] = []
         #: Digests in the recent generation.
         self._count = 0
         self._disposed: list[set[bytes]] = []
-        #: How often the recent generation has become the older one.
+        #: How often the generations have changed.
         self.generation = 0
 
     def __len__(self) -> int:
-        return self._count + sum(map(len, self._older))
+        return sum(len(found) for each in (self._recent, *self._older) for found in each.all_sets())
 
     def __contains__(self, digest: bytes) -> bool:
-        at = int.from_bytes(digest[:2], "big") & self._mask
-        return digest in self._recent[at] or digest in self._older[at]
-
-    def add(self, digest: bytes) -> None:
-        """Add a digest that is not in the recent generation."""
-        if self._disposed:
-            self._disposed.pop()
-        self._recent[int.from_bytes(digest[:2], "big") & self._mask].add(digest)
-        self._count += 1
-        if self._count >= self.size:
-            self._disposed = self._older
-            self._older = self._recent
-            self._recent = [set() for _ in range(self._mask + 1)]
-            self._count = 0
-            self.generation += 1
-
-    def dispose(self) -> bool:
-        """Free one set of a window that is not used any more; False if none is left."""
-        for sets in (self._disposed, self._older, self._recent):
-            if sets:
-                sets.pop()
+        prefix = int.from_bytes(digest[:2], "big")
+        for each in (self._recent, *self._older):
+            at = prefix & each.mask
+            if digest in each.sets[at] or each.transient is not None and digest in each.transient[at]:
                 return True
         return False
 
-    def part(self, at: int) -> tuple[int, list[bytes]]:
-        """Return the place of the next part, and the digests of the part at the place `at`. Older ones come first.
+    def add(self, digest: bytes, is_transient: bool = False) -> None:
+        """Add a digest that is not in the recent generation."""
+        if self._disposed:
+            self._disposed.pop()
+        self._recent.add(digest, is_transient)
+        self._count += 1
+        if self._count >= self.size:
+            self._give_up_older()
+            self._close_recent()
+
+    def resize(self, size: int) -> None:
+        """Remember the last `size` digests from now on, and keep those that the window has, as far as it needs them.
+
+        Until as many digests have come, the window may have more than twice as many. `free` frees what it gives up.
+        """
+        self.size = size
+        if self._count >= size:
+            self._give_up_older()
+            self._close_recent()
+        elif size > MOST_PER_SET * (self._recent.mask + 1):
+            # The sets would become too large.
+            if self._count <= SET_SIZE:
+                recent, self._recent = self._recent, _Generation(size)
+                for found, is_transient in ((recent.sets, False), (recent.transient or (), True)):
+                    for digest in (each for digests in found for each in digests):
+                        self._recent.add(digest, is_transient)
+                self.generation += 1
+            else:
+                self._close_recent()
+
+    def _close_recent(self) -> None:
+        self._older.append(self._recent)
+        self._recent = _Generation(self.size)
+        self._count = 0
+        self.generation += 1
+
+    def _give_up_older(self) -> None:
+        for each in self._older:
+            self._disposed += each.all_sets()
+        self._older = []
+
+    def free(self) -> bool:
+        """Free one set that the window has given up; False if none is left."""
+        if self._disposed:
+            self._disposed.pop()
+        return bool(self._disposed)
+
+    def dispose(self) -> bool:
+        """Free one set of a window that is not used any more; False if none is left."""
+        self._give_up_older()
+        self._disposed += self._recent.all_sets()
+        self._recent = _NOTHING
+        return self.free()
+
+    def part(self, at: int) -> tuple[int, list[bytes], list[bytes]]:
+        """Return the place of the next part, and the digests of the part at the place `at`: those of persistent
+        messages and those of transient ones. Older ones come first.
 
         The first part is at 0, and the last one returns 0 again. If `generation` changes between two parts, they do
         not belong together.
         """
-        sets = self._older + self._recent
-        found: list[bytes] = []
-        while at < len(sets) and len(found) < SET_SIZE // 2:
-            found += sets[at]
+        places = [
+            (digests, is_transient)
+            for each in (*self._older, self._recent)
+            for found, is_transient in ((each.sets, False), (each.transient or (), True))
+            for digests in found
+        ]
+        persistent: list[bytes] = []
+        transient: list[bytes] = []
+        while at < len(places) and len(persistent) + len(transient) < SET_SIZE // 2:
+            digests, is_transient = places[at]
+            (transient if is_transient else persistent).extend(digests)
             at += 1
-        return (at if at < len(sets) else 0), found
+        return (at if at < len(places) else 0), persistent, transient
 
-    def add_all(self, digests: Iterable[bytes]) -> None:
+    def add_all(self, digests: Iterable[bytes], is_transient: bool = False) -> None:
         """Add the digests, in their order, that are no `NO_KEY`. One that the window had becomes young again."""
         for digest in digests:
-            if digest != NO_KEY and digest not in self._recent[int.from_bytes(digest[:2], "big") & self._mask]:
-                self.add(digest)
+            if digest != NO_KEY and digest not in self._recent:
+                self.add(digest, is_transient)
+
+
+#: The recent generation of a window that is not used any more.
+_NOTHING = _Generation(0)
+_NOTHING.sets = []

@@ -56,6 +56,9 @@ REFUSED = [
 
 #: Keys that RabbitMQ does not have.
 OWN_REFUSED = [
+    ('{"deduplicate":0}', "0 is not a valid deduplication window; should be from 1 to 10000000 messages"),
+    ('{"deduplicate":10000001}', "10000001 is not a valid deduplication window; should be from 1 to 10000000 messages"),
+    ('{"deduplicate":true}', "true is not a valid deduplication window; should be from 1 to 10000000 messages"),
     ('{"ha-mode":"all","ha-min-in-sync":0}', "ha-min-in-sync takes an integer greater than 0, 0 given"),
     ('{"ha-mode":"all","ha-min-in-sync":true}', "ha-min-in-sync takes an integer greater than 0, true given"),
     (

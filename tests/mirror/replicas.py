@@ -117,12 +117,13 @@ class FakeReplica:
             backing=self.backing,
             channels={},
             deduplication=None,
+            confirms=SimpleNamespace(begin=lambda: None, settled=lambda: None),
         )
         self.context = SimpleNamespace(
             lease=SimpleNamespace(has_ended=lambda clock: False),
             peers=SimpleNamespace(replica=lambda queue_id, to: to),
             metadata="metadata",
-            definitions=SimpleNamespace(policies_of=lambda vhost: None),
+            definitions=SimpleNamespace(policies_of=lambda vhost: None, features={}),
             settings=Settings(),
         )
         self._group = group

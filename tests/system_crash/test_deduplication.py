@@ -1,5 +1,6 @@
 """A publisher that repeats what was not confirmed has each message in the queue once, whenever the broker is killed."""
 
+import json
 import threading
 import time
 
@@ -9,15 +10,24 @@ import pytest
 from warren.tests.torture.broker import SMALL, TorturedBroker
 
 WINDOW = {"x-warren-deduplicate": 100_000}
+POLICY = {"vhost": "/", "name": "once", "pattern": "^q$", "definition": {"deduplicate": 100_000}, "apply-to": "queues"}
+ALL = {"configure": ".*", "write": ".*", "read": ".*"}
+DEFINITIONS = {
+    "users": [{"name": "guest", "password": "guest", "tags": []}],
+    "vhosts": [{"name": "/"}],
+    "permissions": [{"user": "guest", "vhost": "/", **ALL}],
+    "policies": [POLICY],
+}
 LOST = (pika.exceptions.AMQPError, OSError)
 
 
 class Repeating(threading.Thread):
     """Publishes the bodies 0 to `count`, some of them large, and after each lost connection the last 50 once more."""
 
-    def __init__(self, url, count):
+    def __init__(self, url, count, arguments):
         super().__init__(daemon=True)
         self.url, self.count, self.sent, self.repeated = url, count, 0, 0
+        self.arguments = arguments
         self.start()
 
     def run(self):
@@ -29,7 +39,7 @@ class Repeating(threading.Thread):
 
     def _publish(self, channel):
         channel.confirm_delivery()
-        channel.queue_declare("q", durable=True, arguments=WINDOW)
+        channel.queue_declare("q", durable=True, arguments=self.arguments)
         first = max(0, self.sent - 50)
         self.repeated += self.sent - first
         for number in range(first, self.count):
@@ -38,12 +48,15 @@ class Repeating(threading.Thread):
             self.sent = max(self.sent, number + 1)
 
 
-@pytest.mark.parametrize("kills", [3])
-def test_killed_broker(tmp_path, kills):
-    with TorturedBroker(tmp_path / "data", tmp_path / "log", SMALL) as broker:
+@pytest.mark.parametrize("by_policy", [False, True], ids=["argument", "policy"])
+def test_killed_broker(tmp_path, by_policy, kills=3):
+    definitions = tmp_path / "definitions.json"
+    definitions.write_text(json.dumps(DEFINITIONS))
+    settings = {"load_definitions": str(definitions)} if by_policy else {}
+    with TorturedBroker(tmp_path / "data", tmp_path / "log", SMALL, settings=settings) as broker:
         broker.begin()
         urls = [broker.url()]
-        publisher = Repeating(lambda: urls[-1], 1200)
+        publisher = Repeating(lambda: urls[-1], 1200, {} if by_policy else WINDOW)
         for kill in range(kills):
             while publisher.sent < (kill + 1) * 250:
                 assert publisher.is_alive()

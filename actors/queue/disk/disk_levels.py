@@ -159,6 +159,12 @@ class DiskLevels:
             level.begin_empty(numbering)
         return level
 
+    def set_journaled_only(self, is_journaled_only: bool) -> None:
+        """Note whether publishes may bypass the journal from now on."""
+        self._is_journaled_only = is_journaled_only
+        for level in self.by_priority.values():
+            level.is_journaled_only = is_journaled_only
+
     def follow(self, backing: BackingQueue) -> None:
         """Look in each turn at the levels that have changed or wait for the disk, if `backing` knows which changed.
 

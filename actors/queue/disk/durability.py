@@ -23,11 +23,11 @@ from ....runtime.credit import CreditFlow
 from ....runtime.errors import ProcessTimeout
 from ....runtime.process import Process
 from ....runtime.signal import Signal
-from ....store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, queue_directory, queue_numbers
+from ....store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, queue_directory
 from ....store.deduplication.digest_log import DigestLog
 from ....store.deduplication.window import Window
 from ....store.messages.lives import Numbering
-from ....store.messages.message_ids import StoredSpan, batches
+from ....store.messages.message_ids import batches
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.levels.fair_queue import FairQueue
 from ....store.queue.levels.levelled_queue import LEVEL_SHIFT
@@ -37,17 +37,15 @@ from ....store.queue.variable.queue_recovery import empty_terms, numbering_of
 from ...context.node_context import NodeContext
 from ...contracts.disk import to_journal, to_message_store
 from ...contracts.resources import to_memory_monitor
-from ..master.deduplication import Deduplication
 from ..replica.stage import Stage
 from .disk_levels import DiskLevels
 from .disk_loader import DiskLoader
 from .flusher import Flusher
+from .in_threads import delete_files, numbers_on_disk, scan
 from .levels import levelled_queue
 from .transit import Transit
 
 if TYPE_CHECKING:
-    from ....store.disk.disk import Disk
-    from ....store.disk.progress import Progress
     from ....store.journal.replay import Replayed
     from ...contracts.info_items import InfoItems
     from ...contracts.queue import NeededBodies, QueueRecovery, Terms, VhostStorage
@@ -77,6 +75,7 @@ class Durability:
         "_credit",
         "_has_report_timer",
         "_has_synced",
+        "_ids_directory",
         "_is_alone",
         "is_copy",
         "_is_durable",
@@ -136,11 +135,9 @@ class Durability:
         self.levels: Mapping[int, DiskQueue] = self._levels.by_priority
         #: What the queue remembers of publishes; None if it does not, or if it ends with the node.
         self.digest_log: DigestLog | None = None
+        self._ids_directory = queue_directory(self.number << LEVEL_BITS)
         if row.durable and settings.deduplicate is not None:
-            level = self.number << LEVEL_BITS
-            self.digest_log = DigestLog(
-                storage.disk, queue_directory(level), level, self._levels.journal, settings.deduplicate
-            )
+            self.digest_log = self._new_digest_log(settings.deduplicate)
             self.window = Window(settings.deduplicate)
         #: The records for `digest_log` that the journal has returned, until the queue opens.
         self._digests: Sequence[bytes] = ()
@@ -169,6 +166,9 @@ class Durability:
     def open_empty(self, numberings: Mapping[int, Numbering]) -> BackingQueue:
         """Open a queue without messages on the disk. `numberings` are those of its priorities, none for a new queue."""
         self._levels.numberings.update(numberings)
+        if numberings and self.digest_log is not None:
+            # A policy has set the window while the queue was dormant.
+            self.digest_log.begin(self._process.random_bytes(7))
         if self._is_durable:
             self._process.send(self.storage.journal, to_journal.register(self.number, self._process.myAddress))
             self._levels.register(PERSISTENT)
@@ -190,7 +190,7 @@ class Durability:
         levels = (recovery.terms or {}).get("levels")
         numbers = recovery.on_disk
         if numbers is None:
-            numbers = await process.run_brief(_numbers_on_disk, storage.disk, number)
+            numbers = await process.run_brief(numbers_on_disk, storage.disk, number)
         first = number << LEVEL_BITS
         wanted = numbers | replayed.keys() | {first | int(level) for level in levels or ()}
         if recovery.terms is not None and levels is None:
@@ -211,7 +211,11 @@ class Durability:
         for variable, terms in recover.items():
             level = self._levels.make(variable & 255)
             if variable in numbers:
-                needed[variable] = await process.run_brief(_scan, level, terms, self.is_copy, self._context.progress)
+                # A window that has ended while the queue was down, or just before, may have left files.
+                old_ids = self._ids_directory if variable == first and self.digest_log is None else None
+                needed[variable] = await process.run_brief(
+                    scan, level, terms, self.is_copy, self._context.progress, storage.disk, old_ids
+                )
                 if not needed[variable]:
                     self._recovered |= {variable}
             else:
@@ -371,6 +375,28 @@ class Durability:
         with suppress(ProcessTimeout):
             await self._has_synced.wait_for(is_safe, SYNC_SECONDS)
 
+    # -- what is remembered of publishes --------------------------------------------------------------
+
+    def begin_digests(self, size: int) -> DigestLog | None:
+        """Record what is published from now on; None for a queue that ends with the node."""
+        self._levels.set_journaled_only(True)
+        if not self._is_durable:
+            return None
+        self.digest_log = self.flusher.digest_log = self._new_digest_log(size)
+        self.digest_log.begin(self._process.random_bytes(7))
+        return self.digest_log
+
+    def end_digests(self) -> None:
+        """Record no more what is published, and delete what was recorded."""
+        self._levels.set_journaled_only(False)
+        if self.digest_log is not None:
+            self.digest_log = self.flusher.digest_log = None
+            self._process.spawn(self.flusher.delete_digests(self.storage.disk, self._ids_directory))
+
+    def _new_digest_log(self, size: int) -> DigestLog:
+        disk, level = self.storage.disk, self.number << LEVEL_BITS
+        return DigestLog(disk, self._ids_directory, level, self._levels.journal, size)
+
     # -- memory -------------------------------------------------------------------------------------
 
     def start_reporting(self) -> None:
@@ -420,11 +446,9 @@ class Durability:
         if self._levels.has_transient:
             process.send(storage.transient, to_message_store.forget(self.client))
         await self.flusher.quiet()
-        await process.run_blocking(_delete_files, list(self.levels.values()))
+        await process.run_blocking(delete_files, list(self.levels.values()))
         if self.digest_log is not None:
             await process.run_blocking(self.digest_log.delete_files)
-            while self.window.dispose():
-                await process.next_turn()
 
     async def terminate(self) -> Terms | None:
         """Write everything where the next start looks for it, and return the terms.
@@ -452,18 +476,6 @@ class Durability:
         return None if any(level.has_lost_entries for level in self.levels.values()) else terms
 
 
-def remembered(messages: int | None, durability: Durability | None) -> Deduplication | None:
-    """The deduplication of a queue that remembers the last `messages` messages; None if it does not deduplicate.
-
-    That of a durable queue begins with what the queue's last process remembered, from `durability`.
-    """
-    if messages is None:
-        return None
-    if durability is None or durability.digest_log is None:
-        return Deduplication(Window(messages), None)
-    return Deduplication(durability.window, durability.digest_log)
-
-
 def _numbering(replayed: Replayed | None, terms: Terms | None, has_directory: bool) -> Numbering | None:
     """The numbering of a level that has no message, as far as that is known without its files; else None."""
     if terms:
@@ -471,24 +483,3 @@ def _numbering(replayed: Replayed | None, terms: Terms | None, has_directory: bo
     if has_directory:
         return None
     return Numbering() if replayed is None else replayed.numbering
-
-
-def _scan(level: DiskQueue, terms: Terms | None, is_copy: bool, progress: Progress) -> list[StoredSpan]:
-    """Scan a level, and recover it in the same call if it needs no body: a second call in another thread would cost
-    thousands of small queues as much as their recovery. Waits for the disk.
-    """
-    needed = level.scan(terms, progress)
-    if not needed:
-        level.recover(terms, (), is_copy)
-    return needed
-
-
-def _delete_files(levels: list[DiskQueue]) -> None:
-    """Waits for the disk."""
-    for level in levels:
-        level.segment_writer.delete_files()
-
-
-def _numbers_on_disk(disk: Disk, queue: int) -> frozenset[int]:
-    """The numbers of the levels of which there is a directory. Waits for the disk."""
-    return frozenset(number for number in queue_numbers(disk) if number >> LEVEL_BITS == queue)

@@ -19,6 +19,7 @@ from ....runtime.process import Process
 from ....runtime.signal import Signal
 from ....seams import seam
 from ....store.deduplication.digest_log import DigestLog
+from ....store.deduplication.ids_file import delete_ids
 from ....store.index.segment_jobs import FlushJob
 from ....store.queue.variable.disk_queue import DiskQueue
 from ...disk.disk_retry import DiskRetry
@@ -26,6 +27,7 @@ from ..replica.stage import Stage
 
 if TYPE_CHECKING:
     from ....runtime.contract import Address
+    from ....store.disk.disk import Disk
     from ...contracts.resources import ToAlarms
 
 log = logging.getLogger("warren.queue")
@@ -42,19 +44,19 @@ class Flusher:
 
     `levels` are the queue's disk sides by priority; levels that are added later are flushed as well. A refused
     flush is not repeated once the `stage` of the replica says that the queue is being deleted. `digest_log` has what
-    the queue remembers of publishes, if it does.
+    the queue remembers of publishes; it is None while the queue does not.
     """
 
     __slots__ = (
         "_alarms",
         "_became_quiet",
-        "_digest_log",
         "_disk_retry",
         "_is_stopping",
         "_levels",
         "_phrase",
         "_process",
         "_stage",
+        "digest_log",
         "is_busy",
     )
 
@@ -70,7 +72,7 @@ class Flusher:
         self._process = process
         self._levels = levels
         self._stage = stage
-        self._digest_log = digest_log
+        self.digest_log = digest_log
         self._phrase = phrase
         self._alarms = alarms
         #: None before the first job, because idle queues have none.
@@ -101,14 +103,23 @@ class Flusher:
         self.is_busy = True
         for level in list(self._levels.values()):
             await self._flush(level, is_synced=True)
-        if self._digest_log is not None:
+        digest_log = self.digest_log
+        if digest_log is not None:
             # The digests are taken only now, when the messages are in the segments or gone: a digest must not be on the
             # disk without its message.
-            digests = self._digest_log.take_flush()
+            digests = digest_log.take_flush()
             if digests is not None and await self._is_run(digests.run):
-                self._digest_log.flushed(digests)
+                digest_log.flushed(digests)
         self.done()
         return True
+
+    async def delete_digests(self, disk: Disk, directory: str) -> None:
+        """Delete what the disk has of a window that has ended, unless another one has begun meanwhile."""
+        await self.quiet()
+        if self.digest_log is None:
+            self.is_busy = True
+            await self._is_run(lambda: delete_ids(disk, directory))
+            self.done()
 
     async def release(self) -> None:
         """Run all releases that wait."""
@@ -219,8 +230,7 @@ class Flusher:
                 if job is not None:
                     await self._process.run_blocking(job.run)
                     writer.flushed(job)
-        if self._digest_log is not None:
-            digests = self._digest_log.take_flush(is_last=True)
+        if self.digest_log is not None:
+            digests = self.digest_log.take_flush(is_last=True)
             if digests is not None:
                 await self._process.run_blocking(digests.run)
-                self._digest_log.flushed(digests)

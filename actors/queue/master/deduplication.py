@@ -12,6 +12,9 @@ that it has not reported yet.
 instruction, and `follow` it. So a new master knows what the old one had accepted. It confirms a duplicate when all that
 it took as a mirror is safe on all members of its ring (`settled`): the first message may be among that.
 
+**Changes while the queue runs.** A policy may begin, widen, narrow or end the window at any time (`../remembering`).
+Duplicates that wait for their first message when the window ends are still confirmed as if it went on.
+
 Limits: dead letters and traced messages are no publishes of a client, so they are never taken for duplicates. A message
 that is refused is forgotten, because its publisher may try again.
 """
@@ -47,6 +50,7 @@ class Deduplication:
         "_waiting",
         "came_meanwhile",
         "dropped",
+        "is_over",
         "tell_mirrors",
         "window",
     )
@@ -65,7 +69,10 @@ class Deduplication:
         #: At the master of a mirrored queue: called with what `accepted` was called with.
         self.tell_mirrors: Callable[[int, Sequence[bytes], bool], None] | None = None
         #: While a learner copies the window of another replica: the digests that it has followed since.
-        self.came_meanwhile: list[bytes] | None = None
+        #: With each list of them, whether their messages are persistent.
+        self.came_meanwhile: list[tuple[Sequence[bytes], bool]] | None = None
+        #: The queue does not deduplicate any more.
+        self.is_over = False
         #: How many duplicates were dropped.
         self.dropped = 0
 
@@ -117,7 +124,7 @@ class Deduplication:
         window, unsafe, numbers = self.window, self._unsafe, self._numbers
         for number, digest in enumerate(digests, first):
             if digest != NO_KEY:
-                window.add(digest)
+                window.add(digest, not is_persistent)
                 unsafe[number] = digest
                 numbers[digest] = number
         if is_persistent and self._log is not None:
@@ -127,9 +134,9 @@ class Deduplication:
 
     def follow(self, first: int, digests: Sequence[bytes], is_persistent: bool) -> None:
         """Note at a mirror that the master has accepted these messages."""
-        self.window.add_all(digests)
+        self.window.add_all(digests, not is_persistent)
         if self.came_meanwhile is not None:
-            self.came_meanwhile += digests
+            self.came_meanwhile.append((digests, is_persistent))
         elif is_persistent and self._log is not None:
             self._log.record(first, digests)
 
@@ -145,9 +152,37 @@ class Deduplication:
             self._log.copied([])
 
     def copied(self, digests: Sequence[bytes]) -> None:
-        """Have the disk remember what another replica has accepted."""
+        """Have the disk remember the persistent messages that another replica has accepted."""
         if self._log is not None and digests:
             self._log.copied(digests)
+
+    def restart(self, window: Window, log: DigestLog | None) -> None:
+        """Deduplicate again, with an empty window, after `end`."""
+        self.window, self._log, self.is_over = window, log, False
+
+    def resize(self, size: int) -> None:
+        """Remember the last `size` messages from now on."""
+        self.window.resize(size)
+        if self._log is not None:
+            self._log.resize(size)
+
+    def end(self) -> Window:
+        """Remember nothing from now on. Returns the window that is not used any more.
+
+        Duplicates that wait for their first message, or for `settled`, are confirmed when `has_waiting` is false.
+        """
+        old, self.window, self._log = self.window, Window(1), None
+        self._numbers = {}
+        self._unsafe = {number: digest for number, digest in self._unsafe.items() if number in self._waiting}
+        self._digesters = {}
+        self.came_meanwhile = None
+        self.is_over = True
+        return old
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether duplicates await their confirm."""
+        return bool(self._waiting or self._unsettled)
 
     def begin(self) -> None:
         """This replica becomes the master."""

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from ...contracts.queue import AtMostOnceEntry, PublishEntry
     from ..message_index.index_feed import IndexFeed
     from ..replica_state import ReplicaState
+    from .deduplication import Deduplication
 
 #: A number above that of every message.
 NO_NUMBER = 1 << 63
@@ -165,6 +166,9 @@ class Master(Role):
         if self.delivery_counts is not None:
             self.delivery_counts.limit = settings.delivery_limit
         self._apply_pace(settings)
+
+    def deduplicate(self, deduplication: Deduplication | None) -> None:
+        self.intake.deduplicate(deduplication)
 
     def _apply_pace(self, settings: QueueSettings) -> None:
         self.paces_get = settings.pace_get

@@ -38,7 +38,7 @@ from ...contracts.queue import QueueRecovery, VhostStorage, to_queue
 from ...disk.errors import BatchLost
 from ...statistics.counts import MessageCounts
 from ..disk.disk_loader import DiskLoader
-from ..disk.durability import Durability, remembered
+from ..disk.durability import Durability
 from ..disk.head_read import HeadRead
 from ..disk.levels import memory_queue, relaid
 from ..floor import is_short_now
@@ -53,6 +53,7 @@ from ..role import Role
 from ..stream.stream import Stream
 from .channel_records import ChannelRecords
 from .membership import Membership
+from .remembering import Remembering, remembered
 from .role_runner import RoleRunner
 from .stage import Stage
 
@@ -75,6 +76,7 @@ class ReplicaProcess(Process):
         "indexing",
         "is_losing_lanes",
         "membership",
+        "remembering",
         "role",
         "round",
         "row",
@@ -164,11 +166,12 @@ class ReplicaProcess(Process):
             deduplication=confirms.deduplication,
         )
         self.is_losing_lanes = self.settings.fair_by is None and isinstance(backing, FairQueue)
+        self.remembering = Remembering(self, self.membership, durability)
         replication = self.membership.begin(self.context.mirroring)
         if replication is not None:
             self.state.backing = replication.backing
         follow = None if replication is None else replication.role()
-        self._take_role(self.new_role() if follow is None else follow(self.state, self.settings))
+        self.role = runner.role = self.new_role() if follow is None else follow(self.state, self.settings)
         self._apply()
         self.stage.is_open = True
         self.context.activity.enter(queue_id, "queue", self)
@@ -205,13 +208,10 @@ class ReplicaProcess(Process):
         """Replace the role, between two messages."""
         self.runner.end_role()
         self.state.may_expire = True
-        self._take_role(make(self.state, self.settings))
+        self.role = self.runner.role = make(self.state, self.settings)
         self._apply()
         if self.stage.is_released:
             self.role.release()
-
-    def _take_role(self, role: Role) -> None:
-        self.role = self.runner.role = role
 
     def become_master(self) -> None:
         """Have this replica of a mirrored queue serve clients from now on."""
@@ -247,6 +247,7 @@ class ReplicaProcess(Process):
     def _apply(self) -> None:
         self.state.backing.set_queue_mode(self.settings.queue_mode)
         self.role.apply(self.settings)
+        self.remembering.apply(self.settings)
         self._count_in_sync()
         self._apply_index(index_sources(self.settings.message_index))
 
@@ -406,8 +407,7 @@ class ReplicaProcess(Process):
             self.backing.resume()
 
     def on_batch_lost(self, sender: Sender, by: str) -> None:
-        phrase = queue_phrase(self.row.vhost, self.row.name)
-        raise BatchLost(f"the {by} missed records of {phrase}, which starts again from what is on the disk")
+        raise BatchLost(f"the {by} missed records of {self.label}, which starts again from what is on the disk")
 
     def on_durable(self, sender: Sender, position: int) -> None:
         self._disk.journal_synced(position)
@@ -467,9 +467,7 @@ class ReplicaProcess(Process):
         return terms
 
     async def end_by_itself(self, reason: str) -> None:
-        """End without being asked. Metadata removes the queue from the routing table first, so that no publish is
-        routed to a process that has ended.
-        """
+        """End without being asked. First Metadata removes the row, so that no publish is routed to an ended process."""
         if self.stage.is_ending:
             return
         self.stage.is_ending = True
@@ -481,6 +479,7 @@ class ReplicaProcess(Process):
         if self.indexing is not None:
             self.indexing.queue_deleted()
         await self._removal().remove(self.backing, self.role)
+        await self.remembering.delete()
         # Channels monitor the queue: at this end they cancel their consumers and confirm what is unconfirmed (AB-86).
         self.stop(reason)
 

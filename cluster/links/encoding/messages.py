@@ -64,7 +64,7 @@ TO_REPLICAS = (
     Crossing(214, to_queue.go_on),
     Crossing(216, to_queue.handover, INTEGER, BYTES),
     Crossing(217, to_queue.sync_floors, answer=Parts(INTEGER, Each(INTEGER))),
-    Crossing(218, to_queue.sync_window, INTEGER, answer=Parts(INTEGER, INTEGER, INTEGER, BYTES)),
+    Crossing(218, to_queue.sync_window, INTEGER, answer=Parts(INTEGER, INTEGER, INTEGER, INTEGER, BYTES, BYTES)),
     Crossing(219, to_queue.copy_lags, INTEGER, answer=BOOLEAN),
     Crossing(215, to_queue.sync_held, INTEGER, INTEGER, answer=Parts(INTEGER, INTEGER, INTEGER, _RANGES, BYTES)),
 )

@@ -23,6 +23,8 @@ class DiskQueue(BackingQueue):
 
     #: Whether any message has, or had, an expiry.
     may_expire: bool
+    #: Whether every persistent message goes to the journal, which has more about it than a segment.
+    is_journaled_only: bool
     #: The jobs that write segments and remove them.
     segment_writer: SegmentWriter
 

@@ -140,7 +140,6 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self.lives = FIRST_LIFE
         self.arrived = UNKNOWN
         self._keeps_numbers = keeps_numbers
-        #: Whether every persistent message goes to the journal, which has more about it than a segment.
         self.is_journaled_only = False
         self._watermark = 0  # messages with lower numbers were at the head before (D-5)
         self._rates = Rates(clock)

@@ -133,7 +133,7 @@ MESSAGE = {
     "replica_status": ((), INFO),
     "sync_numbers": ((), st.lists(st.tuples(NUMBER, NUMBER, NUMBER), max_size=3)),
     "sync_floors": ((), st.tuples(NUMBER, st.lists(NUMBER, max_size=3))),
-    "sync_window": ((NUMBER,), st.tuples(NUMBER, NUMBER, NUMBER, st.binary(max_size=32))),
+    "sync_window": ((NUMBER,), st.tuples(*[NUMBER] * 4, st.binary(max_size=32), st.binary(max_size=32))),
     "copy_lags": ((NUMBER,), FLAG),
     "synchronise": ((FLAG,), FLAG),
     "quiesce": ((), NUMBER),

@@ -9,7 +9,7 @@ from hypothesis import given
 from warren.store.deduplication.digest_log import DigestLog
 from warren.store.deduplication.digest_records import COPIED, decode_digests, encode_digests, remaining, taken_back
 from warren.store.deduplication.ids_file import ids_numbers, read_ids
-from warren.store.deduplication.window import NO_KEY
+from warren.store.deduplication.window import NO_KEY, Window
 from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.journal.log_writer import LogWriter
 from warren.store.messages.records import Type, records
@@ -57,6 +57,17 @@ class Node:
         self.log = DigestLog(self.disk, "queues/100", 0x100, self.writer, self.size)
         self.window = self.log.load(self.journal, missing)
         self.sync()
+
+    def begin_anew(self, nonce):
+        """The window ended and begins again; the files of the window before may be there yet."""
+        self.log = DigestLog(self.disk, "queues/100", 0x100, self.writer, self.size)
+        self.log.begin(nonce.to_bytes(7, "big"))
+        self.window = Window(self.size)
+
+    def resize(self, size):
+        self.size = size
+        self.log.resize(size)
+        self.window.resize(size)
 
     def publish(self, first, *numbers):
         digests = [NO_KEY if number is None else digest(number) for number in numbers]
@@ -195,3 +206,37 @@ def test_two_copies_that_are_alike_are_both_read():
     node.sync()
     node.start()
     assert node.has(1, 2, 5) == [False, False, True]
+
+
+@given(
+    st.lists(
+        st.one_of(st.sampled_from(["publish"] * 4 + ["sync and flush", "give up", "kill", "anew"]), st.integers(1, 6)),
+        max_size=60,
+    )
+)
+def test_a_window_that_ends_begins_and_is_resized_is_remembered(steps):
+    """A number resizes the window. After each kill the queue has the last messages since the window began, as far as
+    the window was wide enough all the time, and no message from before.
+    """
+    node, number, began, certain = Node(size=3), 0, 0, 0
+    for at, step in enumerate(steps):
+        if step == "publish":
+            node.publish(number, number + 1)
+            number, certain = number + 1, min(certain + 1, node.size)
+            node.sync()
+        elif step == "sync and flush":
+            node.flush()
+        elif step == "give up":
+            node.flush()
+            node.journal = []
+        elif step == "anew":
+            node.begin_anew(at)
+            node.sync()
+            began, certain = number, 0
+        elif step == "kill":
+            node.start()
+        else:
+            node.resize(step)
+            certain = min(certain, step)
+        assert all(node.has(*range(number - certain + 1, number + 1)))
+        assert not any(node.has(*range(1, began + 1)))

@@ -1,6 +1,7 @@
 """The window of digests (SP-30): it has at least the last ones, and at most twice as many."""
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from warren.store.deduplication.window import NO_KEY, SET_SIZE, Window, digester
@@ -47,12 +48,13 @@ def test_what_comes_again_becomes_young_again():
 def test_the_parts_are_the_window_the_older_ones_first(size, numbers):
     window = Window(size)
     window.add_all(map(digest, numbers))
-    at, parts = window.part(0)
-    while at:
-        at, more = window.part(at)
-        parts += more
-    copy = Window(size)
-    copy.add_all(parts)
+    copy, at = Window(size), 0
+    while True:
+        at, persistent, transient = window.part(at)
+        copy.add_all(persistent)
+        copy.add_all(transient, True)
+        if not at:
+            break
     assert all((digest(number) in copy) is (digest(number) in window) for number in range(61))
 
 
@@ -61,7 +63,8 @@ def test_a_part_of_a_wide_window_is_bounded():
     window.add_all(map(digest, range(6 * SET_SIZE)))
     at, found, sizes = 0, 0, []
     while at or not sizes:
-        at, digests = window.part(at)
+        at, digests, transient = window.part(at)
+        assert not transient
         sizes.append(len(digests))
         found += len(digests)
     assert found == len(window) and max(sizes) <= 2 * SET_SIZE and len(sizes) > 4
@@ -82,4 +85,45 @@ def test_disposing_ends():
         window.add(digest(number))
     while window.dispose():
         pass
-    assert not len(window._recent) and not len(window._older)
+    assert not len(window)
+
+
+@given(st.lists(st.one_of(st.just("message"), st.integers(1, 30)), max_size=150), st.integers(1, 30))
+def test_a_window_that_is_resized_keeps_what_it_can(steps, size):
+    """A number resizes the window. The last messages that it had to remember all the time are there."""
+    window, count, certain, since = Window(size), 0, 0, 0
+    for step in steps:
+        if step == "message":
+            window.add(digest(count), count % 3 == 0)
+            count, certain, since = count + 1, min(certain + 1, size), since + 1
+        else:
+            size = step
+            window.resize(size)
+            certain, since = min(certain, size), 0
+        assert all(digest(number) in window for number in range(count - certain, count))
+        assert window.size == size
+        if since >= 2 * size:
+            assert len(window) <= 2 * size
+    while window.free():
+        pass
+    assert all(digest(number) in window for number in range(count - certain, count))
+
+
+@pytest.mark.parametrize("count", [100, SET_SIZE + 100])
+def test_a_window_that_becomes_much_wider_gets_more_sets(count):
+    window = Window(2 * SET_SIZE)
+    for number in range(count):
+        window.add(digest(number), number % 2 == 0)
+    window.resize(40 * SET_SIZE)
+    for number in range(count, 3 * count):
+        window.add(digest(number))
+    assert all(digest(number) in window for number in range(3 * count))
+    assert len(window) == 3 * count and len(window._recent.sets) == 64
+
+
+def test_transient_digests_come_apart():
+    window = Window(4)
+    window.add(digest(1), True)
+    window.add_all([digest(2), NO_KEY])
+    window.add_all([digest(3), digest(2)], True)
+    assert window.part(0)[1:] in (([digest(2)], [digest(1), digest(3)]), ([digest(2)], [digest(3), digest(1)]))

@@ -1,7 +1,13 @@
 """Deduplication as an ordinary client sees it (SP-30), with pika."""
 
+import json
+import time
+from contextlib import suppress
+
 import pika
 import pytest
+
+from warren import BrokerError
 
 DEDUPLICATE = "x-warren-deduplicate"
 
@@ -71,6 +77,66 @@ def test_dead_letters_are_no_duplicates(channel):
         method, _, body = next(channel.consume("q", inactivity_timeout=10))
         assert body == b"1"
         channel.basic_reject(method.delivery_tag, requeue=False)
+
+
+def set_window(own, window, operator=False):
+    own.set_policy("once", "^q$", {"deduplicate": window}, apply_to="queues", operator=operator)
+
+
+@pytest.fixture
+def policies(own):
+    yield own
+    for operator in (False, True):
+        with suppress(BrokerError):
+            own.clear_policy("once", operator=operator)
+
+
+def window(channel):
+    """The window that the catalogue shows."""
+    body = next(
+        channel.consume("amq.warren.catalogue", True, arguments={"x-warren-queues": ["q"]}, inactivity_timeout=9)
+    )[2]
+    channel.cancel()
+    return json.loads(body)[0]["dedup"]
+
+
+def await_window(channel, size):
+    """A policy reaches its queues a moment after it was set."""
+    deadline = time.monotonic() + 30
+    while window(channel) != size:
+        assert time.monotonic() < deadline, "the queue does not follow its policy"
+
+
+def test_a_policy_has_a_queue_deduplicate(channel, policies):
+    channel.queue_declare("q", durable=True)
+    publish(channel, b"before", message_id="1")
+    set_window(policies, 100)
+    await_window(channel, 100)
+    for body in (b"1", b"1 again"):
+        publish(channel, body, message_id="1")
+    policies.clear_policy("once")
+    await_window(channel, 0)
+    publish(channel, b"after", message_id="1")
+    assert drained(channel) == [b"before", b"1", b"after"]
+
+
+def test_the_smallest_of_argument_policy_and_operator_policy_counts(channel, policies):
+    channel.queue_declare("q", durable=True, arguments={DEDUPLICATE: 100})
+    set_window(policies, 50)
+    await_window(channel, 50)
+    set_window(policies, 200)
+    await_window(channel, 100)
+    set_window(policies, 20, operator=True)
+    await_window(channel, 20)
+    policies.clear_policy("once", operator=True)
+    await_window(channel, 100)
+
+
+@pytest.mark.parametrize("kind", ["quorum", "stream"])
+def test_a_policy_that_deduplicates_does_not_apply_to_other_types(channel, policies, kind):
+    set_window(policies, 100)
+    channel.queue_declare("q", durable=True, arguments={"x-queue-type": kind})
+    assert window(channel) == 0
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from warren.amqp.frames import build_content
 from warren.amqp.properties import Properties, encode_properties
 from warren.store.messages.message import Origin
 
-from ..disk_stage import DurableStage, Publisher, bodies, drained
-from .durable import LARGE
+from ...disk_stage import DurableStage, Publisher, bodies, drained
+from ..durable import LARGE
 
 
 class Repeating(Publisher):
