@@ -208,7 +208,7 @@ class _Sink:
             log.warning(
                 "a write had %d rows, and the deduplication window of a queue has only %d messages: if the driver had "
                 "died before the end, repeating the write could have published some rows twice. Write fewer rows at a "
-                "time, or declare the queue with a larger x-warren-deduplicate",
+                "time, or give the queue a larger window by x-warren-deduplicate or a policy",
                 rows,
                 window,
             )

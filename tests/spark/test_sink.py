@@ -1,5 +1,6 @@
 """The sink, without Spark around it: rows as frames, confirms, and what happens to rows that no queue takes."""
 
+import re
 from datetime import UTC, datetime
 
 import hypothesis.strategies as st
@@ -184,8 +185,11 @@ def test_exactly_once_is_refused_where_it_cannot_be_kept(broker, queue):
     assert broker.queue(queue).messages == 0
 
 
-def test_rows_that_are_published_again_are_there_once(broker, queue):
-    broker.declare_queue(queue, durable=True, arguments={"x-warren-deduplicate": 100})
+@pytest.mark.parametrize("by_policy", [False, True], ids=["argument", "policy"])
+def test_rows_that_are_published_again_are_there_once(broker, queue, by_policy):
+    if by_policy:
+        broker.set_policy(queue, f"^{re.escape(queue)}$", {"deduplicate": 100})
+    broker.declare_queue(queue, durable=True, arguments={} if by_policy else {"x-warren-deduplicate": 100})
     rows = [{"body": b"%d" % number, "message_id": str(number)} for number in range(60)]
     assert publish(broker, rows[:30], routingKey=queue, **ONCE).window == 100
     publish(broker, rows, routingKey=queue, **ONCE)
