@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from ...actors.context.clustering import Clustering
+from ...actors.contracts.membership import CountsAsDown
 from ...actors.contracts.node import to_node
 from ...cluster.membership.process import Members
 from ...cluster.metadata.process import ClusterMetadata
@@ -67,12 +69,30 @@ class ClusterNode(SimNode):
     @property
     def begins_anew(self) -> bool:
         """Whether the node asks to be stopped and started again, because its cluster has declared it down."""
+        if self._is_refused:
+            return True
         if self.base is None or self._anew is None or not self._anew.is_here:
             return False
         try:
             return self._anew.value()
         except Exception:  # the node has ended before it answered
             return False
+
+    @property
+    def is_up(self) -> bool:
+        return not self._is_refused and super().is_up
+
+    @property
+    def _is_refused(self) -> bool:
+        """Whether the start has failed because the cluster has declared this run down. A program starts it again."""
+        if self.base is None or self.starting is None or not self.starting.is_here:
+            return False
+        with suppress(Exception):  # `is_up` raises any other error
+            try:
+                self.starting.value()
+            except CountsAsDown:
+                return True
+        return False
 
     def wipe(self) -> None:
         """Give the machine empty disks. The node must not run."""

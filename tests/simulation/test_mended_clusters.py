@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from warren.actors.contracts.membership import CountsAsDown
 from warren.actors.metadata.log.log import OutcomeUnknown
 from warren.actors.metadata.state.commands import AddNode, ChangeNodes, EnableFeatures, PutRecords
 from warren.actors.node.vhost_supervisor import VhostSupervisor
@@ -344,3 +346,16 @@ def test_the_auditor_reads_a_stream_again_whose_leader_moves_meanwhile(monkeypat
     finally:
         schedule.close()
     assert moved
+
+
+def test_a_node_that_is_declared_down_while_it_starts_is_started_again(cluster, monkeypatch):
+    """Its start was refused, as `RunLost` says to a program, and the schedule took that for a fault of the node."""
+    node, answer = cluster.nodes["c"], cluster.nodes["c"].starting
+
+    def refused():
+        raise CountsAsDown(541, "warren@c counts as down in its cluster")
+
+    monkeypatch.setattr(node, "starting", SimpleNamespace(is_here=True, value=refused))
+    assert node.begins_anew and not node.is_up
+    monkeypatch.setattr(node, "starting", answer)
+    assert node.is_up and not node.begins_anew
