@@ -12,7 +12,7 @@ from functools import cache
 from .constants import FRAME_OVERHEAD
 from .fields import FieldError, decode_table, encode_table
 from .frames import END, content_properties, with_properties
-from .properties import FLAG_CONTENT_ENCODING, FLAG_CONTENT_TYPE, FLAG_HEADERS, NO_PROPERTIES, property_flags
+from .properties import FLAG_HEADERS, NO_PROPERTIES, headers_extent, property_flags
 
 #: Bytes of a header frame's payload before `props`.
 _FIXED = 12
@@ -87,19 +87,10 @@ def _headers(props: bytes) -> tuple[int, bytes, int]:
 
     Raises FieldError if `props` end before the table does.
     """
-    flags = property_flags(props)
-    at = 2
-    for flag in (FLAG_CONTENT_TYPE, FLAG_CONTENT_ENCODING):
-        if flags & flag:
-            at += 1 + int.from_bytes(props[at : at + 1], "big")
-    if not flags & FLAG_HEADERS:
-        end, table = at, b""
-    else:
-        end = at + 4 + int.from_bytes(props[at : at + 4], "big")
-        table = props[at + 4 : end]
+    at, end = headers_extent(props)
     if end > len(props):
         raise FieldError("values do not end where the frame does")
-    return at, table, end
+    return at, props[at + 4 : end], end
 
 
 def _without(entries: bytes, name: str) -> bytes:

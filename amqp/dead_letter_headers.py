@@ -32,6 +32,12 @@ PACED = "paced"
 
 INVALID_HEADERS = "x-invalid-headers"
 
+#: The headers that `dead_letter` and `is_cycle` read or change. Others may be left out of the properties.
+NEEDED_HEADERS = frozenset(
+    (b"CC", b"x-death", b"x-first-death-exchange", b"x-first-death-queue", b"x-first-death-reason")
+    + (INVALID_HEADERS.encode(),)
+)
+
 #: A value of a field table or an array: the letter of its type and the value.
 Field = tuple[str, Any]
 #: What identifies an entry of `x-death`: the values of its fields `queue` and `reason`, None where the field is

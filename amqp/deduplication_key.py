@@ -21,6 +21,7 @@ from .properties import (
     FLAG_PRIORITY,
     FLAG_REPLY_TO,
     decode_properties,
+    decode_some,
 )
 
 HEADER = "x-warren-dedup"
@@ -54,7 +55,7 @@ def deduplication_key(props: bytes) -> bytes | None:
     if flags & FLAG_HEADERS:
         end = at + 4 + int.from_bytes(props[at : at + 4], "big")
         if props.find(_NAME, at, end) >= 0:
-            key = _header(decode_properties(props).headers)
+            key = _header(decode_some(props, (HEADER.encode(),), are_sound=True)[0].headers)
             if key is not None:
                 return key
         at = end

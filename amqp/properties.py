@@ -28,11 +28,13 @@ The hot path decodes no properties for each message: channels and queues decode 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from .constants import INTERNAL_ERROR, SYNTAX_ERROR
+from .encoded_table import Unsound, check_entries, split_entries
 from .errors import AmqpError
-from .fields import FieldError, Table, TooDeep, decode_table_at, encode_table
+from .fields import FieldError, Table, TooDeep, decode_table, decode_table_at, encode_table
 
 NO_PROPERTIES = b"\x00\x00"
 
@@ -50,6 +52,9 @@ FLAG_TYPE = 1 << 5
 FLAG_USER_ID = 1 << 4
 FLAG_APP_ID = 1 << 3
 FLAG_CLUSTER_ID = 1 << 2
+
+#: Bytes of headers up to which all of them are decoded. That takes at most 2 ms.
+ALL_HEADERS = 8192
 
 PROPERTY_KINDS = (
     (FLAG_CONTENT_TYPE, "content_type", "S"),
@@ -108,6 +113,40 @@ def decode_properties(props: bytes, with_headers: bool = True) -> Properties:
         raise AmqpError(INTERNAL_ERROR) from error
 
 
+def decode_some(props: bytes, names: Collection[bytes] | None, are_sound: bool = False) -> tuple[Properties, bytes]:
+    """Decode `props`, and of many headers only those with these names; the second value is the other headers, encoded.
+
+    With at most `ALL_HEADERS` bytes of headers, or without `names`, all headers are decoded. Raises AmqpError as
+    `decode_properties` does. `are_sound`: they were checked or decoded before, as those of all queued messages.
+    """
+    begin, end = headers_extent(props)
+    if names is None or end - begin - 4 <= ALL_HEADERS:
+        return decode_properties(props), b""
+    if not are_sound:
+        try:
+            check_entries(props, begin + 4, end)
+        except (Unsound, IndexError):
+            return decode_properties(props), b""  # raises the error that fits
+    found, others = split_entries(props, begin + 4, end, names)
+    properties = decode_properties(props, with_headers=False)
+    properties.headers = decode_table(found)
+    return properties, others
+
+
+def headers_extent(props: bytes) -> tuple[int, int]:
+    """Where the headers begin in `props`, with their length, and where they end: behind the end of `props` if they are
+    cut off. Both are the same if there are none.
+    """
+    flags = property_flags(props)
+    at = 2
+    for flag in (FLAG_CONTENT_TYPE, FLAG_CONTENT_ENCODING):
+        if flags & flag:
+            at += 1 + int.from_bytes(props[at : at + 1], "big")
+    if not flags & FLAG_HEADERS:
+        return at, at
+    return at, at + 4 + int.from_bytes(props[at : at + 4], "big")
+
+
 def _decode(props: bytes, with_headers: bool) -> Properties:
     if len(props) < 2:
         raise FieldError("flags are cut off")
@@ -139,8 +178,11 @@ def _decode(props: bytes, with_headers: bool) -> Properties:
     return found
 
 
-def encode_properties(properties: Properties) -> bytes:
-    """Encode `properties`, flags first. Raises FieldError for a value out of range or of a wrong type."""
+def encode_properties(properties: Properties, more_headers: bytes = b"") -> bytes:
+    """Encode `properties`, flags first. Raises FieldError for a value out of range or of a wrong type.
+
+    `more_headers` are encoded headers that follow those of `properties`, which has some then.
+    """
     flags = 0
     parts = [b""]
     for flag, name, kind in PROPERTY_KINDS:
@@ -156,7 +198,10 @@ def encode_properties(properties: Properties) -> bytes:
                 raise FieldError(f"{name} has {len(encoded)} bytes; at most 255 are allowed")
             parts.append(bytes((len(encoded),)) + encoded)
         elif kind == "T":
-            parts.append(encode_table(value))
+            table = encode_table(value)
+            if more_headers:
+                table = (len(table) - 4 + len(more_headers)).to_bytes(4, "big") + table[4:] + more_headers
+            parts.append(table)
         else:
             if not isinstance(value, int):
                 raise FieldError(f"{name} must be an int, not {type(value).__name__}")

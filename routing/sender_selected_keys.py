@@ -6,6 +6,9 @@ from ..amqp.constants import PRECONDITION_FAILED
 from ..amqp.errors import AmqpError
 from ..amqp.fields import TYPE_NAMES, Table
 
+#: The names of these headers.
+SENDER_SELECTED = frozenset((b"CC", b"BCC"))
+
 
 def sender_selected_keys(headers: Table | None) -> tuple[str, ...]:
     """The routing keys in the headers CC and BCC, in this order. Raises AmqpError 406 if one is not an array."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from sys import maxsize
 from typing import Any
 
@@ -36,7 +37,7 @@ from .changes import (
 )
 from .decorators import ExchangeDecorator, notify, notify_of
 from .destinations import Destination, DestinationSet
-from .exchanges.exchange_types import EXCHANGE_TYPES, Router, TopicRouter, UnavailableRouter
+from .exchanges.exchange_types import EXCHANGE_TYPES, HeadersRouter, Router, TopicRouter, UnavailableRouter
 from .queue_types import GROUP
 from .rows import Binding, ExchangeRow, QueueRow
 from .vhost_rows import VhostRows
@@ -183,6 +184,20 @@ class RoutingTable:
         if host is None:
             return False
         return bool(self._decorators) or any(row.type == "headers" for row in _reachable(host, exchange))
+
+    def header_names(self, vhost: str, exchange: str) -> frozenset[bytes] | None:
+        """The encoded names of the headers that may decide where a message goes that is published to this exchange.
+
+        None if any header may, because an exchange decorator reads them.
+        """
+        if self._decorators:
+            return None
+        host = self._vhosts.get(vhost)
+        if host is None:
+            return frozenset()
+        routers = [host.routers[row.name] for row in _reachable(host, exchange) if row.type == "headers"]
+        names = chain.from_iterable([router.header_names() for router in routers if isinstance(router, HeadersRouter)])
+        return frozenset([name.encode("utf-8", "surrogateescape") for name in names])
 
     def reply_channel(self, channel_id: str) -> Any:
         """The address of the channel that consumes direct replies under this id, or None (AB-142)."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 #: Messages in a row, which are settled and moved by slices of lists, cost a quarter of others at most.
 IN_A_ROW = 4
+
+#: The work of a rejection that is done at once. Rejected messages may become dead letters, and may be large.
+REJECTED_AT_ONCE = 3
 
 
 def fits(pieces: Sequence[Sequence[int]], left: int) -> int:
@@ -18,13 +21,13 @@ def fits(pieces: Sequence[Sequence[int]], left: int) -> int:
     return work
 
 
-def batches(pieces: list[Sequence[int]], most: int, each: bool = False) -> Iterator[list[Sequence[int]]]:
-    """Take the ack tags out of `pieces`, in their order, in batches of the work `most`.
+def batches(pieces: list[Sequence[int]], most: Callable[[], int], each: bool = False) -> Iterator[list[Sequence[int]]]:
+    """Take the ack tags out of `pieces`, in their order, in batches of the work `most`, which is asked for each batch.
 
     With `each`, messages in a row cost as much as others.
     """
     batch: list[Sequence[int]] = []
-    left = most
+    left = most()
     pieces.reverse()
     while pieces:
         tags = pieces.pop()
@@ -36,6 +39,6 @@ def batches(pieces: list[Sequence[int]], most: int, each: bool = False) -> Itera
             pieces.append(rest)
         if left <= 0:
             yield batch
-            batch, left = [], most
+            batch, left = [], most()
     if batch:
         yield batch

@@ -27,7 +27,7 @@ from ...store.queue.inspection import residence
 from ...store.queue.streams.stream_segments import StreamBacking
 from ..context.starting import ToNewQueue
 from ..contracts.queue import Browsed, LookedUp, Peeked
-from .batches import fits
+from .batches import REJECTED_AT_ONCE, fits
 from .consumers.consumer import ChannelRecord, Consumer
 from .listing import NO_DISK, reading_items, storage_items
 from .message_index.look_up import browse, look_up, peek
@@ -373,7 +373,7 @@ class Queue(ReplicaProcess):
             self.membership.keep(sender, lambda: self.on_settle(sender, channel_id, outcome, pieces))
             return None
         work = self.state.work
-        needed = fits(pieces, work.left)
+        needed = fits(pieces, work.left if outcome != "reject" else min(work.left, REJECTED_AT_ONCE))
         if not needed:
             return self.runner.in_slices(self.role.settle_in_slices(record, outcome, pieces))
         work.left -= needed

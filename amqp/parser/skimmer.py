@@ -27,8 +27,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...seams import seam
+from ..encoded_table import Unsound, check_entries
 from ..errors import AmqpError
-from ..fields import MAX_DEPTH, decode_table_at, value_size
+from ..fields import decode_table_at
 from ..properties import (
     FLAG_APP_ID,
     FLAG_CLUSTER_ID,
@@ -54,14 +55,6 @@ DIRECT_REPLY_TO = b"amq.rabbitmq.reply-to"
 #: The headers that decide, as they stand in a table on the wire. The same bytes inside a value make a key special too,
 #: which costs time and changes nothing else.
 _SENDER_SELECTED = (b"\x02CC", b"\x03BCC")
-
-#: Bytes that a value takes behind its type letter, for the letters of fixed size.
-_FIXED = {letter: size for letter in range(256) if (size := value_size(chr(letter))) is not None}
-_LONG_STRING, _BINARY, _TABLE, _ARRAY = b"SxFA"
-
-
-class Unsound(Exception):
-    """Property bytes that cannot be decoded."""
 
 
 @seam("the fate of a message")
@@ -143,7 +136,7 @@ def _skimmer(flags: int) -> Callable[[bytes], bytes]:
             "    stop = start + int.from_bytes(p[at:start], 'big')",
             "    if p.find(CC, start, stop) >= 0 or p.find(BCC, start, stop) >= 0: raise Unsound",
             "    if start > len(p) or stop > len(p): raise Unsound",
-            "    check_table(p, start, stop)",
+            "    check_entries(p, start, stop)",
             "    at = stop",
         ]
         key.append("b'H'")
@@ -180,43 +173,8 @@ def _skimmer(flags: int) -> Callable[[bytes], bytes]:
         "BCC": _SENDER_SELECTED[1],
         "REPLY_TO": DIRECT_REPLY_TO,
         "Unsound": Unsound,
-        "check_table": _check_table,
+        "check_entries": check_entries,
     }
     exec("\n".join(lines), names)
     found: Callable[[bytes], bytes] = names["skim"]  # type: ignore[assignment]
     return found
-
-
-def _check_table(data: bytes, at: int, stop: int) -> None:
-    """Raise Unsound or IndexError unless `data[at:stop]` are whole entries of a table."""
-    fixed = _FIXED
-    is_table = True
-    #: The end of each table and array around the innermost open one, and whether it is a table.
-    around: list[tuple[int, bool]] = []
-    while True:
-        while at < stop:
-            if is_table:
-                at += 1 + data[at]
-                if at >= stop:
-                    raise Unsound
-            letter = data[at]
-            size = fixed.get(letter)
-            if size is not None:
-                at += 1 + size
-                if at > stop:
-                    raise Unsound
-                continue
-            start = at + 5
-            end = start + int.from_bytes(data[at + 1 : start], "big")
-            if start > stop or end > stop:
-                raise Unsound
-            if letter == _LONG_STRING or letter == _BINARY:
-                at = end
-                continue
-            if letter != _TABLE and letter != _ARRAY or len(around) >= MAX_DEPTH:
-                raise Unsound
-            around.append((stop, is_table))
-            at, stop, is_table = start, end, letter == _TABLE
-        if not around:
-            return
-        stop, is_table = around.pop()

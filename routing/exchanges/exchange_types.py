@@ -13,6 +13,7 @@ A router returns destinations of its own exchange only; `table` continues throug
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from ...amqp.constants import COMMAND_INVALID, PRECONDITION_FAILED
@@ -128,6 +129,10 @@ class HeadersRouter:
 
     def route(self, routing_keys: tuple[str, ...], headers: Table | None) -> tuple[Destination, ...]:
         return self._index.find(headers)
+
+    def header_names(self) -> Iterable[str]:
+        """The headers that may decide where a message goes."""
+        return self._index.names()
 
 
 class UnavailableRouter:

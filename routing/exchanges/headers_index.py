@@ -15,7 +15,7 @@ has its *anchor*, one of its names.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
 from ...amqp.fields import Table
@@ -103,6 +103,10 @@ class HeadersIndex:
                 if destinations is not None and all([needed in values for needed in shape.present]):
                     found.update(dict.fromkeys(destinations.as_tuple))
         return tuple(found)
+
+    def names(self) -> Iterable[str]:
+        """The headers that bindings name. No other header of a message decides anything."""
+        return self._names
 
     def _anchor(self, shape: _Shape) -> None:
         """Choose the anchor that has the fewest shapes yet: so a name that all shapes share becomes no long list."""

@@ -18,12 +18,12 @@ from ....amqp.errors import AmqpError
 from ....amqp.fields import Table
 from ....amqp.frames import content_properties
 from ....amqp.parser.skimmer import has_headers, is_special
-from ....amqp.properties import Properties, decode_properties, encode_properties
+from ....amqp.properties import Properties, decode_properties, decode_some, encode_properties
 from ....routing.arguments.group_arguments import check_not_group
 from ....routing.arguments.queue_arguments import MAX_EXPIRY
 from ....routing.phrases import no_exchange
 from ....routing.rows import QueueRow
-from ....routing.sender_selected_keys import sender_selected_keys
+from ....routing.sender_selected_keys import SENDER_SELECTED, sender_selected_keys
 from ....routing.shards import check_not_shard
 from ....routing.wide_route import WideRoute
 from ....seams import seam
@@ -48,7 +48,8 @@ class Fate(NamedTuple):
     expiration: int | None
     #: The routing keys in its headers CC and BCC.
     selected_keys: tuple[str, ...]
-    #: Its headers as they are queued, if the key is special: then no other message shares them.
+    #: Its headers as they are queued, if the key is special: then no other message shares them. Of many headers it has
+    #: only those that may decide where the message goes.
     headers: Table | None
     #: The properties that replace the publisher's; None: they stay as they are.
     props: bytes | None
@@ -153,7 +154,7 @@ class Publications:
             access.check_topic("write", exchange_name, routing_key)
         fate = self._fates.get(key)
         if fate is None:
-            fate = self._find_fate(key, content)
+            fate = self._find_fate(key, content, exchange_name)
         keys = (routing_key, *fate.selected_keys)
         reply_keys = () if exchange_name else tuple([key for key in keys if key.startswith(REPLY_TO_PREFIX)])
         is_by_headers = has_headers(key) and routing.depends_on_headers(vhost, exchange_name)
@@ -243,10 +244,15 @@ class Publications:
         self._last_found, self._last_group = found, group
         return group
 
-    def _find_fate(self, key: bytes, content: bytes) -> Fate:
+    def _find_fate(self, key: bytes, content: bytes, exchange: str) -> Fate:
         """Check the properties of a message (AB-105); remember what follows from them if others may have that key."""
-        # The headers under a plain key are sound and decide nothing.
-        properties = decode_properties(content_properties(content), with_headers=is_special(key))
+        props = content_properties(content)
+        if is_special(key):
+            names = self._context.routing.header_names(self._config.vhost, exchange)
+            properties, more_headers = decode_some(props, None if names is None else names | SENDER_SELECTED)
+        else:
+            # The headers under a plain key are sound and decide nothing.
+            properties, more_headers = decode_properties(props, with_headers=False), b""
         is_changed = self._check(properties)
         selected_keys: tuple[str, ...] = ()
         if properties.headers is not None:
@@ -263,7 +269,7 @@ class Publications:
             int(properties.expiration) if properties.expiration is not None else None,
             selected_keys,
             properties.headers if is_special(key) else None,
-            encode_properties(properties) if is_changed else None,
+            encode_properties(properties, more_headers) if is_changed else None,
         )
         if not is_special(key):
             if len(self._fates) >= FATES_KEPT:

@@ -399,7 +399,7 @@ class Group(Role):
 
     def settle_in_slices(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> Slices[None]:
         work = self._state.work
-        for batch in batches(pieces, work.most, each=True):
+        for batch in batches(pieces, lambda: work.most, each=True):
             yield from work.pause()
             work.left = 0
             self.settle(record, outcome, batch)

@@ -14,10 +14,19 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ....amqp.dead_letter_headers import DELIVERY_LIMIT, EXPIRED, MAXLEN, PACED, REJECTED, dead_letter, is_cycle
+from ....amqp.dead_letter_headers import (
+    DELIVERY_LIMIT,
+    EXPIRED,
+    MAXLEN,
+    NEEDED_HEADERS,
+    PACED,
+    REJECTED,
+    dead_letter,
+    is_cycle,
+)
 from ....amqp.fields import Table
 from ....amqp.frames import content_properties, with_properties
-from ....amqp.properties import decode_properties, encode_properties
+from ....amqp.properties import decode_some, encode_properties
 from ....routing.arguments.queue_settings import QueueSettings
 from ....routing.rows import QueueRow
 from ....routing.shards import with_shards
@@ -44,6 +53,12 @@ log = logging.getLogger("warren.queue")
 #: queues is logged, for this many pairs; later pairs are not, so that the log stays bounded.
 CYCLES_REMEMBERED = 100
 
+#: Messages that die in one step, at first and at most.
+FIRST_BATCH, LARGEST_BATCH = 8, 400
+
+#: Bytes of dead messages that take as long as one small message. They are copied, and their headers are searched.
+BYTES_AS_ONE = 2048
+
 #: Bytes of dead messages that are handed over in one frame of the journal, unless a single message has more. Recovery
 #: reads a frame as a whole.
 FRAME_BYTES = 1 << 20
@@ -68,6 +83,7 @@ class DeadLetterer:
         "_transit",
         "_wall_clock",
         "backing",
+        "batch",
         "counters",
     )
 
@@ -91,6 +107,9 @@ class DeadLetterer:
         self._routing_key: str | None = None
         #: Dead messages by reason, whether or not they became dead letters (AB-154).
         self.counters = _NONE_DEAD
+        #: How many messages those who remove dead messages should take at a time. It is small while messages are large,
+        #: because the size of a message is known only when it is taken.
+        self.batch = FIRST_BATCH
         self._ids = SharedIds(random_bytes)
         #: How often dead letters were routed, so that they go to the shards of a sharded queue in turn.
         self._routed = 0
@@ -127,8 +146,17 @@ class DeadLetterer:
         else:
             index.gone("dropped", tags, reason)
 
-    def remove(self, reason: str, messages: Sequence[QueuedMessage]) -> None:
-        """Remove dead messages, which are pending, and have their dead letters go where they belong, in order."""
+    def remove(self, reason: str, messages: Sequence[QueuedMessage]) -> int:
+        """Remove dead messages, which are pending, and have their dead letters go where they belong, in order.
+
+        Returns how many small messages would have taken as long.
+        """
+        self._remove(reason, messages)
+        more = sum([len(message.content) for message in messages]) // BYTES_AS_ONE
+        self.batch = FIRST_BATCH if more > LARGEST_BATCH else min(2 * self.batch, LARGEST_BATCH)
+        return len(messages) + more
+
+    def _remove(self, reason: str, messages: Sequence[QueuedMessage]) -> None:
         transit, backing = self._transit, self.backing
         self.report_gone(reason, [message.tag for message in messages])
         if transit is None:
@@ -168,8 +196,10 @@ class DeadLetterer:
         Returns whether they are recorded in the journal.
         """
         origin = messages[0].origin
+        names = self._routing.header_names(self._row.vhost, exchange)
+        properties, more_headers = decode_some(props, None if names is None else names | NEEDED_HEADERS, True)
         dead, keys = dead_letter(
-            decode_properties(props),
+            properties,
             reason,
             self._row.shard_of or self._row.name,
             origin.exchange,
@@ -184,7 +214,7 @@ class DeadLetterer:
         self._routed += 1
         if not rows:
             return False
-        new_props = encode_properties(dead)
+        new_props = encode_properties(dead, more_headers)
         contents = [with_properties(message.content, new_props) for message in messages]
         new_origin = Origin(exchange, keys, dead.delivery_mode == 2, origin.priority, None)
         body_bytes = sum(map(body_size, contents))
@@ -255,26 +285,28 @@ class Rejections:
         #: Rejections whose bodies are being read from the disk.
         self.reads = 0
 
-    def reject(self, tags: Sequence[int], reason: str = REJECTED) -> None:
+    def reject(self, tags: Sequence[int], reason: str = REJECTED) -> int:
+        """Reject messages; return how many acknowledgements would have taken as long."""
         if self._dead_letterer.is_enabled and self.backing.prepare_pending(tags) is not None:
             self.reads += 1
             self._effects.run(PendingRead(tags, partial(self._bodies_read, reason)))
-        else:
-            self._drop(reason, tags)
+            return 0
+        return self._drop(reason, tags)
 
     def _bodies_read(self, reason: str, tags: Sequence[int]) -> None:
         self.reads -= 1
         self._drop(reason, tags)
 
-    def _drop(self, reason: str, tags: Sequence[int]) -> None:
+    def _drop(self, reason: str, tags: Sequence[int]) -> int:
         if self._dead_letterer.is_enabled:
             messages = self.backing.pending_messages(tags)
-            self._dead_letterer.remove(reason, messages)
+            cost = self._dead_letterer.remove(reason, messages)
             if len(messages) < len(tags):
                 # The bodies of these were lost on the disk.
                 found = {message.tag for message in messages}
                 self.backing.ack([tag for tag in tags if tag not in found])
-        else:
-            self._dead_letterer.count(reason, len(tags))
-            self._dead_letterer.report_gone(reason, tags)
-            self.backing.ack(tags)
+            return cost
+        self._dead_letterer.count(reason, len(tags))
+        self._dead_letterer.report_gone(reason, tags)
+        self.backing.ack(tags)
+        return 0

@@ -118,10 +118,9 @@ class LengthLimit:
                 self._head_read.prepare()
                 if not backing.droppable():
                     return  # the role calls this again when the head is in memory
-            before = len(backing)
             if dead_letterer.needs_messages:
-                deliveries = backing.fetch_dropped(min(excess, DROP_BATCH))
-                dead_letterer.remove(
+                deliveries = backing.fetch_dropped(min(excess, dead_letterer.batch))
+                cost = dead_letterer.remove(
                     "maxlen",
                     [
                         QueuedMessage(tag, content, origin, None, redelivered)
@@ -130,5 +129,6 @@ class LengthLimit:
                     ],
                 )
             else:
-                dead_letterer.count("maxlen", backing.drop(min(excess, DROP_BATCH)))
-            work.left -= 1 + (before - len(backing)) // DROPPED_AS_ONE
+                cost = backing.drop(min(excess, DROP_BATCH))
+                dead_letterer.count("maxlen", cost)
+            work.left -= 1 + cost // DROPPED_AS_ONE

@@ -472,8 +472,13 @@ class Master(Role):
         self._settled(record, outcome)
 
     def settle_in_slices(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> Slices[None]:
-        work = self.state.work
-        for batch in batches(pieces, work.most, each=outcome == "reject" and self.dead_letterer.is_enabled):
+        work, dead_letterer = self.state.work, self.dead_letterer
+        become_dead_letters = outcome == "reject" and dead_letterer.is_enabled
+
+        def most() -> int:
+            return min(work.most, dead_letterer.batch) if become_dead_letters else work.most
+
+        for batch in batches(pieces, most, each=become_dead_letters):
             yield from work.pause()
             work.left = 0
             self._settle(record, outcome, batch)
@@ -496,7 +501,7 @@ class Master(Role):
                     self.effects.index.gone("acked", tags)
                 self.backing.ack(tags)
             else:
-                self.rejections.reject(tags)
+                self.state.work.left -= self.rejections.reject(tags)
 
     def _settled(self, record: ChannelRecord, outcome: Outcome) -> None:
         """Do what has become due because all messages of a settlement are settled."""

@@ -93,26 +93,27 @@ class MessageExpiry:
         now = self.now()
         total = 0
         while (head := self.backing.head_expiry()) is not None and head <= now:
-            count = self._expire_available(now)
-            if not count:
+            cost = self._expire_available(now)
+            if not cost:
                 self._head_read.prepare()  # the head is on the disk
                 return False
-            total += count
+            total += cost
             if total >= EXPIRY_STEP:
                 self._effects.need_turn()
                 return False
         return True
 
     def _expire_available(self, now: int) -> int:
-        """Remove expired messages that are in memory, at most a step. Behind them there may be more on the disk."""
+        """Remove expired messages that are in memory, at most a step. Behind them there may be more on the disk.
 
+        Returns how many small messages would have taken as long.
+        """
         if not self._dead_letterer.needs_messages:
             count = self.backing.drop_expired(now, EXPIRY_STEP)
             self._dead_letterer.count("expired", count)
             return count
-        messages = self.backing.fetch_expired(now, EXPIRY_STEP)
-        self._dead_letterer.remove("expired", messages)
-        return len(messages)
+        messages = self.backing.fetch_expired(now, self._dead_letterer.batch)
+        return self._dead_letterer.remove("expired", messages) if messages else 0
 
     def set_timer(self) -> None:
         """Set the timer to the expiry of the present head."""
