@@ -63,6 +63,9 @@ from .queue_links import QueueLinks
 from .tracing import Tracer
 from .transaction import Transaction
 
+#: Methods that are handled together with those behind them in the backlog that continue them.
+_TAKING_AHEAD = (methods.BasicReject, methods.BasicNack)
+
 #: The owner's name as a credit peer.
 CONNECTION = "connection"
 
@@ -161,8 +164,21 @@ class Channel(Process):
         self.replies = replies = ReplyConsumer(self, context, config, output)
         self.limiter = Limiter(self, config, queues, unacked, prefetch if is_global and prefetch else None)
         self.timeouts = AckTimeouts(self, context, config, queues, unacked, self.work, lambda: self.consumers.by_tag)
+        # Interceptors get each method by itself.
+        taken_ahead = deque[Event]() if context.extensions.interceptors else self.backlog
         self.deliveries = Deliveries(
-            self, context, config, output, queues, unacked, self.limiter, tracer, self.work, self.timeouts, self.counts
+            self,
+            context,
+            config,
+            output,
+            queues,
+            unacked,
+            self.limiter,
+            tracer,
+            self.work,
+            self.timeouts,
+            self.counts,
+            taken_ahead,
         )
         self.consumers = ChannelConsumers(
             self,
@@ -185,8 +201,6 @@ class Channel(Process):
         self.transaction = Transaction(
             self.publisher, self.deliveries, output, self.backlog, self.channel_error, self.connection_error
         )
-        # Interceptors get each method by itself.
-        taken_ahead = deque[Event]() if context.extensions.interceptors else self.backlog
         self.gets = Gets(self, context, config, output, queues, self.deliveries, self.limiter, tracer, taken_ahead)
         self.declares = Declares(self, context, config, output, queues, replies, taken_ahead)
         self.handlers = _HANDLERS
@@ -214,6 +228,12 @@ class Channel(Process):
                 self._refresh_input_pause()
             return
         for at, event in enumerate(events):
+            if event[0] == METHOD and type(event[2]) in _TAKING_AHEAD:
+                self.backlog.extend(events[at:])
+                self.resume()
+                if self.transaction.is_committing:
+                    self.transaction.check_backlog()
+                return
             self._handle(event)
             if self.busy:
                 self.backlog.extend(events[at + 1 :])

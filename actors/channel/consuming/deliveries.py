@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Coroutine
 from itertools import repeat
 
 from ....amqp import methods
 from ....amqp.errors import AmqpError
+from ....amqp.parser.events import METHOD, Event
 from ....runtime.process import Process
 from ....runtime.turn_work import TurnWork
 from ...context.node_context import NodeContext
@@ -27,6 +29,7 @@ class Deliveries:
     """What one channel has delivered. It gathers settlements in `QueueLinks`."""
 
     __slots__ = (
+        "_backlog",
         "_config",
         "_context",
         "_limiter",
@@ -55,8 +58,11 @@ class Deliveries:
         work: TurnWork,
         timeouts: AckTimeouts,
         counts: MessageCounts,
+        backlog: deque[Event],
     ) -> None:
         self._process = process
+        #: The events that the client has sent behind the present one, as far as they may be taken.
+        self._backlog = backlog
         self._timeouts = timeouts
         self.work = work
         self._context = context
@@ -145,36 +151,36 @@ class Deliveries:
         Returns what to await if one turn may not settle that many.
         """
         if len(acks) > self.work.left:
-            return self._acknowledge_in_turns(acks)
+            return self._settle_batches("ack", acks)
         if len(acks) == 1:
             delivery_tag, is_multiple = acks[0]
             return self.settle("ack", delivery_tag, is_multiple)
-        return self._acknowledge_batch(acks)
+        return self._settle_batch("ack", acks)
 
-    def _acknowledge_batch(self, acks: list[tuple[int, bool]]) -> Waiting:
-        """Consumers mostly acknowledge one delivery at a time, in order. Such acks are handled as one range."""
+    def _settle_batch(self, outcome: Outcome, acks: list[tuple[int, bool]]) -> Waiting:
+        """Consumers mostly settle one delivery at a time, in order. Such settlements are handled as one range."""
         count = len(acks)
         first, is_multiple = acks[0]
         last = first + count - 1
         if count > 1 and acks[-1][0] == last and acks == list(zip(range(first, last + 1), repeat(is_multiple))):
             if is_multiple and self.unacked.has_range(first, last):
-                return self.settle("ack", last, True)
+                return self.settle(outcome, last, True)
             runs = None if is_multiple else self.unacked.take_range(first, last)
             if runs is not None:
                 self.work.left -= len(runs)
                 if self.unacked.held_back is not None:
-                    self.unacked.hold_back("ack", runs)
+                    self.unacked.hold_back(outcome, runs)
                 else:
-                    self._settle_runs("ack", runs)
+                    self._settle_runs(outcome, runs)
                 return None
         for at, (delivery_tag, is_multiple) in enumerate(acks):
-            waiting = self.settle("ack", delivery_tag, is_multiple)
+            waiting = self.settle(outcome, delivery_tag, is_multiple)
             if waiting is not None:
-                return self._acknowledge_in_turns(acks[at + 1 :], waiting)
+                return self._settle_batches(outcome, acks[at + 1 :], waiting)
         return None
 
-    async def _acknowledge_in_turns(self, acks: list[tuple[int, bool]], waiting: Waiting = None) -> None:
-        """Handle the acks behind those that `waiting` settles, in batches."""
+    async def _settle_batches(self, outcome: Outcome, acks: list[tuple[int, bool]], waiting: Waiting = None) -> None:
+        """Handle the settlements behind those that `waiting` settles, in batches."""
         if waiting is not None:
             await waiting
         at = 0
@@ -182,7 +188,7 @@ class Deliveries:
             if self.work.left <= 0:
                 await self._process.next_turn()
             end = at + max(1, self.work.left)
-            waiting = self._acknowledge_batch(acks[at:end])
+            waiting = self._settle_batch(outcome, acks[at:end])
             if waiting is not None:
                 await waiting
             at = end
@@ -241,10 +247,38 @@ class Deliveries:
         self._limiter.grant()
 
     def reject(self, method: methods.BasicReject) -> Waiting:
-        return self.settle("requeue" if method.requeue else "reject", method.delivery_tag, False)
+        return self._give_back(method, False)
 
     def nack(self, method: methods.BasicNack) -> Waiting:
-        return self.settle("requeue" if method.requeue else "reject", method.delivery_tag, method.multiple)
+        return self._give_back(method, method.multiple)
+
+    def _give_back(self, method: methods.BasicReject | methods.BasicNack, is_multiple: bool) -> Waiting:
+        outcome: Outcome = "requeue" if method.requeue else "reject"
+        # Streams refuse what is given back, and what stands before the refused delivery is settled.
+        following = 0 if is_multiple or self.streams or not self._backlog else self._take_following(method)
+        if not following:
+            return self.settle(outcome, method.delivery_tag, is_multiple)
+        self.work.left -= following
+        first = method.delivery_tag
+        return self._settle_batch(outcome, [(tag, False) for tag in range(first, first + following + 1)])
+
+    def _take_following(self, method: methods.BasicReject | methods.BasicNack) -> int:
+        """Take the methods that come next in the backlog and do the same with the next deliveries. Returns how many."""
+        backlog, kind, count = self._backlog, type(method), 0
+        while backlog and count < self.work.left:
+            event = backlog[0]
+            following = event[2] if event[0] == METHOD else None
+            if (
+                type(following) is not kind
+                or following.delivery_tag != method.delivery_tag + count + 1
+                or following.requeue != method.requeue
+                or isinstance(following, methods.BasicNack)
+                and following.multiple
+            ):
+                break
+            backlog.popleft()
+            count += 1
+        return count
 
     def recover(self, method: methods.BasicRecover) -> Waiting:
         """Return all unacknowledged messages to their queues, and answer when it is done."""
