@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -19,17 +20,21 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from ...amqp import methods
+from ...amqp.constants import FRAME_METHOD, FRAME_OVERHEAD
 from ...amqp.decoding import decode_method
 from ...amqp.fields import Table
 from ...amqp.frames import method_frame, split_frames
 from ...amqp.method import Method
 
 MIB = 1 << 20
+#: The size of a frame that a client negotiates.
+FRAME_MAX = 131072
 _POLL_SECONDS = 0.005
-_METHOD = 1
+#: Bytes of one read: deliveries of a fast broker fill it.
+_READ_BYTES = 1 << 18
 
 Found = TypeVar("Found")
 
@@ -54,14 +59,14 @@ class Client:
         self._arrived: deque[Method] = deque()
         self._socket = socket.create_connection((host, int(port)), timeout)
         try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.sendall(b"AMQP\0\0\x09\x01")
             self._answer()
             self._send(0, methods.ConnectionStartOk(Table(), "PLAIN", b"\0guest\0guest", "en_US"))
             self._answer()
-            self._send(0, methods.ConnectionTuneOk(2047, 131072, 0))
-            self._send(0, methods.ConnectionOpen("/", "", False))
-            self._answer()
-            self.call(methods.ChannelOpen())
+            tune, opening = methods.ConnectionTuneOk(2047, FRAME_MAX, 0), methods.ConnectionOpen("/", "", False)
+            self.write(method_frame(0, tune) + method_frame(0, opening) + method_frame(1, methods.ChannelOpen()))
+            self.answers(2)
         except BaseException:
             self._socket.close()
             raise
@@ -84,6 +89,31 @@ class Client:
         """The next `count` answers. Raises as `call` does."""
         return [self._answer() for _ in range(count)]
 
+    def wait_for(self, kind: type[Method], count: int) -> None:
+        """Read until `count` methods of this kind have arrived, and drop all other frames. Raises as `call` does.
+
+        Nothing is decoded, so that this client can receive as many messages a second as a broker delivers.
+        """
+        while count and self._arrived:
+            count -= isinstance(self._answer(), kind)
+        wanted = struct.pack(">HH", kind.CLASS_ID, kind.METHOD_ID)
+        buffer, position = self._unread, 0
+        while count:
+            left = len(buffer) - position
+            size = FRAME_OVERHEAD + int.from_bytes(buffer[position + 3 : position + 7], "big")
+            if left < FRAME_OVERHEAD or left < size:
+                buffer, position = buffer[position:] + self._received(), 0
+                continue
+            if buffer[position] == FRAME_METHOD:
+                # The payload of a method begins with the numbers of its class and of the method.
+                numbers = buffer[position + 7 : position + 11]
+                if numbers == wanted:
+                    count -= 1
+                elif numbers in _CLOSES:
+                    _checked(decode_method(buffer[position + 7 : position + size - 1]))
+            position += size
+        self._unread = buffer[position:]
+
     def write(self, frames: bytes) -> None:
         """Send frames that have no answer."""
         self._socket.sendall(frames)
@@ -98,7 +128,7 @@ class Client:
         """Close the connection without a word."""
         self._socket.close()
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -111,15 +141,30 @@ class Client:
 
     def _answer(self) -> Method:
         while not self._arrived:
-            read = self._socket.recv(65536)
-            if not read:
-                raise ConnectionResetError("the broker hung up")
-            frames, self._unread = split_frames(self._unread + read)
-            self._arrived += [decode_method(payload) for kind, _, payload in frames if kind == _METHOD]
-        method = self._arrived.popleft()
-        if isinstance(method, (methods.ConnectionClose, methods.ChannelClose)):
-            raise BrokerFailed(f"the broker closed: {method.reply_code} {method.reply_text}")
-        return method
+            # What `wait_for` has left over comes first.
+            frames, self._unread = split_frames(self._unread)
+            self._arrived += [decode_method(payload) for kind, _, payload in frames if kind == FRAME_METHOD]
+            if not self._arrived:
+                self._unread += self._received()
+        return _checked(self._arrived.popleft())
+
+    def _received(self) -> bytes:
+        read = self._socket.recv(_READ_BYTES)
+        if not read:
+            raise ConnectionResetError("the broker hung up")
+        return read
+
+
+#: The encoded numbers of the methods with which a broker refuses.
+_CLOSES = frozenset(
+    struct.pack(">HH", kind.CLASS_ID, kind.METHOD_ID) for kind in (methods.ConnectionClose, methods.ChannelClose)
+)
+
+
+def _checked(method: Method) -> Method:
+    if isinstance(method, (methods.ConnectionClose, methods.ChannelClose)):
+        raise BrokerFailed(f"the broker closed: {method.reply_code} {method.reply_text}")
+    return method
 
 
 class Warren:

@@ -1,4 +1,5 @@
-"""`port_holder`: which process listens on a TCP port, for the error of a broker that cannot use the port.
+"""Which process listens on a TCP port: `port_holder` for the error of a broker that cannot use the port,
+`listening_process` for benchmarks, which measure the process.
 
 Only Linux has this in /proc; elsewhere the holder is unknown.
 """
@@ -16,8 +17,20 @@ _LISTEN = "0A"
 
 def port_holder(port: int) -> str:
     """`name (process 123)` for the process that listens on the port; empty if it cannot be found (another user's)."""
-    if IS_PORTABLE:
+    process = listening_process(port)
+    if process is None:
         return ""
+    try:
+        return f"{Path(f'/proc/{process}/comm').read_text().strip()} (process {process})"
+    except OSError:
+        # It has ended since.
+        return ""
+
+
+def listening_process(port: int) -> int | None:
+    """The id of the process that listens on the port; None if it cannot be found."""
+    if IS_PORTABLE:
+        return None
     inodes = set()
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         try:
@@ -30,11 +43,11 @@ def port_holder(port: int) -> str:
             if parts[3] == _LISTEN and int(parts[1].rpartition(":")[2], 16) == port:
                 inodes.add(f"socket:[{parts[9]}]")
     if not inodes:
-        return ""
+        return None
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if any(os.readlink(fd) in inodes for fd in (process / "fd").iterdir()):
-                return f"{(process / 'comm').read_text().strip()} (process {process.name})"
+                return int(process.name)
         except OSError:
             continue
-    return ""
+    return None

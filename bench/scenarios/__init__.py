@@ -1,0 +1,1 @@
+"""What clients do besides publishing and consuming: the operations that `bench/operations.py` measures."""
