@@ -41,15 +41,14 @@ class DirectTurns:
         self._base = base
         self._wake_fd = wake_fd
 
-    def serve(self, events: list[tuple[int, int]], wake_at: float | None) -> float:
+    def serve(self, events: list[tuple[int, int]], now: float, wake_at: float | None) -> float:
         """Serve `events`, pairs of a descriptor and a mask, and all that follows from them. Return the time.
 
-        `wake_at`: when the next timer is due, if there is one.
+        `now` is the present time, and `wake_at` when the next timer is due, if there is one.
         """
         base, ready, watchdog = self._base, self._base.ready, self._base.watchdog
         #: The owners of the descriptors served so far.
         served: set[Cell] = set()
-        now = time.monotonic()
         over = now + DIRECT_SECONDS
         if wake_at is not None and wake_at < over:
             over = wake_at
