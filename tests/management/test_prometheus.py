@@ -7,6 +7,7 @@ import pika
 import pytest
 
 from warren import Broker
+from warren.actors.node.operations.observing.bottlenecks import ADVICE
 
 from .conftest import Api, ports, until
 
@@ -135,7 +136,7 @@ def test_connections_are_counted_by_what_holds_them_back(scrape, broker):
         name = "warren_bottleneck_connections"
         return {dict(labels)["bottleneck"]: value for (each, labels), value in scrape().items() if each == name}
 
-    nothing = dict.fromkeys(("resource alarm", "client", "channel", "queue", "message store", "link"), 0)
+    nothing = dict.fromkeys(ADVICE, 0)
     until(held_back, nothing.__eq__)
     broker.set_alarm("memory", True)
     try:

@@ -125,12 +125,14 @@ class Anatomy:
 
 
 def _entries(credit: Any) -> int:
+    blocks = credit._blocks
     return sum(
         len(table)
         for table in (
             credit._credit_from,
             credit._credit_to,
-            credit._deferred,
+            {} if blocks is None else blocks.deferred,
+            {} if blocks is None else blocks.last,
             credit._relations,
             credit.credit_blocked,
         )
