@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from ...amqp.frames import method_frame
+from ...amqp.method import Method
 from ...amqp.methods import (
     BasicAck,
     BasicCancel,
@@ -27,16 +29,22 @@ PRIORITIES = 10
 BACKLOG = 20_000
 
 
+def getting(client: Client, answer: type[Method], count: int) -> Callable[[], None]:
+    """A step that sends so many basic.get at once, and waits for as many answers of this kind."""
+    frames = method_frame(1, BasicGet(queue=QUEUE, no_ack=True)) * count
+
+    def step() -> None:
+        client.write(frames)
+        client.wait_for(answer, count)
+
+    return step
+
+
 def gets(address: str) -> Stretches:
     messages = 100
     with Client(address) as client:
         declare(client, QUEUE)
-        frames = method_frame(1, BasicGet(queue=QUEUE, no_ack=True)) * messages
-
-        def step() -> None:
-            client.write(frames)
-            client.wait_for(BasicGetOk, messages)
-
+        step = getting(client, BasicGetOk, messages)
         while True:
             fill(client)
             yield Stretch(step, messages, FILLED // messages)
@@ -71,13 +79,7 @@ def gets_of_nothing(address: str) -> Stretches:
     asked = 50
     with Client(address) as client:
         declare(client, QUEUE)
-        frames = method_frame(1, BasicGet(queue=QUEUE, no_ack=True)) * asked
-
-        def step() -> None:
-            client.write(frames)
-            client.wait_for(BasicGetEmpty, asked)
-
-        yield Stretch(step, asked)
+        yield Stretch(getting(client, BasicGetEmpty, asked), asked)
 
 
 def priorities(address: str) -> Stretches:

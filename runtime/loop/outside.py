@@ -78,7 +78,7 @@ class Port:
         self._arrived.put(_CLOSED)
 
     def close(self) -> None:
-        """Take no more messages; those that actors still send here count as undelivered."""
+        """Take no more messages. What actors still send to this address counts as undelivered."""
         self.base.post(self._unregister)
 
     def _unregister(self) -> None:

@@ -74,14 +74,14 @@ class PaceClocks:
         )
 
     def pacer_lost(self) -> None:
-        """Ask again for slots, because a request for some may be lost."""
+        """Ask for slots again later: the pacer that leases them has ended, or holds the clock no more."""
         if isinstance(self.pacing, SharedPacing):
             self.pacing.lost()
         if isinstance(self.groups, SharedGroupPacing):
             self.groups.lost(self._consumers)
 
     def timer_fired(self) -> None:
-        """A slot has come."""
+        """Handle the timer of the next slot: a message may be delivered now."""
         if self.pacing is not None:
             self.pacing.timer_fired()
         if self.groups is not None:
@@ -95,7 +95,7 @@ class PaceClocks:
             self.groups.end()
 
     def _keeps_clock(self, settings: QueueSettings) -> bool:
-        """Whether the queue has the clock already that these settings ask for."""
+        """Whether the present clock of the queue fits these settings, so that it need not be replaced."""
         if not settings.paces_queue:
             return False
         if settings.pace_group is None:
