@@ -114,14 +114,16 @@ class ToJournal(Contract):
         """
 
     @message
-    def detach(self, queue: int) -> None:
-        """From a queue that ends in order: everything it had in the journal is in its segments."""
+    def detach(self, queue: int, returns: dict[int, dict[int, int]]) -> None:
+        """From a queue that ends in order: everything it had in the journal is in its segments, except for `returns`,
+        how often its messages were returned, by level and number. These counts stay in the journal.
+        """
 
     @message
     def close(self) -> bool:
         """From the virtual host: close the files and end.
 
-        Answered True; if every queue has detached, the journal is empty.
+        Answered True; if every queue has detached, the journal has no message and no acknowledgement.
         """
 
 

@@ -103,6 +103,8 @@ class Journal(Process):
         self._may_read = Signal(self)
         #: Queues that asked to open while the journal flushes for queues that are down; None at other times.
         self._openers: list[Opener] | None = None
+        #: By level of the queues that have detached: how often their messages were returned.
+        self._returns: dict[int, dict[int, int]] = {}
         #: The unanswered `close`. The journal then frees no more files, and ends after the last commit.
         self._closer: Sender | None = None
 
@@ -256,8 +258,9 @@ class Journal(Process):
         self._queues.deleted(queue)
         return True
 
-    def on_detach(self, sender: Sender, queue: int) -> None:
+    def on_detach(self, sender: Sender, queue: int, returns: dict[int, dict[int, int]]) -> None:
         self._remove(queue)
+        self._returns |= returns
 
     def on_down(self, name: int, reason: ExitReason) -> None:
         self._lose(name)
@@ -397,9 +400,22 @@ class Journal(Process):
 
     async def _finish(self, closer: Sender) -> None:
         # A queue that is down, or did not detach, has not flushed: the next start has to find its records here.
-        await self.run_blocking(self.files.close if self._queues.unflushed() else self.files.close_flushed)
+        if self._queues.unflushed():
+            await self.run_blocking(self.files.close)
+        else:
+            await self.run_blocking(self.files.close_flushed, self._last_records())
         self.reply(closer, True)
         self.stop()
+
+    def _last_records(self) -> list[QueueRecords]:
+        """What has no place in segments. The next start deletes the queues' recovery terms before the queues run, so a
+        crash in between would lose it if the terms had it.
+        """
+        writer = LogWriter()
+        for level, returns in self._returns.items():
+            writer.resume(level, 0)
+            writer.returned(level, returns)
+        return writer.take()
 
 
 def _flush_to_segments(disk: Disk, segment_entries: int, replayed: dict[int, Replayed]) -> list[QueueRecords]:

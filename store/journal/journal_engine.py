@@ -42,6 +42,7 @@ from ..messages.lives import Lives, encode_lives
 from ..messages.records import FRAME_LIMIT, Kind, Type, encode_sizes, frame, record
 from .in_transit import HandedOver, InTransit, encode_handed_over
 from .journal_file import SUFFIX, file_name, file_number
+from .log_writer import QueueRecords
 from .number_reserve import AHEAD
 from .replay import DamagedFile, Replayed, merge_sizes, replay_files
 
@@ -386,13 +387,16 @@ class JournalEngine:
             if self._disk.exists(self._path(number)):
                 self._disk.delete(self._path(number))
 
-    def close_flushed(self) -> None:
-        """Close the journal after every queue has flushed everything, synced. Only a file with the states remains.
+    def close_flushed(self, kept: Sequence[QueueRecords] = ()) -> None:
+        """Close the journal after every queue has flushed everything, synced. Only a file with the states remains, and
+        with the records `kept`.
 
         Waits for the disk.
         """
         self.write_all()
         self.rotate()
+        for part in kept:
+            self.append(part.queue, part.parts, part.records, part.next_number)
         self._repeat_in_transit(self.current + 1)
         self._retires = self.current + 1
         self._append(record(Type.RETIRE, self.current + 1, []), 1)

@@ -262,3 +262,25 @@ def test_a_purge_of_a_queue_that_is_not_durable_does_not_wait_for_the_journal():
     for seed in range(20):
         outcome = run(seed, parse_plan(PURGE_OF_A_LAZY_TRANSIENT_QUEUE))
         assert outcome.failure is None, outcome.story
+
+
+CRASH_OF_A_QUEUE_THAT_COUNTS_RETURNS = """
+node store=1 files=small credit=8,4 heartbeat=1 turn=2 queues=retried,urgent,wide,my-dlq
+bob/1 publish queue=wide count=12 persistent=1 size=400 then=68
+bob/2 publish queue=wide count=3 persistent=1 size=4200 priority=2 by=exchange then=150
+carol/1 publish queue=retried count=3 size=400 priority=1 by=exchange then=1
+carol/1 get queue=retried then=1
+bob/1 get queue=retried then=60
+carol/1 silence then=1
+machine rest then=150
+machine stop then=2
+machine crash process=Queue after=7 then=60
+alice/3 delete queue=wide then=20
+"""
+
+
+def test_a_queue_that_crashes_as_it_starts_keeps_its_counts_of_returns():
+    """After a clean stop only the recovery terms had them, which the start deletes before the queue runs."""
+    outcome = run(84_004_237, parse_plan(CRASH_OF_A_QUEUE_THAT_COUNTS_RETURNS))
+    assert outcome.failure is None, outcome.story
+    assert "the process of queue 'retried' crashes" in outcome.story

@@ -471,9 +471,14 @@ class Durability:
         # the next start would have the message again, and its second acknowledgement could remove a body that another
         # queue shares.
         self._levels.end()
-        self._process.send(self.storage.journal, to_journal.detach(self.number))
+        self._process.send(self.storage.journal, to_journal.detach(self.number, self._returns()))
         await self._process.ask(self.storage.persistent, to_message_store.detach(self.client))
         return None if any(level.has_lost_entries for level in self.levels.values()) else terms
+
+    def _returns(self) -> dict[int, dict[int, int]]:
+        """How often messages were returned, by level and number."""
+        first = self.number << LEVEL_BITS
+        return {first | priority: level.returns for priority, level in self.levels.items() if level.returns}
 
 
 def _numbering(replayed: Replayed | None, terms: Terms | None, has_directory: bool) -> Numbering | None:

@@ -25,6 +25,8 @@ class DiskQueue(BackingQueue):
     may_expire: bool
     #: Whether every persistent message goes to the journal, which has more about it than a segment.
     is_journaled_only: bool
+    #: By number, how often each message was returned, if the owner counts that (`SupportsRangeRead`).
+    returns: dict[int, int]
     #: The jobs that write segments and remove them.
     segment_writer: SegmentWriter
 

@@ -162,9 +162,10 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
     def recover(self, terms: dict[str, Any] | None, missing: Sequence[int], is_copy: bool = False) -> None:
         self._begin(self._recovery.finish(terms, missing, is_copy))
         if terms is not None:
+            # Terms have counts only if an earlier version wrote them; now the journal keeps them (`close_flushed`).
             self.returns |= terms.get("returns", {})
         if self.returns:
-            # The terms are deleted by now, and the journal may delete the file with the records of an earlier process.
+            # The journal may delete the file with the records of an earlier process.
             self.repeat_returns()
 
     def begin_empty(self, numbering: Numbering) -> None:
@@ -215,7 +216,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
 
     def terminate(self) -> dict[str, Any]:
         count, body_bytes = persistent(self.sub_queues, self._pending)
-        terms = recovery_terms(
+        self._forget_returns()
+        return recovery_terms(
             self._index,
             RecoveredQueue(
                 count,
@@ -231,9 +233,6 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
                 arrived=self.arrived,
             ),
         )
-        if self.returns and count:
-            terms["returns"] = self.returns
-        return terms
 
     @property
     def has_lost_entries(self) -> bool:
@@ -625,11 +624,15 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._index.returned({number: self.returns[number] for number in numbers})
 
     def repeat_returns(self) -> None:
+        self._forget_returns()
+        if self.returns:
+            self._index.returned(self.returns, True)
+
+    def _forget_returns(self) -> None:
+        """Forget the counts of messages that have left."""
         lowest = self.numbers().start
         for number in [number for number in self.returns if number < lowest]:
             del self.returns[number]
-        if self.returns:
-            self._index.returned(self.returns, True)
 
     def numbers(self) -> range:
         return range(self._peek.lowest(self._next), self._next)

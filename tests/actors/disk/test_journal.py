@@ -470,7 +470,7 @@ def test_a_closed_journal_has_only_the_next_numbers(stage, disk):
     one = Writer(stage, ONE)
     one.publish(3)
     one.ack(0, 1, 2)
-    stage.tell(one.address, stage.journal, "detach", ONE)
+    stage.tell(one.address, stage.journal, "detach", ONE, {})
     assert stage.ask(stage.journal, "close").answer() is True
     stage.quiet()
     assert not stage.is_alive(stage.journal)
@@ -491,7 +491,7 @@ def test_a_queue_that_did_not_end_in_order_is_found_at_the_next_start(stage, dis
     one.synced()
     if is_down:
         stage.base.end(stage.base.cells[one.address.actorAddressString], CRASHED)
-    stage.tell(two.address, stage.journal, "detach", TWO)
+    stage.tell(two.address, stage.journal, "detach", TWO, {})
     assert stage.ask(stage.journal, "close").answer() is True
     stage.close()
     with JournalStage(disk) as again:
@@ -562,7 +562,7 @@ class QueueStandIn(Process):
         return True
 
     async def on_close(self, sender):
-        self.send(self.journal, ("detach", ONE))
+        self.send(self.journal, ("detach", ONE, {}))
         return await self.ask(self.journal, ("close",))
 
     def on_down(self, name, reason):

@@ -6,6 +6,8 @@ import pytest
 
 from warren.amqp.frames import content_properties
 from warren.amqp.properties import decode_properties
+from warren.store.data_dir.recovery_terms import take_terms
+from warren.store.data_dir.vhost_dir import RECOVERY
 
 from ..disk_stage import SEGMENT, DurableStage, Publisher
 from ..stage import Stub
@@ -78,6 +80,18 @@ def test_a_restarted_broker_keeps_the_counts(tmp_path, disk, ends):
             if end == "stop":
                 stage.terminate()
             rows = stage.rows
+    with DurableStage(tmp_path, disk, rows) as stage:
+        assert counts(stage, stage.recovered(), 5) == EXPECTED
+
+
+def test_a_broker_that_is_killed_while_it_starts_after_a_clean_stop_keeps_the_counts(tmp_path, disk):
+    """The start has deleted the recovery terms, and no queue runs yet (C-22)."""
+    with DurableStage(tmp_path, disk) as stage:
+        filled(stage)
+        stage.terminate()
+        rows = stage.rows
+        recovery = f"{stage.path}/{RECOVERY}"
+    assert take_terms(recovery)
     with DurableStage(tmp_path, disk, rows) as stage:
         assert counts(stage, stage.recovered(), 5) == EXPECTED
 

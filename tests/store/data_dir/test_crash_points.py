@@ -475,7 +475,7 @@ def test_c_21_one_of_the_three_did_not_end(vhost, monkeypatch, lost):
     if lost == "terms":
         monkeypatch.setattr("warren.actors.node.vhost_supervisor.leave_vhost", lambda path, terms: None)
     elif lost == "journal":
-        monkeypatch.setattr(type(vhost.journal.files), "close_flushed", lambda journal: journal.close())
+        monkeypatch.setattr(type(vhost.journal.files), "close_flushed", lambda journal, kept: journal.close())
     vhost.stop()
     monkeypatch.undo()
     if lost == "state":
