@@ -100,6 +100,7 @@ def test_a_bad_value_is_refused_and_nothing_changes(broker, run, arguments, text
     ],
 )
 def test_a_bad_document_is_refused(broker, run, document, text):
+    """CM-217."""
     code, out, err = run("import_definitions", stdin=json.dumps(document))
     assert code == 65 and text in err and "Traceback" not in err, err
     assert broker.is_running and "p" not in broker.policies() and list(broker.users()) == ["guest"]

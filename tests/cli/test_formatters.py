@@ -23,6 +23,7 @@ def lines(formatter, rows, headers=True, is_person=False):
 
 @given(ROWS)
 def test_a_table_has_one_line_for_each_row(rows):
+    """CM-25, CM-32."""
     found = lines("table", rows)
     assert len(found) == len(rows) + bool(rows)
     for line in found:
@@ -33,6 +34,7 @@ def test_a_table_has_one_line_for_each_row(rows):
 
 @given(ROWS)
 def test_csv_parses_back(rows):
+    """CM-27."""
     text = "\n".join(lines("csv", rows)) + "\n"
     found = list(csv.reader(io.StringIO(text, newline="")))
     if rows:
@@ -42,6 +44,7 @@ def test_csv_parses_back(rows):
 
 @given(ROWS)
 def test_json_parses_back(rows):
+    """CM-26."""
     assert json.loads("\n".join(lines("json", rows))) == rows
     assert [json.loads(line) for line in lines("json_stream", rows)] == rows
 
@@ -72,4 +75,5 @@ def test_json_parses_back(rows):
     ],
 )
 def test_values_in_tables(value, text):
+    """CM-29, CM-32."""
     assert cell(value) == text

@@ -62,6 +62,7 @@ def run(monkeypatch, capfd, tmp_path):
 
 
 def test_list_queues_writes_what_rabbitmqctl_writes(broker, run):
+    """CM-16, CM-25, CM-140, CM-141."""
     broker.declare_queue("orders")
     broker.publish(b"first", "orders")
     broker.declare_queue("b")
@@ -77,7 +78,7 @@ def test_list_queues_writes_what_rabbitmqctl_writes(broker, run):
 
 
 def test_rows_are_printed_when_the_command_waits_for_more_of_them(broker, tmp_path, capfd):
-    """A long listing is shown while it arrives, and rows that arrived together are printed together."""
+    """CM-140: a long listing is shown while it arrives, and rows that arrived together are printed together."""
     call = Call("list_queues", {**dict.fromkeys(GENERAL_NAMES), "data_dir": str(tmp_path)}, 30.0)
     node = call.node
 
@@ -104,7 +105,7 @@ def test_rows_are_printed_when_the_command_waits_for_more_of_them(broker, tmp_pa
     ],
 )
 def test_only_list_queues_says_how_long_it_may_take(broker, run, command, banner):
-    """A script for rabbitmqctl that leaves out the first line of its output would else take the next for data."""
+    """CM-16: a script for rabbitmqctl that skips the first line of its output would else take the next for data."""
     assert run(command) == 0
     assert run.lines[0] == banner
 
@@ -126,6 +127,7 @@ def test_only_list_queues_says_how_long_it_may_take(broker, run, command, banner
     ],
 )
 def test_formatters_and_columns(broker, run, arguments, lines):
+    """CM-8, CM-16, CM-25 to CM-27, CM-33, CM-140."""
     broker.declare_queue("orders")
     broker.publish(b"first", "orders")
     assert run("list_queues", *arguments) == 0
@@ -133,12 +135,14 @@ def test_formatters_and_columns(broker, run, arguments, lines):
 
 
 def test_general_options_may_stand_before_the_command_and_hyphens_are_underscores(broker, run):
+    """CM-1, CM-9."""
     broker.declare_queue("orders")
     assert run("-q", "--formatter", "csv", "list-queues", "name") == 0
     assert run.lines == ['"name"', '"orders"']
 
 
 def test_arguments_of_a_queue(broker, run):
+    """CM-29, CM-30."""
     broker.declare_queue("q", arguments={"x-max-length": 1000, "x-dead-letter-exchange": "alt"})
     run("-q", "list_queues", "arguments")
     assert run.lines[1] == '[{"x-max-length",1000},{"x-dead-letter-exchange","alt"}]'
@@ -170,6 +174,7 @@ def test_every_column_of_every_listing_is_answered(broker, run):
 
 
 def test_pids_lead_from_one_listing_to_the_other(broker, run):
+    """CM-31."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     channel = connection.channel()
     channel.queue_declare("mine", exclusive=True)
@@ -191,6 +196,7 @@ def test_pids_lead_from_one_listing_to_the_other(broker, run):
 
 
 def test_close_all_user_connections(broker, run):
+    """CM-171."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     assert run("close_all_user_connections", "nobody", "x") == 0
     connection.process_data_events(0)
@@ -200,6 +206,7 @@ def test_close_all_user_connections(broker, run):
 
 
 def test_an_exclusive_consumer_and_an_open_transaction(broker, run):
+    """CM-152, CM-158."""
     broker.declare_queue("q")
     broker.publish(b"1", "q")
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
@@ -218,6 +225,7 @@ def test_an_exclusive_consumer_and_an_open_transaction(broker, run):
 
 
 def test_a_row_is_one_line_whatever_names_contain(broker, run):
+    """CM-32, CM-156."""
     broker.declare_queue("q")
     broker.bind("q", "amq.direct", 'tab\tline\nquote"é')
     columns = ("list_bindings", "source_name", "routing_key")
@@ -230,6 +238,7 @@ def test_a_row_is_one_line_whatever_names_contain(broker, run):
 
 
 def test_more_rows_than_one_slice(broker, run):
+    """CM-140."""
     for number in range(450):
         broker.declare_queue(f"{number:03}")
     run("-s", "list_queues", "name")
@@ -255,12 +264,14 @@ def test_more_rows_than_one_slice(broker, run):
     ],
 )
 def test_errors_have_rabbitmqctls_code_and_nothing_on_standard_output(broker, run, arguments, code, first_line):
+    """CM-10, CM-12, CM-17 to CM-20."""
     assert run(*arguments) == code
     assert run.err.startswith(first_line)
     assert run.out == ""
 
 
 def test_a_command_that_does_not_exist(run):
+    """CM-3."""
     assert run("list_quues") == 64
     assert run.err.splitlines()[1:] == ["Command 'list_quues' not found.", "Did you mean 'list_queues'?"]
     assert run("zzz") == 64
@@ -269,6 +280,7 @@ def test_a_command_that_does_not_exist(run):
 
 
 def test_a_wrong_column_names_the_right_ones_and_the_usage(broker, run):
+    """CM-20."""
     run("list_bindings", "nam")
     assert "Supported are: source_name, source_kind" in run.err
     assert "Arguments given:\n\tlist_bindings nam\n" in run.err
@@ -276,11 +288,13 @@ def test_a_wrong_column_names_the_right_ones_and_the_usage(broker, run):
 
 
 def test_a_missing_vhost(broker, run):
+    """CM-22, CM-151."""
     assert run("list_queues", "-p", "nix") == 65
     assert run.err == "Error:\nVirtual host 'nix' does not exist\n"
 
 
 def test_errors_as_json_keep_the_code(broker, run):
+    """CM-24."""
     assert run("list_queues", "-p", "nix", "--formatter", "json") == 65
     assert run.out == ""
     assert json.loads(run.err) == {
@@ -291,7 +305,7 @@ def test_errors_as_json_keep_the_code(broker, run):
 
 
 def test_a_node_that_does_not_run(run, tmp_path):
-    """Its name is unknown, so texts name the data directory that was given."""
+    """CM-18, CM-22, CM-23: its name is unknown, so texts name the data directory that was given."""
     place = tmp_path / "nowhere"
     assert run("ping", data_dir=place) == 69
     assert run.lines == [f"Will ping in '{place}'."]
@@ -308,6 +322,7 @@ def test_a_node_that_does_not_run(run, tmp_path):
 
 
 def test_a_node_of_a_name_that_does_not_run(run, monkeypatch, tmp_path):
+    """CM-12, CM-22."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("WARREN_DATA_DIR", raising=False)
     assert run.without_place("ping", "--node", "other") == 69
@@ -316,6 +331,7 @@ def test_a_node_of_a_name_that_does_not_run(run, monkeypatch, tmp_path):
 
 
 def test_a_node_at_an_address_that_does_not_run(run, tmp_path):
+    """CM-22, CM-23."""
     cookie = tmp_path / "cookie"
     cookie.write_text("a secret that is long enough, and nobody else's")
     cookie.chmod(0o600)
@@ -325,7 +341,7 @@ def test_a_node_at_an_address_that_does_not_run(run, tmp_path):
 
 
 def test_a_node_that_answers_too_late(broker, run, monkeypatch):
-    """It accepts the connection and greets, but the operation takes longer than --timeout."""
+    """CM-8, CM-18, CM-22: it accepts the connection and greets, but the operation takes longer than --timeout."""
     from warren.actors.node.operations import registry
 
     async def sleepy(operator):
@@ -340,11 +356,13 @@ def test_a_node_that_answers_too_late(broker, run, monkeypatch):
 
 
 def test_ping(broker, run):
+    """CM-49."""
     assert run("ping") == 0
     assert run.lines == ["Will ping warren@localhost.", "Ping succeeded"]
 
 
 def test_status(broker, run):
+    """CM-70 to CM-72."""
     broker.declare_queue("q")
     assert run("status", "--formatter", "json") == 0
     facts = json.loads(run.out)
@@ -385,12 +403,15 @@ def test_an_embedded_node_is_not_stopped_by_a_command(broker, run):
 
 
 def test_stop_without_a_node(run, tmp_path):
+    """CM-42."""
     assert run("stop", data_dir=tmp_path / "nowhere") == 69
     assert run("stop", "--idempotent", data_dir=tmp_path / "nowhere") == 0
 
 
 def test_a_server_is_stopped_by_a_command(tmp_path):
-    """`warren stop` returns when the process has ended; the default data directory needs no option."""
+    """CM-35, CM-42, CM-45: `warren stop` returns when the process has ended; the default data directory needs no
+    option.
+    """
     server = subprocess.Popen(
         [WARREN, "start", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/"
     )
@@ -409,6 +430,7 @@ def test_a_server_is_stopped_by_a_command(tmp_path):
 
 
 def test_a_node_in_memory_is_found_by_its_name(tmp_path):
+    """CM-14."""
     server = subprocess.Popen(
         [WARREN, "start", "--port", "0", "--in-memory"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
     )
@@ -427,6 +449,7 @@ def test_a_node_in_memory_is_found_by_its_name(tmp_path):
 
 
 def test_purge_queue(broker, run):
+    """CM-17, CM-20, CM-26, CM-167."""
     broker.declare_queue("q")
     broker.publish(b"1", "q")
     assert run("purge_queue", "q") == 0
@@ -441,6 +464,7 @@ def test_purge_queue(broker, run):
 
 
 def test_delete_queue(broker, run):
+    """CM-168."""
     broker.declare_queue("q")
     broker.publish(b"1", "q")
     assert run("delete_queue", "q", "--if-empty") == 64
@@ -462,6 +486,7 @@ def test_delete_queue(broker, run):
 
 
 def test_an_exclusive_queue_is_deleted_by_an_operator(broker, run):
+    """CM-168."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     connection.channel().queue_declare("mine", exclusive=True)
     assert run("-q", "delete_queue", "mine") == 0
@@ -477,6 +502,7 @@ def assert_closed(connection, reason):
 
 @pytest.mark.parametrize("column", ["pid", "name"])
 def test_close_connection(broker, run, column):
+    """CM-31, CM-169."""
     other = pika.BlockingConnection(pika.URLParameters(broker.url))
     run("-s", "list_connections", column)
     [before] = run.lines
@@ -494,6 +520,7 @@ def test_close_connection(broker, run, column):
 
 
 def test_close_all_connections(broker, run):
+    """CM-170."""
     broker.create_vhost("other")
     connections = [
         pika.BlockingConnection(pika.URLParameters(url))
@@ -516,6 +543,7 @@ def test_close_all_connections(broker, run):
 
 
 def test_virtual_hosts(broker, run):
+    """CM-105, CM-106."""
     assert run("add_vhost", "orders") == 0
     assert run.out == 'Adding vhost "orders" ...\n'
     assert run("add_vhost", "orders") == 0
@@ -550,6 +578,7 @@ def test_virtual_hosts(broker, run):
     ],
 )
 def test_memory_watermark(broker, run, arguments, code, text):
+    """CM-15, CM-180, CM-181, CM-183."""
     assert run("set_vm_memory_high_watermark", *arguments) == code
     if code:
         assert (run.out, run.err.splitlines()[0]) == ("", f"Error (argument validation): {text}")
@@ -559,6 +588,7 @@ def test_memory_watermark(broker, run, arguments, code, text):
 
 
 def test_a_watermark_of_zero_blocks_publishers_and_is_seen_everywhere(broker, run):
+    """CM-180, CM-183."""
     assert run("-q", "set_vm_memory_high_watermark", "0.0") == 0
     run("status", "--formatter", "json")
     facts = json.loads(run.out)
@@ -570,6 +600,7 @@ def test_a_watermark_of_zero_blocks_publishers_and_is_seen_everywhere(broker, ru
 
 
 def test_disk_limit(run, tmp_path):
+    """CM-182, CM-183."""
     with Broker(control_dir=str(tmp_path / "control"), data_dir=str(tmp_path / "data")):
         assert run("set_disk_free_limit", "50MB") == 0
         assert run.lines[0] == "Setting disk free limit on warren@localhost to 50MB bytes ..."
@@ -588,6 +619,7 @@ def test_a_node_without_a_data_directory_has_no_disk_limit(broker, run):
 
 
 def test_environment_shows_every_setting_and_no_secret(run, tmp_path):
+    """CM-74, CM-75."""
     settings = {"default_pass": "very-secret", "heartbeat": 17}
     with Broker(control_dir=str(tmp_path / "control"), **settings):
         assert run("-q", "environment") == 0
@@ -598,7 +630,7 @@ def test_environment_shows_every_setting_and_no_secret(run, tmp_path):
 
 
 def test_of_several_nodes_of_one_name_the_one_with_the_data_directory_is_asked(tmp_path):
-    """Two in memory are told apart by nothing, so neither is stopped by mistake."""
+    """CM-14: two in memory are told apart by nothing, so neither is stopped by mistake."""
     servers = []
 
     def start(*arguments):
@@ -631,6 +663,7 @@ def test_of_several_nodes_of_one_name_the_one_with_the_data_directory_is_asked(t
 
 
 def test_a_terminal_gets_aligned_columns(broker, tmp_path):
+    """CM-25."""
     broker.declare_queue("a-long-name")
     broker.declare_queue("b")
     terminal, screen = pty.openpty()
@@ -668,7 +701,7 @@ def test_a_shell_completes_commands_options_and_columns(words, wanted):
 
 
 def test_a_closed_standard_output_is_no_error(broker, tmp_path):
-    """`warren list_queues | head -1` ends silently."""
+    """CM-19: `warren list_queues | head -1` ends silently."""
     for number in range(2000):
         broker.declare_queue(f"{number:04}" + "x" * 100)
     environment = {**os.environ, "WARREN_DATA_DIR": str(tmp_path)}

@@ -54,6 +54,7 @@ def run(broker, monkeypatch, capfd):
     ],
 )
 def test_the_error_leads_on(run, line, code, text):
+    """CM-10, CM-20, CM-126."""
     found, err = run(*line)
     assert (found, text in err) == (code, True), err
 

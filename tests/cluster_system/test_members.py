@@ -175,7 +175,7 @@ def forced(node: Node, answer: str, *options: str) -> subprocess.CompletedProces
 
 
 def test_the_last_node_goes_on_alone_if_an_operator_says_so(nodes):
-    """CL-48: the majority is gone for good."""
+    """CM-52, CL-48: the majority is gone for good."""
     nodes.start()
     first, second, third = nodes
     for node, queue in ((first, "on the first"), (third, "on the third")):

@@ -23,7 +23,7 @@ BURST, PAUSE = 20, 0.05
 
 
 def test_mirrored_queues_keep_their_promises(tmp_path, command):
-    """The promises are those of queues with one replica, but for what a consumer gets again after a failover.
+    """CM-47: the promises are those of queues with one replica, but for what a consumer gets again after a failover.
 
     On a failure `tmp_path` keeps the account, and the log and the data of each node.
     """

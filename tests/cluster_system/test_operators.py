@@ -188,7 +188,9 @@ def test_a_node_joins_a_cluster_by_naming_one_member(brokers, run):
 
 
 def test_a_feature_is_enabled_once_all_nodes_have_it_and_then_demanded_of_all(brokers, run, monkeypatch):
-    """CL-26: an upgrade node by node. The nodes of this process have one table of features, as of their start."""
+    """CM-148, CM-188, CL-26: an upgrade node by node. The nodes of this process have one table of features, as of their
+    start.
+    """
     first, second, _ = NAMES
     made = brokers.start(first, second)
     monkeypatch.setitem(FEATURES, "teleport", "Messages arrive before they are sent")
@@ -242,7 +244,9 @@ def test_a_command_names_the_node_that_answers(brokers, run):
 
 
 def test_commands_are_answered_before_the_node_knows_anything_of_itself(brokers, run, monkeypatch):
-    """A node opens its control socket before it reads its disk, so commands come while it knows nothing yet."""
+    """CM-37, CM-62: a node opens its control socket before it reads its disk, so commands come while it knows nothing
+    yet.
+    """
     first = NAMES[0]
     may_read = Event()
 

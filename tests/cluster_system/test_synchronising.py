@@ -71,6 +71,7 @@ def test_it_is_in_sync_when_everything_older_was_consumed(cluster, away):
 
 
 def test_sync_queue_returns_when_the_replica_has_everything(tmp_path, command):
+    """CM-165, CM-166."""
     with warren_cluster(tmp_path, 3, PATIENT) as nodes:
         nodes.start()
         first, second, third = nodes

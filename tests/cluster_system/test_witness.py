@@ -67,6 +67,7 @@ def test_a_node_or_the_witness_may_fail(nodes, command, number):
 
 
 def test_a_node_becomes_a_witness_and_has_queues_again_by_command(nodes, command):
+    """CM-46, CM-63."""
     first, second, third = nodes
     wait_for("the witness to have started", lambda: command.json(third, "status")["is_running"])
     assert command(third, "change_cluster_node_type", "disc").code == 64, "its app runs"

@@ -13,7 +13,7 @@ from warren.definitions.passwords import SHA256, check_hash, hashed, is_password
 
 
 def test_the_hash_of_the_documentation_of_rabbitmq():
-    """RabbitMQ's documentation computes this hash: password test12, salt 908D C60A."""
+    """CM-90: RabbitMQ's documentation computes this hash: password test12, salt 908D C60A."""
     stored = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
     assert hashed("test12", bytes.fromhex("908DC60A")) == stored
     assert is_password("test12", stored, SHA256)
@@ -22,6 +22,7 @@ def test_the_hash_of_the_documentation_of_rabbitmq():
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512", "md5"])
 def test_each_algorithm_verifies_its_own_hashes(algorithm):
+    """CM-90."""
     name = f"rabbit_password_hashing_{algorithm}"
     stored = base64.b64encode(b"salt" + hashlib.new(algorithm, b"saltp\xc3\xa4ss").digest()).decode()
     check_hash(stored, name)

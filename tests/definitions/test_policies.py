@@ -102,6 +102,7 @@ def test_values_of_own_keys_are_checked(definition, text):
 
 @pytest.mark.parametrize(("definition", "text"), REFUSED)
 def test_what_rabbitmq_refuses_is_refused_with_its_text(definition, text):
+    """CM-126, CM-127."""
     with pytest.raises(DefinitionError) as refusal:
         checked(definition)
     assert refusal.value.text == f"Validation failed\n\n{text}\n"
@@ -115,6 +116,7 @@ def test_what_is_no_object_of_good_values_is_refused(definition):
 
 
 def test_other_refusals():
+    """CM-126, CM-127."""
     with pytest.raises(
         DefinitionError, match="apply-to 'classic_queues' unrecognised; should be 'queues', 'exchanges'"
     ):
@@ -132,6 +134,7 @@ def policy(name, definition, priority=0, pattern="", apply_to="all", is_operator
 
 
 def test_the_highest_priority_applies_and_of_equal_ones_the_first_name():
+    """CM-128, CM-429."""
     policies = VhostPolicies(
         [
             policy("low", '{"max-length":1}', 1),
@@ -154,6 +157,7 @@ def test_a_definition_with_a_key_that_the_type_does_not_know_applies_to_no_such_
 
 
 def test_an_operator_policy_applies_to_queues_beside_a_policy():
+    """CM-127, CM-128."""
     policies = VhostPolicies(
         [
             policy("own", '{"max-length":10,"message-ttl":5,"overflow":"drop-head"}', apply_to="queues"),
@@ -172,6 +176,7 @@ DEFINITIONS = st.dictionaries(st.sampled_from("abc"), VALUES)
 
 @given(DEFINITIONS, DEFINITIONS)
 def test_the_merge_has_all_keys_the_smaller_numbers_and_the_operators_booleans(own, operator):
+    """CM-127."""
     found = merged(own, operator)
     assert found.keys() == own.keys() | operator.keys()
     for key, value in found.items():

@@ -87,7 +87,7 @@ def test_the_wheel_contains_the_package_and_nothing_else(wheel):
 
 
 def test_an_installed_wheel_starts_a_broker_that_answers(wheel, tmp_path):
-    """The environment has the packages of install_requires and no extras."""
+    """CM-2: the environment has the packages of install_requires and no extras."""
     python = new_environment(tmp_path / "env", wheel)
     assert run(python, "-c", HANDSHAKE, cwd=tmp_path, env=clean_environment()).strip() == "answered"
     for name in ("warren", "warrenctl", "warren-diagnostics", "warren-queues"):

@@ -28,6 +28,7 @@ def interleaved(shards, draw):
 
 @given(st.data(), st.integers(1, 5), st.integers(0, 25))
 def test_strict_order_restores_the_numbers_of_each_publisher(data, count, messages):
+    """FC-80, FC-81."""
     publishers = ["a", "b"]
     shards = [[(p, n) for n in range(messages) if n % count == at for p in publishers] for at in range(count)]
     order = Strict(count)
@@ -43,7 +44,9 @@ def test_strict_order_restores_the_numbers_of_each_publisher(data, count, messag
 
 @given(st.data(), st.integers(1, 4), st.sets(st.integers(0, 30)))
 def test_strict_order_passes_and_reports_missing_numbers(data, count, present):
-    """Whatever is missing, all that arrives is handed over in ascending order, and the gaps are reported exactly."""
+    """FC-81: whatever is missing, all that arrives is handed over in ascending order, and the gaps are reported
+    exactly.
+    """
     shards = [sorted(n for n in present if n % count == at) for at in range(count)]
     order = Strict(count)
     found = []
@@ -61,6 +64,7 @@ def test_strict_order_passes_and_reports_missing_numbers(data, count, present):
 
 
 def test_a_number_that_cannot_come_any_more_is_skipped_without_the_timeout():
+    """FC-81."""
     order = Strict(2)
     order.arrived(0, "p", 2, 2)  # 0 stood before 2 in shard 0, so it is gone
     assert order.take() is None  # 1 may still come
@@ -78,6 +82,7 @@ def test_large_numbers_are_passed_at_once():
 
 
 def test_a_redelivery_is_handed_over_at_once_and_flagged():
+    """FC-81."""
     order = Strict(2)
     order.arrived(0, "p", 0, "first")
     assert [h.item for h in take_all(order)] == ["first"]
@@ -104,6 +109,7 @@ def test_messages_of_other_programs_do_not_wait():
 
 @given(st.lists(st.integers(0, 3), max_size=40))
 def test_relaxed_order_keeps_the_order_of_each_shard_and_starves_none(arrivals):
+    """FC-80."""
     order = Relaxed(4)
     for at, shard in enumerate(arrivals):
         order.arrived(shard, None, None, at)
@@ -121,5 +127,6 @@ def test_relaxed_order_keeps_the_order_of_each_shard_and_starves_none(arrivals):
 
 
 def test_a_key_has_the_same_shard_everywhere():
+    """FC-74."""
     assert [shard_of_key(key, 4) for key in ("a", b"a", "b", "customer-17")] == [3, 3, 1, 1]
     assert {shard_of_key(str(n), 8) for n in range(200)} == set(range(8))

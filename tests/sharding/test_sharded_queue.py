@@ -64,6 +64,7 @@ def messages_in(url, queue):
 
 
 def test_sequence_fills_the_shards_in_turn_and_strict_order_restores_the_sequence(broker_url, name):
+    """FC-72, FC-74, FC-75, FC-79, FC-80."""
     with ShardedQueue([broker_url], name, 4, exchange=name, connections=2) as queue:
         queue.declare()
         queue.declare()  # idempotent
@@ -79,6 +80,7 @@ def test_sequence_fills_the_shards_in_turn_and_strict_order_restores_the_sequenc
 
 @pytest.mark.parametrize("policy, options", [("random", {}), ("key", {"key": "customer-17"})])
 def test_other_policies_deliver_each_message_once(broker_url, name, policy, options):
+    """FC-74, FC-80."""
     with ShardedQueue(broker_url, name, 3, policy=policy) as queue:
         queue.declare()
         publish_all(queue, 90, **options)
@@ -106,6 +108,7 @@ def test_successive_gets_touch_all_shards(broker_url, name):
 
 
 def test_a_return_names_the_message_and_the_logical_key(broker_url, name):
+    """FC-75, FC-76."""
     with ShardedQueue(broker_url, name, 2, exchange=name, routing_key="orders") as queue:
         queue.declare()
         channel = pika.BlockingConnection(pika.URLParameters(broker_url)).channel()
@@ -119,6 +122,7 @@ def test_a_return_names_the_message_and_the_logical_key(broker_url, name):
 
 
 def test_a_refusal_names_the_message(broker_url, name):
+    """FC-75."""
     with ShardedQueue(broker_url, name, 2) as queue:
         queue.declare(arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
         publish_all(queue, 2)
@@ -130,6 +134,7 @@ def test_a_refusal_names_the_message(broker_url, name):
 
 
 def test_a_failed_declaration_names_the_shard_and_leaves_the_others(broker_url, name):
+    """FC-72."""
     connection = pika.BlockingConnection(pika.URLParameters(broker_url))
     connection.channel().queue_declare(f"{name}_1", durable=False)
     with ShardedQueue(broker_url, name, 3) as queue:
@@ -142,7 +147,7 @@ def test_a_failed_declaration_names_the_shard_and_leaves_the_others(broker_url, 
 
 
 def test_outcomes_of_callbacks(broker_url, name):
-    """Success acks, False rejects, and an exception requeues; the redelivery comes late and flagged."""
+    """FC-81, FC-82: success acks, False rejects, and an exception requeues; the redelivery comes late and flagged."""
     failed = []
 
     def answer(delivery):
@@ -166,6 +171,7 @@ def test_outcomes_of_callbacks(broker_url, name):
 
 
 def test_a_gap_is_reported_and_passed(broker_url, name):
+    """FC-81."""
     skips = []
     with ShardedQueue(broker_url, name, 2) as queue:
         queue.declare()
@@ -198,7 +204,9 @@ def test_cancel_gives_back_what_no_callback_had(broker_url, name):
 
 
 def test_one_of_two_connections_is_lost(broker_url, name):
-    """The other shards go on, messages of the lost shards wait for the connection, and none is lost or reordered."""
+    """FC-77: the other shards go on, messages of the lost shards wait for the connection, and none is lost or
+    reordered.
+    """
     with ShardedQueue(broker_url, name, 2, connections=2, reconnect_delay=0.5) as queue:
         queue.declare()
         received = Received(40, distinct=True)
@@ -217,7 +225,7 @@ def test_one_of_two_connections_is_lost(broker_url, name):
 
 
 def test_without_a_broker(name):
-    """A message fails at once if the program asked for that; waiting methods say what is wrong."""
+    """FC-75, FC-77, FC-85: a message fails at once if the program asked for that; waiting methods say what is wrong."""
     url = "amqp://guest:guest@127.0.0.1:1/%2F"
     with ShardedQueue(url, name, 2, when_down="fail", timeout=0.3) as queue:
         with pytest.raises(PublishFailed, match="Message 0 was not confirmed by shard 0"):
@@ -289,11 +297,13 @@ def test_closing_waits_no_longer_than_its_timeout_for_a_handshake(handshake):
     ],
 )
 def test_bad_arguments(name, options, text):
+    """FC-72, FC-74, FC-77."""
     with pytest.raises(ValueError, match=text):
         ShardedQueue("amqp://127.0.0.1:1", name, **options)
 
 
 def test_bad_messages(broker_url, name):
+    """FC-84."""
     with ShardedQueue(broker_url, name, 2, policy="key") as queue:
         with pytest.raises(TypeError, match="encode it to bytes"):
             queue.publish("text", key="a")

@@ -67,7 +67,7 @@ ENGINES = {
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("seconds", [0.0, 0.5])
 def test_killed_broker(data, tmp_path, seconds, engine):
-    """After a kill every message is found that is in its queue, whether or not it was in the index."""
+    """QP-32: after a kill every message is found that is in its queue, whether or not it was in the index."""
     with TorturedBroker(data, tmp_path / "log", settings=ENGINES[engine]) as broker:
         broker.begin()
         _, channel = publisher(broker.url())
@@ -102,7 +102,7 @@ def test_broker_that_is_killed_again_and_again_while_it_indexes(tmp_path, engine
 
 
 def test_crash_of_the_index_process(data):
-    """Publishes are confirmed meanwhile, and the next process learns what the last one missed."""
+    """QP-30, QP-31: publishes are confirmed meanwhile, and the next process learns what the last one missed."""
     with Broker(data_dir=data) as broker:
         anatomy = Anatomy(broker)
         connection, channel = publisher(broker.url)
@@ -115,7 +115,7 @@ def test_crash_of_the_index_process(data):
 
 
 def test_publishes_do_not_wait_for_an_index_that_hangs(data, monkeypatch):
-    """The feed falls behind, and catches up when there is an index again."""
+    """QP-30, QP-31: the feed falls behind, and catches up when there is an index again."""
     monkeypatch.setattr(indexer_module, "COMMIT_SECONDS", 1000.0)
     monkeypatch.setattr(index_feed, "MOST_WAITING", 20)
     with Broker(data_dir=data) as broker:
@@ -136,6 +136,7 @@ def test_publishes_do_not_wait_for_an_index_that_hangs(data, monkeypatch):
 
 @pytest.mark.parametrize("part", [0.0, 0.5])
 def test_damaged_index_is_made_anew(data, tmp_path, part):
+    """QP-32."""
     with Broker(data_dir=data) as broker:
         connection, channel = publisher(broker.url)
         publish(channel, range(30))

@@ -57,6 +57,7 @@ def test_input_reaches_each_channel_in_order(line):
 
 
 def test_what_one_read_brings_is_one_message_to_the_channel(make_line, monkeypatch):
+    """FC-63."""
     line = make_line()
     line.world.conditions = type(line.world.conditions)(link_delay=0, cut_one_in=0)
     line.open()
@@ -193,7 +194,9 @@ def test_a_faulty_frame(line, octets, code, is_out_of_step):
 
 
 def test_a_channel_gets_no_more_than_its_credit(make_line):
-    """FC-4, FC-22: the rest of the input stays unread and in order, also what is meant for other channels."""
+    """FC-25, FC-30, FC-4, FC-22: the rest of the input stays unread and in order, also what is meant for other
+    channels.
+    """
     line = make_line(credit_flow_default_credit=(10, 5))
     line.open()
     channel, other = line.open_channel(1), line.open_channel(2)
@@ -261,7 +264,7 @@ def test_the_end_of_a_channel_that_stopped_the_reading_starts_it_again(line):
     ("sources", "reason"), [(("memory",), "low on memory"), (("disk", "memory"), "low on memory & low on disk")]
 )
 def test_an_alarm_blocks_a_client_that_publishes(line, sources, reason):
-    """AB-33: the client is notified once, its input waits, and goes on in order when the alarm ends."""
+    """FC-25, FC-26, AB-33: the client is notified once, its input waits, and goes on in order when the alarm ends."""
     channel = line.open_channel(1)
     line.tell("alarms", sources)
     line.settle()
@@ -446,7 +449,7 @@ def test_a_client_that_sends_anything_is_not_given_up(make_line, said):
 
 
 def test_a_blocked_client_is_not_given_up_for_its_silence(make_line):
-    """AB-26: the broker does not read, so it cannot know. After the block the client has its time anew."""
+    """FC-25, FC-26, AB-26: the broker does not read, so it cannot know. After the block its time begins anew."""
     line = make_line()
     line.open(heartbeat=10)
     line.open_channel(1)

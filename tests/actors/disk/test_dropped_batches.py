@@ -37,8 +37,8 @@ def drop(stage, address, name):
 
 
 def test_what_the_journal_missed_is_not_confirmed(stage):
-    """What was sent after it is not confirmed either. The queue starts again with what is on the disk. Its channels
-    refuse the publishes that were not confirmed, and the queue goes on.
+    """FC-64: what was sent after it is not confirmed either. The queue starts again with what is on the disk. Its
+    channels refuse the publishes that were not confirmed, and the queue goes on.
     """
     queue, publisher = stage.declare(), Publisher(stage)
     kept = publisher.publish(queue, 3)
@@ -70,7 +70,7 @@ def test_an_ack_that_the_journal_missed_is_found_out_with_the_next(stage):
 
 
 def test_a_body_that_the_store_missed_is_never_confirmed(tmp_path, disk):
-    """The store answers for each body by itself.
+    """FC-64: the store answers for each body by itself.
 
     After the next start that message is missing, and all others are whole.
     """

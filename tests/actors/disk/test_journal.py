@@ -189,7 +189,7 @@ def test_appends_during_a_sync_share_the_next_one(stage, disk):
 
 
 def test_credit_comes_back_for_messages_that_are_on_disk(stage, disk):
-    """800 of 4000; acks need none."""
+    """FC-16, FC-19: 800 of 4000; acks need none."""
     initial, more = STORE_PAIR
     one = Writer(stage, ONE)
     disk.hold()

@@ -179,7 +179,7 @@ def test_clean_stop_and_start(system, tmp_path):
 
 
 def test_credit_and_garbage(system, tmp_path):
-    """Credit comes back 800 at a time; files without a body that is still referred to are deleted."""
+    """FC-17, FC-40: credit comes back 800 at a time; files without a body that is still referred to are deleted."""
     queue, _ = started(system, tmp_path)
     for first in range(0, 2400, 200):
         ask(system, queue, "tell", ("write", "q", [(name(number), BODY * 2) for number in range(first, first + 200)]))

@@ -338,7 +338,7 @@ def test_a_short_block_stays_visible_for_its_hold_time(stage):
 @given(st.integers(0, 1 << 30), st.sampled_from([(400, 200), (10, 3), (5, 5), (1, 1)]))
 @settings(max_examples=12, deadline=None)
 def test_credit_is_neither_lost_nor_made(seed, pair):
-    """FC-12, invariant: after every turn, under any schedule, through crashes, restarts and closed channels."""
+    """FC-12, FC-15, invariant: after every turn, under any schedule, through crashes, restarts and closed channels."""
     rng = random.Random(seed)
     with Stage(credit_flow_default_credit=pair) as stage:
         books = Books(stage)

@@ -70,6 +70,7 @@ def test_a_request_that_does_not_fit_is_refused(name, arguments, kind, text):
 
 @pytest.mark.parametrize("state", ["starting", "stopped"])
 def test_most_operations_wait_for_the_start(state):
+    """CM-21."""
     assert run("look", {}, state) is True
     with pytest.raises(OperationError, match="app to be running") as refusal:
         perform(None, "paint", {"name": "door"}, state)

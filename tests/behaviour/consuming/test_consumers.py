@@ -82,8 +82,9 @@ def test_round_robin_over_runs_of_unlike_messages(client, name):
 
 
 def test_higher_priority_first(channel, name, turns):
-    """AB-122: lower priorities get messages only while all higher ones are full; negative ones are below the
-    default."""
+    """QP-64, AB-122: lower priorities get messages only while all higher ones are full; negative ones are below the
+    default.
+    """
     channel.qos(1)
     channel.consume(name, "low", {"x-priority": -1})
     channel.consume(name, "mid")
@@ -99,7 +100,9 @@ def test_higher_priority_first(channel, name, turns):
 
 
 def test_round_robin_within_a_priority(channel, name, turns):
-    """AB-122: consumers with the highest priority receive messages in turn, and the one below them receives none."""
+    """QP-64, AB-122: consumers with the highest priority receive messages in turn, and the one below them receives
+    none.
+    """
     channel.consume(name, "low", no_ack=True)
     for tag in "ab":
         channel.consume(name, tag, {"x-priority": 5}, no_ack=True)

@@ -53,6 +53,7 @@ def becomes(broker, key, wanted, queue="indexed"):
 
 
 def test_ready_message_is_found_by_each_of_its_keys(broker, channel):
+    """QP-20, QP-22, QP-51, QP-53."""
     channel.queue_declare("indexed", durable=True)
     publish(channel, "indexed", "the body", message_id="m-1", headers={"x-keys": "order-4711 shop-9"})
     publish(channel, "indexed", "another", message_id="m-2")
@@ -70,6 +71,7 @@ def test_ready_message_is_found_by_each_of_its_keys(broker, channel):
 
 
 def test_a_search_leaves_the_message_as_it_is(broker, channel):
+    """QP-25, QP-27."""
     channel.queue_declare("indexed", durable=True)
     publish(channel, "indexed", "body", message_id="m")
     becomes(broker, "m", ["ready"])
@@ -78,7 +80,7 @@ def test_a_search_leaves_the_message_as_it_is(broker, channel):
 
 
 def test_what_became_of_a_message(broker, channel):
-    """Each way out of a queue is shown."""
+    """QP-26: each way out of a queue is shown."""
     channel.exchange_declare("graves", "fanout")
     channel.queue_declare("indexed", durable=True)
     for key in ("acked", "rejected", "unacked", "taken", "purged"):
@@ -104,6 +106,7 @@ def test_what_became_of_a_message(broker, channel):
 
 
 def test_expired_and_dead_lettered_messages(broker, channel):
+    """QP-26."""
     channel.exchange_declare("graves", "fanout")
     channel.queue_declare("indexed.ttl", durable=True)
     channel.queue_declare("indexed.dlx", durable=True, arguments={"x-dead-letter-exchange": "graves"})
@@ -138,7 +141,9 @@ def test_message_that_a_consumer_gets_at_once(broker, channel):
 
 
 def test_policy_that_comes_and_goes(broker, channel):
-    """A queue reports what it has when it becomes indexed, and leaves the index when it is no longer."""
+    """QP-20, QP-31, QP-35: a queue reports what it has when it becomes indexed, and leaves the index when it is no
+    longer.
+    """
     channel.queue_declare("late", durable=True)
     for number in range(600):
         publish(channel, "late", "body", correlation_id=f"c-{number}")
@@ -152,6 +157,7 @@ def test_policy_that_comes_and_goes(broker, channel):
 
 
 def test_deleted_queue(broker, channel):
+    """QP-26, QP-35."""
     channel.queue_declare("indexed", durable=True)
     publish(channel, "indexed", "body", message_id="m")
     becomes(broker, "m", ["ready"])
@@ -170,6 +176,7 @@ def test_queue_with_priorities(broker, channel):
 
 
 def test_time_range_and_limit(broker, channel):
+    """QP-12, QP-41, QP-50, QP-53."""
     channel.queue_declare("indexed", durable=True)
     for _ in range(5):
         publish(channel, "indexed", "body", message_id="m")
@@ -205,6 +212,7 @@ def test_clean_stop_keeps_the_index(tmp_path):
 
 
 def test_node_in_memory_has_no_index():
+    """QP-50."""
     with Broker() as broker, pytest.raises(BrokerError, match="keeps everything in memory"):
         broker.query(queue="q", key="k")
 

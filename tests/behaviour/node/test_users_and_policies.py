@@ -59,6 +59,7 @@ def test_a_user_logs_in_with_his_password_and_needs_permissions(own_broker):
 
 
 def test_a_deleted_user_is_disconnected(own_broker):
+    """CM-81."""
     broker = own_broker()
     broker.add_user("kim", "secret")
     broker.set_permissions("kim")
@@ -141,6 +142,7 @@ def test_an_impersonator_may_publish_as_another_user(own_broker):
 
 
 def test_limits_of_connections_queues_and_channels(own_broker):
+    """CM-87, CM-111, CM-114."""
     broker = own_broker()
     broker.add_user("kim", "secret")
     broker.set_permissions("kim")
@@ -171,6 +173,7 @@ def test_limits_of_connections_queues_and_channels(own_broker):
 
 
 def test_a_policy_takes_effect_on_queues_that_exist_and_on_new_ones(own_broker):
+    """CM-128, CM-129."""
     broker = own_broker()
     broker.declare_queue("old")
     for number in range(5):
@@ -192,6 +195,7 @@ def test_a_policy_takes_effect_on_queues_that_exist_and_on_new_ones(own_broker):
 
 
 def test_the_smaller_number_counts_and_otherwise_the_argument(own_broker):
+    """CM-128."""
     broker = own_broker()
     broker.declare_queue("q", arguments={"x-max-length": 3, "x-dead-letter-exchange": "", "x-overflow": "drop-head"})
     broker.set_policy("p", "^q$", {"max-length": 9, "overflow": "reject-publish"})
@@ -204,6 +208,7 @@ def test_the_smaller_number_counts_and_otherwise_the_argument(own_broker):
 
 
 def test_an_alternate_exchange_by_policy(own_broker):
+    """CM-129."""
     broker = own_broker()
     broker.declare_queue("lost")
     broker.declare_exchange("early")

@@ -31,7 +31,7 @@ def pace(broker, name, **keys):
 
 
 def test_burst_is_spread(broker, channel):
-    """20 messages at 50 a second take 0.4 s, though they came together."""
+    """QP-90: 20 messages at 50 a second take 0.4 s, though they came together."""
     pace(broker, "spread", rate=50)
     channel.queue_declare("spread")
     began = time.monotonic()
@@ -46,7 +46,7 @@ def test_burst_is_spread(broker, channel):
 
 
 def test_message_that_would_wait_too_long_is_refused(broker, channel):
-    """A message an hour, and a minute of waiting: nothing that comes now is accepted."""
+    """QP-102: a message an hour, and a minute of waiting: nothing that comes now is accepted."""
     pace(broker, "refusing", rate=1, period_ms=3_600_000, max_wait_ms=60_000, overflow="nack")
     channel.queue_declare("refusing")
     with pytest.raises(pika.exceptions.NackError):
@@ -55,6 +55,7 @@ def test_message_that_would_wait_too_long_is_refused(broker, channel):
 
 
 def test_message_that_would_wait_too_long_becomes_a_dead_letter(broker, channel):
+    """QP-102."""
     definition = {
         "pace-rate": 1,
         "pace-period-ms": 3_600_000,

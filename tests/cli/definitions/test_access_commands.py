@@ -46,6 +46,7 @@ def run(broker, monkeypatch, capfd):
 
 
 def test_the_life_of_a_user(broker, run):
+    """CM-18, CM-80 to CM-86."""
     assert run("add_user", "ann", "secret") == (
         0,
         [
@@ -79,7 +80,9 @@ def test_the_life_of_a_user(broker, run):
 
 
 def test_a_user_with_an_empty_password_cannot_log_in_with_one(broker, run):
-    """RabbitMQ takes an empty argument, with which scripts add the users of certificates; nobody can log in with it."""
+    """CM-80, CM-82, CM-83: RabbitMQ takes an empty argument, with which scripts add the users of certificates; nobody
+    can log in with it.
+    """
     assert run("add_user", "cert", "") == (0, ['Adding user "cert" ...', DONE], "")
     assert run("set_permissions", "cert", "", "", "")[0] == 0
     assert run("authenticate_user", "cert", "")[0] == 65
@@ -99,6 +102,7 @@ def test_the_last_administrator_who_loses_his_password_is_named(broker, run):
 
 
 def test_permissions_let_a_user_in(broker, run):
+    """CM-95 to CM-102."""
     run("add_user", "bob", stdin="secret\n")
     url = broker.url.replace("guest:guest", "bob:secret")
     with pytest.raises(pika.exceptions.ProbableAccessDeniedError):
@@ -133,6 +137,7 @@ def test_permissions_let_a_user_in(broker, run):
 
 
 def test_policies(broker, run):
+    """CM-30, CM-121, CM-123 to CM-126."""
     assert run("set_policy", "p", "^p", '{"max-length":1}', "--priority", "3") == (
         0,
         ['Setting policy "p" for pattern "^p" to "{"max-length":1}" with priority "3" for vhost "/" ...'],
@@ -164,6 +169,7 @@ def test_policies(broker, run):
 
 
 def test_limits(broker, run):
+    """CM-87 to CM-89, CM-111 to CM-113, CM-121."""
     run("add_user", "lim", "secret")
     limits = '{"max-connections":1}'
     assert run("set_user_limits", "lim", limits)[1] == [f'Setting user limits to "{limits}" for user "lim" ...']
@@ -183,6 +189,7 @@ def test_limits(broker, run):
 
 
 def test_parameters(broker, run):
+    """CM-120 to CM-122."""
     assert run("set_global_parameter", "g", '{"a":1}')[1] == ['Setting global runtime parameter "g" to "{"a":1}" ...']
     assert 'g\t{"a":1}' in run("list_global_parameters")[1]
     assert run("clear_global_parameter", "g")[1] == ['Clearing global runtime parameter "g" ...']
@@ -200,6 +207,7 @@ def test_parameters(broker, run):
 
 
 def test_virtual_hosts(broker, run):
+    """CM-105 to CM-108, CM-110."""
     assert run("add_vhost", "orders", "--description", "for orders", "--tags", "a,b") == (
         0,
         ['Adding vhost "orders" ...'],

@@ -75,6 +75,7 @@ def comparable(document):
 
 
 def test_what_rabbitmq_exported_loads_and_exports_again(broker, run):
+    """CM-90, CM-216, CM-218, CM-219."""
     code, out, err = run("import_definitions", str(EXPORTED))
     assert (code, err) == (0, "")
     assert out.startswith(f'Importing definitions in JSON from a file at "{EXPORTED}" ...\nImported: 2 vhosts, 2 users')
@@ -90,6 +91,7 @@ def test_what_rabbitmq_exported_loads_and_exports_again(broker, run):
 
 
 def test_an_export_loads_into_an_empty_node(broker, run, tmp_path):
+    """CM-215, CM-218."""
     run("-q", "import_definitions", str(EXPORTED))
     path = tmp_path / "exported.json"
     assert run("export_definitions", str(path))[0] == 0
@@ -123,6 +125,7 @@ WRONG = {
 
 
 def test_all_errors_are_listed_and_nothing_is_changed(broker, run):
+    """CM-217."""
     before = exported(run)
     code, _, err = run("import_definitions", stdin=json.dumps(WRONG))
     assert code == 65
@@ -166,17 +169,20 @@ def test_bindings_of_what_rabbitmq_does_not_export_are_left_out(broker, run):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"queues": 5}', '{"queues": [[]]}'])
 def test_what_is_no_definitions(broker, run, text):
+    """CM-216."""
     code, out, err = run("import_definitions", stdin=text)
     assert code == 65
     assert "Traceback" not in err
 
 
 def test_files_that_cannot_be_read_or_written(broker, run, tmp_path):
+    """CM-215, CM-216."""
     assert run("import_definitions", str(tmp_path / "missing"))[0] == 65
     assert run("export_definitions", str(tmp_path / "missing" / "file"))[0] == 65
 
 
 def test_a_dry_run_only_checks(broker, run):
+    """CM-217."""
     document = json.dumps({"queues": [{"vhost": "/", "name": "q"}]})
     assert run("import_definitions", "--dry-run", stdin=document)[:2] == (0, "Checked: 1 queues.\n")
     assert broker.queues() == []
@@ -204,6 +210,7 @@ ARGUMENTS = st.fixed_dictionaries(
     key=NAMES,
 )
 def test_any_definitions_come_back(broker, run, vhost, queues, exchanges, users, key):
+    """CM-218."""
     document = {
         "vhosts": [{"name": vhost, "metadata": {"description": key, "tags": ["t"]}, "limits": []}],
         "users": [

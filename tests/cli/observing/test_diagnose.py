@@ -82,7 +82,7 @@ def test_an_alarm_that_blocks_nobody_yet(broker, diagnose):
 
 
 def test_an_alarm(broker, diagnose):
-    """FC-66: the connection that publishes is blocked by it, and one that only consumes is not."""
+    """CM-185, FC-66: the connection that publishes is blocked by it, and one that only consumes is not."""
     connections = [pika.BlockingConnection(pika.URLParameters(broker.url)) for _ in range(3)]
     broker.set_alarm("memory", True)
     for connection in connections[:2]:

@@ -98,6 +98,7 @@ HEALTHY = {
 
 
 def test_a_healthy_node(broker, run):
+    """CM-190 to CM-198, CM-200."""
     for command, lines in HEALTHY.items():
         assert run(*command.split(), quiet=False) == (0, list(lines), ""), command
     port = broker.port
@@ -112,10 +113,12 @@ def test_a_healthy_node(broker, run):
 
 
 def test_a_node_without_mirrored_queues_awaits_no_mirror(broker, run):
+    """CM-47."""
     assert run("await_online_synchronized_mirror") == (0, [], "")
 
 
 def test_alarms(broker, run):
+    """CM-192 to CM-194."""
     broker.set_alarm("memory", True)
     broker.set_alarm("disk", True)
     lines = [f"Free disk space alarm on node {NODE}", f"Memory alarm on node {NODE}"]
@@ -129,6 +132,7 @@ def test_alarms(broker, run):
 
 
 def test_listeners_that_are_missing(broker, run):
+    """CM-195 to CM-197."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -154,6 +158,7 @@ def test_listeners_that_are_missing(broker, run):
 
 
 def test_a_virtual_host_that_is_down(broker, run):
+    """CM-198."""
     broker.create_vhost("orders")
     base = broker._node._base
 
@@ -170,11 +175,13 @@ def test_a_virtual_host_that_is_down(broker, run):
 
 
 def test_no_node(run):
+    """CM-190."""
     for command in ("check_running", "check_alarms", "listeners", "report", "cluster_status"):
         assert run(command)[0] == failure.EX_UNAVAILABLE
 
 
 def test_cluster_status(broker, run):
+    """CM-62, CM-66, CM-67, CM-202."""
     code, lines, err = run("cluster_status")
     assert (code, err) == (0, "")
     titles = ["Basics", "Disk Nodes", "Running Nodes", "Versions", "Maintenance status", "Alarms"]
@@ -191,6 +198,7 @@ def test_cluster_status(broker, run):
 
 
 def test_the_program(broker, run, monkeypatch):
+    """CM-75, CM-202, CM-205."""
     monkeypatch.setenv("WARREN_COOKIE", "confidential")
     monkeypatch.setenv("WARREN_EXAMPLE", "shown")
     code, lines, err = run("os_env")
@@ -202,6 +210,7 @@ def test_the_program(broker, run, monkeypatch):
 
 
 def test_a_report(broker, run, monkeypatch):
+    """CM-75."""
     monkeypatch.setenv("WARREN_COOKIE", "confidential")
     broker.declare_queue("orders")
     broker.add_user("ann", "confidential-2")
@@ -215,6 +224,7 @@ def test_a_report(broker, run, monkeypatch):
 
 
 def test_addresses_in_a_report_have_no_passwords(broker, run):
+    """CM-75."""
     value = '{"uri":"amqp://bob:confidential@example.org/%2F"}'
     assert run("set_global_parameter", "upstream", value)[0] == 0
     code, lines, _ = run("report")
@@ -222,6 +232,7 @@ def test_addresses_in_a_report_have_no_passwords(broker, run):
 
 
 def test_help(run):
+    """CM-5."""
     code, names, err = run("help", "--list-commands")
     assert (code, err) == (0, "") and {"list_queues", "start", "check_running"} <= set(names) and names == sorted(names)
     code, lines, err = run("help", "list-queues")
@@ -276,6 +287,7 @@ def follow(directory):
 
 
 def test_the_event_stream(broker, follow, run):
+    """CM-204."""
     stream = follow("consume_event_stream", "--pattern", "queue.*")
     event = json.loads(
         stream.line("queue.created", lambda number: broker.declare_queue(f"q{number}", arguments={"x-max-length": 3}))
@@ -289,6 +301,7 @@ def test_the_event_stream(broker, follow, run):
 
 
 def test_the_log_stream(broker, follow):
+    """CM-203."""
     stream = follow("log_tail_stream")
     assert "warren.test: hello there" in stream.line(
         "hello", lambda number: logging.getLogger("warren.test").warning("hello there")
@@ -296,6 +309,7 @@ def test_the_log_stream(broker, follow):
 
 
 def test_the_log_of_a_node_without_a_file(broker, run):
+    """CM-203."""
     assert run("log_location") == (0, ["<stderr>"], "")
     code, out, err = run("log_tail")
     assert (code, out) == (69, []) and "--log-file" in err
@@ -303,6 +317,7 @@ def test_the_log_of_a_node_without_a_file(broker, run):
 
 
 def test_the_log_file(tmp_path, directory, run):
+    """CM-203."""
     log = tmp_path / "broker.log"
     words = [str(WARREN), "start", "--background", "--port", "0", "--data-dir", str(directory), "--log-file", str(log)]
     subprocess.run(words, check=True, capture_output=True, timeout=300)

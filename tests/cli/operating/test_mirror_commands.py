@@ -82,7 +82,7 @@ def run(monkeypatch, capfd, broker):
     "words", [("show_ring",), ("rings",), ("sync_queue",), ("cancel_sync_queue",), ("promote", "warren")]
 )
 def test_queues_without_a_ring_are_refused(run, words):
-    """The exit code and the text of the error are those of rabbitmqctl's sync_queue."""
+    """CM-165, CM-166: the exit code and the text of the error are those of rabbitmqctl's sync_queue."""
     for name, text in (("plain", "not_mirrored"), ("nosuch", "not_found")):
         code, _, err = run(words[0], name, *words[1:])
         assert (code, err.splitlines()) == (69, ["Error:", text])

@@ -21,6 +21,7 @@ def warren(*arguments):
 
 @pytest.mark.parametrize("place", [[], ["--in-memory"]], ids=["on disk", "in memory"])
 def test_it_returns_when_the_broker_accepts_connections(home, place):
+    """CM-35, CM-55."""
     started = warren("start", "--background", "--port", "0", "--node", "mine", *place)
     try:
         assert (started.returncode, started.stderr) == (0, "")
@@ -95,6 +96,7 @@ def test_a_node_that_ends_while_it_is_asked_has_not_started(monkeypatch):
 
 
 def test_a_broker_that_cannot_start_shows_why(tmp_path):
+    """CM-35."""
     with Broker() as other:
         result = warren("start", "--detached", "--port", str(other.port), "--log-file", str(tmp_path / "log"))
     assert (result.returncode, result.stdout) == (70, "")

@@ -77,6 +77,7 @@ def await_start(process):
 
 
 def test_a_terminal_shows_a_bar_for_each_phase(on_terminal):
+    """CM-34."""
     seen = on_terminal(AT_ONCE + LOGGED)
     lines = seen.split("\n")
     for phase in ("queue indexes", "message store"):
@@ -106,6 +107,7 @@ def test_a_log_line_replaces_the_bar(on_terminal):
 
 
 def test_without_a_terminal_there_is_a_log_line_and_no_bar(data_dir):
+    """CM-34."""
     with start(data_dir, AT_ONCE + LOGGED, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         await_start(process)
         process.terminate()

@@ -43,7 +43,7 @@ def started(*arguments):
 
 
 def test_warren_alone_prints_help_to_a_person():
-    """On a terminal the exit code is 0."""
+    """CM-4: on a terminal the exit code is 0."""
     terminal, screen = pty.openpty()
     with subprocess.Popen([WARREN], stdout=screen, stderr=subprocess.PIPE, cwd="/") as warren_alone:
         os.close(screen)
@@ -59,7 +59,7 @@ def test_warren_alone_prints_help_to_a_person():
 
 
 def test_warren_alone_is_an_error_to_a_script():
-    """In a pipe the usage goes to standard error and the exit code is 64, as with rabbitmqctl."""
+    """CM-4: in a pipe the usage goes to standard error and the exit code is 64, as with rabbitmqctl."""
     result = warren()
     assert (result.returncode, result.stdout) == (64, "")
     assert "warren start" in result.stderr
@@ -74,6 +74,7 @@ def test_python_m_warren_is_the_same_command():
 
 
 def test_version_prints_only_the_version():
+    """CM-5."""
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", warren("--version").stdout)
 
 
@@ -158,7 +159,7 @@ def test_the_log_has_the_number_of_recovered_vhosts_and_queues(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_the_broker_cleanly(number):
-    """Clients receive connection.close 320, and the process exits with 0."""
+    """CM-35: clients receive connection.close 320, and the process exits with 0."""
     with started() as (process, port):
         connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
         process.send_signal(number)
@@ -330,6 +331,7 @@ def test_in_memory_with_a_data_directory_is_wrong_use(tmp_path):
 
 
 def test_a_second_broker_on_a_data_directory_is_refused(home):
+    """CM-36."""
     with started() as (process, _port):
         result = warren("start", "--port", "0")
         assert result.returncode == 78

@@ -79,6 +79,7 @@ def test_a_message_that_is_not_listed_ends_its_sender(pair):
 
 
 def test_an_end_is_reported_after_everything_that_was_sent(pair):
+    """FC-21."""
     a, b = pair
     a.ask("observe", "b@h")
     until(lambda: b.look("monitors") == 1, "the monitor has not come")

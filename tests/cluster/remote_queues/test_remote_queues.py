@@ -81,7 +81,7 @@ def test_what_is_not_written_to_a_socket_stays_at_the_home(nodes, near, far, siz
 
 
 def test_a_queue_without_credit_slows_publishers_of_other_nodes(nodes, near):
-    """FC-4: a channel stops its client when a queue on another node has given it no credit."""
+    """FC-20, FC-4: a channel stops its client when a queue on another node has given it no credit."""
     near.queue("q")
     nodes.nodes["b"].machine.pause()
     for _ in range(2_000):

@@ -164,7 +164,9 @@ class AgainstModel(RuleBasedStateMachine):
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("kind", ENGINES, ids=lambda engine: engine.name)
 def test_index_against_model(tmp_path_factory, kind):
-    """The index answers as the model does, whatever is reported, repeated, reopened or expired (QP-47)."""
+    """QP-23, QP-40, QP-41: the index answers as the model does, whatever is reported, repeated, reopened or expired
+    (QP-47).
+    """
 
     class Machine(AgainstModel):
         directory = tmp_path_factory
@@ -182,7 +184,7 @@ def index(request, tmp_path):
 
 
 def test_oldest_messages_leave_a_full_index(tmp_path):
-    """The tables stay within the limit, and the newest messages stay in them."""
+    """QP-42, QP-48: the tables stay within the limit, and the newest messages stay in them."""
     limit = 1 << 20
     index = MessageIndex(str(tmp_path / "index"), limit, 7, SECRET)
     index.queues[1] = IndexedQueue("orders", 0, RETENTION)
@@ -197,7 +199,7 @@ def test_oldest_messages_leave_a_full_index(tmp_path):
 
 
 def test_deleted_queue_is_removed_after_its_retention(index):
-    """Until then its messages are found."""
+    """QP-26, QP-35: until then its messages are found."""
     index.write([(1, [Put(0, 100, [[b"a"]] * 3)])])
     index.queues[1].deleted_at = 120
     index.prune(120 + RETENTION - 1)
@@ -208,7 +210,7 @@ def test_deleted_queue_is_removed_after_its_retention(index):
 
 
 def test_forgotten_queue_is_removed_in_portions(index):
-    """One call visits at most `PRUNE_STEP` messages."""
+    """QP-35: one call visits at most `PRUNE_STEP` messages."""
     index.write([(1, [Put(0, 100, [[]] * (PRUNE_STEP + 5))])])
     index.queues[1].is_forgotten = True
     assert index.prune(0)
@@ -238,7 +240,7 @@ def test_a_number_that_is_given_again_is_another_message(index):
 
 
 def test_positions_begin_again_above_those_of_a_lost_index(tmp_path):
-    """This keeps an id from naming two messages."""
+    """QP-22: this keeps an id from naming two messages."""
     path = str(tmp_path / "index")
     for created_at in (1000, 2000):
         index = MessageIndex(path, MANY, created_at, SECRET)

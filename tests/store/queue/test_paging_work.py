@@ -67,7 +67,7 @@ def test_a_report_of_the_duration_costs_the_same(nodes):
 
 
 def test_a_round_moves_few_runs_and_the_rounds_move_all(nodes, monkeypatch):
-    """QS-14: a run of one message costs as much as a long one."""
+    """FC-37, QS-14: a run of one message costs as much as a long one."""
     monkeypatch.setattr("warren.store.queue.variable.paging.PAGING_QUOTA", SMALL // 2)
     few, many = [lines(lambda queue=node.queue: queue.set_ram_duration_target(0.0)) for node in nodes]
     assert many < 1.5 * few

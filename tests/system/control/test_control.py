@@ -71,6 +71,7 @@ def assert_works(broker):
 
 
 def test_only_the_owner_may_use_the_socket(broker):
+    """CM-14."""
     directory = broker.settings.control_dir
     assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
     assert stat.S_IMODE(os.stat(os.path.join(directory, "socket")).st_mode) == 0o600
@@ -190,6 +191,7 @@ def port(tmp_path, cookie, caplog):
 
 
 def test_a_command_with_the_secret_gets_in(port, cookie):
+    """CM-14."""
     with NodeClient(Target("warren@localhost", f"127.0.0.1:{port}", cookie_file=str(cookie)), 30) as client:
         assert client.call("ping") is True
 
@@ -205,6 +207,7 @@ def test_the_secret_is_never_sent(port, cookie, monkeypatch):
 
 
 def test_a_wrong_secret_is_refused_and_named(port, tmp_path):
+    """CM-23."""
     wrong = tmp_path / "wrong"
     wrong.write_text("another secret than that")
     wrong.chmod(0o400)
@@ -214,6 +217,7 @@ def test_a_wrong_secret_is_refused_and_named(port, tmp_path):
 
 
 def test_a_secret_that_others_can_read_is_not_used(port, cookie):
+    """CM-14, CM-18."""
     cookie.chmod(0o444)
     with pytest.raises(CommandFailure, match="readable by its owner only") as refusal:
         NodeClient(Target("warren@localhost", f"127.0.0.1:{port}", cookie_file=str(cookie)))

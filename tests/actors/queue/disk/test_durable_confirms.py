@@ -56,7 +56,9 @@ def test_a_message_acked_before_its_sync_is_confirmed_once(stage, disk):
 
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_a_queue_without_credit_from_the_disk_grants_none(stage, disk, size):
-    """FC-5, queue-and-store section 6.10: credit runs out from the disk up to the publisher, and comes back."""
+    """FC-16, FC-17, FC-19, FC-5, queue-and-store section 6.10: credit runs out from the disk up to the publisher, and
+    comes back.
+    """
     queue, publisher = stage.declare(), Publisher(stage)
     disk.hold()
     for _ in range(9):

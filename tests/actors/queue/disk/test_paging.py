@@ -53,7 +53,7 @@ def test_messages_with_embedded_bodies_are_paged_out_whole(stage):
 
 
 def test_publishing_and_consuming_go_on_while_a_queue_pages(stage, read_ids, monkeypatch):
-    """QS-14, QS-39: no message is lost or reordered."""
+    """FC-37, QS-14, QS-39: no message is lost or reordered."""
     monkeypatch.setattr("warren.actors.queue.disk.durability.REPORT_SECONDS", 0.001)
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = publisher.publish(queue, 2 * SEGMENT, LARGE)
@@ -71,7 +71,7 @@ def test_publishing_and_consuming_go_on_while_a_queue_pages(stage, read_ids, mon
 
 
 def test_a_queue_with_priorities_pages_under_traffic(stage, read_ids, monkeypatch):
-    """queue-and-store section 9, QS-36: with a target of zero, each of three levels stays in order."""
+    """FC-39, queue-and-store section 9, QS-36: with a target of zero, each of three levels stays in order."""
     monkeypatch.setattr("warren.actors.queue.disk.durability.REPORT_SECONDS", 0.001)
     queue, publisher = stage.declare(x_max_priority=3), Publisher(stage)
     wanted = {
@@ -191,7 +191,7 @@ def test_messages_that_go_to_segments_alone_are_synced_when_the_segment_is(stage
 
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_switching_modes_under_traffic_loses_and_reorders_nothing(stage, size):
-    """QS-32, queue-and-store section 7.2: back and forth, with unacknowledged messages and a consumer."""
+    """FC-38, QS-32, queue-and-store section 7.2: back and forth, with unacknowledged messages and a consumer."""
     queue, publisher = stage.declare(), Publisher(stage)
     eater = consumer(stage, queue, prefetch=10)
     wanted = []
@@ -211,7 +211,7 @@ def test_switching_modes_under_traffic_loses_and_reorders_nothing(stage, size):
 
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_a_queue_with_a_backlog_changes_its_mode(stage, size):
-    """QS-7, QS-32, QS-49: without traffic, and with messages that a consumer has not acknowledged."""
+    """FC-38, QS-7, QS-32, QS-49: without traffic, and with messages that a consumer has not acknowledged."""
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = publisher.publish(queue, 5 * SEGMENT, size)
     publisher.await_confirms()

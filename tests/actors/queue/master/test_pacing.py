@@ -44,6 +44,7 @@ def arrivals(clock, times, longest):
     ],
 )
 def test_waits_are_those_of_sentinel(rate, longest, times, waits):
+    """QP-91, QP-92."""
     assert arrivals(clock(rate), times, longest) == waits
 
 
@@ -54,8 +55,8 @@ def test_waits_are_those_of_sentinel(rate, longest, times, waits):
     steps=st.lists(st.tuples(st.integers(0, 120), st.integers(1, 5)), max_size=40),
 )
 def test_rate_is_never_exceeded(unit, burst, longest, steps):
-    """In any window of length T there are at most T / unit + burst slots, no planned wait is longer than allowed, and
-    messages that are refused change nothing.
+    """QP-104: in any window of length T there are at most T / unit + burst slots, no planned wait is longer than
+    allowed, and messages that are refused change nothing.
     """
     pace = PaceClock(LONG_AGO)
     pace.unit, pace.kept = unit, (burst - 1) * unit
@@ -143,7 +144,7 @@ def test_slots_of_a_warming_clock_are_the_same_one_by_one_or_together(steps, lon
 
 
 def test_deliveries_are_spaced():
-    """Each slot has one message, also when the queue is empty and a consumer waits."""
+    """QP-90, QP-105: each slot has one message, also when the queue is empty and a consumer waits."""
     core = Paced(rate=10)
     core.consume()
     core.publish(3)
@@ -161,6 +162,7 @@ def test_deliveries_are_spaced():
 
 
 def test_consumer_that_comes_back_gets_no_burst():
+    """QP-100, QP-105."""
     core = Paced(rate=10)
     core.publish(100)
     core.turn()
@@ -174,6 +176,7 @@ def test_consumer_that_comes_back_gets_no_burst():
 
 
 def test_burst_of_the_policy():
+    """QP-104."""
     core = Paced(rate=10, burst=3)
     core.consume()
     core.wait(60)
@@ -185,7 +188,7 @@ def test_burst_of_the_policy():
 
 
 def test_high_rate_needs_few_timers():
-    """At 10,000 a second a timer fires every 5 ms, and delivers what has become due since the last."""
+    """QP-105: at 10,000 a second a timer fires every 5 ms, and delivers what has become due since the last."""
     core = Paced(rate=10_000)
     consumer = core.consume(no_ack=True)
     core.wait(1)
@@ -201,6 +204,7 @@ def test_high_rate_needs_few_timers():
 
 
 def test_hold_keeps_everything():
+    """QP-102."""
     core = Paced(rate=10, max_wait_ms=0)
     core.publish(50)
     core.turn()
@@ -210,7 +214,7 @@ def test_hold_keeps_everything():
 
 @pytest.mark.parametrize("overflow", ["nack", "drop", "dead-letter"])
 def test_messages_that_would_wait_too_long(overflow):
-    """At 10 a second the third message would wait for 300 ms."""
+    """QP-100, QP-102, QP-104: at 10 a second the third message would wait for 300 ms."""
     core = Paced(rate=10, max_wait_ms=250, overflow=overflow)
     core.publish(4)
     core.turn()
@@ -227,6 +231,7 @@ def test_messages_that_would_wait_too_long(overflow):
 
 
 def test_dead_letters_of_a_paced_queue():
+    """QP-102."""
     core = Paced(rate=10)
     core.settings = queue_settings(
         Table(),
@@ -247,7 +252,7 @@ def test_dead_letters_of_a_paced_queue():
 
 
 def test_requeued_message_is_not_admitted_again():
-    """It takes a slot of the deliveries like any other."""
+    """QP-103: it takes a slot of the deliveries like any other."""
     core = Paced(rate=10, max_wait_ms=100, overflow="drop")
     consumer = core.consume()
     core.publish(1)
@@ -262,6 +267,7 @@ def test_requeued_message_is_not_admitted_again():
 
 
 def test_purge_lets_the_next_messages_in():
+    """QP-103."""
     core = Paced(rate=1, max_wait_ms=1000, overflow="drop")
     core.publish(1)
     core.turn()
@@ -276,6 +282,7 @@ def test_purge_lets_the_next_messages_in():
 
 
 def test_change_of_the_rate_makes_no_burst():
+    """QP-104."""
     core = Paced(rate=1)
     core.consume()
     core.publish(10)

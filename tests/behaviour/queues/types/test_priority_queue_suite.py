@@ -55,7 +55,7 @@ def priorities(bodies):
 
 @pytest.mark.parametrize("no_ack", [True, False])
 def test_simple_order(channel, queue, no_ack):
-    """basic.get takes messages by priority, and those of one priority first in, first out (AB-104)."""
+    """QP-62, QP-65: basic.get takes messages by priority, and those of one priority first in, first out (AB-104)."""
     for wanted in ((1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 2, 3, 1, 2, 3, 1, 2, 3)):
         publish(channel, queue, *wanted)
         channel.expect_ready(queue, len(wanted))
@@ -68,7 +68,9 @@ def test_simple_order(channel, queue, no_ack):
 
 
 def test_matching(channel, name):
-    """A priority above the maximum counts as the maximum, an absent one as 0; the property stays as it was (AB-104)."""
+    """QP-62: a priority above the maximum counts as the maximum, an absent one as 0; the property stays as it was
+    (AB-104).
+    """
     queue = channel.queue(name, {"x-max-priority": 5})
     for body, priority in (("a", 5), ("b", 10), ("c", None), ("d", 0), ("e", 255)):
         channel.publish(body, queue, priority=priority)
@@ -79,7 +81,8 @@ def test_matching(channel, name):
 
 
 def test_resume(channel, queue):
-    """10,000 publishes are confirmed, so credit returns to a queue with many levels; purge removes them all (AB-104).
+    """FC-39: 10,000 publishes are confirmed, so credit returns to a queue with many levels; purge removes them all
+    (AB-104).
 
     A quarter has bodies that go to the message store.
     """
@@ -140,7 +143,7 @@ def test_requeue(channel, queue):
 
 
 def test_requeue_one_by_one(channel, queue):
-    """Each returns to its place in its own level (AB-104), in front of what came later."""
+    """QP-62: each returns to its place in its own level (AB-104), in front of what came later."""
     publish(channel, queue, 1, 2, 3, 2)
     channel.expect_ready(queue, 4)
     tags = [channel.get(queue).tag for _ in range(4)]
@@ -151,7 +154,7 @@ def test_requeue_one_by_one(channel, queue):
 
 
 def test_drop(channel, name):
-    """Limit 4 and priorities 1, 2, 3 three times: the highest are dropped first, 2, 1, 1, 1 remain (AB-104)."""
+    """QP-63: limit 4 and priorities 1, 2, 3 three times: the highest are dropped first, 2, 1, 1, 1 remain (AB-104)."""
     queue = channel.queue(name, {"x-max-priority": 4, "x-max-length": 4})
     publish(channel, queue, 1, 2, 3, 1, 2, 3, 1, 2, 3)
     channel.expect_ready(queue, 4)
@@ -176,7 +179,9 @@ def test_purge(channel, queue):
 
 
 def test_info_head_message_timestamp(channel, inside, queue):
-    """The timestamp of the head of the highest level that is not empty, unacknowledged messages included (AB-176)."""
+    """CM-152: the timestamp of the head of the highest level that is not empty, unacknowledged messages included
+    (AB-176).
+    """
 
     def timestamp():
         return inside.call(lambda: inside.queue(queue).on_info(None)["head_message_timestamp"])
@@ -210,7 +215,7 @@ def test_gen_server2_stats(inside, channel, queue):
     ids=["negative_max_priorities", "max_priorities_above_hard_limit"],
 )
 def test_max_priority_out_of_range(channel, name, value, reason):
-    """AB-89: C406 names the bound."""
+    """QP-61, AB-89: C406 names the bound."""
     text = f"invalid arg 'x-max-priority' for queue '{name}' in vhost '/': {reason}"
     channel.refuses(406, text, m.QueueDeclare(queue=name, arguments=table({"x-max-priority": value})))
 

@@ -88,6 +88,7 @@ def receive(channel, count, queue="q", prefetch=0, auto_ack=False):
 
 
 def test_a_sequence_fills_the_shards_evenly(broker, connect):
+    """FC-89, FC-91."""
     channel = connect()
     assert declare(channel).message_count == 0
     fill(channel, 42, mandatory=True)
@@ -98,6 +99,7 @@ def test_a_sequence_fills_the_shards_evenly(broker, connect):
 
 
 def test_random_shards_get_their_share(broker, connect):
+    """FC-89."""
     channel = connect()
     declare(channel, warren_shard_policy="random")
     fill(channel, 400)
@@ -105,7 +107,7 @@ def test_random_shards_get_their_share(broker, connect):
 
 
 def test_a_pipelined_run_is_spread_and_confirmed_message_by_message(broker, connect):
-    """The channel gets many publishes at once; each has its confirm, whatever shard it went to."""
+    """FC-91: the channel gets many publishes at once; each has its confirm, whatever shard it went to."""
     channel = connect()
     declare(channel)
     with broker_publisher(broker) as publisher:
@@ -154,6 +156,7 @@ class broker_publisher:
 
 
 def test_an_exchange_binds_the_logical_queue(broker, connect):
+    """FC-89, FC-91."""
     channel = connect()
     declare(channel)
     channel.queue_declare("plain")
@@ -184,7 +187,7 @@ def test_transactions_reach_the_shards(broker, connect):
 
 
 def test_successive_gets_touch_all_shards(broker, connect):
-    """FC-78: no shard's oldest message waits for more than N gets; the counts are those of the whole queue."""
+    """FC-92, FC-78: no shard's oldest message waits for more than N gets; the counts are those of the whole queue."""
     channel = connect()
     declare(channel)
     fill(channel, 12)
@@ -213,6 +216,7 @@ def test_a_got_message_is_settled_at_its_shard(broker, connect):
 
 @pytest.mark.parametrize("prefetch, auto_ack", [(0, False), (1, False), (5, False), (0, True)])
 def test_consumers_get_everything_once_in_the_order_of_each_shard(broker, connect, prefetch, auto_ack):
+    """FC-94."""
     channel = connect()
     declare(channel)
     fill(channel, 60)
@@ -330,6 +334,7 @@ def test_unacknowledged_messages_return_when_the_channel_closes(broker, connect)
 
 
 def test_an_exclusive_consumer_has_the_whole_queue(broker, connect):
+    """FC-95."""
     first, second = connect(), connect()
     declare(first)
     first.basic_consume("q", print, exclusive=True)
@@ -338,6 +343,7 @@ def test_an_exclusive_consumer_has_the_whole_queue(broker, connect):
 
 
 def test_a_consumer_at_a_shard_forbids_an_exclusive_one_at_the_whole(broker, connect):
+    """FC-95."""
     first, second = connect(), connect()
     declare(first)
     first.basic_consume("q_2", print)
@@ -424,6 +430,7 @@ def test_expiry_ends_the_whole_and_get_counts_as_use(broker, connect):
 
 
 def test_length_limits_are_split(broker, connect):
+    """FC-97."""
     channel = connect()
     declare(channel, max_length=10, overflow="reject-publish")
     channel.confirm_delivery()
@@ -438,6 +445,7 @@ def test_length_limits_are_split(broker, connect):
 
 
 def test_a_policy_matches_the_logical_name(broker, connect):
+    """FC-89, FC-97."""
     channel = connect()
     declare(channel)
     broker.set_policy("short", "^q$", {"max-length": 8})
@@ -451,6 +459,7 @@ def test_a_policy_matches_the_logical_name(broker, connect):
 
 
 def test_expired_messages_become_dead_letters_of_the_logical_queue(broker, connect):
+    """FC-97."""
     channel = connect()
     channel.queue_declare("dead")
     declare(channel, message_ttl=0, dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -461,6 +470,7 @@ def test_expired_messages_become_dead_letters_of_the_logical_queue(broker, conne
 
 
 def test_dead_letters_go_to_the_shards_of_a_sharded_queue(broker, connect):
+    """FC-89."""
     channel = connect()
     declare(channel)
     channel.queue_declare("source", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
@@ -476,6 +486,7 @@ def test_dead_letters_go_to_the_shards_of_a_sharded_queue(broker, connect):
 
 
 def test_a_shard_can_be_read_and_nothing_else(broker, connect):
+    """FC-88."""
     channel = connect()
     declare(channel)
     fill(channel, 8)
@@ -494,6 +505,7 @@ def test_a_shard_can_be_read_and_nothing_else(broker, connect):
 
 
 def test_rights_are_those_of_the_logical_queue(broker, connect):
+    """FC-88, FC-89."""
     declare(connect())
     broker.add_user("reader", "reader")
     broker.set_permissions("reader", configure="", write="", read="^q$")
@@ -509,6 +521,7 @@ def test_rights_are_those_of_the_logical_queue(broker, connect):
 
 
 def test_queue_limits_count_the_logical_queue(broker, connect):
+    """FC-89."""
     channel = connect()
     broker.set_vhost_limits({"max-queues": 2})
     try:
@@ -539,12 +552,14 @@ def test_queue_limits_count_the_logical_queue(broker, connect):
     ],
 )
 def test_refused_declarations(broker, connect, arguments, text):
+    """FC-87, FC-94, FC-95."""
     code, found = refusal(connect(), lambda channel: channel.queue_declare("q", durable=True, arguments=arguments))
     assert code == 406 and text in found and found.startswith("PRECONDITION_FAILED - invalid arg 'x-")
     assert broker.queues() == []
 
 
 def test_a_name_that_a_shard_needs(broker, connect):
+    """FC-88."""
     channel = connect()
     channel.queue_declare("q_2")
     code, text = refusal(channel, declare)
@@ -555,6 +570,7 @@ def test_a_name_that_a_shard_needs(broker, connect):
 
 
 def test_other_numbers_of_shards_are_not_equivalent(broker, connect):
+    """FC-87."""
     declare(connect())
     text = refusal(connect(), lambda channel: declare(channel, shards=2))[1]
     assert "inequivalent arg 'x-warren-shards' for queue 'q' in vhost '/': received '2' but current is '4'" in text
@@ -562,6 +578,7 @@ def test_other_numbers_of_shards_are_not_equivalent(broker, connect):
 
 
 def test_one_shard_is_an_ordinary_queue(broker, connect):
+    """FC-87."""
     channel = connect()
     declare(channel, shards=1)
     fill(channel, 2)
