@@ -19,9 +19,12 @@ from .encoding.frames import MAX_FRAME, Buffer, FrameReader, RawFrame
 #: Most bytes of one read. What a read has brought is handled before other processes have turns.
 READ_SIZE = 1_048_576
 
-#: The size of a read after one that brought less than this. An allocator may map and unmap the memory of a large read
-#: each time, which takes twice as long as the rest of a small frame.
+#: The size of a read after `SMALL_READS` in a row that brought less than this. An allocator may map and unmap the
+#: memory of a large read each time, which takes twice as long as the rest of a small frame. One small frame does not
+#: end the large reads: if small frames came between large ones, each large one would need two reads, in two rounds of
+#: the loop, and its parts would be joined.
 SMALL_READ = 65_536
+SMALL_READS = 8
 
 #: Most buffers of one write; systems allow at least 1,024.
 MOST_BUFFERS = 512
@@ -52,6 +55,8 @@ class Lane:
         self.parts: list[bytes] = []
         self.is_closed = False
         self._read_size = SMALL_READ
+        #: How many reads in a row have brought less than `SMALL_READ`.
+        self._small_reads = 0
         self._sock = sock
         self._reader = reader
         self._reader.max_frame = MAX_FRAME
@@ -100,7 +105,12 @@ class Lane:
             raise LaneClosed(_reason(error)) from None
         if not data:
             raise LaneClosed("the other side has closed the connection")
-        self._read_size = SMALL_READ if len(data) < SMALL_READ else READ_SIZE
+        if len(data) >= SMALL_READ:
+            self._read_size, self._small_reads = READ_SIZE, 0
+        elif self._read_size != SMALL_READ:
+            self._small_reads += 1
+            if self._small_reads == SMALL_READS:
+                self._read_size = SMALL_READ
         self.received_bytes += len(data)
         self._reader.feed(data)
         self.hand_out()

@@ -86,6 +86,11 @@ TIMERS = 256
 #: faster. A loop with longer sleeps does not poll, so that little traffic costs little.
 POLLING_SECONDS = 60e-6
 
+#: While more than one poll of `HITS_A_MISS` finds nothing, a loop polls before one of `UNPOLLED_SLEEPS` short sleeps.
+#: What it waits for may then need the processor that it polls on: two nodes and a client that shared two processors
+#: spent a fifth of them on such polls.
+HITS_A_MISS, UNPOLLED_SLEEPS = 8, 64
+
 #: Longest sleep of a loop, in seconds. epoll counts milliseconds in a C int, so that a longer timer wakes the loop once
 #: a day without need. On Windows nothing but the end of a sleep lets Python run its signal handlers, so that Ctrl-C
 #: takes up to a second there.
@@ -147,6 +152,10 @@ class LoopBase(ActorBase):
         self._wake_fd = self.threads.waker.fd
         #: Whether the last sleep was so short that it is worth polling before the next one.
         self._polls_first = False
+        #: Falls with each poll that finds nothing, and rises with each that finds something. Below 0, and as long as
+        #: `_unpolled` is not 0, the loop does not poll.
+        self._poll_luck = 0
+        self._unpolled = 0
         self.descriptors = Descriptors(self, self._wake_fd)
         self._direct = DirectTurns(self, self._wake_fd)
         self.poller.watch(self.descriptors, self._wake_fd, READ)
@@ -289,10 +298,17 @@ class LoopBase(ActorBase):
                     events = poll(0)
                     now = monotonic()
                     if events:
+                        self._poll_luck = min(self._poll_luck + 1, 2 * HITS_A_MISS)
                         return events, now
+                self._poll_luck -= HITS_A_MISS
+                if self._poll_luck < 0:
+                    self._poll_luck, self._unpolled = 0, UNPOLLED_SLEEPS
         events = poll(None if wake_at is None else min(max(0.0, wake_at - now), LONGEST_SLEEP))
         woke = monotonic()
         self._polls_first = woke - now < POLLING_SECONDS
+        if self._polls_first and self._unpolled:
+            self._unpolled -= 1
+            self._polls_first = False
         return events, woke
 
     # -- other threads -----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from warren.runtime.loop import loop_base
-from warren.runtime.loop.loop_base import POLLING_SECONDS, LoopBase
+from warren.runtime.loop.loop_base import HITS_A_MISS, POLLING_SECONDS, UNPOLLED_SLEEPS, LoopBase
 
 EVENT = (7, 1)
 #: Seconds that a poll without waiting takes here.
@@ -91,3 +91,33 @@ def test_a_loop_does_not_poll_while_other_threads_work_for_it(base, waiting, mon
     monkeypatch.setattr(base._pool, "is_busy", lambda: True)
     base._wait(waiting.now, None)
     assert polls(waiting) == 0
+
+
+def test_a_loop_hardly_polls_while_that_finds_nothing(base, waiting):
+    """What it waits for needs the processor that polling takes."""
+    waiting.sleeps = [POLLING_SECONDS / 2] * 1000
+    for _ in range(1000):
+        base._wait(waiting.now, None)
+    assert polls(waiting) <= 12 * 1000 / UNPOLLED_SLEEPS
+
+
+def test_a_loop_polls_again_once_that_finds_something(base, waiting):
+    waiting.sleeps = [POLLING_SECONDS / 2] * 1000
+    for _ in range(100):
+        base._wait(waiting.now, None)
+    waiting.ready_at = 0.0
+    while len(waiting.timeouts) < 300:
+        base._wait(waiting.now, None)
+    assert waiting.timeouts[-100:] == [0] * 100
+
+
+def test_a_poll_in_vain_now_and_then_does_not_end_polling(base, waiting):
+    waiting.sleeps = [POLLING_SECONDS / 2] * 100
+    base._wait(waiting.now, None)
+    for _ in range(50):
+        for _ in range(HITS_A_MISS):
+            waiting.ready_at = 0.0
+            base._wait(waiting.now, None)
+        waiting.ready_at, waiting.timeouts = None, []
+        base._wait(waiting.now, None)
+        assert len(waiting.timeouts) > 1

@@ -1,0 +1,42 @@
+"""`Lane`: how much it reads from its socket at a time."""
+
+from __future__ import annotations
+
+from warren.cluster.links.encoding.frames import MAX_FRAME, FrameReader, frame
+from warren.cluster.links.lane import READ_SIZE, SMALL_READ, SMALL_READS, Lane
+
+SMALL, LARGE = frame(2, b"h", b"x"), frame(2, b"h", b"x" * (2 * SMALL_READ))
+
+
+class Socket:
+    """A socket on which each frame of `arriving` comes by itself. `sizes` are those of the reads."""
+
+    def __init__(self, arriving):
+        self.arriving = list(arriving)
+        self.sizes = []
+
+    def recv(self, size):
+        self.sizes.append(size)
+        data = self.arriving.pop(0)
+        if len(data) > size:
+            self.arriving.insert(0, data[size:])
+        return data[:size]
+
+
+def sizes_of(*arriving):
+    """The size of each read until all of this has come."""
+    sock, frames = Socket(arriving), []
+    lane = Lane("data", 0, sock, FrameReader(MAX_FRAME), lambda lane, found: frames.append(found))
+    while sock.arriving:
+        lane.read()
+    assert len(frames) == len(arriving)
+    return sock.sizes
+
+
+def test_a_few_small_frames_do_not_cut_the_large_ones_between_them():
+    """Each large frame comes in one read, after the first one (CL-13)."""
+    assert sizes_of(*[LARGE, SMALL, SMALL] * 3)[2:] == [READ_SIZE] * 8
+
+
+def test_reads_are_small_after_many_small_frames():
+    assert sizes_of(LARGE, *[SMALL] * (SMALL_READS + 2))[-3:] == [READ_SIZE, SMALL_READ, SMALL_READ]
