@@ -1,4 +1,4 @@
-"""Seams: the decisions that the simulation's tests replace by wrong ones, to show that the simulation finds such a bug.
+"""Seams: the decisions that tests of random searches replace by wrong ones, to show that a search finds such a bug.
 
     @seam("where requeued messages go")
     def insert(self, returned: list[Run]) -> None: ...
@@ -6,7 +6,7 @@
 The name of a seam tells what its function decides, so it stays true when the function is renamed, moved to another
 class or file, or rewritten: only the decorator moves along. `seam` returns the function itself, so a broker pays for a
 seam with one entry of a list, made at the import. Functions that make one decision together, such as two
-implementations of one interface, share a name. `tests/simulation/mutants/planting.py` finds the functions here.
+implementations of one interface, share a name. `tests/planting.py` finds the functions here.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pytest
 
 from warren.seams import SEAMS
 
-from .mutants import MUTANTS, planted
+from .mutants import MUTANTS
 from .replicas import Violation
 from .test_replicas import played
 
@@ -26,10 +26,9 @@ def finds(seed):
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_of_replicas_is_found(name):
-    with planted(name):
+    with MUTANTS[name]():
         assert any(finds(seed) for seed in range(MOST)), f"{MOST} plans do not find it"
 
 
 def test_every_seam_of_replicas_has_a_bug():
-    replaced = {decision for decision, _ in MUTANTS.values()}
-    assert {decision for decision in SEAMS if decision.startswith("replica: ")} <= replaced
+    assert {decision for decision in SEAMS if decision.startswith("replica: ")} <= MUTANTS.decisions

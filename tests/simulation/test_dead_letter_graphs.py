@@ -12,7 +12,7 @@ from warren.simulation.service import Sim
 
 from .dead_letter_graph import Graph, GraphQueue, run_graph
 from .mutants import more_mutants  # noqa: F401  # its bugs are added to MUTANTS
-from .mutants.planting import MUTANTS
+from .mutants.one_node import MUTANTS
 
 NAMES = ("a", "b", "c", "d")
 drawing = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))

@@ -2,46 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest import mock
 
 from warren.cluster.consensus.messages import AppendAnswer, Vote, VoteAnswer
-from warren.seams import SEAMS
+from warren.tests.planting import Bugs
 
-#: The bugs by name: the decision that each replaces, and what replaces it.
-MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {}
-
-
-def bug(decision: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The decorated function is called instead of those of the seam, with the function itself as first argument."""
-
-    def add(wrong: Callable[..., Any]) -> Callable[..., Any]:
-        MUTANTS[wrong.__name__] = decision, wrong
-        return wrong
-
-    return add
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """Have the bug in the core while the `with` block runs."""
-    decision, wrong = MUTANTS[name]
-    with ExitStack() as stack:
-        for function in SEAMS[decision]:
-            owner: Any = sys.modules[function.__module__]
-            *path, method = function.__qualname__.split(".")
-            for step in path:
-                owner = getattr(owner, step)
-            stack.enter_context(mock.patch.object(owner, method, functools.partialmethod(_call, wrong, function)))
-        yield
-
-
-def _call(self: Any, wrong: Callable[..., Any], function: Callable[..., Any], *arguments: Any) -> Any:
-    return wrong(function, self, *arguments)
+MUTANTS = Bugs()
+bug = MUTANTS.bug
 
 
 @bug("consensus: what waits for the disk")

@@ -7,7 +7,7 @@ from warren.tests.conversations import TESTDATA
 
 from . import schedules
 from .conversation import played
-from .mutants import MUTANTS, planted
+from .mutants import MUTANTS
 from .world import Violation
 
 #: Schedules within which a bug must be found.
@@ -37,7 +37,7 @@ def test_schedules_break_no_law(first_seed):
 @pytest.mark.parametrize("name", sorted(MUTANTS.keys() - BY_SCENARIO.keys()))
 def test_the_search_finds_a_planted_bug(name):
     first = FIRST.get(name, 0)
-    with planted(name):
+    with MUTANTS[name]():
         found = next(filter(None, map(schedules.run, range(first, first + MOST))), None)
     assert found is not None, f"{MOST} schedules, and the bug was not found"
     assert schedules.run(found.seed) is None, "the seed fails without the bug too"
@@ -47,7 +47,7 @@ def test_the_search_finds_a_planted_bug(name):
 def test_a_scenario_finds_a_planted_bug(name):
     text = (TESTDATA / "consensus" / f"{BY_SCENARIO[name]}.txt").read_text()
     assert played(text) == text
-    with planted(name):
+    with MUTANTS[name]():
         try:
             assert played(text) != text
         except Violation:
@@ -58,7 +58,7 @@ def test_every_seam_of_consensus_has_a_bug():
     seams = {
         name for name, functions in SEAMS.items() if functions[0].__module__.startswith("warren.cluster.consensus.")
     }
-    assert {decision for decision, _ in MUTANTS.values()} == seams
+    assert MUTANTS.decisions == seams
 
 
 def test_a_seed_gives_the_same_story_again():

@@ -4,9 +4,8 @@ import random
 
 import pytest
 
-from warren.cluster.membership import founding as module
 from warren.cluster.membership.founding import Found, Founding, Join, Report, Stop, Wait, hash_of
-from warren.seams import SEAMS
+from warren.tests.planting import replaced
 
 from .founding_world import World
 
@@ -162,14 +161,13 @@ def test_never_two_clusters():
 @pytest.mark.parametrize(
     ("decision", "wrong"),
     [
-        ("founding: whom a node lets found a cluster", lambda self, report: True),
-        ("founding: how many promises are needed", lambda self, count: True),
+        ("founding: whom a node lets found a cluster", lambda may_found, self, report: True),
+        ("founding: how many promises are needed", lambda suffices, self, count: True),
     ],
 )
-def test_the_search_finds_a_planted_fault(monkeypatch, decision, wrong):
-    for function in SEAMS[decision]:
-        monkeypatch.setattr(module.Founding, function.__name__, wrong)
-    assert first_seed_with_two_clusters(3_000) is not None
+def test_the_search_finds_a_planted_bug(decision, wrong):
+    with replaced(wrong, decision):
+        assert first_seed_with_two_clusters(3_000) is not None
 
 
 def test_in_every_order_of_starts_all_end_in_one_cluster():

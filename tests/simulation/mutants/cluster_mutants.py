@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from warren.cluster.consensus.messages import AppendAnswer
 from warren.cluster.membership.majority.pause import Action
+from warren.tests.planting import Bugs
 
 from .message_mutants import MUTANTS
-from .planting import bug
 
-CLUSTER_MUTANTS: dict[str, Callable[[], Any]] = {}
-cluster_bug = partial(bug, among=CLUSTER_MUTANTS)
+CLUSTER_MUTANTS = Bugs()
+cluster_bug = CLUSTER_MUTANTS.bug
 
 
 @cluster_bug("cluster: which changes are in force")

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from .planting import bug
+from warren.tests.planting import Bugs
 
-DEDUPLICATION_MUTANTS: dict[str, Callable[[], Any]] = {}
-MIRRORED_DEDUPLICATION_MUTANTS: dict[str, Callable[[], Any]] = {}
+DEDUPLICATION_MUTANTS = Bugs()
+MIRRORED_DEDUPLICATION_MUTANTS = Bugs()
 
 
-@bug("which publishes a queue drops because it has had them", among=DEDUPLICATION_MUTANTS)
+@DEDUPLICATION_MUTANTS.bug("which publishes a queue drops because it has had them")
 def duplicates_kept(drop: Any, self: Any, arrival: Any) -> None:
     """A queue drops nothing."""
 
 
-@bug("which publishes a queue remembers after a crash", among=DEDUPLICATION_MUTANTS)
+@DEDUPLICATION_MUTANTS.bug("which publishes a queue remembers after a crash")
 def publishes_forgotten_in_a_crash(record: Any, self: Any, first: int, digests: Any) -> None:
     """The journal gets no record of what the queue has accepted."""
 
 
-@bug("which publishes a mirror remembers", among=MIRRORED_DEDUPLICATION_MUTANTS)
+@MIRRORED_DEDUPLICATION_MUTANTS.bug("which publishes a mirror remembers")
 def mirrors_remember_nothing(remember: Any, self: Any, first: int, digests: Any, is_persistent: bool) -> None:
     """A mirror takes the messages and not their digests."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .planting import bug
+from .one_node import bug
 
 
 @bug("the origins of a part of a run")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from .planting import bug
+from .one_node import bug
 
 
 @bug("which returned messages are given up")

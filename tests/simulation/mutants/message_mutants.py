@@ -13,7 +13,7 @@ from warren.actors.metadata.state.commands import Bind
 from warren.actors.metadata.state.effects import Applied
 
 from . import differing_mutants, limit_mutants, more_mutants  # noqa: F401  # they add their bugs to MUTANTS
-from .planting import MUTANTS, bug
+from .one_node import MUTANTS, bug
 
 __all__ = ["MUTANTS"]
 

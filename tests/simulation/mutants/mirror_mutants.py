@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from .planting import bug
+from warren.tests.planting import Bugs
 
-MIRROR_MUTANTS: dict[str, Callable[[], Any]] = {}
-mirror_bug = partial(bug, among=MIRROR_MUTANTS)
+MIRROR_MUTANTS = Bugs()
+mirror_bug = MIRROR_MUTANTS.bug
 
 
 @mirror_bug("replica: which publishes all members have")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .planting import bug
+from .one_node import bug
 
 
 @bug("which dead messages become dead letters")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from .planting import bug
+from warren.tests.planting import Bugs
 
-SHARED_BODY_MUTANTS: dict[str, Callable[[], Any]] = {}
+SHARED_BODY_MUTANTS = Bugs()
 
 
-@bug("which references a message store counts", among=SHARED_BODY_MUTANTS)
+@SHARED_BODY_MUTANTS.bug("which references a message store counts")
 def one_write_is_enough(write: Any, self: Any, client: str, messages: Any) -> None:
     """A store does not count the second queue's reference."""
     known = [message_id for message_id, _ in messages if self.contains(message_id)]
@@ -18,7 +17,7 @@ def one_write_is_enough(write: Any, self: Any, client: str, messages: Any) -> No
     self.remove(client, known)
 
 
-@bug("which references a queue removes", among=SHARED_BODY_MUTANTS)
+@SHARED_BODY_MUTANTS.bug("which references a queue removes")
 def removes_twice(remove: Any, self: Any, message_ids: Any) -> None:
     """A queue removes one reference too many."""
     ids = list(message_ids)
@@ -26,12 +25,12 @@ def removes_twice(remove: Any, self: Any, message_ids: Any) -> None:
     remove(self, ids[:1])
 
 
-@bug("which references a queue removes", among=SHARED_BODY_MUTANTS)
+@SHARED_BODY_MUTANTS.bug("which references a queue removes")
 def forgets_to_remove(remove: Any, self: Any, message_ids: Any) -> None:
     """A queue removes no reference."""
 
 
-@bug("which ids shared bodies get", among=SHARED_BODY_MUTANTS)
+@SHARED_BODY_MUTANTS.bug("which ids shared bodies get")
 def the_same_id_again(take: Any, self: Any, *arguments: Any) -> int:
     """Every channel gives the same ids."""
     first = int(take(self, *arguments))

@@ -5,9 +5,8 @@ import random
 import pytest
 
 from warren.actors.context.lease import Lease
-from warren.cluster.membership.majority import lease as module
 from warren.cluster.membership.majority.lease import CONTACT_SHARE, HEARD_SECONDS, LEASE_SHARE, Asker, Granter
-from warren.seams import SEAMS
+from warren.tests.planting import replaced
 
 
 def test_a_lease_counts_from_the_question():
@@ -96,23 +95,21 @@ def test_no_lease_is_valid_after_its_node_was_declared_down():
 
 
 @pytest.mark.parametrize(
-    ("decision", "owner", "wrong"),
+    ("decision", "wrong"),
     [
         (
             "lease: from when it counts",
-            module.Asker,
-            lambda self, asked_at, seconds: setattr(
+            lambda granted, self, asked_at, seconds: setattr(
                 self._lease, "until", max(self._lease.until, asked_at + 2 * seconds)
             ),
         ),
-        ("lease: whether a leader may grant", module.Granter, lambda self, now, contact: now - contact < 4.0),
-        ("lease: when a node has lost it for certain", module.Granter, lambda self, node, now: True),
+        ("lease: whether a leader may grant", lambda may_grant, self, now, contact: now - contact < 4.0),
+        ("lease: when a node has lost it for certain", lambda has_lost, self, node, now: True),
     ],
 )
-def test_the_search_finds_a_planted_fault(monkeypatch, decision, owner, wrong):
-    (function,) = SEAMS[decision]
-    monkeypatch.setattr(owner, function.__name__, wrong)
-    assert any(overlaps(seed) for seed in range(1_500))
+def test_the_search_finds_a_planted_bug(decision, wrong):
+    with replaced(wrong, decision):
+        assert any(overlaps(seed) for seed in range(1_500))
 
 
 def test_the_share_allows_clocks_that_differ_by_a_quarter():

@@ -1,11 +1,16 @@
-"""`MUTANTS`: bugs that can be planted, by name. Each is a context manager; the bug is there inside its `with`.
+"""Planted bugs: tests show that a search finds what is wrong by making something wrong.
 
-A bug replaces the functions of one seam (`warren.seams`), that is, of one decision that the broker has to get right:
+A bug replaces the functions of one seam (`warren.seams`), that is, of one decision that the code has to get right:
 
-    @bug("when a message expires")
+    MUTANTS = Bugs()
+
+    @MUTANTS.bug("when a message expires")
     def expired_too_early(of, self, origin): ...
 
-The function that is decorated is called instead of the broker's, which it gets as its first argument.
+    with MUTANTS["expired_too_early"]():
+        ...
+
+The function that is decorated is called instead of the code's, which it gets as its first argument.
 """
 
 from __future__ import annotations
@@ -14,29 +19,31 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
 from warren.runtime.process import Process
 from warren.seams import SEAMS
 
-MUTANTS: dict[str, Callable[[], Any]] = {}
-#: The seams that the bugs replace.
-DECISIONS: list[str] = []
 
+class Bugs(dict[str, Callable[[], AbstractContextManager[None]]]):
+    """Bugs by name, each as a function that returns a context manager; the bug is there inside its `with`."""
 
-def bug(
-    *decisions: str, among: dict[str, Callable[[], Any]] = MUTANTS
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add the decorated function to `MUTANTS`, or to `among`, as a bug of these decisions."""
+    def __init__(self) -> None:
+        super().__init__()
+        #: The seams that the bugs replace.
+        self.decisions: set[str] = set()
 
-    def add(wrong: Callable[..., Any]) -> Callable[..., Any]:
-        among[wrong.__name__] = lambda: replaced(wrong, *decisions)
-        DECISIONS.extend(decisions)
-        return wrong
+    def bug(self, *decisions: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Add the decorated function as a bug of these decisions."""
 
-    return add
+        def add(wrong: Callable[..., Any]) -> Callable[..., Any]:
+            self[wrong.__name__] = lambda: replaced(wrong, *decisions)
+            self.decisions.update(decisions)
+            return wrong
+
+        return add
 
 
 @contextmanager
