@@ -91,7 +91,6 @@ def shard_settings(row: QueueRow, settings: QueueSettings) -> QueueSettings:
         expires=None,
         max_length=part(settings.max_length),
         max_length_bytes=part(settings.max_length_bytes),
-        deduplicate=None,
     )
 
 

@@ -17,14 +17,14 @@ alternate exchange (AB-76).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from sys import maxsize
 from typing import Any
 
 from ..amqp.fields import Table
-from .arguments.exchange_arguments import alternate_exchange
+from .arguments.exchange_arguments import alternate_exchange, exchange_window
 from .changes import (
     BindingAdded,
     BindingRemoved,
@@ -37,7 +37,9 @@ from .changes import (
 )
 from .decorators import ExchangeDecorator, notify, notify_of
 from .destinations import Destination, DestinationSet
-from .exchanges.exchange_types import EXCHANGE_TYPES, HeadersRouter, Router, TopicRouter, UnavailableRouter
+from .exchanges.exchange_types import EXCHANGE_TYPES, HeadersRouter, TopicRouter, UnavailableRouter
+from .exchanges.exchange_windows import ExchangeWindows, carried_windows, reached_through
+from .following import VhostTable, following, reachable, visits, walk
 from .queue_types import GROUP
 from .rows import Binding, ExchangeRow, QueueRow
 from .vhost_rows import VhostRows
@@ -45,24 +47,6 @@ from .wide_route import WideRoute, extra_queues, with_extra_queues
 
 #: The rows of more destinations than this are looked up a part at a time, and the last result is kept.
 WIDE = 256
-
-
-class _Vhost:
-    """The rows and routers of one virtual host."""
-
-    __slots__ = ("exchanges", "groups", "routers", "queues", "shards", "onward", "unbound")
-
-    def __init__(self) -> None:
-        self.exchanges: dict[str, ExchangeRow] = {}
-        self.routers: dict[str, Router] = {}
-        self.queues: dict[str, QueueRow] = {}
-        # The names of the queues that are shards, and of those that are groups. The default exchange has no bindings to
-        # them (FC-88, QP-76), so `unbound` has them all.
-        self.shards: set[str] = set()
-        self.groups: set[str] = set()
-        self.unbound: set[str] = set()
-        # Source -> exchanges among its destinations. An exchange without an entry needs no walk.
-        self.onward: dict[str, DestinationSet] = {}
 
 
 class RoutingTable:
@@ -96,7 +80,7 @@ class RoutingTable:
         self.down: frozenset[str] = frozenset()
         #: Virtual hosts of which recovery has not yet added all rows.
         self.recovering: set[str] = set()
-        self._vhosts: dict[str, _Vhost] = {}
+        self._vhosts: dict[str, VhostTable] = {}
         self._reply_channels: dict[str, Any] = {}
         #: The route of the last message that went to more than `wide` destinations, and the table's version then.
         self._last_wide: tuple[int, WideRoute] | None = None
@@ -142,7 +126,7 @@ class RoutingTable:
                 return self._wide_route(host, destinations)
             names = [name for _, name in destinations]
         else:
-            names = _walk(host, exchange, keys, headers, self._decorators)
+            names = walk(host, exchange, keys, headers, self._decorators)
             if len(names) > self._wide:
                 return self._wide_route(host, [("queue", name) for name in names])
         return _rows(host.queues, names)
@@ -156,7 +140,7 @@ class RoutingTable:
             return WideRoute([("queue", name) for name in names], host.queues)
         return tuple([row for row in map(host.queues.get, names) if row is not None])
 
-    def _wide_route(self, host: _Vhost, destinations: Sequence[Destination]) -> WideRoute:
+    def _wide_route(self, host: VhostTable, destinations: Sequence[Destination]) -> WideRoute:
         """The route to many queues, kept for the next message that goes to the same ones."""
         if self._last_wide is not None:
             version, route = self._last_wide
@@ -183,7 +167,7 @@ class RoutingTable:
         host = self._vhosts.get(vhost)
         if host is None:
             return False
-        return bool(self._decorators) or any(row.type == "headers" for row in _reachable(host, exchange))
+        return bool(self._decorators) or any(row.type == "headers" for row in reachable(host, exchange))
 
     def header_names(self, vhost: str, exchange: str) -> frozenset[bytes] | None:
         """The encoded names of the headers that may decide where a message goes that is published to this exchange.
@@ -195,9 +179,38 @@ class RoutingTable:
         host = self._vhosts.get(vhost)
         if host is None:
             return frozenset()
-        routers = [host.routers[row.name] for row in _reachable(host, exchange) if row.type == "headers"]
+        routers = [host.routers[row.name] for row in reachable(host, exchange) if row.type == "headers"]
         names = chain.from_iterable([router.header_names() for router in routers if isinstance(router, HeadersRouter)])
         return frozenset([name.encode("utf-8", "surrogateescape") for name in names])
+
+    def exchange_windows(self, vhost: str) -> ExchangeWindows | None:
+        """The windows of exchanges and of their queues (SP-30); None if the virtual host does not exist."""
+        found = self._vhosts.get(vhost)
+        return None if found is None else found.windows
+
+    def exchanges_behind(self, vhost: str, exchange: str) -> list[str]:
+        """Every exchange that some message published to this one could visit, itself included."""
+        host = self._vhosts.get(vhost)
+        return [] if host is None else [row.name for row in reachable(host, exchange)]
+
+    def queue_window(self, vhost: str, queue: str) -> int | None:
+        """How many messages the exchanges that lead to this queue have it remember; None if they ask for nothing."""
+        found = self._vhosts.get(vhost)
+        return None if found is None else found.windows.queues.get(queue)
+
+    def came_through(self, vhost: str, exchange: str, keys: tuple[str, ...], headers: Table | None, queue: str) -> bool:
+        """Whether a message that was published to `exchange` reaches the queue through one that deduplicates."""
+        host = self._vhosts.get(vhost)
+        if host is None or not host.windows.exchanges or exchange not in host.exchanges:
+            return False
+        windows = host.windows
+        if exchange in windows.exchanges:
+            return True
+        message = self.version, exchange, keys, headers
+        if windows.last_way is None or windows.last_way[0] != message:
+            way = dict(visits(host, exchange, keys, headers, self._decorators))
+            windows.last_way = message, reached_through(windows.exchanges, way)
+        return queue in windows.last_way[1]
 
     def reply_channel(self, channel_id: str) -> Any:
         """The address of the channel that consumes direct replies under this id, or None (AB-142)."""
@@ -246,7 +259,7 @@ class RoutingTable:
         Its queues are added by `put_queue` when their processes run.
         """
         rows = rows or VhostRows(vhost)
-        host = self._vhosts[vhost] = _Vhost()
+        host = self._vhosts[vhost] = VhostTable()
         for exchange in rows.exchanges.values():
             _put_exchange(host, exchange)
         for binding, _ in rows.bindings():
@@ -349,6 +362,24 @@ class RoutingTable:
             host.exchanges[exchange] = replace(row, alternate=effective)
             self.version += 1
 
+    def find_carried(self, vhost: str) -> bool:
+        """Find out again to which exchanges those with a window lead; True if that has changed."""
+        host = self._vhosts.get(vhost)
+        if host is None or not (host.windows.exchanges or host.windows.carried):
+            return False
+        before = host.windows.carried
+        host.windows.carried = carried_windows(host.windows.exchanges, lambda name: following(host, name))
+        return host.windows.carried != before
+
+    def set_queue_window(self, vhost: str, queue: str, window: int | None) -> None:
+        """Set what `queue_window` returns."""
+        windows = self._vhosts[vhost].windows
+        if window is None:
+            windows.queues.pop(queue, None)
+        else:
+            windows.queues[queue] = window
+        self.version += 1
+
     def register_reply(self, channel_id: str, address: Any) -> None:
         self._reply_channels[channel_id] = address
         self.version += 1
@@ -362,78 +393,32 @@ def _watch_nothing(vhost: str, name: str) -> None:
     """Stands for the watch until Metadata has started."""
 
 
-# -- following bindings between exchanges ---
-
-
-def _walk(
-    host: _Vhost, exchange: str, keys: tuple[str, ...], headers: Table | None, decorators: tuple[ExchangeDecorator, ...]
-) -> dict[str, None]:
-    """The names of the queues that the message reaches from `exchange`, each once."""
-    found: dict[str, None] = {}
-    seen = {exchange}
-    waiting = [exchange]
-    while waiting:
-        name = waiting.pop()
-        if name == "":
-            # The default exchange is reached only as an alternate exchange. Its bindings are implicit.
-            found.update(dict.fromkeys(key for key in keys if key in host.queues and key not in host.unbound))
-            continue
-        destinations = host.routers[name].route(keys, headers)
-        alternate = host.exchanges[name].alternate
-        if not destinations and alternate is not None:
-            destinations = (("exchange", alternate),)
-        for decorator in decorators:
-            destinations = (*destinations, *decorator.route(host.exchanges[name], keys, headers))
-        for kind, destination in destinations:
-            if kind == "queue":
-                found[destination] = None
-            elif destination not in seen and destination in host.exchanges:
-                seen.add(destination)
-                waiting.append(destination)
-    return found
-
-
 def _rows(queues: dict[str, QueueRow], names: Iterable[str]) -> tuple[QueueRow, ...]:
     """The rows of the named queues that exist, and of their extra queues (AB-79), each once."""
     rows = [row for row in map(queues.get, dict.fromkeys(names)) if row is not None]
     return with_extra_queues(queues, rows, extra_queues(rows))
 
 
-def _reachable(host: _Vhost, exchange: str) -> Iterator[ExchangeRow]:
-    """Every exchange that some message published to this one could visit."""
-    seen = {exchange}
-    waiting = [exchange]
-    while waiting:
-        name = waiting.pop()
-        row = host.exchanges.get(name)
-        if row is None:
-            continue
-        yield row
-        following = [] if row.alternate is None else [row.alternate]
-        if name in host.onward:
-            following += [destination for _, destination in host.onward[name].as_tuple]
-        for destination in following:
-            if destination not in seen:
-                seen.add(destination)
-                waiting.append(destination)
-
-
 # -- changes of one virtual host ---
 
 
-def _put_exchange(host: _Vhost, row: ExchangeRow) -> None:
+def _put_exchange(host: VhostTable, row: ExchangeRow) -> None:
     router_class = EXCHANGE_TYPES.get(row.type)
     host.exchanges[row.name] = row
+    window = exchange_window(row.arguments)
+    if window is not None:
+        host.windows.exchanges[row.name] = window
     host.routers[row.name] = router_class() if router_class else UnavailableRouter(row.vhost, row.name, row.type)
 
 
-def _remove_exchange(host: _Vhost, row: ExchangeRow) -> None:
+def _remove_exchange(host: VhostTable, row: ExchangeRow) -> None:
     # An exchange that was hidden has been removed already.
     host.exchanges.pop(row.name, None)
     host.routers.pop(row.name, None)
+    host.windows.exchanges.pop(row.name, None)
 
 
-def _replace_queue(host: _Vhost, row: QueueRow) -> None:
+def _replace_queue(host: VhostTable, row: QueueRow) -> None:
     shown = host.queues.get(row.name)
     if shown is not None:
         # A queue without an address does not run yet; `put_queue` shows it when it does.
@@ -444,7 +429,7 @@ def _replace_queue(host: _Vhost, row: QueueRow) -> None:
         host.queues[row.name] = row
 
 
-def _remove_queue(host: _Vhost, row: QueueRow) -> None:
+def _remove_queue(host: VhostTable, row: QueueRow) -> None:
     host.queues.pop(row.name, None)
     if row.name in host.unbound:
         host.unbound.discard(row.name)
@@ -452,13 +437,13 @@ def _remove_queue(host: _Vhost, row: QueueRow) -> None:
         host.groups.discard(row.name)
 
 
-def _add_binding(host: _Vhost, binding: Binding) -> None:
+def _add_binding(host: VhostTable, binding: Binding) -> None:
     host.routers[binding.source].add(binding)
     if binding.kind == "exchange":
         host.onward.setdefault(binding.source, DestinationSet()).add(binding.target)
 
 
-def _remove_binding(host: _Vhost, binding: Binding) -> None:
+def _remove_binding(host: VhostTable, binding: Binding) -> None:
     router = host.routers.get(binding.source)
     if router is None:
         return  # the exchange was hidden before, with all its bindings

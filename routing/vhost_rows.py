@@ -98,8 +98,11 @@ class VhostRows:
 
     def some_bindings(self, end: str | Destination, count: int) -> tuple[Binding, ...]:
         """`count` of the bindings from an exchange, or to a destination."""
-        found = self._by_source.get(end, {}) if isinstance(end, str) else self._by_destination.get(end, {})
-        return tuple(islice(found, count))
+        return tuple(islice(self.bindings_of(end), count))
+
+    def bindings_of(self, end: str | Destination) -> Iterable[Binding]:
+        """The bindings from an exchange, or to a destination. They must not change while they are read."""
+        return self._by_source.get(end, {}) if isinstance(end, str) else self._by_destination.get(end, {})
 
     def some(self, count: int) -> tuple[tuple[Binding, ...], tuple[str, ...], tuple[str, ...]]:
         """`count` rows besides the default exchanges, or all if there are fewer: bindings, names of queues and of

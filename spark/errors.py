@@ -172,8 +172,8 @@ def not_deduplicated(what: str) -> SparkSourceError:
     """The broker, or a queue, does not drop what is published twice."""
     return SparkSourceError(
         "E13",
-        f"exactly-once: {what}. Declare the queue with x-warren-deduplicate, set a policy with the key deduplicate, or "
-        "write at least once",
+        f"exactly-once: {what}. Declare the queue or the exchange with x-warren-deduplicate, set a policy with the key "
+        "deduplicate, or write at least once",
     )
 
 

@@ -1,8 +1,9 @@
 """`Guard`: checks what an exactly-once sink relies on: that each queue drops rows that are published twice (SP-83).
 
-A row is published to a queue by its name, through the default exchange. No client can find out to which queues another
-exchange routes, so the sink refuses rows for it. The deduplication window of each queue must be at least as long as the
-rows of one task, because a task that fails publishes all of them again.
+A row is published to a queue by its name, through the default exchange, or to another exchange. Then the exchange or
+each queue that it may lead to must deduplicate; the broker's catalogue says whether that is so. The deduplication
+window of each queue must be at least as long as the rows of one task, because a task that fails publishes all of them
+again.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ class Guard:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        #: By queue, how many messages its deduplication remembers at least.
-        self._windows: dict[str, int] = {}
-        #: By queue, how many rows this task has published to it.
-        self._rows: Counter[str] = Counter()
+        #: By exchange and queue, how many messages the queue remembers at least. The queue is '' for an exchange that
+        #: is not the default one: then it is each queue behind the exchange.
+        self._windows: dict[tuple[str, str], int] = {}
+        #: In the same way, how many rows this task has published.
+        self._rows: Counter[tuple[str, str]] = Counter()
 
     @property
     def smallest(self) -> int | None:
@@ -34,30 +36,42 @@ class Guard:
 
     def admit(self, exchange: str, queue: str) -> None:
         """Check a row before it is published."""
-        if exchange:
-            raise not_deduplicated(
-                f"no client can find out to which queues exchange '{exchange}' routes. Leave it out, and publish to "
-                "queues by their names as routing keys"
-            )
-        window = self._windows.get(queue)
+        place = (exchange, "") if exchange else ("", queue)
+        window = self._windows.get(place)
         if window is None:
-            window = self._windows[queue] = self._ask(queue)
-        self._rows[queue] += 1
-        if self._rows[queue] > window:
+            window = self._windows[place] = self._of_exchange(exchange) if exchange else self._of_queue(queue)
+        self._rows[place] += 1
+        if self._rows[place] > window:
+            of = f"a queue of exchange '{exchange}'" if exchange else f"queue '{queue}'"
             raise not_deduplicated(
-                f"queue '{queue}' remembers {window:,} messages, and a task has more rows for it, which it would have "
-                "twice if the task ran again. Use smaller micro-batches, or a queue with a larger window"
+                f"{of} remembers {window:,} messages, and a task has more rows for it, which it would have "
+                "twice if the task ran again. Use smaller micro-batches, or a larger window"
             )
 
-    def _ask(self, queue: str) -> int:
+    def _of_exchange(self, exchange: str) -> int:
+        rows = self._ask({"x-warren-exchanges": [exchange]})
+        if not rows:
+            raise not_deduplicated(f"exchange '{exchange}' does not exist, or this user may not publish to it")
+        window, queue = rows[0]["dedup"], rows[0]["queue"]
+        if not isinstance(window, int) or not window:
+            of = "a queue" if queue is None else f"queue '{queue}'"
+            raise not_deduplicated(f"exchange '{exchange}' leads to no queue, or {of} of it does not deduplicate")
+        return window
+
+    def _ask(self, arguments: dict[str, object]) -> list[dict[str, object]]:
+        """The rows of the broker's catalogue for these arguments."""
         connection = Connection(self._options, "spark exactly-once")
         try:
             rows: list[dict[str, object]] = []
-            for delivery in connection.consume(CATALOGUE, {"x-warren-queues": [queue]}):
+            for delivery in connection.consume(CATALOGUE, arguments):
                 rows += json.loads(content_body(delivery.content))
             connection.close()
         finally:
             connection.abort()
+        return rows
+
+    def _of_queue(self, queue: str) -> int:
+        rows = self._ask({"x-warren-queues": [queue]})
         if not rows:
             raise not_deduplicated(f"queue '{queue}' does not exist, does not run, or may not be read by this user")
         windows = [window for row in rows if isinstance(window := row["dedup"], int)]

@@ -175,34 +175,39 @@ def test_a_node_that_came_back_can_be_the_last_one(cluster):
 
 
 def test_a_message_that_is_published_again_to_another_master_is_dropped(cluster):
-    """The new master was away when it was published first, and has copied what the queue remembers (SP-31)."""
-    first = "warren1@localhost"
-    cluster.broker(first).declare_queue("ha-once", durable=True, arguments={"x-warren-deduplicate": 1000})
+    """SP-31: the new master, which was away when it was published first, has copied what queue or exchange ask for."""
+    first, window = "warren1@localhost", {"x-warren-deduplicate": 1000}
+    cluster.broker(first).declare_queue("ha-once", durable=True, arguments=window)
+    cluster.broker(first).declare_exchange("once", "fanout", durable=True, arguments=window)
+    cluster.broker(first).declare_queue("ha-through", durable=True)
+    cluster.broker(first).bind("ha-through", "once")
+    cluster.wait_in_sync("ha-through", timeout=LONG)
     cluster.wait_in_sync("ha-once", timeout=LONG)
     second, third = cluster.queue("ha-once").in_sync[1:]
 
     def publish(broker, *ids):
         for number in ids:
-            assert broker.publish(b"%d" % number, "ha-once", delivery_mode=2, message_id=f"order {number}")
+            for key, properties in (("ha-once", {}), ("", {"exchange": "once"})):
+                assert broker.publish(b"%d" % number, key, delivery_mode=2, message_id=f"order {number}", **properties)
 
     publish(cluster.broker(first), *range(10))
     cluster.kill(second)
     publish(cluster.broker(first), *range(20))
-    # The queue remembers what has been acknowledged.
-    assert [cluster.broker(first).get("ha-once").body for _ in range(15)] == [b"%d" % number for number in range(15)]
+    bodies = [b"%d" % number for number in range(25)]
+    for queue in ("ha-once", "ha-through"):
+        assert [cluster.broker(first).get(queue).body for _ in bodies[:15]] == bodies[:15]
     until(lambda: second not in cluster.queue("ha-once").in_sync)
-    back(cluster, second, "ha-once")
+    back(cluster, second, "ha-once", "ha-through")
     cluster.kill(third)
     until(lambda: third not in cluster.queue("ha-once").in_sync)
     back(cluster, third)
     cluster.kill(first)
-    until(lambda: cluster.broker(second).queue("ha-once").node == second)
+    until(lambda: first not in [cluster.broker(second).queue(each).node for each in ("ha-once", "ha-through")])
     publish(cluster.broker(third), *range(25))
-    assert [body for body, _ in taken(cluster.broker(second), "ha-once")] == [
-        b"%d" % number for number in range(15, 25)
-    ]
-    back(cluster, first, "ha-once")
-    cluster.delete_queue("ha-once")
+    for queue in ("ha-once", "ha-through"):
+        assert [body for body, _ in taken(cluster.broker(second), queue)] == bodies[15:]
+        cluster.delete_queue(queue)
+    back(cluster, first)
 
 
 def test_a_queue_that_deduplicates_goes_on_without_its_mirrors(cluster):

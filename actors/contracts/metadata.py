@@ -77,6 +77,14 @@ class ToMetadata(Contract):
         """From channels: exchange.delete (AB-66)."""
 
     @message
+    def window_behind(self, vhost: str, exchange: str) -> tuple[int, str | None]:
+        """From channels, for the catalogue: of the queues to which this exchange may lead, how many messages that were
+        published to it the queue remembers that remembers the fewest, and the name of that queue (SP-83).
+
+        It is 0 if a queue does not deduplicate them, and 0 and None if there is no queue.
+        """
+
+    @message
     def bind(
         self,
         vhost: str,

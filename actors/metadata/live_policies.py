@@ -8,7 +8,7 @@ which is written to the routing table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ...definitions.changes import RecordChange
 from ...definitions.definitions import Definitions
@@ -38,6 +38,8 @@ class LivePolicies:
         self._routing = routing
         self._definitions = definitions
         self._queue_mode_precedence = queue_mode_precedence
+        #: Called with the virtual host when the policies may have changed which alternate exchanges there are.
+        self.on_alternates: Callable[[str], object] = _ignore
         #: By virtual host: the policies that queues and exchanges follow.
         self._followed: dict[str, VhostPolicies | None] = {}
         #: By virtual host: the version of the definitions in which its policies changed last.
@@ -51,6 +53,7 @@ class LivePolicies:
         if policies is not None and policies.defines("exchanges", "alternate-exchange"):
             for row in self._routing.exchanges(vhost):
                 self._show_alternate(row, policies)
+        self.on_alternates(vhost)
 
     def exchanges_added(self, changes: Iterable[ExchangePut]) -> None:
         """Set the alternate exchanges of exchanges that the present turn has added to the routing table."""
@@ -60,13 +63,20 @@ class LivePolicies:
                 self._show_alternate(change.row, policies)
 
     def queue_started(self, row: QueueRow, read_version: int) -> None:
-        """Send a queue that has started its settings if the policies have changed since `read_version`.
+        """Send a queue that has started its settings if the policies have changed since `read_version`, or if the
+        bindings of exchanges that deduplicate may have.
 
         The queue's process, at the address in `row`, has read them at some time since then.
         """
         changed = self._changed_at.get(row.vhost)
-        if changed is not None and changed > read_version:
-            self._process.send(row.address, to_queue.apply_settings(self._settings_of(row)))
+        windows = self._routing.exchange_windows(row.vhost)
+        if changed is not None and changed > read_version or windows is not None and windows.carried:
+            self._process.send(row.address, to_queue.apply_settings(self.settings_of(row)))
+
+    def apply(self, row: QueueRow) -> None:
+        """Send a queue its settings, if it runs on this node."""
+        if row.state == "running" and row.node == self._here and row.address is not None:
+            self._process.send(row.address, to_queue.apply_settings(self.settings_of(row)))
 
     def vhost_removed(self, vhost: str) -> None:
         self._followed.pop(vhost, None)
@@ -97,6 +107,7 @@ class LivePolicies:
         for at in range(0, len(exchanges), SLICE):
             for exchange in exchanges[at : at + SLICE]:
                 self._show_alternate(exchange, wanted)
+            self.on_alternates(vhost)
             await self._process.next_turn()
         for at in range(0, len(queues), SLICE):
             for queue in queues[at : at + SLICE]:
@@ -111,13 +122,17 @@ class LivePolicies:
         ]
         row = self._routing.queue(shown.vhost, shown.name)
         # Between two slices the queue may have been deleted, and declared again on another node.
-        is_here = row is not None and row.state == "running" and row.node == self._here
-        if row is not None and is_here and definitions[0] != definitions[1]:
-            self._process.send(row.address, to_queue.apply_settings(self._settings_of(row)))
+        if row is not None and definitions[0] != definitions[1]:
+            self.apply(row)
 
-    def _settings_of(self, row: QueueRow) -> QueueSettings:
-        return policed_settings(row, self._definitions, self._queue_mode_precedence)
+    def settings_of(self, row: QueueRow) -> QueueSettings:
+        """The settings that the queue has, or will have in a moment."""
+        return policed_settings(row, self._definitions, self._routing, self._queue_mode_precedence)
 
     def _show_alternate(self, shown: ExchangeRow, policies: VhostPolicies | None) -> None:
         definition = NO_DEFINITION if policies is None else policies.effective("exchanges", shown.name).definition
         self._routing.set_policy_alternate(shown.vhost, shown.name, definition.get("alternate-exchange"))
+
+
+def _ignore(vhost: str) -> None:
+    """Stands for `on_alternates` until Metadata has started."""

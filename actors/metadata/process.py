@@ -49,6 +49,7 @@ from .info_items import binding_items, exchange_items, queue_items
 from .live_policies import LivePolicies
 from .log.local_log import LocalLog
 from .log.log import Log, Outcome
+from .queue_windows import QueueWindows
 from .queues.declarations import Declarations
 from .queues.group_watch import GroupWatch
 from .queues.homes import Homes
@@ -93,6 +94,7 @@ class Metadata(Process):
 
     routing: RoutingTable
     policies: LivePolicies
+    windows: QueueWindows
     changing: Changing
     vhosts: VirtualHosts
     queues: Queues
@@ -118,6 +120,7 @@ class Metadata(Process):
         routing.watch_queues(GroupWatch(self, name, routing).queue_changed)
         self.homes = Homes(name, context.settings.queue_master_locator, state, self.random_bytes)
         self.policies = LivePolicies(self, name, routing, state.definitions, context.settings.queue_mode_precedence)
+        self.windows = QueueWindows(self, routing, state, self.policies)
         self.changing = Changing(self, node, routing, state, self.log, self.policies, context)
         self.exchanges = Exchanges(self, state, self.log, self.changing, self._answer_with)
         self.queues = Queues(self, routing, state, self.changing, self.policies, self.homes, name, data_dir is not None)
@@ -125,8 +128,9 @@ class Metadata(Process):
         self.owner_waiters = OwnerWaiters(self, routing)
         self.replicas = Replicas(self, name, routing, state, self.changing, self.queues.restart_waiters, context.peers)
         # The parts of a process must not refer to each other in a circle.
-        replicas, exchanges = proxy(self.replicas), proxy(self.exchanges)
+        replicas, exchanges, windows = proxy(self.replicas), proxy(self.exchanges), proxy(self.windows)
         self.changing.cascades.on_free = lambda requests: exchanges.propose_all(requests)
+        self.policies.on_alternates = lambda vhost: windows.exchanges_changed(vhost)
         self.changing.on_own = lambda row: replicas.own_runs(row)
         self.changing.on_vhost = lambda vhost: replicas.vhost_started(vhost)
         self.vhosts = VirtualHosts(
@@ -178,6 +182,7 @@ class Metadata(Process):
         self.routing.publish(rows)
         self.changing.elsewhere.show(rows)
         self.policies.exchanges_added(change for change in rows if isinstance(change, ExchangePut))
+        self.windows.published(rows)
         self.replicas.published(rows)
         self.queues.published(rows)
         if len(rows) < len(applied.changes):
@@ -263,6 +268,11 @@ class Metadata(Process):
 
     def on_delete_exchange(self, sender: Sender, vhost: str, name: str, if_unused: bool, by: str = "") -> None:
         self.exchanges.propose(sender, DeleteExchange(vhost, name, if_unused, by))
+
+    def on_window_behind(
+        self, sender: Sender, vhost: str, exchange: str
+    ) -> Coroutine[object, None, tuple[int, str | None]]:
+        return self.windows.behind(vhost, exchange)
 
     def on_bind(
         self,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...definitions.definitions import Definitions
 from ...routing.rows import QueueRow
+from ...routing.table import RoutingTable
 from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS
 from ...store.messages.lives import Numbering
@@ -31,6 +32,7 @@ def queue_recoveries(
     levels: Iterable[int],
     journal: FoundJournal,
     definitions: Definitions,
+    routing: RoutingTable,
 ) -> Iterator[tuple[QueueRow, QueueRecovery]]:
     """The recovery of each queue; one with `numberings` has no message.
 
@@ -44,7 +46,7 @@ def queue_recoveries(
         queue = queue_number(row.queue_id)
         of_queue = terms.get(queue)
         is_occupied = queue in journal.occupied or of_queue is None and queue in on_disk
-        if is_occupied or deduplicates(row, definitions):  # the queue has to find what it has had
+        if is_occupied or deduplicates(row, definitions, routing):  # the queue has to find what it has had
             numberings = None
         elif of_queue is not None:
             numberings = _numberings_of(of_queue)
@@ -53,7 +55,7 @@ def queue_recoveries(
         yield row, QueueRecovery(of_queue, False, frozenset(on_disk.get(queue, ())), numberings)
 
 
-def may_be_dormant(row: QueueRow, definitions: Definitions) -> bool:
+def may_be_dormant(row: QueueRow, definitions: Definitions, routing: RoutingTable) -> bool:
     """Whether the queue may stay without a process while nobody needs it.
 
     A queue that expires needs its timer, and a mirrored one has other replicas that need it.
@@ -62,7 +64,7 @@ def may_be_dormant(row: QueueRow, definitions: Definitions) -> bool:
         return False
     if not row.arguments and definitions.policies_of(row.vhost) is None:
         return True
-    return policed_settings(row, definitions).expires is None
+    return policed_settings(row, definitions, routing).expires is None
 
 
 def terms_of_dormant(row: QueueRow, numberings: dict[int, Numbering]) -> Terms:

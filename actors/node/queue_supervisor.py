@@ -135,10 +135,11 @@ class QueueSupervisor(Process):
         dormant: dict[int, Address[ToDiskUser]] = {}
         # Extensions are told of each queue that starts.
         may_any = not self.context.extensions.queue_decorators
+        definitions, routing = self.context.definitions, self.context.routing
         done = 0
-        for row, recovery in queue_recoveries(rows, terms, numbers, journal, self.context.definitions):
+        for row, recovery in queue_recoveries(rows, terms, numbers, journal, definitions, routing):
             supervised = self.queues[row.queue_id] = _Supervised(row)
-            if recovery.numberings is not None and may_any and may_be_dormant(row, self.context.definitions):
+            if recovery.numberings is not None and may_any and may_be_dormant(row, definitions, routing):
                 supervised.numberings = recovery.numberings
                 start = to_new_queue.start(self.context, row, self.storage, recovery)
                 address = self.create_dormant(_process_class(row), start, row.queue_id)

@@ -174,7 +174,7 @@ class Arrivals:
         arrivals, channel_id, deduplication = self.arrivals, record.channel_id, self.deduplication
         for origins, contents, body_bytes, first_number, awaits_confirm, shared in entries:
             part = (channel_id, first_number, len(contents), awaits_confirm)
-            digests = None if deduplication is None else deduplication.digests(record.user, contents)
+            digests = None if deduplication is None else deduplication.digests(record.user, origins, contents)
             is_redelivered = first_number < record.repeated_below
             if (
                 not arrivals

@@ -1,4 +1,4 @@
-"""The settings of a queue: its arguments, and the policies that apply to it."""
+"""The settings of a queue: its arguments, the policies that apply to it, and the exchanges that lead to it."""
 
 from __future__ import annotations
 
@@ -10,46 +10,54 @@ from ...definitions.definitions import Definitions
 from ...definitions.features import MIRRORED_DEDUPLICATION
 from ...definitions.policies import queue_kind
 from ...routing.arguments.queue_settings import QueueSettings, queue_settings
-from ...routing.queue_types import DEDUPLICATE
+from ...routing.queue_types import CLASSIC, DEDUPLICATE
 from ...routing.rows import QueueRow
 from ...routing.shards import shard_settings
+from ...routing.table import RoutingTable
 
 
-def policed_settings(row: QueueRow, definitions: Definitions, queue_mode_precedence: str = "argument") -> QueueSettings:
-    """Merge the arguments in `row` with the policies of its virtual host.
+def policed_settings(
+    row: QueueRow, definitions: Definitions, routing: RoutingTable, queue_mode_precedence: str = "argument"
+) -> QueueSettings:
+    """Merge the arguments in `row` with the policies of its virtual host, and with what exchanges ask for.
 
     `queue_mode_precedence` is the setting of that name; it matters only to who reads `queue_mode` in the result.
     """
     policies = definitions.policies_of(row.vhost)
+    name = row.name if row.shard_of is None else row.shard_of
     if policies is None:
         settings = queue_settings(row.arguments)
     else:
-        name = row.name if row.shard_of is None else row.shard_of
         settings = queue_settings(
             row.arguments,
             policies.effective(queue_kind(row.type), name).definition,
             policy_sets_mode=queue_mode_precedence == "policy",
         )
-    if settings.deduplicate is not None and not _may_deduplicate(row, definitions):
-        settings = replace(settings, deduplicate=None)
+    window = routing.queue_window(row.vhost, name)
+    if window is not None and row.type == CLASSIC.name:
+        settings = replace(settings, exchange_window=window)
+    if settings.window is not None and not _may_deduplicate(row, definitions):
+        settings = replace(settings, deduplicate=None, exchange_window=None)
     return settings if row.shard_of is None else shard_settings(row, settings)
 
 
 def _may_deduplicate(row: QueueRow, definitions: Definitions) -> bool:
-    """Whether a policy may have the queue deduplicate: not a logical queue, which has no message, and a mirrored queue
-    only if all nodes know the instructions for it.
+    """Whether a policy or an exchange may have the queue deduplicate: not a logical queue, whose shards do, and a
+    mirrored queue only if all nodes know the instructions for it.
     """
     return not row.shards and (row.group is None or (MIRRORED_DEDUPLICATION,) in definitions.features)
 
 
-def deduplicates(row: QueueRow, definitions: Definitions) -> bool:
-    """Whether the queue deduplicates, by an argument or by a policy."""
+def deduplicates(row: QueueRow, definitions: Definitions, routing: RoutingTable) -> bool:
+    """Whether the queue deduplicates, by an argument, by a policy or by an exchange."""
+    name = row.name if row.shard_of is None else row.shard_of
     if row.arguments.get(DEDUPLICATE) is not None:
         return True
     policies = definitions.policies_of(row.vhost)
-    if policies is None or not policies.defines("classic", "deduplicate"):
+    may_by_policy = policies is not None and policies.defines("classic", "deduplicate")
+    if not may_by_policy and routing.queue_window(row.vhost, name) is None:
         return False
-    return policed_settings(row, definitions).deduplicate is not None
+    return policed_settings(row, definitions, routing).window is not None
 
 
 def check_changes(before: QueueSettings, after: QueueSettings, phrase: str) -> None:

@@ -460,7 +460,7 @@ class Queue(ReplicaProcess):
     def on_reading_info(self, sender: Sender) -> InfoItems:
         self._check_not_ending()
         consumers = self.role.counts()[1]
-        return reading_items(self.backing, consumers, self.settings.deduplicate or 0)
+        return reading_items(self.backing, consumers, self.settings.window or 0)
 
     def on_storage_info(self, sender: Sender) -> Slices[InfoItems]:
         backing = self.backing

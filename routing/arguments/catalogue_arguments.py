@@ -2,9 +2,12 @@
 
 x-warren-queues     array of names      these queues
 x-warren-pattern    text                the queues whose names fit this glob
+x-warren-exchanges  array of names      instead of queues: these exchanges
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from ...amqp.constants import ACCESS_REFUSED, PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
@@ -12,20 +15,31 @@ from ...amqp.fields import Table
 from ..phrases import value_text
 
 CATALOGUE = "amq.warren.catalogue"
-QUEUES, PATTERN = "x-warren-queues", "x-warren-pattern"
+QUEUES, PATTERN, EXCHANGES = "x-warren-queues", "x-warren-pattern", "x-warren-exchanges"
 
 
-def catalogue_arguments(arguments: Table) -> tuple[frozenset[str], str | None]:
-    """The requested queue names, or the pattern. Raises AmqpError 406 unless there is exactly one valid argument."""
-    names, pattern = arguments.get(QUEUES), arguments.get(PATTERN)
-    if names is not None and pattern is None and names[0] == "A" and all(letter == "S" for letter, _ in names[1]):
-        return frozenset(value_text(value) for _, value in names[1]), None
-    if pattern is not None and names is None and pattern[0] == "S":
-        return frozenset(), value_text(pattern[1])
+class Request(NamedTuple):
+    """What a consumer asks for: the queues with these names, those that fit the pattern, or these exchanges."""
+
+    queues: frozenset[str] = frozenset()
+    pattern: str | None = None
+    exchanges: frozenset[str] | None = None
+
+
+def catalogue_arguments(arguments: Table) -> Request:
+    """Raises AmqpError 406 unless there is exactly one valid argument."""
+    found = [(name, each) for name in (QUEUES, PATTERN, EXCHANGES) if (each := arguments.get(name)) is not None]
+    if len(found) == 1:
+        name, (letter, value) = found[0]
+        if name == PATTERN and letter == "S":
+            return Request(pattern=value_text(value))
+        if name != PATTERN and letter == "A" and all(each == "S" for each, _ in value):
+            names = frozenset(value_text(each) for _, each in value)
+            return Request(queues=names) if name == QUEUES else Request(exchanges=names)
     raise AmqpError(
         PRECONDITION_FAILED,
-        f"a consumer of queue '{CATALOGUE}' needs either '{QUEUES}', an array of names, or '{PATTERN}', a text in "
-        "which '*' stands for any text and '?' for one character",
+        f"a consumer of queue '{CATALOGUE}' needs one of '{QUEUES}' and '{EXCHANGES}', an array of names, or "
+        f"'{PATTERN}', a text in which '*' stands for any text and '?' for one character",
     )
 
 

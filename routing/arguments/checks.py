@@ -15,6 +15,8 @@ from ...amqp.fields import TYPE_NAMES, Table
 
 #: The letters of integer types.
 INTEGER_LETTERS = frozenset("bBsuIilL")
+#: The largest deduplication window, in messages.
+MAX_WINDOW = 10_000_000
 #: Why an argument is refused, in RabbitMQ's words; empty if it is accepted.
 Reason = str
 #: Checks one argument, given its letter, its value and all arguments.
@@ -43,6 +45,13 @@ def check_positive(letter: str, value: Any, arguments: Table) -> Reason:
 
 def check_bool(letter: str, value: Any, arguments: Table) -> Reason:
     return "" if letter == "t" else unacceptable(letter)
+
+
+def check_window(letter: str, value: Any) -> Reason:
+    """Check a deduplication window (SP-30)."""
+    if letter in INTEGER_LETTERS and 1 <= value <= MAX_WINDOW:
+        return ""
+    return check_integer(letter, value) or f'"expected a number of messages from 1 to {MAX_WINDOW}, got {value}"'
 
 
 def check_text(letter: str, value: Any, arguments: Table) -> Reason:

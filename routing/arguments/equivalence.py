@@ -13,7 +13,7 @@ from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import TYPE_NAMES, Table
 from ..phrases import exchange_phrase, queue_phrase, value_text
-from ..queue_types import CLASSIC, QUORUM, STREAM, queue_type
+from ..queue_types import CLASSIC, DEDUPLICATE, QUORUM, STREAM, queue_type
 from .checks import INTEGER_LETTERS
 from .queue_arguments import QUEUE_CHECKS
 
@@ -46,7 +46,8 @@ def check_exchange_equivalence(
     _check_equal("durable", phrase, old[1], new[1])
     _check_equal("auto_delete", phrase, old[2], new[2])
     _check_equal("internal", phrase, old[3], new[3])
-    _check_argument_equal("alternate-exchange", phrase, old[4], new[4])
+    for key in ("alternate-exchange", DEDUPLICATE):
+        _check_argument_equal(key, phrase, old[4], new[4])
 
 
 def _check_equal(key: str, phrase: str, old: Any, new: Any) -> None:

@@ -16,7 +16,6 @@ from ..phrases import queue_phrase, value_text
 from ..queue_types import CLASSIC, CONSUMER_TIMEOUT, DEDUPLICATE, GROUP, QUEUE_TYPES, QUORUM, STREAM, queue_type
 from ..rows import QueueRow
 from .checks import (
-    INTEGER_LETTERS,
     Check,
     Reason,
     accept,
@@ -26,6 +25,7 @@ from .checks import (
     check_not_negative,
     check_positive,
     check_text,
+    check_window,
     foreign,
     invalid,
     unacceptable,
@@ -46,8 +46,6 @@ from .stream_arguments import MAX_SEGMENT_BYTES, check_max_age
 #: The longest message TTL and queue expiry, in ms: ten years.
 MAX_EXPIRY = 315_360_000_000
 MAX_PRIORITY = 255
-#: The largest deduplication window of a queue, in messages.
-MAX_DEDUPLICATE = 10_000_000
 #: The argument that decides on which node a new queue has its master.
 MASTER_LOCATOR = "x-queue-master-locator"
 
@@ -169,13 +167,7 @@ def _check_leader_locator(letter: str, value: Any, arguments: Table) -> Reason:
 
 
 def _check_deduplicate(letter: str, value: Any, arguments: Table) -> Reason:
-    if letter not in INTEGER_LETTERS or not 1 <= value <= MAX_DEDUPLICATE:
-        return (
-            check_integer(letter, value) or f'"expected a number of messages from 1 to {MAX_DEDUPLICATE}, got {value}"'
-        )
-    if any(arguments.get(name) is not None for name in SHARD_COUNTS):
-        return '"a message that is published again may go to another shard; leave out one of the two arguments"'
-    return ""
+    return check_window(letter, value)
 
 
 #: The arguments of queues in RabbitMQ's order of checking.

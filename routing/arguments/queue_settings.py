@@ -88,6 +88,14 @@ class QueueSettings:
     fair_lane_limit: int | None = None
     #: The deduplication window: how many earlier messages a new one is compared with; None: no deduplication.
     deduplicate: int | None = None
+    #: The widest window of the exchanges that lead to the queue and deduplicate. Without `deduplicate` it is for
+    #: messages that come through one of these exchanges alone.
+    exchange_window: int | None = None
+
+    @property
+    def window(self) -> int | None:
+        """How many messages the queue remembers, to recognize those that are published again; None: none."""
+        return max(self.deduplicate or 0, self.exchange_window or 0) or None
 
     @property
     def top_level(self) -> int | None:

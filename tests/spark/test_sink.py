@@ -181,8 +181,34 @@ def test_exactly_once_is_refused_where_it_cannot_be_kept(broker, queue):
     assert "does not exist" in refused(broker, [row], routingKey=queue)
     broker.declare_queue(queue, durable=True)
     assert "keeps messages that are published twice" in refused(broker, [row], routingKey=queue)
-    assert "to which queues exchange 'amq.fanout' routes" in refused(broker, [row], exchange="amq.fanout")
+    broker.declare_exchange(queue, "fanout")
+    try:
+        assert "does not exist" in refused(broker, [row], exchange="nowhere")
+        assert "leads to no queue" in refused(broker, [row], exchange=queue)
+        broker.bind(queue, queue)
+        assert f"queue '{queue}' of it does not deduplicate" in refused(broker, [row], exchange=queue)
+    finally:
+        broker.delete_exchange(queue)
     assert broker.queue(queue).messages == 0
+
+
+@pytest.mark.parametrize("by", ["exchange", "queue"])
+def test_rows_for_an_exchange_are_there_once(broker, queue, by):
+    """SP-83: the exchange deduplicates, or each queue that it reaches does."""
+    window = {"x-warren-deduplicate": 100}
+    broker.declare_exchange(queue, "fanout", arguments=window if by == "exchange" else {})
+    try:
+        broker.declare_queue(queue, durable=True, arguments=window if by == "queue" else {})
+        broker.bind(queue, queue)
+        rows = [{"body": b"%d" % number, "message_id": str(number)} for number in range(60)]
+        assert publish(broker, rows[:30], exchange=queue, **ONCE).window == 100
+        publish(broker, rows, exchange=queue, **ONCE)
+        assert [broker.get(queue).body for _ in range(60)] == [row["body"] for row in rows]
+        assert broker.queue(queue).messages == 0
+        too_many = [{"body": b"1", "message_id": str(number)} for number in range(101)]
+        assert f"a queue of exchange '{queue}' remembers 100 messages" in refused(broker, too_many, exchange=queue)
+    finally:
+        broker.delete_exchange(queue)
 
 
 @pytest.mark.parametrize("by_policy", [False, True], ids=["argument", "policy"])

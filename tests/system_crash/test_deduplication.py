@@ -24,10 +24,10 @@ LOST = (pika.exceptions.AMQPError, OSError)
 class Repeating(threading.Thread):
     """Publishes the bodies 0 to `count`, some of them large, and after each lost connection the last 50 once more."""
 
-    def __init__(self, url, count, arguments):
+    def __init__(self, url, count, by):
         super().__init__(daemon=True)
         self.url, self.count, self.sent, self.repeated = url, count, 0, 0
-        self.arguments = arguments
+        self.by = by
         self.start()
 
     def run(self):
@@ -39,24 +39,28 @@ class Repeating(threading.Thread):
 
     def _publish(self, channel):
         channel.confirm_delivery()
-        channel.queue_declare("q", durable=True, arguments=self.arguments)
+        channel.queue_declare("q", durable=True, arguments=WINDOW if self.by == "argument" else None)
+        exchange = "events" if self.by == "exchange" else ""
+        if exchange:
+            channel.exchange_declare(exchange, durable=True, arguments=WINDOW)
+            channel.queue_bind("q", exchange)
         first = max(0, self.sent - 50)
         self.repeated += self.sent - first
         for number in range(first, self.count):
             body = b"%d:" % number + b"x" * (6000 if number % 5 == 0 else 10)
-            channel.basic_publish("", "q", body, pika.BasicProperties(delivery_mode=2, message_id=f"m-{number}"))
+            channel.basic_publish(exchange, "q", body, pika.BasicProperties(delivery_mode=2, message_id=f"m-{number}"))
             self.sent = max(self.sent, number + 1)
 
 
-@pytest.mark.parametrize("by_policy", [False, True], ids=["argument", "policy"])
-def test_killed_broker(tmp_path, by_policy, kills=3):
+@pytest.mark.parametrize("by", ["argument", "policy", "exchange"])
+def test_killed_broker(tmp_path, by, kills=3):
     definitions = tmp_path / "definitions.json"
     definitions.write_text(json.dumps(DEFINITIONS))
-    settings = {"load_definitions": str(definitions)} if by_policy else {}
+    settings = {"load_definitions": str(definitions)} if by == "policy" else {}
     with TorturedBroker(tmp_path / "data", tmp_path / "log", SMALL, settings=settings) as broker:
         broker.begin()
         urls = [broker.url()]
-        publisher = Repeating(lambda: urls[-1], 1200, {} if by_policy else WINDOW)
+        publisher = Repeating(lambda: urls[-1], 1200, by)
         for kill in range(kills):
             while publisher.sent < (kill + 1) * 250:
                 assert publisher.is_alive()

@@ -90,7 +90,9 @@ class AckTimeouts:
 
     def _of_queue(self, queue_id: str) -> int | None:
         row = self._queues.rows.get(queue_id)
-        return None if row is None else policed_settings(row, self._context.definitions).consumer_timeout
+        if row is None:
+            return None
+        return policed_settings(row, self._context.definitions, self._context.routing).consumer_timeout
 
 
 def _smaller(given: list[int | None], default: int | None) -> int | None:

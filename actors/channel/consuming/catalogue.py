@@ -3,6 +3,10 @@
 A client consumes from the reserved queue `amq.warren.catalogue`, which is in no routing table. It gets one delivery, a
 JSON array with a row for each queue, and the consumer is cancelled. The rows of queues that the user may not read, or
 that do not run, are left out.
+
+Asked for exchanges, it has a row for each exchange to which the user may publish. The row has `dedup`, how many
+messages each queue behind the exchange remembers at least of what comes through it, and the `queue` that remembers the
+fewest, if the user may read it. Metadata finds that out.
 """
 
 from __future__ import annotations
@@ -13,23 +17,27 @@ from collections.abc import Callable
 from ....amqp import methods
 from ....amqp.constants import PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
-from ....amqp.fields import Table, table_to_dict
+from ....amqp.fields import table_to_dict
 from ....amqp.frames import build_content, method_frame
 from ....amqp.method import Method
 from ....amqp.properties import Properties, encode_properties
-from ....routing.arguments.catalogue_arguments import CATALOGUE, catalogue_arguments
+from ....definitions.access import Kind, Right
+from ....routing.arguments.catalogue_arguments import CATALOGUE, Request, catalogue_arguments
 from ....routing.glob import matches_glob
 from ....routing.rows import QueueRow
 from ....runtime.process import Process
 from ...context.node_context import NodeContext
 from ...contracts.channel import ChannelConfig
 from ...contracts.info_items import InfoItems
+from ...contracts.metadata import to_metadata
 from ...contracts.queue import to_queue
 from ..client_output import ClientOutput
 from ..queue_links import QueueLinks
 
 #: The most rows that one answer has.
 MOST_ROWS = 10_000
+#: The most exchanges that a client may ask about at a time: each has Metadata look at all queues behind it.
+MOST_EXCHANGES = 16
 #: Queues that the channel examines in one turn.
 QUEUES_AT_A_TIME = 1_000
 
@@ -61,16 +69,11 @@ class Catalogue:
         """Handle basic.consume from the catalogue; the delivery has this tag and needs no acknowledgement."""
         if not method.no_ack:
             raise AmqpError(PRECONDITION_FAILED, f"a consumer of queue '{CATALOGUE}' cannot acknowledge: set no-ack")
-        rows = await self._wanted(method.arguments)
-        if len(rows) > MOST_ROWS:
-            raise AmqpError(
-                PRECONDITION_FAILED,
-                f"queue '{CATALOGUE}' has {len(rows)} rows for these arguments, and answers at most {MOST_ROWS}; "
-                "ask with a narrower pattern",
-            )
-        self._queues.flush()  # so that the rows count what the client has published before
-        answers = await self._process.ask_each((row.address, to_queue.reading_info()) for row in rows)
-        found = [self._row(row, answer) for row, answer in zip(rows, answers) if isinstance(answer, dict)]
+        request = catalogue_arguments(method.arguments)
+        if request.exchanges is None:
+            found = await self._queue_rows(request)
+        else:
+            found = await self._exchange_rows(sorted(request.exchanges))
         body = json.dumps(found, separators=(",", ":"), default=_as_text).encode()
         if not method.nowait:
             self._output.put_method(methods.BasicConsumeOk(tag))
@@ -80,12 +83,42 @@ class Catalogue:
         if self._config.has_cancel_notify:
             self._put_unasked(methods.BasicCancel(tag, True))
 
-    async def _wanted(self, arguments: Table) -> list[QueueRow]:
-        """The rows of the queues that the arguments name, that run, and that the user may read, sorted by name.
+    async def _queue_rows(self, request: Request) -> list[InfoItems]:
+        rows = await self._wanted(request)
+        if len(rows) > MOST_ROWS:
+            raise AmqpError(
+                PRECONDITION_FAILED,
+                f"queue '{CATALOGUE}' has {len(rows)} rows for these arguments, and answers at most {MOST_ROWS}; "
+                "ask with a narrower pattern",
+            )
+        self._queues.flush()  # so that the rows count what the client has published before
+        answers = await self._process.ask_each((row.address, to_queue.reading_info()) for row in rows)
+        return [self._row(row, answer) for row, answer in zip(rows, answers) if isinstance(answer, dict)]
+
+    async def _exchange_rows(self, names: list[str]) -> list[InfoItems]:
+        if len(names) > MOST_EXCHANGES:
+            raise AmqpError(
+                PRECONDITION_FAILED, f"queue '{CATALOGUE}' answers for at most {MOST_EXCHANGES} exchanges at a time"
+            )
+        vhost = self._config.vhost
+        found: list[InfoItems] = []
+        for name in names:
+            if (
+                name
+                and self._context.routing.exchange(vhost, name) is not None
+                and self._may("write", "exchange", name)
+            ):
+                window, queue = await self._process.ask(self._context.metadata, to_metadata.window_behind(vhost, name))
+                shown = queue if queue is not None and self._may("read", "queue", queue) else None
+                found.append({"name": name, "dedup": window, "queue": shown})
+        return found
+
+    async def _wanted(self, request: Request) -> list[QueueRow]:
+        """The rows of the queues that are asked for, that run, and that the user may read, sorted by name.
 
         A sharded queue stands for its shards, because it has no messages of its own.
         """
-        names, pattern = catalogue_arguments(arguments)
+        names, pattern = request.queues, request.pattern
         routing, vhost = self._context.routing, self._config.vhost
         found = []
         for at, row in enumerate(routing.queues(vhost), 1):
@@ -98,10 +131,12 @@ class Catalogue:
         return sorted(found, key=lambda row: row.name)
 
     def _may_read(self, row: QueueRow, name: str) -> bool:
-        if row.exclusive_owner not in (None, self._config.connection_id):
-            return False
+        is_mine = row.exclusive_owner in (None, self._config.connection_id)
+        return is_mine and self._may("read", "queue", name)
+
+    def _may(self, right: Right, kind: Kind, name: str) -> bool:
         try:
-            self._config.access.check("read", "queue", name)
+            self._config.access.check(right, kind, name)
         except AmqpError:
             return False
         return True

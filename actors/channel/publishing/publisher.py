@@ -322,7 +322,7 @@ class Publisher:
         known: dict[tuple[str, ...], Publication] = {}
         for start in range(0, len(contents), stretch):
             part = contents[start : start + stretch]
-            rows = self._spreading.choose(spread)
+            rows = self._spreading.choose(spread, part[0])
             key = tuple([row.queue_id for row in rows])
             chosen = known.get(key)
             if chosen is None:

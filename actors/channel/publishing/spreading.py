@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
+from zlib import crc32
 
+from ....amqp.deduplication_key import deduplication_key
+from ....amqp.frames import content_properties
 from ....routing.rows import QueueRow
-from ....routing.shards import ShardPolicy, shard_policy, shards_of
+from ....routing.shards import ShardPolicy, shard_name, shard_policy, shards_of
 from ....runtime.credit import CreditFlow
 from ....runtime.process import Process
 from ...context.node_context import NodeContext
+from ...queue.policed_settings import deduplicates
 
 #: How many messages of one run go to the same shard by the policy `random`. A run may have hundreds of messages: with
 #: one shard for each run, a client that publishes rarely but in large batches would fill its shards unevenly.
@@ -26,6 +30,9 @@ class ShardedRow(NamedTuple):
     row: QueueRow
     policy: ShardPolicy
     shards: tuple[QueueRow, ...]
+    #: Whether the shards deduplicate. Then messages with equal keys for that go to the same shard, whatever the policy
+    #: is, because a shard knows only what it has had itself.
+    is_by_key: bool
 
 
 class Spread(NamedTuple):
@@ -38,7 +45,8 @@ class Spread(NamedTuple):
     @property
     def stretch(self) -> int:
         """How many messages in a row may go to the same shards."""
-        return RANDOM_STRETCH if all(each.policy == "random" for each in self.sharded) else 1
+        may_share = all(each.policy == "random" and not each.is_by_key for each in self.sharded)
+        return RANDOM_STRETCH if may_share else 1
 
 
 class Spreading:
@@ -62,15 +70,26 @@ class Spreading:
         plain = tuple([row for row in rows if not row.shards])
         if len(plain) == len(rows):
             return None
-        sharded = [ShardedRow(row, shard_policy(row), shards_of(routing, row)) for row in rows if row.shards]
+        sharded = []
+        for row in rows:
+            if row.shards:
+                shards = shards_of(routing, row)
+                is_by_key = any(deduplicates(each, self._context.definitions, routing) for each in shards[:1])
+                sharded.append(ShardedRow(row, shard_policy(row), shards, is_by_key))
         return Spread(plain, tuple(sharded))
 
-    def choose(self, spread: Spread) -> tuple[QueueRow, ...]:
-        """The queues that get the next messages, `spread.stretch` at most."""
-        return *spread.plain, *[self._shard(each) for each in spread.sharded]
+    def choose(self, spread: Spread, content: bytes) -> tuple[QueueRow, ...]:
+        """The queues that get the next messages, `spread.stretch` at most; `content` is the first of them."""
+        return *spread.plain, *[self._shard(each, content) for each in spread.sharded]
 
-    def _shard(self, sharded: ShardedRow) -> QueueRow:
-        row, policy, shards = sharded
+    def _shard(self, sharded: ShardedRow, content: bytes) -> QueueRow:
+        row, policy, shards, is_by_key = sharded
+        if is_by_key:
+            key = deduplication_key(content_properties(content))
+            if key is not None:
+                # If this shard does not run the message is refused. Another shard would not recognize a repeat.
+                name = shard_name(row.name, crc32(key) % row.shards)
+                return next((shard for shard in shards if shard.name == name), row.at(None))
         count = len(shards)
         if not count:
             return row.at(None)  # without an address the message is refused

@@ -127,7 +127,7 @@ class Durability:
             credit,
             storage,
             has_levels=settings.max_priority is not None or row.arguments.get(FAIR_BY) is not None,
-            is_journaled_only=settings.deduplicate is not None,
+            is_journaled_only=settings.window is not None,
         )
         #: The queue's number in the journal, and its name at the message stores and the memory monitor.
         self.number, self.client = self._levels.number, self._levels.client
@@ -136,9 +136,9 @@ class Durability:
         #: What the queue remembers of publishes; None if it does not, or if it ends with the node.
         self.digest_log: DigestLog | None = None
         self._ids_directory = queue_directory(self.number << LEVEL_BITS)
-        if row.durable and settings.deduplicate is not None:
-            self.digest_log = self._new_digest_log(settings.deduplicate)
-            self.window = Window(settings.deduplicate)
+        if row.durable and settings.window is not None:
+            self.digest_log = self._new_digest_log(settings.window)
+            self.window = Window(settings.window)
         #: The records for `digest_log` that the journal has returned, until the queue opens.
         self._digests: Sequence[bytes] = ()
         self.flusher = Flusher(process, self._phrase, context.alarms, self.levels, stage, self.digest_log)

@@ -12,8 +12,12 @@ that it has not reported yet.
 instruction, and `follow` it. So a new master knows what the old one had accepted. It confirms a duplicate when all that
 it took as a mirror is safe on all members of its ring (`settled`): the first message may be among that.
 
-**Changes while the queue runs.** A policy may begin, widen, narrow or end the window at any time (`../remembering`).
-Duplicates that wait for their first message when the window ends are still confirmed as if it went on.
+**Exchanges.** A queue that deduplicates only because of exchanges that lead to it compares and remembers the messages
+that came through one of these, and no others (`CameThrough`).
+
+**Changes while the queue runs.** A policy or a binding may begin, widen, narrow or end the window at any time
+(`../replica/remembering.py`). Duplicates that wait for their first message when the window ends are still confirmed as
+if it went on.
 
 Limits: dead letters and traced messages are no publishes of a client, so they are never taken for duplicates. A message
 that is refused is forgotten, because its publisher may try again.
@@ -32,7 +36,9 @@ from ....store.messages.parts import Part, split_parts
 if TYPE_CHECKING:
     from ....store.deduplication.digest_log import DigestLog
     from ....store.deduplication.window import Digester
+    from ....store.messages.message import Origins
     from ...contracts.channel import ConfirmRange
+    from .came_through import CameThrough
 
 #: The users whose digesters are kept.
 DIGESTERS_KEPT = 64
@@ -49,6 +55,7 @@ class Deduplication:
         "_unsettled",
         "_waiting",
         "came_meanwhile",
+        "came_through",
         "dropped",
         "is_over",
         "tell_mirrors",
@@ -58,6 +65,8 @@ class Deduplication:
     def __init__(self, window: Window, log: DigestLog | None) -> None:
         self.window = window
         self._log = log
+        #: Which messages are compared; None: all.
+        self.came_through: CameThrough | None = None
         self._digesters: dict[str, Digester] = {}
         #: The digests of accepted messages that are not safe yet, by number, and their numbers.
         self._unsafe: dict[int, bytes] = {}
@@ -76,9 +85,16 @@ class Deduplication:
         #: How many duplicates were dropped.
         self.dropped = 0
 
-    def digests(self, user: str, contents: Sequence[bytes]) -> list[bytes] | None:
-        """The digest of each content, `NO_KEY` for one without a key; None if none has a key."""
-        keys = [deduplication_key(content_properties(content)) for content in contents]
+    def digests(self, user: str, origins: Origins, contents: Sequence[bytes]) -> list[bytes] | None:
+        """The digest of each content, `NO_KEY` for one that has no key or is not compared; None if all are such."""
+        keys: list[bytes | None]
+        if self.came_through is None:
+            keys = [deduplication_key(content_properties(content)) for content in contents]
+        else:
+            keys = [
+                deduplication_key(content_properties(content)) if is_compared else None
+                for content, is_compared in zip(contents, self.came_through.which(origins, contents))
+            ]
         if keys.count(None) == len(keys):
             return None
         ours = self._digesters.get(user)

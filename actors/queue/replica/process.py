@@ -146,7 +146,7 @@ class ReplicaProcess(Process):
         self.backing = backing
         runner, durability, queue_id = self.runner, self.durability, self.row.queue_id
         confirms = PublisherConfirms(runner.effects, queue_id, self.channels.by_id)
-        confirms.deduplication = remembered(self.settings.deduplicate, durability)
+        confirms.deduplication = remembered(self.settings.window, durability)
         self.state = runner.state = ReplicaState(
             self.row,
             self.context.routing,
@@ -242,7 +242,7 @@ class ReplicaProcess(Process):
 
     def _policed_settings(self) -> QueueSettings:
         context = self.context
-        return policed_settings(self.row, context.definitions, context.settings.queue_mode_precedence)
+        return policed_settings(self.row, context.definitions, context.routing, context.settings.queue_mode_precedence)
 
     def _apply(self) -> None:
         self.state.backing.set_queue_mode(self.settings.queue_mode)

@@ -1,12 +1,13 @@
 """`Remembering`: begins, resizes and ends what a replica of a queue remembers for deduplication (SP-30, SP-31).
 
-A queue remembers publishes while its settings have a window. The settings are its arguments and its policies, so that
-this may begin and end while the queue runs. Who decides depends on the role of the replica:
+A queue remembers publishes while its settings have a window. The settings are its arguments, its policies and the
+exchanges that lead to it, so that this may begin and end while the queue runs. Who decides depends on the role of the
+replica:
 
 - A queue that is not mirrored, and the master of one that is, follow the settings. The master sends its mirrors an
   instruction about each change, between the messages.
-- Mirrors and learners follow these instructions, because a policy reaches the nodes at different times. A learner also
-  gets the width of the window with its copy of it.
+- Mirrors and learners follow these instructions, because a policy or a binding reaches the nodes at different times. A
+  learner also gets the width of the window with its copy of it.
 
 A window begins empty. A window that becomes wider or narrower keeps what it can. When it ends, its memory is freed in
 steps, and its files are deleted in another thread.
@@ -17,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ....store.deduplication.window import Window
+from ..master.came_through import CameThrough
 from ..master.deduplication import Deduplication
 
 if TYPE_CHECKING:
@@ -52,7 +54,11 @@ class Remembering:
     def apply(self, settings: QueueSettings) -> None:
         """Use the window of these settings, unless another replica decides."""
         if self._membership.serves:
-            self.resize(settings.deduplicate or 0)
+            self.resize(settings.window or 0)
+            state = self._replica.state
+            if state.deduplication is not None:
+                is_for_all = settings.deduplicate is not None
+                state.deduplication.came_through = None if is_for_all else CameThrough(state.routing, state.row)
 
     def resize(self, size: int) -> None:
         """Remember the last `size` messages from now on; 0: none."""

@@ -93,6 +93,34 @@ def test_queues_that_cannot_be_read_by_number_say_why(channel):
     assert found["log"] == (False, "it is a stream, whose consumers begin at an x-stream-offset", None)
 
 
+def test_exchanges_have_the_smallest_window_behind_them(broker, channel):
+    """SP-83: it is that of an exchange that deduplicates, or of queues that do by themselves."""
+    window = {"x-warren-deduplicate": 100}
+    channel.exchange_declare("plain", "fanout")
+    channel.exchange_declare("once", "fanout", arguments=window)
+    row = {"name": "once", "dedup": 0, "queue": None}
+    assert rows(channel, exchanges=["once", "nowhere"]) == [row]
+    channel.queue_declare("orders.once", arguments={"x-warren-deduplicate": 50}, exclusive=True)
+    channel.queue_bind("orders.once", "plain")
+    assert rows(channel, exchanges=["plain"]) == [{"name": "plain", "dedup": 50, "queue": "orders.once"}]
+    channel.queue_bind("orders.us", "once")
+    channel.exchange_bind("once", "plain")
+    assert rows(channel, exchanges=["plain", "once"]) == [
+        {"name": "once", "dedup": 100, "queue": "orders.us"},
+        {"name": "plain", "dedup": 0, "queue": "orders.us"},
+    ], "a message may come to a queue behind 'plain' by another way"
+    channel.queue_declare("orders.stream", durable=True, arguments={"x-queue-type": "stream"})
+    channel.queue_bind("orders.stream", "once")
+    assert rows(channel, exchanges=["once"]) == [{"name": "once", "dedup": 0, "queue": "orders.stream"}]
+    parameters = pika.URLParameters(broker.url)
+    parameters.credentials = pika.PlainCredentials("reader", "secret")
+    with pika.BlockingConnection(parameters) as connection:
+        assert rows(connection.channel(), exchanges=["once"]) == []
+    for exchange in ("plain", "once"):
+        channel.exchange_delete(exchange)
+    channel.queue_delete("orders.stream")
+
+
 def test_others_queues_are_absent(broker, channel):
     """Absent are queues that the user may not read, and exclusive queues of other connections."""
     channel.queue_declare("orders.mine", exclusive=True)
@@ -119,6 +147,8 @@ def test_too_many_rows_are_refused(channel, monkeypatch):
         (lambda channel: channel.queue_purge(CATALOGUE), 403),
         (lambda channel: channel.basic_consume(CATALOGUE, print, auto_ack=True), 406),
         (lambda channel: channel.basic_consume(CATALOGUE, print, arguments={"x-warren-pattern": "*"}), 406),
+        (lambda channel: rows(channel, queues=["q"], exchanges=["x"]), 406),
+        (lambda channel: rows(channel, exchanges=[str(number) for number in range(17)]), 406),
         (
             lambda channel: channel.basic_consume(CATALOGUE, print, auto_ack=True, arguments={"x-warren-queues": [1]}),
             406,

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pika
 import pytest
 
-from warren import BrokerError
+from warren import Broker, BrokerError
 
 DEDUPLICATE = "x-warren-deduplicate"
 
@@ -22,7 +22,8 @@ def channel(broker):
         channel = connection.channel()
     for queue in ("q", "once", "all", "later"):
         channel.queue_delete(queue)
-    channel.exchange_delete("events")
+    for exchange in ("events", "front", "wide"):
+        channel.exchange_delete(exchange)
     connection.close()
 
 
@@ -91,13 +92,16 @@ def policies(own):
             own.clear_policy("once", operator=operator)
 
 
+def catalogue_body(channel):
+    arguments = {"x-warren-queues": ["q"]}
+    body = next(channel.consume("amq.warren.catalogue", True, arguments=arguments, inactivity_timeout=9))[2]
+    channel.cancel()
+    return body
+
+
 def window(channel):
     """The window that the catalogue shows."""
-    body = next(
-        channel.consume("amq.warren.catalogue", True, arguments={"x-warren-queues": ["q"]}, inactivity_timeout=9)
-    )[2]
-    channel.cancel()
-    return json.loads(body)[0]["dedup"]
+    return json.loads(catalogue_body(channel))[0]["dedup"]
 
 
 def await_window(channel, size):
@@ -145,7 +149,6 @@ def test_a_policy_that_deduplicates_does_not_apply_to_other_types(channel, polic
         ({DEDUPLICATE: 0}, "expected a number of messages from 1 to 10000000, got 0"),
         ({DEDUPLICATE: 10_000_001}, "expected a number of messages from 1 to 10000000, got 10000001"),
         ({DEDUPLICATE: "many"}, "expected integer, got longstr"),
-        ({DEDUPLICATE: 10, "x-warren-shards": 2}, "leave out one of the two arguments"),
         ({DEDUPLICATE: 10, "x-queue-type": "stream"}, "x-warren-deduplicate"),
         ({DEDUPLICATE: 10, "x-queue-type": "quorum"}, "x-warren-deduplicate"),
     ],
@@ -160,3 +163,150 @@ def test_a_declaration_with_another_window_is_refused(channel):
     channel.queue_declare("q", durable=True, arguments={DEDUPLICATE: 100})
     with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="inequivalent arg 'x-warren-deduplicate'"):
         channel.queue_declare("q", durable=True, arguments={DEDUPLICATE: 101})
+
+
+# -- by the argument of an exchange ---
+
+
+def declare_exchange(channel, name, window=None, kind="fanout", **arguments):
+    arguments = arguments if window is None else {DEDUPLICATE: window, **arguments}
+    channel.exchange_declare(name, kind, durable=True, arguments=arguments)
+
+
+def published_twice(channel, exchange, key, headers=None):
+    """How often a queue has a message with an id of its own that was published twice in this way."""
+    for _ in range(2):
+        publish(channel, b"x", exchange, key, message_id=f"{exchange} {key} {headers}", headers=headers)
+    return len(drained(channel))
+
+
+def test_an_exchange_has_its_queues_check_what_comes_through_it(channel):
+    declare_exchange(channel, "events", 100)
+    channel.queue_declare("q", durable=True)
+    assert window(channel) == 0
+    channel.queue_bind("q", "events")
+    assert window(channel) == 100
+    assert published_twice(channel, "events", "") == 1
+    assert published_twice(channel, "", "q") == 2, "this did not come through the exchange"
+    declare_exchange(channel, "wide", 1_000)
+    channel.queue_bind("q", "wide")
+    assert window(channel) == 1_000, "the widest exchange counts"
+    channel.exchange_delete("wide")
+    assert window(channel) == 100
+    publish(channel, b"x", "events", "", message_id="events  None")
+    assert drained(channel) == [], "a narrower window keeps what it can"
+    channel.queue_unbind("q", "events")
+    assert window(channel) == 0
+    channel.queue_bind("q", "events")
+    assert published_twice(channel, "events", "") == 1, "the window begins empty"
+
+
+def test_the_window_of_a_queue_is_the_widest_of_its_own_and_of_its_exchanges(channel):
+    declare_exchange(channel, "events", 10)
+    channel.queue_declare("q", durable=True, arguments={DEDUPLICATE: 100})
+    channel.queue_bind("q", "events")
+    assert window(channel) == 100
+    assert published_twice(channel, "", "q") == 1
+    declare_exchange(channel, "wide", 1_000)
+    channel.queue_bind("q", "wide")
+    assert window(channel) == 1_000
+    assert published_twice(channel, "", "q") == 0, "its own argument has it check all messages"
+
+
+@pytest.mark.parametrize("kind", ["topic", "headers"])
+def test_a_message_is_checked_only_if_its_way_leads_through_the_exchange(channel, kind):
+    """One kind of messages reaches the queue by way of the exchange that deduplicates, another kind does not."""
+    declare_exchange(channel, "front", kind=kind)
+    declare_exchange(channel, "events", 100)
+    channel.queue_declare("q", durable=True)
+    channel.queue_bind("q", "events")
+    for bind, target, name in ((channel.exchange_bind, "events", "once"), (channel.queue_bind, "q", "all")):
+        bind(target, "front", name, arguments={"kind": name} if kind == "headers" else None)
+    assert published_twice(channel, "front", "once", {"kind": "once"}) == 1
+    assert published_twice(channel, "front", "all", {"kind": "all"}) == 2
+
+
+def test_an_alternate_exchange_may_deduplicate(channel):
+    declare_exchange(channel, "events", 100)
+    declare_exchange(channel, "front", kind="direct", **{"alternate-exchange": "events"})
+    channel.queue_declare("q", durable=True)
+    channel.queue_bind("q", "events")
+    channel.queue_bind("q", "front", "known")
+    assert published_twice(channel, "front", "unknown") == 1
+    assert published_twice(channel, "front", "known") == 2
+
+
+def test_queues_behind_the_default_exchange_as_an_alternate(channel):
+    """AB-76: every queue can be reached by its name then, also one that is declared later."""
+    declare_exchange(channel, "events", 100, **{"alternate-exchange": ""})
+    channel.queue_declare("q", durable=True)
+    assert window(channel) == 100
+    assert published_twice(channel, "events", "q") == 1
+    assert published_twice(channel, "", "q") == 2
+
+
+def test_an_exchange_has_its_queues_remember_after_a_restart(tmp_path):
+    def open_channel(broker):
+        channel = pika.BlockingConnection(pika.URLParameters(broker.url)).channel()
+        channel.confirm_delivery()
+        return channel
+
+    with Broker(data_dir=str(tmp_path)) as broker:
+        channel = open_channel(broker)
+        declare_exchange(channel, "events", 100)
+        channel.queue_declare("q", durable=True)
+        channel.queue_bind("q", "events")
+        assert published_twice(channel, "events", "") == 1
+    with Broker(data_dir=str(tmp_path)) as broker:
+        channel = open_channel(broker)
+        assert window(channel) == 100
+        assert published_twice(channel, "events", "") == 0, "what was acknowledged is remembered"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "expected a number of messages from 1 to 10000000, got 0"),
+        (10_000_001, "expected a number of messages from 1 to 10000000, got 10000001"),
+        ("many", "expected integer, got longstr"),
+    ],
+)
+def test_wrong_arguments_of_exchanges_are_refused(channel, value, text):
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=text) as refused:
+        declare_exchange(channel, "events", value)
+    assert refused.value.reply_code == 406
+
+
+@pytest.mark.parametrize("other", [None, 101])
+def test_an_exchange_keeps_its_window(channel, other):
+    declare_exchange(channel, "events", 100)
+    declare_exchange(channel, "events", 100)
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="inequivalent arg 'x-warren-deduplicate'"):
+        declare_exchange(channel, "events", other)
+
+
+# -- sharded queues ---
+
+
+@pytest.mark.parametrize("by", ["argument", "policy", "exchange"])
+@pytest.mark.parametrize("shard_policy", ["sequence", "random"])
+def test_a_sharded_queue_has_each_message_once(channel, policies, by, shard_policy):
+    """Messages with equal ids go to the same shard. Messages without an id are spread as ever."""
+    exchange = "events" if by == "exchange" else ""
+    arguments = {"x-warren-shards": 4, "x-warren-shard-policy": shard_policy}
+    channel.queue_declare("q", arguments=arguments | ({DEDUPLICATE: 100} if by == "argument" else {}))
+    if by == "policy":
+        set_window(policies, 100)
+        await_window(channel, 100)
+    elif by == "exchange":
+        declare_exchange(channel, "events", 100)
+        channel.queue_bind("q", "events")
+    assert window(channel) == 100
+    for _ in range(2):
+        for number in range(40):
+            publish(channel, b"%d" % number, exchange, message_id=str(number))
+    for _ in range(8):
+        publish(channel, b"no id", exchange)
+    rows = json.loads(catalogue_body(channel))
+    assert all(row["messages"] for row in rows), "all shards have messages"
+    assert sorted(drained(channel)) == sorted([b"%d" % number for number in range(40)] + 8 * [b"no id"])
