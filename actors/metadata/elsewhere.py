@@ -24,6 +24,7 @@ from ...routing.phrases import queue_unavailable
 from ...routing.rows import QueueRow
 from ...routing.table import RoutingTable
 from ...runtime.contract import Address, Sender
+from ...runtime.coroutines import TimerCall
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.process import Process
 from ...runtime.signal import Signal
@@ -86,6 +87,8 @@ class Elsewhere:
         #: While this node recovers its queues, messages of other nodes to queues that do not run yet are held. This is
         #: the time until which they are held at most.
         self._recovery_end = 0.0
+        #: The timer that releases the held messages at that time, while this node recovers its queues.
+        self._recovery_limit: int | None = None
         #: Called with the virtual host and name of a queue of another node that has got another address.
         self.on_new_address: Callable[[str, str], None] = lambda vhost, name: None
 
@@ -177,15 +180,18 @@ class Elsewhere:
 
         Messages of other nodes to these queues are held until the queues run, for `timeout` seconds at most.
         """
+        self._stop_limit()
         self._recovery_end = self._process.now() + self._timeout
-        self._process.spawn(self._limit_recovery())
+        self._recovery_limit = self._process.start_timer(self._timeout, TimerCall(self._process.release_held))
 
-    async def _limit_recovery(self) -> None:
-        await self._process.sleep(self._timeout)
-        self._process.release_held()
+    def _stop_limit(self) -> None:
+        if self._recovery_limit is not None:
+            self._process.cancel_timer(self._recovery_limit)
+            self._recovery_limit = None
 
     def recovered(self) -> None:
         """Note that the recovery has ended: every queue runs here that could be recovered."""
+        self._stop_limit()
         self._recovery_end = 0.0
         self._process.release_held()
 

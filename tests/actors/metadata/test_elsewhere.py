@@ -17,10 +17,27 @@ ROW = QueueRow("/", "q", None, "1", node="warren@a")
 
 
 class Busy:
-    """Stands for Metadata. `next_turn` returns at once."""
+    """Stands for Metadata. `next_turn` returns at once, and time stands still."""
+
+    def __init__(self):
+        self.timers = []
+        self.releases = 0
 
     async def next_turn(self):
         pass
+
+    def now(self):
+        return 0.0
+
+    def start_timer(self, seconds, payload):
+        self.timers.append(payload)
+        return len(self.timers) - 1
+
+    def cancel_timer(self, number):
+        self.timers[number] = None
+
+    def release_held(self):
+        self.releases += 1
 
     def send(self, address, message):
         assert message[:2] == ("node_met", "warren@b")
@@ -50,6 +67,18 @@ def test_a_node_that_met_nobody_keeps_no_names(elsewhere, routing):
     meet(elsewhere)
     assert elsewhere.find("1/0") == "process 1"
     assert elsewhere.find("1/1") is elsewhere.find("2/0") is None
+
+
+def test_a_recovery_has_one_limit_which_ends_with_it(elsewhere):
+    """Messages of other nodes are held for one time limit, and no timer is left after the recovery."""
+    busy = elsewhere._process
+    elsewhere.recovers()
+    elsewhere.recovers()
+    assert [timer is None for timer in busy.timers] == [True, False]
+    assert elsewhere.is_expected("any name") and not busy.releases
+    elsewhere.recovered()
+    assert busy.timers == [None, None]
+    assert not elsewhere.is_expected("any name") and busy.releases == 1
 
 
 def test_the_next_process_is_found_before_it_is_shown(elsewhere, routing):
