@@ -15,6 +15,7 @@ import itertools
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -23,7 +24,7 @@ import click
 
 from ..actors.node.operations.registry import OperationError
 from ..settings import Settings
-from .failure import EX_DATAERR, EX_USAGE, CommandFailure
+from .failure import EX_DATAERR, EX_SOFTWARE, EX_USAGE, CommandFailure
 from .formatters import LISTING_FORMATTERS, MACHINE, Row, cell, dumped, listing
 from .node_client import NodeClient, Target, Unreachable, full_name
 
@@ -45,6 +46,7 @@ GENERAL_OPTIONS: tuple[Callable[[], click.Option], ...] = (
     lambda: click.Option(["--address"], metavar="HOST:PORT", help="The node listens for commands there."),
     lambda: click.Option(["--cookie-file"], metavar="FILE", help="The secret of the node at --address."),
     lambda: click.Option(["--aliases-file"], metavar="FILE", help="Commands of your own, a line each: NAME = COMMAND."),
+    lambda: click.Option(["--print-stacktrace"], is_flag=True, help="Show where the command itself has failed."),
 )
 GENERAL_NAMES = tuple(str(make().name) for make in GENERAL_OPTIONS)
 
@@ -187,6 +189,12 @@ class Call:
         """Print a result that is one JSON text: this column of the first row."""
         click.echo(rows[0][column] if rows else "{}")
 
+    def failure(self, error: CommandFailure) -> CommandFailure:
+        """The error with which the command ends: as JSON if results are written so (CM-24)."""
+        if self.formatter not in ("json", "json_stream"):
+            return error
+        return JsonFailure(self.target.place if self._client is None else self.asked_name, error)
+
     def facts(self, values: Row) -> None:
         """Print names and values, one a line for a person or as one JSON object."""
         if self.is_machine:
@@ -248,15 +256,29 @@ class NodeCommand(click.Command):
         except CommandFailure as error:
             if isinstance(error, BadArguments):
                 error.command = self
-            if call.formatter in ("json", "json_stream"):
-                node = call.target.place if call._client is None else call.asked_name
-                raise JsonFailure(node, error) from None
-            raise
+            raise call.failure(error) from None
         except BrokenPipeError:
             close_output_quietly()
             return None
+        except (click.ClickException, click.exceptions.Exit, click.Abort, EOFError):
+            raise
+        except Exception as error:
+            if general["print_stacktrace"]:
+                traceback.print_exc()
+            raise call.failure(CommandFault(str(ctx.info_name), error)) from None
         finally:
             call.close()
+
+
+class CommandFault(CommandFailure):
+    """An exception of the command itself, which is a fault of warren (CM-19)."""
+
+    def __init__(self, command: str, error: Exception) -> None:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        super().__init__(
+            f"the command {command} has failed, which is a fault of warren: {text}. --print-stacktrace shows where.",
+            EX_SOFTWARE,
+        )
 
 
 class JsonFailure(CommandFailure):

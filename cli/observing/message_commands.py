@@ -91,7 +91,7 @@ def query_message(
                 + (f"The index was last written at {_time(updated)}." if updated else "The index is empty.")
             )
     if fail_if_none and not answer["messages"]:
-        raise CommandFailure("Error: no message was found", EX_UNAVAILABLE)
+        raise CommandFailure("no message was found", EX_UNAVAILABLE)
 
 
 def _for_people(row: dict[str, Any]) -> dict[str, Any]:

@@ -77,3 +77,24 @@ def test_json_parses_back(rows):
 def test_values_in_tables(value, text):
     """CM-29, CM-32."""
     assert cell(value) == text
+
+
+def test_a_box_for_people():
+    """CM-28."""
+    rows = [{"a": "x", "b": 12}, {"a": "two\nlines", "b": True}]
+    assert lines("pretty_table", rows) == [
+        "┌────────────┬──────┐",
+        "│ a          │ b    │",
+        "├────────────┼──────┤",
+        "│ x          │ 12   │",
+        "│ two\\nlines │ true │",
+        "└────────────┴──────┘",
+    ]
+
+
+def test_addresses_and_protocols_are_arrays_in_json():
+    """CM-30: as in RabbitMQ. A column that a row lacks is the empty text."""
+    row = {"peer_host": "127.0.0.1", "host": "::1", "protocol": [0, 9, 1]}
+    columns = ("peer_host", "host", "protocol", "ssl_hash")
+    [line] = listing("json_stream", columns, iter([row]), True, False)
+    assert json.loads(line) == {"peer_host": [127, 0, 0, 1], "host": "::1", "protocol": [0, 9, 1], "ssl_hash": ""}

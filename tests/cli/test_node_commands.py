@@ -16,6 +16,7 @@ import pika.exceptions
 import pytest
 
 from warren import Broker
+from warren.actors.queue.process import Queue
 from warren.cli.main import main
 from warren.cli.node_command import GENERAL_NAMES, Call
 from warren.runtime.long_turn import LongTurn
@@ -108,6 +109,21 @@ def test_only_list_queues_says_how_long_it_may_take(broker, run, command, banner
     """CM-16: a script for rabbitmqctl that skips the first line of its output would else take the next for data."""
     assert run(command) == 0
     assert run.lines[0] == banner
+
+
+def test_a_queue_that_does_not_answer_is_unresponsive(broker, run, monkeypatch):
+    """CM-147: within --queue-timeout seconds."""
+    for name in ("hangs", "works"):
+        broker.declare_queue(name)
+
+    async def on_counts(self, sender):
+        if self.row.name == "hangs":
+            await self.sleep(60)
+        return 0, 0
+
+    monkeypatch.setitem(Queue._handlers, "counts", on_counts)
+    assert run("-q", "list_unresponsive_queues", "name", "durable", "--queue-timeout", "0.2") == 0
+    assert run.lines == ["name\tdurable", "hangs\tfalse"]
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,7 @@ def test_definitions_are_loaded_before_clients_can_connect(directory, tmp_path):
     [
         (None, "No such file"),
         ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
         ("[]", "has no JSON object"),
         ('{"users": [{"name": "u", "password": "a", "password_hash": "b"}]}', "either 'password' or 'password_hash'"),
         ('{"queues": [{"name": "q", "vhost": "nope"}]}', "The definitions are wrong"),

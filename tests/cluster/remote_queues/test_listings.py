@@ -54,6 +54,14 @@ def test_connections_and_channels(nodes, work):
         assert sorted(found) == ["<warren@a", "<warren@b"]
 
 
+def test_unresponsive_queues_of_this_node_only(nodes, work):
+    """CM-147: --local leaves out those of other nodes."""
+    nodes.nodes["b"].machine.pause()
+    asked = {"vhost": "/", "columns": ["name"], "queue_timeout": 0.5}
+    assert rows_of(nodes, "list_unresponsive_queues", **asked) == [{"name": "q"}]
+    assert rows_of(nodes, "list_unresponsive_queues", local=True, **asked) == []
+
+
 def test_a_node_that_does_not_answer_is_left_out(nodes, work):
     nodes.nodes["b"].machine.pause()
     found = rows_of(nodes, "list_connections", columns=["pid", "user"])

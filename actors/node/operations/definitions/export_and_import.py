@@ -185,7 +185,7 @@ async def load_definitions(operator: Operator, path: str) -> None:
     for name, text in await operator.process.run_blocking(_read_files, path):
         try:
             document = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise OperationError("data", f"setting 'load_definitions': {name} is not JSON: {error}") from None
         if not isinstance(document, dict):
             raise OperationError("data", f"setting 'load_definitions': {name} has no JSON object")

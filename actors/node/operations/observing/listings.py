@@ -126,9 +126,14 @@ async def list_unresponsive_queues(
     queue_timeout: float = 15.0,
     local: bool = False,
 ) -> AsyncIterator[Rows]:
-    """The queues that run and do not answer within `queue_timeout` seconds."""
+    """The queues that run and do not answer within `queue_timeout` seconds; `local` queues are at home on this node."""
     chosen = UNRESPONSIVE_QUEUES.chosen(columns or [])
-    for slice_ in _slices([row for row in _queue_rows(operator, vhost) if row.state == "running"]):
+    rows = [
+        row
+        for row in _queue_rows(operator, vhost)
+        if row.state == "running" and (not local or row.node == operator.context.node_name)
+    ]
+    for slice_ in _slices(rows):
         counts = [operator.process.ask(row.address, to_queue.counts(), timeout=queue_timeout) for row in slice_]
         answers = await in_time(counts)
         silent = [

@@ -1,0 +1,104 @@
+"""What a command finds out about a node that it cannot reach, and where it gets the secret for one (CM-12, CM-14)."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+import threading
+
+import pytest
+
+from warren import Broker
+from warren.cli import node_client
+from warren.cli.main import main
+
+SECRET = "a secret that is long enough for this"
+OTHER = "another secret that is long enough, too"
+
+
+@pytest.fixture
+def run(monkeypatch, capfd):
+    """`run(*words)` runs a command in this process; returns its exit code and its error text."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["warren", "-q", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code, capfd.readouterr().err
+
+    return run
+
+
+@pytest.fixture
+def cookie(monkeypatch):
+    """`cookie(text)` has commands prove this secret."""
+    return lambda text: monkeypatch.setenv("WARREN_COOKIE", text)
+
+
+@pytest.fixture
+def answering():
+    """`answering(data)` listens on a port, sends this to whoever connects, and returns the address."""
+    sockets = []
+
+    def answering(data):
+        def accept():
+            client, _ = server.accept()
+            sockets.append(client)
+            client.sendall(data)
+
+        server = socket.create_server(("127.0.0.1", 0))
+        sockets.append(server)
+        threading.Thread(target=accept, daemon=True).start()
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+    yield answering
+    for each in sockets:
+        each.close()
+
+
+def test_something_else_answers(run, cookie, answering):
+    """CM-22, CM-23."""
+    cookie(SECRET)
+    code, err = run("ping", "--address", answering(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+    assert code == 69 and "DIAGNOSTICS" in err and "something else than a node of warren answers there" in err
+
+
+def test_a_port_that_accepts_and_says_nothing(run, cookie, answering, monkeypatch):
+    """CM-23: the command gives up after seconds, without --timeout as well."""
+    monkeypatch.setattr(node_client, "CONNECT_SECONDS", 0.1)
+    cookie(SECRET)
+    code, err = run("ping", "--address", answering(b""))
+    assert code == 69 and "a connection was accepted, but nothing that is a node answered" in err
+
+
+def test_the_secret_is_that_of_the_variable_or_of_the_users_file(run, cookie, home, tmp_path, caplog, monkeypatch):
+    """CM-14, CM-23: the report of another secret has neither of the two."""
+    caplog.set_level("INFO", "warren.control")
+    file = tmp_path / "node's"
+    file.write_text(SECRET)
+    file.chmod(0o400)
+    with Broker(control_port=0, control_cookie_file=str(file)):
+        address = re.search(r"listens for commands on (127.0.0.1:\d+)", caplog.text)[1]
+        cookie(SECRET)
+        assert run("ping", "--address", address) == (0, "")
+        cookie(OTHER)
+        code, err = run("ping", "--address", address)
+        assert code == 69 and "the node has another secret" in err and SECRET not in err and OTHER not in err
+        monkeypatch.delenv("WARREN_COOKIE")
+        home.mkdir()
+        own = home / ".warren.cookie"
+        own.write_text(SECRET)
+        own.chmod(0o600)
+        assert run("ping", "--address", address) == (0, "")
+        own.chmod(0o644)
+        code, err = run("ping", "--address", address)
+        assert code == 78 and "readable by its owner only" in err
+
+
+def test_the_variable_names_the_node(run, monkeypatch):
+    """CM-12: an option counts before it."""
+    monkeypatch.delenv("WARREN_DATA_DIR", raising=False)
+    monkeypatch.setenv("WARREN_NODENAME", "hare")
+    assert "attempted to contact: [hare@localhost]" in run("ping")[1]
+    assert "attempted to contact: [fox@localhost]" in run("ping", "--node", "fox")[1]
