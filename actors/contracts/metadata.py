@@ -146,10 +146,7 @@ class ToMetadata(Contract):
     def delete_queue(
         self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str, by: str = ""
     ) -> int:
-        """From channels, and from Metadata itself for exclusive queues: queue.delete.
-
-        Answered with the ready messages.
-        """
+        """From channels: queue.delete. Answered with the ready messages."""
 
     @message
     def connection_ending(self, connection_id: str) -> None:

@@ -123,7 +123,10 @@ class Metadata(Process):
         self.windows = QueueWindows(self, routing, state, self.policies)
         self.changing = Changing(self, node, routing, state, self.log, self.policies, context)
         self.exchanges = Exchanges(self, state, self.log, self.changing, self._answer_with)
-        self.queues = Queues(self, routing, state, self.changing, self.policies, self.homes, name, data_dir is not None)
+        is_durable = data_dir is not None
+        self.queues = Queues(
+            self, self.turns, routing, state, self.changing, self.policies, self.homes, name, is_durable
+        )
         self.declarations = Declarations(self, self.turns, self.log, self.homes, self.queues)
         self.owner_waiters = OwnerWaiters(self, routing)
         self.replicas = Replicas(self, name, routing, state, self.changing, self.queues.restart_waiters, context.peers)

@@ -9,17 +9,21 @@ do not wait for each other, so a slow queue delays only requests for its own nam
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 
 from ...amqp.errors import AmqpError
 from ...runtime.contract import Sender
 from ...runtime.errors import ProcessError
 from ...runtime.process import Process
 from ...runtime.signal import Signal
+from ...runtime.turn_work import STEP
 
 #: What operations take turns on: `(vhost,)` or `(vhost, queue)`.
 TurnKey = tuple[str, ...]
 Operation = Callable[..., Coroutine[object, None, object]]
+
+#: How many operations of one `run_all` may run or wait at a time.
+RUN_AT_ONCE = 512
 
 
 class Turns:
@@ -39,6 +43,31 @@ class Turns:
             return
         self._waiting[key] = deque([(sender, operation, arguments)])
         self._process.spawn(self._run(key))
+
+    async def run_all(self, keys: Iterable[TurnKey], operation: Operation, *arguments: object) -> None:
+        """Run `operation(*key, *arguments)` for each of any number of keys when its turn has come, and return when all
+        are done. Nobody receives the value or the error of one of them.
+        """
+        running, one_ended = 0, Signal(self._process)
+
+        async def run(key: TurnKey) -> None:
+            nonlocal running
+            try:
+                await operation(*key, *arguments)
+            finally:
+                running -= 1
+                one_ended.wake_all()
+
+        def has_room() -> bool:
+            return running < RUN_AT_ONCE
+
+        for number, key in enumerate(keys, 1):
+            await one_ended.wait_for(has_room)
+            running += 1
+            self.take(key, self._process.myAddress, run, key)
+            if number % STEP == 0:
+                await self._process.next_turn()
+        await one_ended.wait_for(lambda: not running)
 
     def is_taken(self, key: TurnKey) -> bool:
         """Whether an operation with this key would have to wait."""

@@ -26,13 +26,13 @@ from ....runtime.errors import ProcessDown
 from ....runtime.process import Process
 from ....runtime.signal import Signal
 from ....seams import seam
-from ...contracts.metadata import ToMetadata, to_metadata
 from ...contracts.queue import to_queue
 from ..changing import Changing
 from ..live_policies import LivePolicies
 from ..state.commands import DeclareQueue, DeleteQueue, RestartQueue, SetQueueStates
 from ..state.queues import check_owner
 from ..state.state import State
+from ..turns import Turns
 from .homes import Homes
 from .restart_waiters import RestartWaiters
 
@@ -46,6 +46,7 @@ class Queues:
     def __init__(
         self,
         process: Process,
+        turns: Turns,
         routing: RoutingTable,
         state: State,
         changing: Changing,
@@ -55,6 +56,7 @@ class Queues:
         is_durable: bool,
     ) -> None:
         self._process = process
+        self._turns = turns
         self._routing = routing
         self._state = state
         self._changing = changing
@@ -204,14 +206,10 @@ class Queues:
         return row is not None and row.queue_id == queue_id and row.address != address
 
     async def delete_exclusive(self, connection_id: str) -> None:
-        """Wait until the exclusive queues of this connection are gone."""
-        # Metadata asks itself, so that each deletion takes its turn among other operations on the name.
-        me: Address[ToMetadata] = self._process.myAddress
-        # An error means that the virtual host is down, and its queues with it.
-        await self._process.ask_each(
-            (me, to_metadata.delete_queue(vhost, name, False, False, connection_id))
-            for vhost, name in self._exclusive_to(connection_id)
-        )
+        """Return when the exclusive queues of this connection are gone. Each deletion takes its turn among other
+        operations on the name. An error of one means that its virtual host is down, and its queues with it.
+        """
+        await self._turns.run_all(self._exclusive_to(connection_id), self.delete, False, False, connection_id, "")
 
     @seam("which queues end with their connection")
     def _exclusive_to(self, connection_id: str) -> Iterator[tuple[str, str]]:
