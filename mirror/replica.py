@@ -92,7 +92,7 @@ class Mirror(Role):
     def use(self) -> None: ...
 
     def counts(self) -> tuple[int, int]:
-        return self._backing.depth(), 0
+        return self._backing.totals().depth, 0
 
     def purge(self) -> Slices[int]:
         self._refuse()

@@ -122,7 +122,7 @@ class MirrorReplication:
         #: Copies the queue from another replica; None for a member of the ring, which has it.
         self._learner = Learner(replica, self._ring, self._mirrored, self._follower.take) if self._is_learner else None
         self._follower.learner = self._learner
-        self._slow_publishers = SlowPublishers(replica.state.credit, self._mirrored.resume)
+        self._slow_publishers = SlowPublishers(replica.state.credit, replica.credit_freed)
         #: The questions of channels after a failover.
         self._reclaims = Reclaims()
         #: The position of the last instruction that this mirror has followed.
@@ -131,7 +131,7 @@ class MirrorReplication:
         # This member was made to bring the queue back from the disk.
         is_resurrected = self._is_master and self._member.generation > 1
         publishers.is_complete = self._member in self._ring.view.members and not is_resurrected
-        for _, _, parts in replica.awaiting:
+        for _, _, parts in replica.state.confirms.unconfirmed:
             publishers.took(parts)
         # The previous master may have delivered every message, and may have given numbers that are not on this disk.
         self._mirrored.begin(replica.row.group.reign, is_resurrected)
@@ -295,7 +295,7 @@ class MirrorReplication:
             credit.unblock(RING_PEER)
             credit.peer_down(RING_PEER)
             if not credit.blocked:
-                self._mirrored.resume()
+                self._replica.credit_freed()
 
     def _send(self, to: Member, frame: Frame) -> None:
         replica = self._replica
@@ -357,7 +357,7 @@ class MirrorReplication:
     def confirms_sent(self) -> None:
         if self._reclaims and self.serves and self._reclaims.are_mirrored(self._mirrored.confirming):
             replica, publishers = self._replica, self._mirrored.publishers
-            awaiting = {part[0] for _, _, parts in replica.awaiting for part in parts}
+            awaiting = {part[0] for _, _, parts in replica.state.confirms.unconfirmed for part in parts}
             self._reclaims.answer(replica, publishers, awaiting)
 
     # -- a ring that stands still
@@ -373,7 +373,7 @@ class MirrorReplication:
             "received": received,
             "stored": stored,
             "waiting": waiting,
-            "messages": self._mirrored.depth(),
+            "messages": self._mirrored.totals().depth,
             "stage": "following" if self._learner is None else self._learner.stage,
         }
 
@@ -402,7 +402,7 @@ class MirrorReplication:
         """Whether all members have received and stored what the master has told them, and publishers know it."""
         backing, confirming = self._mirrored, self._mirrored.confirming
         told = min(confirming.received, confirming.stored) >= self._ring.last(ONLY) and self._replica.role.is_quiet
-        return told and not backing.out and not confirming.is_waiting and not self._replica.awaiting
+        return told and not backing.out and not confirming.is_waiting and not self._replica.state.confirms.unconfirmed
 
     async def _go_on_later(self, rests: int) -> None:
         await self._replica.sleep(handover.TRANSFER_SECONDS)
@@ -463,7 +463,7 @@ class MirrorReplication:
             "%s: this replica is the master from epoch %d on, with %d messages",
             queue_phrase(replica.row.vhost, replica.row.name),
             self._ring.view.epoch,
-            self._mirrored.depth(),
+            self._mirrored.totals().depth,
         )
         self._mirrored.promote()
         replica.state.confirms.begin()

@@ -157,7 +157,7 @@ class Sim:
         return (
             all(program.is_done for program in self._programs)
             and self.brokers.are_up
-            and all(queue.is_open and not queue.backing.depth() for queue in self.brokers.queues)
+            and all(queue.is_open and not queue.backing.totals().depth for queue in self.brokers.queues)
         )
 
     # -- what goes wrong ---

@@ -258,7 +258,9 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
 
     @message
     def serve_kept(self) -> None:
-        """From the queue itself, which serves clients from now on: handle what came while it did not."""
+        """From the queue itself, which serves clients from now on: handle what came while it did not, in slices, so
+        that nothing overtakes it.
+        """
 
     @message
     def set_queue_mode(self, mode: QueueMode) -> None:

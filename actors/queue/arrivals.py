@@ -23,7 +23,6 @@ from ...store.messages.message import (
     slice_of,
 )
 from ...store.messages.parts import Part, part_of_nobody, split_parts
-from ...store.queue.backing_queue import Handed
 from .consumers.consumer import ChannelRecord
 from .disk.transit import Transit
 
@@ -51,14 +50,15 @@ class Arrival:
     awaits_confirm: bool
     #: The id of the first message if other queues get the same large bodies, else 0.
     shared: int
-    #: How the messages were handed over, if the journal has them until they are taken; then `shared` is set.
-    handed: Handed | None = None
+    #: Whether another queue has handed the messages over, so that the journal has them until they are taken. Then
+    #: `shared` is set.
+    is_handed: bool = False
     #: Whether the limiters of channels were asked for grants for these messages.
     has_asked: bool = False
     #: The digest of each message's key, by which a second publish is recognized (`master/deduplication.py`). None if
     #: the queue does not deduplicate, or if no message has a key.
     digests: list[bytes] | None = None
-    #: Whether another master of the queue may have delivered the messages (CL-95).
+    #: Whether a former process of the queue, or another master of it (CL-95), may have delivered the messages.
     is_redelivered: bool = False
     #: The same list as `contents` after the first join. None before: then `contents` belongs to the actor's message
     #: that brought the run, and must not be changed.
@@ -100,7 +100,9 @@ class Arrival:
         contents, origins = self.contents[:count], slice_of(self.origins, slice(count))
         body_bytes = body_bytes_of(contents)
         parts, self.parts = split_parts(self.parts, count)
-        head = Arrival(self.origin, origins, contents, body_bytes, parts, self.awaits_confirm, self.shared, self.handed)
+        head = Arrival(
+            self.origin, origins, contents, body_bytes, parts, self.awaits_confirm, self.shared, self.is_handed
+        )
         head.is_redelivered = self.is_redelivered
         if self.digests is not None:
             head.digests, self.digests = self.digests[:count], self.digests[count:]
@@ -119,7 +121,8 @@ class Arrival:
         origins = each_of(self.origins, len(self.contents))
         for index, (content, origin, part) in enumerate(zip(self.contents, origins, identities)):
             shared = self.shared and self.shared + index
-            single = Arrival(origin, origin, [content], body_bytes_of([content]), [part], part[3], shared, self.handed)
+            size = body_bytes_of([content])
+            single = Arrival(origin, origin, [content], size, [part], part[3], shared, self.is_handed)
             single.is_redelivered = self.is_redelivered
             if self.digests is not None:
                 single.digests = [self.digests[index]]
@@ -137,7 +140,14 @@ class Arrival:
             awaits_confirm = any([part[3] for part in parts])
             shared = self.shared and self.shared + start
             stretch = Arrival(
-                any_of(origins), origins, contents, body_bytes_of(contents), parts, awaits_confirm, shared, self.handed
+                any_of(origins),
+                origins,
+                contents,
+                body_bytes_of(contents),
+                parts,
+                awaits_confirm,
+                shared,
+                self.is_handed,
             )
             stretch.is_redelivered = self.is_redelivered
             stretch.digests = None if self.digests is None else self.digests[piece]
@@ -195,8 +205,9 @@ class Arrivals:
         """Keep dead letters in transit until the end of the turn. The journal has the persistent ones until then."""
         for origin, contents, body_bytes, first_id, is_recorded, is_redelivered in entries:
             parts = [part_of_nobody(len(contents))]
-            handed = Handed(is_redelivered) if is_recorded else None
-            self.arrivals.append(Arrival(origin, origin, contents, body_bytes, parts, False, first_id, handed))
+            arrival = Arrival(origin, origin, contents, body_bytes, parts, False, first_id, is_recorded)
+            arrival.is_redelivered = is_recorded and is_redelivered
+            self.arrivals.append(arrival)
 
     def deduplicate(self, deduplication: Deduplication | None) -> None:
         """Look for duplicates from now on, or do so no longer. What has arrived before is kept in either case."""

@@ -124,7 +124,7 @@ class QueueView:
     @property
     def unacked(self) -> int:
         """Messages that were delivered and not settled, as the backing queue counts them."""
-        return self.queue.backing.depth() - len(self.queue.backing)
+        return self.queue.backing.totals().pending
 
     def counts(self) -> Iterator[tuple[Counts, Counts]]:
         """For each part of the backing queue: its counters, and the same counted anew from its messages."""

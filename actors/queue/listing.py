@@ -27,7 +27,7 @@ def replica_items(state: ReplicaState, channels: Collection[ChannelRecord], unac
     `unacked` are the messages that channels have to acknowledge.
     """
     row, backing, credit = state.row, state.backing, state.credit
-    ready = len(backing)
+    totals = backing.totals()
     items: InfoItems = {
         "name": row.name,
         "vhost": row.vhost,
@@ -37,13 +37,13 @@ def replica_items(state: ReplicaState, channels: Collection[ChannelRecord], unac
         "owner": row.exclusive_owner,
         "arguments": row.arguments,
         "type": row.type,
-        "messages_ready": ready,
+        "messages_ready": totals.ready,
         "messages_unacknowledged": unacked,
-        "messages": ready + unacked,
+        "messages": totals.ready + unacked,
         "state": "short" if state.is_short else "flow" if credit.in_flow() else "running",
-        "message_bytes_ready": backing.ready_bytes,
-        "message_bytes_unacknowledged": backing.unacked_bytes,
-        "message_bytes": backing.ready_bytes + backing.unacked_bytes,
+        "message_bytes_ready": totals.ready_bytes,
+        "message_bytes_unacknowledged": totals.pending_bytes,
+        "message_bytes": totals.ready_bytes + totals.pending_bytes,
         "unsent": sum(map(_unsent, channels)),
         "blocked_by": list(map(str, credit.blockers())),
         "blocked_seconds_by": credit.blocked_seconds_by_kind(),
@@ -57,11 +57,11 @@ def reading_items(backing: BackingQueue, consumers: int, dedup: int) -> InfoItem
     `next`, which the queue gives to no other message even after a crash. `dedup` is how many messages the queue
     remembers, so that it keeps none that is published again.
     """
-    depth = backing.depth()
+    totals = backing.totals()
     items: InfoItems = {
-        "messages": depth,
-        "message_bytes": backing.ready_bytes + backing.unacked_bytes,
-        "unacked": depth - len(backing),
+        "messages": totals.depth,
+        "message_bytes": totals.ready_bytes + totals.pending_bytes,
+        "unacked": totals.pending,
         "consumers": consumers,
         "dedup": dedup,
     }

@@ -6,7 +6,7 @@ replicas, decides what the messages of the ring mean, and when the replica is th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Protocol
 
 from ...routing.rows import Member, QueueRow
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..contracts.metadata import ToMetadata
     from .disk.disk_loader import DiskLoader
     from .master.deduplication import Deduplication
-    from .publisher_confirms import NumberedRun
     from .replica_state import ReplicaState
     from .role import Role
 
@@ -92,10 +91,6 @@ class Replica(Protocol):
     @property
     def remembering(self) -> WindowKeeper: ...
 
-    @property
-    def awaiting(self) -> Iterable[NumberedRun]:
-        """The publishes that were taken here and for which channels await confirms."""
-
     def send(self, address: Address[C], message: ProcessMessage[C, object]) -> None: ...
 
     def ask(
@@ -130,6 +125,9 @@ class Replica(Protocol):
     @property
     def loader(self) -> DiskLoader | None:
         """Reads from the disk; None for a queue in memory."""
+
+    def credit_freed(self) -> None:
+        """Go on with what waited for credit."""
 
     def stop(self, reason: ExitReason) -> None: ...
 

@@ -190,7 +190,7 @@ class Queue(ReplicaProcess):
         was_blocked = credit.blocked
         freed = self.channels.link_free(node)
         if was_blocked and not credit.blocked:
-            self.backing.resume()
+            self.credit_freed()
         for record in freed if self.stage.is_open else ():
             self.role.sent(record, 0)
 

@@ -51,6 +51,11 @@ class PublisherConfirms:
         #: stays here, when the queue no longer looks for them, as long as some wait.
         self.deduplication: Deduplication | None = None
 
+    @property
+    def unconfirmed(self) -> list[NumberedRun]:
+        """The runs for which channels await confirms."""
+        return [*self.recent, *self.awaiting.runs]
+
     def collect(self, safe: Sequence[ConfirmRange]) -> None:
         """Send the refusals of this turn, and confirms of the messages whose numbers are in the ranges `safe`."""
         recent, awaiting = self.recent, self.awaiting

@@ -9,7 +9,7 @@ from ...amqp.errors import AmqpError
 from ...routing.rows import QueueRow
 from ...runtime.process import Process
 from ...runtime.turn_work import STEP, TurnWork
-from ...store.queue.backing_queue import BackingQueue
+from ...store.queue.backing_queue import BackingQueue, Dispose
 from ..context.node_context import NodeContext
 from ..contracts.metadata import to_metadata
 from .disk.durability import Durability
@@ -49,9 +49,9 @@ class Removal:
     async def remove(self, backing: BackingQueue, role: Role) -> None:
         """Remove everything that the queue has."""
         role.end()
-        backing.delete_and_terminate()
+        dispose = backing.delete_and_terminate()
         await self._remove_row()
-        await self._dispose(backing)
+        await self._dispose(dispose)
         await self._forget_channels(role)
         if self._durability is not None:
             await self._durability.delete()
@@ -71,10 +71,10 @@ class Removal:
             if self._durability is not None and self._row.durable:
                 await self._process.ask(self._context.metadata, to_metadata.write())
 
-    async def _dispose(self, backing: BackingQueue) -> None:
+    async def _dispose(self, dispose: Dispose) -> None:
         """Free what the queue has in memory in steps. At the end of the process it would be freed in one turn."""
         most = FREED_AS_ONE * self._work.most
-        while backing.dispose(most):
+        while dispose(most):
             if self._durability is not None:
                 self._durability.send()
             await self._process.next_turn()

@@ -14,17 +14,14 @@ While the master has neither mirrors nor learners it makes no instructions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from ...actors.channel.publishing.range_set import RangeSet
 from ...gm_ring.frames import Instruction
 from ...seams import seam
 from ...store.messages.message import Delivery, Origin, Origins, QueuedMessage, any_of, slice_of
 from ...store.messages.parts import Part
 from ...store.messages.run import Run
-from ...store.messages.spans import spans
-from ...store.queue.backing_queue import UNLIMITED, BackingQueue, Handed
+from ...store.queue.backing_queue import UNLIMITED, BackingQueue, Dispose, Totals
 from ...store.queue.levels.levelled_queue import LEVEL_SHIFT, LevelledQueue
 from ...store.queue.variable.read_ahead import ReadAheadJob
 from .. import instructions
@@ -72,8 +69,6 @@ class MirroredQueue(BackingQueue):
         #: By level: messages below this number were published before this replica became the master, so they may have
         #: been delivered already.
         self._redelivered = _NO_LEVELS
-        #: Messages that a channel has published again, since the master before may have had, and delivered, them.
-        self._repeated = RangeSet()
         #: At a mirror, by level: the master may have given all numbers below this one.
         self._reserved = _NO_LEVELS
         #: The reign to which `floors` belong.
@@ -84,10 +79,6 @@ class MirroredQueue(BackingQueue):
         #: (`keep_only`), and that stand behind messages which must be read from the disk first.
         self._leaving: deque[tuple[range, bool]] | None = None
         self._kept = _NO_NUMBERS
-
-    @property
-    def bare(self) -> BackingQueue:
-        return self.inner
 
     def took(self, count: int) -> None:
         """Note that the ring has taken the instructions of this turn, and numbered them up to `count`."""
@@ -236,12 +227,12 @@ class MirroredQueue(BackingQueue):
             inner.fetch(count, True)
             if not is_kept:
                 inner.ack(span)
-        return inner.is_empty()
+        return not len(inner)
 
     def promote(self) -> None:
         """Make the mirror the master: all its messages are ready again, and may have been delivered before."""
         inner = self.inner
-        inner.requeue(inner.pending_numbers())
+        inner.requeue(list(inner.pending_numbers()))
         self._begin_anew()
 
     def resurrect(self, reign: int) -> None:
@@ -278,9 +269,12 @@ class MirroredQueue(BackingQueue):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
-        handed: Handed | None = None,
+        is_handed: bool = False,
+        is_redelivered: bool = False,
     ) -> range:
-        numbers = self.inner.publish(origins, contents, body_bytes, expiry, confirm, parts, shared, handed)
+        numbers = self.inner.publish(
+            origins, contents, body_bytes, expiry, confirm, parts, shared, is_handed, is_redelivered
+        )
         self._published(numbers, origins, contents, body_bytes, expiry, confirm, parts)
         return numbers
 
@@ -293,9 +287,12 @@ class MirroredQueue(BackingQueue):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
-        handed: Handed | None = None,
+        is_handed: bool = False,
+        is_redelivered: bool = False,
     ) -> range:
-        numbers = self.inner.publish_delivered(origins, contents, body_bytes, expiry, confirm, parts, shared, handed)
+        numbers = self.inner.publish_delivered(
+            origins, contents, body_bytes, expiry, confirm, parts, shared, is_handed, is_redelivered
+        )
         self._published(numbers, origins, contents, body_bytes, expiry, confirm, parts)
         return numbers
 
@@ -337,20 +334,14 @@ class MirroredQueue(BackingQueue):
             self.on_safe(safe)
         return self.confirming.drain(safe, self.may_confirm)
 
-    def mark_redelivered(self, numbers: range) -> None:
-        self._repeated.add(numbers.start, numbers.stop - 1)
-
     def _left(self, tags: Sequence[int]) -> None:
         """Send the mirrors an instruction about messages that have left the master."""
-        if self._repeated:
-            for span in spans(tags):
-                self._repeated.discard(span.start, span.stop - 1)
         if self.is_followed and len(tags):
             self.out.append(instructions.remove(tags))
 
     def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
         deliveries = self.inner.fetch(count, ack_required)
-        if self._redelivered or self._repeated:
+        if self._redelivered:
             deliveries = self._marked(deliveries)
         if not ack_required:
             for delivery in deliveries:
@@ -360,21 +351,16 @@ class MirroredQueue(BackingQueue):
     def _marked(self, deliveries: list[Delivery]) -> list[Delivery]:
         """The deliveries, with those marked that the master before may have delivered."""
         found = []
-        repeated = self._repeated
         for delivery in deliveries:
             first, last = delivery.tags[0], delivery.tags[-1]
             limit = self._redelivered.get(first >> LEVEL_SHIFT, 0)
-            if delivery.redelivered or first >= limit and not repeated.within(first, last):
+            if delivery.redelivered or first >= limit:
                 found.append(delivery)
             elif last < limit:
                 found.append(delivery._replace(redelivered=True))
             else:
-                at = 0
-                flags = [tag < limit or bool(repeated.within(tag, tag)) for tag in delivery.tags]
-                for is_redelivered, alike in groupby(flags):
-                    end = at + len(list(alike))
-                    found.append(_part(delivery, slice(at, end), is_redelivered))
-                    at = end
+                count = sum(tag < limit for tag in delivery.tags)
+                found += [_part(delivery, slice(count), True), _part(delivery, slice(count, None), False)]
         return found
 
     def drop(self, count: int) -> int:
@@ -393,9 +379,6 @@ class MirroredQueue(BackingQueue):
 
     def droppable(self) -> bool:
         return self.inner.droppable()
-
-    def overflow(self) -> int:
-        return self.inner.overflow()
 
     def drop_expired(self, now: int, limit: int) -> int:
         tags = [message.tag for message in self.inner.fetch_expired(now, limit)]
@@ -425,18 +408,14 @@ class MirroredQueue(BackingQueue):
         # A purge goes on until nothing is left, and nothing comes in between.
         count = self.inner.purge(limit)
         if count and not self._is_purging and self.is_followed:
-            self.out.append(instructions.purge(self.inner.pending_numbers()))
+            self.out.append(instructions.purge(list(self.inner.pending_numbers())))
         self._is_purging = count > 0
-        self._repeated.clear()
         return count
 
     # -- passed on
 
-    def delete_and_terminate(self) -> None:
-        self.inner.delete_and_terminate()
-
-    def dispose(self, limit: int) -> bool:
-        return self.inner.dispose(limit)
+    def delete_and_terminate(self) -> Dispose:
+        return self.inner.delete_and_terminate()
 
     def available(self, limit: int) -> int:
         return self.inner.available(limit)
@@ -450,25 +429,11 @@ class MirroredQueue(BackingQueue):
     def __len__(self) -> int:
         return len(self.inner)
 
-    def depth(self) -> int:
-        return self.inner.depth()
-
-    def is_empty(self) -> bool:
-        return self.inner.is_empty()
-
-    @property
-    def ready_bytes(self) -> int:
-        return self.inner.ready_bytes
-
-    @property
-    def unacked_bytes(self) -> int:
-        return self.inner.unacked_bytes
+    def totals(self) -> Totals:
+        return self.inner.totals()
 
     def head(self) -> QueuedMessage | None:
         return self.inner.head()
-
-    def oldest_pending(self) -> int | None:
-        return self.inner.oldest_pending()
 
     def head_expiry(self) -> int | None:
         return self.inner.head_expiry()
@@ -476,24 +441,12 @@ class MirroredQueue(BackingQueue):
     def pending_messages(self, tags: Sequence[int]) -> list[QueuedMessage]:
         return self.inner.pending_messages(tags)
 
-    def pending_numbers(self) -> list[int]:
+    def pending_numbers(self) -> Iterator[int]:
         return self.inner.pending_numbers()
 
     def set_queue_mode(self, mode: str) -> None:
         self._mode = mode
         self.inner.set_queue_mode("lazy" if self._is_copying else mode)
-
-    def set_ram_duration_target(self, seconds: float) -> None:
-        self.inner.set_ram_duration_target(seconds)
-
-    def ram_duration(self) -> float:
-        return self.inner.ram_duration()
-
-    def resume(self) -> None:
-        self.inner.resume()
-
-    def continue_paging(self) -> None:
-        self.inner.continue_paging()
 
 
 def _part(delivery: Delivery, piece: slice, redelivered: bool) -> Delivery:

@@ -257,6 +257,16 @@ class PendingRuns:
                     found.append(piece.part(low - piece.first, high - piece.first))
         return found
 
+    def numbers(self) -> Iterator[int]:
+        """The pending numbers, ascending."""
+        for run in self.runs:
+            if run.live == len(run.contents):
+                yield from range(run.first, run.end)
+            else:
+                for index, content in enumerate(run.contents):
+                    if content is not None:
+                        yield run.first + index
+
     def numbers_in(self, span: range) -> list[int]:
         """The pending numbers of `span`, ascending."""
         return [run.first + index for run, index in self._slots(span)] if span else []

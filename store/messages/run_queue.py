@@ -35,18 +35,19 @@ class RunQueue:
         expiry: int | None,
         body_bytes: int,
         arrived: int = UNKNOWN,
+        redelivered: bool = False,
     ) -> None:
         """Add messages above all others. The list is copied, because other queues may have been given it too."""
         block = self.runs.blocks[-1]
         self.count += len(contents)
         self.body_bytes += body_bytes
-        if block and block[-1].accepts(first, any_of(origins), expiry, False):
+        if block and block[-1].accepts(first, any_of(origins), expiry, redelivered):
             block[-1].extend(contents, origins, body_bytes, arrived)
         else:
             if block:
                 block[-1].complete()
             column = slice_of(origins, slice(None))
-            self.runs.append(Run(first, list(contents), column, expiry, False, body_bytes, arrived=arrived))
+            self.runs.append(Run(first, list(contents), column, expiry, redelivered, body_bytes, arrived=arrived))
 
     def push(self, run: Run) -> None:
         """Add a run above all others, and take over its list."""

@@ -18,14 +18,17 @@ The operations of queue-and-store section 3.1, as they are here:
 | discard(msg_id) | `discard`; returns a range of numbers and keeps no message |
 | drain_confirmed -> ids | `drain_confirmed` -> closed ranges of numbers, each number once (QS-18) |
 | fetch(ack_required) | `fetch(count, ack_required)` -> deliveries; an empty list means EMPTY |
-| drop(ack_required) | `drop(count)` -> how many; acks are never required |
+| drop(ack_required) | `drop(count)` -> how many, or `fetch_dropped(count)` -> deliveries |
 | dropwhile(pred), fetchwhile(pred, fun, acc) | `drop_expired`, `fetch_expired`, since no other predicate is needed |
 | ack(tags), requeue(tags) -> ids | `ack`, `requeue` -> how many tags were known |
 | ackfold(fun, acc, tags) | `pending_messages(tags)` |
-| purge, depth, is_empty, resume, … | the same names |
-| init, terminate | `scan`, `recover` and `terminate` of a queue with a disk (`store.queue.variable.disk_queue`) |
-| handle_info | `continue_paging`, the only event that a backing queue addresses to itself |
-| len | `len(queue)`: ready messages |
+| purge, set_queue_mode | the same names |
+| len, is_empty | `len(queue)`: ready messages |
+| depth | `totals()`, which has the bytes of their bodies as well |
+| delete_and_terminate | the same name; returns what frees the messages in steps |
+| init, terminate | `scan`, `recover` and `terminate` of a `DiskQueue` (`store.queue.variable.disk_queue`) |
+| ram_duration, set_ram_duration_target, resume | of a `DiskQueue`, since no other queue can move messages to the disk |
+| handle_info | `DiskQueue.page`, the only event that a backing queue addresses to itself |
 | start, stop, delete_crashed | done for a whole virtual host (`store.data_dir.vhost_dir`) |
 | info, fold, purge_acks, msg_rates, needs_timeout, timeout | absent, since no process needs them |
 | handle_pre_hibernate, invoke | absent, for the same reason |
@@ -36,7 +39,7 @@ The operations of queue-and-store section 3.1, as they are here:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..messages.message import Delivery, Origins, QueuedMessage
@@ -49,14 +52,22 @@ if TYPE_CHECKING:
 UNLIMITED = 1 << 62
 
 
-class Handed(NamedTuple):
-    """What is known of a message that another queue has handed over (`journal.in_transit`).
+#: Frees about as many messages as it is called with, of a queue that has ended. Returns whether there were any.
+Dispose = Callable[[int], bool]
 
-    If its body is large, the persistent message store has it already, under the id of the message.
-    """
 
-    #: A former process of this queue may have delivered the message.
-    is_redelivered: bool
+class Totals(NamedTuple):
+    """The messages of a queue, and the bytes of their bodies."""
+
+    ready: int = 0
+    pending: int = 0
+    ready_bytes: int = 0
+    pending_bytes: int = 0
+
+    @property
+    def depth(self) -> int:
+        """Ready and pending messages."""
+        return self.ready + self.pending
 
 
 class BackingQueue(ABC):
@@ -66,18 +77,11 @@ class BackingQueue(ABC):
     backing queue is empty. Only a `DiskQueue` can be recovered.
     """
 
-    @property
-    def bare(self) -> BackingQueue:
-        """This queue, or the one inside it, if it only passes messages on."""
-        return self
-
     @abstractmethod
-    def delete_and_terminate(self) -> None:
-        """End and remove all content, pending acks included. `dispose` then frees it, until it returns False."""
-
-    @abstractmethod
-    def dispose(self, limit: int) -> bool:
-        """After `delete_and_terminate`: free about `limit` messages. Returns whether there were any."""
+    def delete_and_terminate(self) -> Dispose:
+        """End and remove all content, pending acks included. Call what it returns until that returns False, because to
+        free millions of messages at once takes too long for one turn.
+        """
 
     # -- in
 
@@ -91,7 +95,8 @@ class BackingQueue(ABC):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
-        handed: Handed | None = None,
+        is_handed: bool = False,
+        is_redelivered: bool = False,
     ) -> range:
         """Append a run that is not empty; `body_bytes` is the sum of its body sizes. Returns its numbers.
 
@@ -99,7 +104,9 @@ class BackingQueue(ABC):
         `parts` say who published the messages, for a backing queue that passes them on to other replicas.
 
         `shared` is the id of the first message (`message_ids`) if other queues get the same messages and one of them
-        is large, else 0. `handed` is given if another queue has handed the messages over; `shared` is set then, too.
+        is large, else 0. With `is_handed` another queue has handed the messages over (`journal.in_transit`): `shared`
+        is set then, too, and the persistent message store already has large bodies, under the ids of the messages.
+        With `is_redelivered` a former process of this queue, or another replica, may have delivered the messages.
         """
 
     @abstractmethod
@@ -112,7 +119,8 @@ class BackingQueue(ABC):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
-        handed: Handed | None = None,
+        is_handed: bool = False,
+        is_redelivered: bool = False,
     ) -> range:
         """Add a run that a consumer gets at once and will ack: it is pending from the start.
 
@@ -156,10 +164,6 @@ class BackingQueue(ABC):
         """Whether `drop` finds a message without the disk."""
         return self.available(1) > 0
 
-    def overflow(self) -> int:
-        """How many messages a lane has above the limit of lanes. 0 for a queue without lanes."""
-        return 0
-
     @abstractmethod
     def drop_expired(self, now: int, limit: int) -> int:
         """Remove messages from the head that expire no later than `now`, up to `limit`; returns how many.
@@ -189,12 +193,6 @@ class BackingQueue(ABC):
 
         Returns how many were known.
         """
-
-    def mark_redelivered(self, numbers: range) -> None:
-        """Have messages that were published just now count as redelivered, because another replica may have delivered
-        them. Only a queue with replicas gets such messages.
-        """
-        return
 
     @abstractmethod
     def purge(self, limit: int = UNLIMITED) -> int:
@@ -227,30 +225,12 @@ class BackingQueue(ABC):
         """Ready messages."""
 
     @abstractmethod
-    def depth(self) -> int:
-        """Ready and pending messages."""
-
-    @abstractmethod
-    def is_empty(self) -> bool:
-        """Whether no message is ready."""
-
-    @property
-    @abstractmethod
-    def ready_bytes(self) -> int:
-        """Body bytes of ready messages."""
-
-    @property
-    @abstractmethod
-    def unacked_bytes(self) -> int:
-        """Body bytes of pending messages."""
+    def totals(self) -> Totals:
+        """Ready and pending messages, and the bytes of their bodies."""
 
     @abstractmethod
     def head(self) -> QueuedMessage | None:
         """The next message, which stays where it is; None if the queue is empty."""
-
-    @abstractmethod
-    def oldest_pending(self) -> int | None:
-        """The lowest ack tag of the highest priority that has a pending message; None if nothing is pending."""
 
     @abstractmethod
     def head_expiry(self) -> int | None:
@@ -261,27 +241,13 @@ class BackingQueue(ABC):
         """The pending messages with these tags, which stay pending. Unknown tags are skipped."""
 
     @abstractmethod
-    def pending_numbers(self) -> list[int]:
-        """The numbers of all pending messages, ascending, level by level."""
+    def pending_numbers(self) -> Iterator[int]:
+        """The numbers of all pending messages, ascending, and those of the highest level first. Nothing may be
+        delivered or settled in between.
+        """
 
-    # -- memory and mode
+    # -- mode
 
     @abstractmethod
     def set_queue_mode(self, mode: str) -> None:
         """Change to mode `default` or `lazy`. A queue with a backlog gets there in steps."""
-
-    @abstractmethod
-    def set_ram_duration_target(self, seconds: float) -> None:
-        """Limit the seconds of traffic that stay in memory; INFINITE for no limit."""
-
-    @abstractmethod
-    def ram_duration(self) -> float:
-        """Refresh the rates. Returns how many seconds of traffic are in memory, or INFINITE."""
-
-    @abstractmethod
-    def resume(self) -> None:
-        """Continue paging, because the journal or a store has granted credit again."""
-
-    @abstractmethod
-    def continue_paging(self) -> None:
-        """Take the next step of paging, if the last one left more to do."""

@@ -95,14 +95,9 @@ def check(backing: BackingQueue) -> None:
     for level in levels:
         if isinstance(level, VariableQueue):
             level.check()
-    together = len(backing), backing.depth(), backing.ready_bytes, backing.unacked_bytes
-    assert together == (
-        sum(map(len, levels)),
-        sum(level.depth() for level in levels),
-        sum(level.ready_bytes for level in levels),
-        sum(level.unacked_bytes for level in levels),
-    ), "a queue has what its levels have"
-    assert backing.is_empty() == (not len(backing))
+    of_levels = [sum(column) for column in zip(*[level.totals() for level in levels])]
+    assert list(backing.totals()) == (of_levels or [0] * 4), "a queue has what its levels have"
+    assert len(backing) == backing.totals().ready
 
 
 def _levels(backing: BackingQueue) -> list[BackingQueue]:

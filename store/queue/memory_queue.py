@@ -5,20 +5,18 @@ Every publish is safe at once. The tests of other backing queues use this one as
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...seams import seam
 from ..index.segment_jobs import SegmentReadJob
 from ..messages.arrivals import UNKNOWN
-from ..messages.ascending_runs import AscendingRuns
 from ..messages.lives import FIRST_LIFE
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
 from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run, free_last
 from ..messages.run_queue import RunQueue
-from .backing_queue import UNLIMITED, BackingQueue, Handed
+from .backing_queue import UNLIMITED, BackingQueue, Dispose, Totals
 from .range_read import (
     RANGE_BATCH_BYTES,
     RANGE_BATCH_MESSAGES,
@@ -29,27 +27,21 @@ from .range_read import (
     take_range_batch,
     take_run_batch,
 )
-from .rates import INFINITE, Rates
 
 
 class MemoryQueue(BackingQueue, SupportsRangeRead):
-    """Ready messages are in a `RunQueue`, pending ones in `PendingRuns`. `clock` gives monotonic seconds."""
+    """Ready messages are in a `RunQueue`, pending ones in `PendingRuns`."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         self._ready = RunQueue()
         self._pending = PendingRuns()
         self._next = 0
         self.returns = {}
         self._confirmed: list[tuple[int, int]] = []
-        self._rates = Rates(clock)
-        #: The messages of a queue that has ended, which `dispose` frees.
-        self._detached: list[AscendingRuns[Run]] = []
 
-    def delete_and_terminate(self) -> None:
-        self._detached = [self._ready.detach(), self._pending.detach()]
-
-    def dispose(self, limit: int) -> bool:
-        return bool(free_last(self._detached, limit))
+    def delete_and_terminate(self) -> Dispose:
+        detached = [self._ready.detach(), self._pending.detach()]
+        return lambda limit: bool(free_last(detached, limit))
 
     # -- in
 
@@ -62,10 +54,11 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
-        handed: Handed | None = None,
+        is_handed: bool = False,
+        is_redelivered: bool = False,
     ) -> range:
         numbers = self._number(len(contents), confirm)
-        self._ready.append(numbers.start, contents, origins, expiry, body_bytes, self.arrived)
+        self._ready.append(numbers.start, contents, origins, expiry, body_bytes, self.arrived, is_redelivered)
         return numbers
 
     def publish_delivered(
@@ -77,14 +70,15 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
-        handed: Handed | None = None,
+        is_handed: bool = False,
+        is_redelivered: bool = False,
     ) -> range:
         assert not self._ready.count, "publish_delivered on a queue that is not empty"
         numbers = self._number(len(contents), confirm)
         column = slice_of(origins, slice(None))
-        self._pending.add(Run(numbers.start, list(contents), column, expiry, False, body_bytes, arrived=self.arrived))
-        self._rates.out += len(contents)
-        self._rates.acks_into += len(contents)
+        self._pending.add(
+            Run(numbers.start, list(contents), column, expiry, is_redelivered, body_bytes, arrived=self.arrived)
+        )
         return numbers
 
     def discard(
@@ -95,7 +89,6 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
     def _number(self, count: int, confirm: bool) -> range:
         first = self._next
         self._next = end = first + count
-        self._rates.into += count
         if confirm:
             confirmed = self._confirmed
             if confirmed and confirmed[-1][1] == first - 1:
@@ -114,25 +107,14 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
 
     def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
         runs = self._ready.take(count)
-        if not ack_required:
-            self._rates.out += sum(len(run.contents) for run in runs)
-            return _joined(runs)
         deliveries = _joined(runs)
-        self._make_pending(runs)
+        if ack_required:
+            for run in runs:
+                self._pending.add(run)
         return deliveries
 
-    def _make_pending(self, runs: list[Run]) -> None:
-        rates = self._rates
-        for run in runs:
-            count = len(run.contents)
-            rates.out += count
-            rates.acks_into += count
-            self._pending.add(run)
-
     def drop(self, count: int) -> int:
-        dropped = sum(len(run.contents) for run in self._ready.take(count))
-        self._rates.out += dropped
-        return dropped
+        return sum([len(run.contents) for run in self._ready.take(count)])
 
     def drop_expired(self, now: int, limit: int) -> int:
         return self.drop(self._expired(now, limit))
@@ -140,7 +122,8 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
     def fetch_expired(self, now: int, limit: int) -> list[QueuedMessage]:
         runs = self._ready.take(self._expired(now, limit))
         messages = [message for run in runs for message in run.messages()]
-        self._make_pending(runs)
+        for run in runs:
+            self._pending.add(run)
         return messages
 
     def _expired(self, now: int, limit: int) -> int:
@@ -155,9 +138,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         return min(count, limit)
 
     def ack(self, tags: Sequence[int]) -> int:
-        known = self._pending.discard(tags)
-        self._rates.acks_out += known
-        return known
+        return self._pending.discard(tags)
 
     def move(self, tags: Sequence[int]) -> int:
         return self.ack(tags)
@@ -168,10 +149,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         if not runs:
             return 0
         self._ready.insert(runs)
-        known = sum(len(run.contents) for run in runs)
-        self._rates.into += known
-        self._rates.acks_out += known
-        return known
+        return sum([len(run.contents) for run in runs])
 
     def purge(self, limit: int = UNLIMITED) -> int:
         return sum([len(run.contents) for run in self._ready.take_last(limit)])
@@ -190,26 +168,13 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
     def __len__(self) -> int:
         return self._ready.count
 
-    def depth(self) -> int:
-        return self._ready.count + self._pending.count
-
-    def is_empty(self) -> bool:
-        return not self._ready.count
-
-    @property
-    def ready_bytes(self) -> int:
-        return self._ready.body_bytes
-
-    @property
-    def unacked_bytes(self) -> int:
-        return self._pending.body_bytes
+    def totals(self) -> Totals:
+        ready, pending = self._ready, self._pending
+        return Totals(ready.count, pending.count, ready.body_bytes, pending.body_bytes)
 
     def head(self) -> QueuedMessage | None:
         runs = self._ready.runs
         return runs.head.message(0) if runs else None
-
-    def oldest_pending(self) -> int | None:
-        return self._pending.lowest
 
     def head_expiry(self) -> int | None:
         runs = self._ready.runs
@@ -218,8 +183,8 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
     def pending_messages(self, tags: Sequence[int]) -> list[QueuedMessage]:
         return [run.message(index) for run, index in self._pending.find(tags)]
 
-    def pending_numbers(self) -> list[int]:
-        return self._pending.numbers_in(range(self._next))
+    def pending_numbers(self) -> Iterator[int]:
+        return self._pending.numbers()
 
     # -- by number
 
@@ -257,24 +222,10 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
     def drop_to(self, last: int, limit: int) -> int:
         return self.drop(count_to(self._ready.runs, last, limit))
 
-    # -- memory and mode: there is nothing to page out
+    # -- mode
 
     def set_queue_mode(self, mode: str) -> None:
-        pass
-
-    def set_ram_duration_target(self, seconds: float) -> None:
-        pass
-
-    def ram_duration(self) -> float:
-        """INFINITE, so that the memory monitor leaves this queue out: it cannot page messages out."""
-        self._rates.update()
-        return INFINITE
-
-    def resume(self) -> None:
-        pass
-
-    def continue_paging(self) -> None:
-        pass
+        """Do nothing: a lazy queue moves messages to the disk early, and there is none."""
 
 
 def _joined(runs: list[Run]) -> list[Delivery]:

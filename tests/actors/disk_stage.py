@@ -320,7 +320,7 @@ def drained(stage: Stage, queue: Queue_, count: int) -> list[tuple[bytes, bool]]
     stage.until(lambda: len(eater.got) >= count)
     stage.settle()
     assert len(eater.got) == count
-    stage.until(lambda: not queue.actor.backing.depth())
+    stage.until(lambda: not queue.actor.backing.totals().depth)
     queue.tell(eater.myAddress, "cancel", "c")
     stage.settle()
     return eater.got

@@ -98,7 +98,7 @@ def held(stage: Stage, count: int, **arguments: Any) -> tuple[Any, Any]:
     queue, channel = filled(stage, count, **arguments), stage.create(Stub)
     queue.consume(channel)
     record = None
-    while not queue.actor.backing.is_empty():
+    while len(queue.actor.backing):
         stage.settle()
         record = queue.actor.channels.by_id[channel.actorAddressString]
         if record.unsent:
@@ -209,7 +209,7 @@ def a_purge(stage: Stage, count: int) -> Callable[[], None]:
 
     def act() -> None:
         stage.tell(stage.metadata, queue.address, "purge")
-        stage.until(queue.actor.backing.is_empty)
+        stage.until(lambda: not len(queue.actor.backing))
 
     return act
 
@@ -258,7 +258,7 @@ def many_gets(stage: Stage, count: int) -> Callable[[], None]:
     stage.until(lambda: len(queue.actor.backing) == count)
 
     def act() -> None:
-        while not queue.actor.backing.is_empty():
+        while len(queue.actor.backing):
             queue.tell(publisher, "get_several", publisher, True, GOT_TOGETHER)
             stage.settle()
 
@@ -276,7 +276,7 @@ def messages_that_expire_together(stage: Stage, count: int) -> Callable[[], None
 
     def act() -> None:
         queue.tell(publisher, "get", publisher, True)
-        stage.until(queue.actor.backing.is_empty)
+        stage.until(lambda: not len(queue.actor.backing))
 
     return act
 

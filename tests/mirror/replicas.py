@@ -45,7 +45,7 @@ class SlowQueue(MemoryQueue):
     """A queue whose disk is done when a test says so: what was published is safe from then on."""
 
     def __init__(self) -> None:
-        super().__init__(lambda: 0.0)
+        super().__init__()
         self.unsynced: list[tuple[int, int]] = []
         self.synced: list[tuple[int, int]] = []
 
@@ -96,6 +96,23 @@ class Asked:
         return self._answer
 
 
+class FakeConfirms:
+    """The publishes that were taken by a replica, and which of them were confirmed."""
+
+    def __init__(self) -> None:
+        #: The runs that were published here, with their first and last numbers.
+        self.published: list[tuple[int, int, list]] = []
+        self.confirmed: set[int] = set()
+
+    @property
+    def unconfirmed(self):
+        return [run for run in self.published if not self.confirmed.issuperset(range(run[0], run[1] + 1))]
+
+    def begin(self) -> None: ...
+
+    def settled(self) -> None: ...
+
+
 class FakeReplica:
     """The process of a replica."""
 
@@ -117,7 +134,7 @@ class FakeReplica:
             backing=self.backing,
             channels={},
             deduplication=None,
-            confirms=SimpleNamespace(begin=lambda: None, settled=lambda: None),
+            confirms=FakeConfirms(),
         )
         self.context = SimpleNamespace(
             lease=SimpleNamespace(has_ended=lambda clock: False),
@@ -127,9 +144,6 @@ class FakeReplica:
             settings=Settings(),
         )
         self._group = group
-        #: The runs that were published here, with their first and last numbers.
-        self.published: list[tuple[int, int, list]] = []
-        self.confirmed: set[int] = set()
         self.replication = MirrorReplication(self)
         self.mirrored: MirroredQueue = self.replication.backing
         #: The learner that this master has proposed to admit, and the epoch at which it did.
@@ -149,10 +163,6 @@ class FakeReplica:
         #: How often it has told Metadata that the next replica has to begin without messages.
         self.unfit = 0
 
-    @property
-    def awaiting(self):
-        return [run for run in self.published if not self.confirmed.issuperset(range(run[0], run[1] + 1))]
-
     def send(self, address, message) -> None:
         if address == self.context.metadata:
             self.unfit += message[0] == "replica_unfit"
@@ -164,6 +174,8 @@ class FakeReplica:
 
     def now(self) -> float:
         return self._group.now
+
+    def credit_freed(self) -> None: ...
 
     def stop(self, reason) -> None:
         self.is_alive = False
@@ -251,7 +263,7 @@ class Group:
             contents.append(b"%d" % self.said + bytes(30))
         origin = Origin("", ("orders",), persistent)
         numbers = self.master.mirrored.publish(origin, contents, 10 * count, None, True, parts)
-        self.master.published.append((numbers.start, numbers.stop - 1, parts))
+        self.master.state.confirms.published.append((numbers.start, numbers.stop - 1, parts))
         self.end_turn(self.master)
 
     def consume(self, count: int, outcome: str) -> None:
@@ -267,7 +279,7 @@ class Group:
 
     def ack_pending(self, which: slice) -> None:
         master = self.master
-        tags = master.mirrored.pending_numbers()[which]
+        tags = list(master.mirrored.pending_numbers())[which]
         self.gone |= {message.content for message in master.mirrored.pending_messages(tags)}
         master.mirrored.ack(tags)
         self.end_turn(master)
@@ -289,7 +301,7 @@ class Group:
             for first, last in replica.mirrored.drain_confirmed():
                 for number in range(first, last + 1):
                     self._confirmed(replica, number, here)
-                replica.confirmed.update(range(first, last + 1))
+                replica.state.confirms.confirmed.update(range(first, last + 1))
             replica.replication.confirms_sent()
 
     def _confirmed(self, replica, number, here) -> None:

@@ -89,7 +89,7 @@ def test_a_message_that_leaves_while_it_compares_is_removed(monkeypatch, at_once
     returning.arrive()
     for _ in range(7):
         returning.group.copy_chunk(learner)
-        if len(returning.group.master.mirrored.pending_numbers()) > 3:
+        if len(list(returning.group.master.mirrored.pending_numbers())) > 3:
             returning.ack(slice(0, 1))
         returning.arrive()
     assert learner.replication.status()["stage"] == "following"

@@ -195,7 +195,7 @@ def test_a_publish_that_was_confirmed_is_known_until_its_channel_has_the_answer(
     first, second = group.replicas.values()
     group.publish(3)
     group.run()
-    assert first.confirmed == {0, 1, 2}
+    assert first.state.confirms.confirmed == {0, 1, 2}
     first.replication.answered("c1", 3)
     group.run()
     group.kill(first.member)

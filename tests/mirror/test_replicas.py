@@ -51,7 +51,7 @@ def played(rng, steps):
             elif step == "take":
                 group.consume(rng.randint(1, 4), rng.choice(["ack", "requeue", "keep", "keep"]))
             else:
-                pending = len(master.mirrored.pending_numbers())
+                pending = len(list(master.mirrored.pending_numbers()))
                 start = rng.randint(0, pending)
                 group.ack_pending(slice(start, start + rng.randint(0, 2)))
     for replica in list(group.replicas.values()):

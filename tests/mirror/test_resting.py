@@ -39,7 +39,7 @@ def test_it_waits_until_all_members_have_stored_what_was_published():
     resting.group.publish(3)
     resting.each_look = lambda: resting.group.run() if resting.looks == 5 else None
     assert resting.quiesce() == 1
-    assert resting.looks == 5 and resting.master.confirmed == {0, 1, 2}
+    assert resting.looks == 5 and resting.master.state.confirms.confirmed == {0, 1, 2}
     assert resting.master.is_at_rest and not resting.master.replication.serves
 
 
@@ -130,7 +130,7 @@ def test_the_other_mirrors_stay_when_one_becomes_the_master(to):
     group.publish(3)
     group.run()
     group.check_rest()
-    assert len(group.master.confirmed) == 3 and group.master is (middle, last)[to - 1]
+    assert len(group.master.state.confirms.confirmed) == 3 and group.master is (middle, last)[to - 1]
 
 
 def handed_over(first: str, to: int = 1) -> Resting:

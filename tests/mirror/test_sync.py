@@ -34,8 +34,7 @@ def run(coroutine):
 
 
 def new_queue(levels: int):
-    clock = float
-    inner = MemoryQueue(clock) if not levels else PriorityQueue(levels, lambda level: MemoryQueue(clock))
+    inner = MemoryQueue() if not levels else PriorityQueue(levels, lambda level: MemoryQueue())
     return mirrored(inner, True)
 
 

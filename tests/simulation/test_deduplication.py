@@ -61,7 +61,7 @@ def test_publishers_do_repeat():
             sim.run(sim.world.delay(0.05))
             publisher.break_off()
         assert sim.run_until(lambda publisher=publisher: publisher.is_done)
-        doubled += any(queue.backing.depth() > len(BODIES) for queue in sim.brokers.queues)
+        doubled += any(queue.backing.totals().depth > len(BODIES) for queue in sim.brokers.queues)
         sim.close()
         if doubled:
             break

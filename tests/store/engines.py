@@ -23,7 +23,7 @@ from warren.store.journal.replay import Replayed
 from warren.store.messages.lives import Lives
 from warren.store.messages.message import Delivery, QueuedMessage
 from warren.store.messages.run import Run
-from warren.store.queue.backing_queue import UNLIMITED
+from warren.store.queue.backing_queue import UNLIMITED, Dispose
 from warren.store.queue.variable.read_ahead import ReadAheadJob
 from warren.store.queue.variable.variable_queue import VariableQueue
 
@@ -326,19 +326,20 @@ class DirectQueue(VariableQueue):
         self._write_segments()
         return count
 
-    def delete_and_terminate(self) -> None:
-        super().delete_and_terminate()
-        while self.dispose(3):
+    def delete_and_terminate(self) -> Dispose:
+        dispose = super().delete_and_terminate()
+        while dispose(3):
             pass
         self._write_segments()
         self.segment_writer.delete_files()
+        return dispose
 
     def set_queue_mode(self, mode: str) -> None:
         """Complete the change of mode, which a queue process does in steps."""
         super().set_queue_mode(mode)
         sub = self.sub_queues
         while mode == "lazy" and not sub.is_lazy:
-            self.continue_paging()
+            self.page()
         while mode == "default" and sub.is_lazy:
             job = self.prepare()
             if job is not None:
@@ -349,10 +350,6 @@ class DirectQueue(VariableQueue):
         super().set_ram_duration_target(seconds)
         self._write_segments()
 
-    def resume(self) -> None:
-        super().resume()
-        self._write_segments()
-
-    def continue_paging(self) -> None:
-        super().continue_paging()
+    def page(self) -> None:
+        super().page()
         self._write_segments()

@@ -77,9 +77,9 @@ class Node:
 
 def page_all(queue):
     queue.paging.target = 0
-    queue.resume()
+    queue.page()
     while queue.paging.is_due:
-        queue.continue_paging()
+        queue.page()
 
 
 def tags(deliveries):

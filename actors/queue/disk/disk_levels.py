@@ -1,4 +1,5 @@
-"""`DiskLevels`: the variable queues of one queue, and what they write on its way to the disk.
+"""`DiskLevels`: the variable queues of one queue, what they may keep in memory, and what they write on its way to the
+disk.
 
 A queue with priorities or fair lanes has a variable queue for each level that was ever used, any other queue has one.
 They gather entries for the journal of the virtual host, and bodies too large for it for one of its message stores.
@@ -28,6 +29,7 @@ from ....store.messages.lives import Numbering
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.levels.fair_queue import FairQueue
 from ....store.queue.levels.tally import Tally
+from ....store.queue.rates import INFINITE
 from ....store.queue.streams.stream_queue import StreamQueue
 from ....store.queue.variable.disk_queue import DiskQueue
 from ....store.queue.variable.variable_queue import VariableQueue
@@ -77,6 +79,7 @@ class DiskLevels:
         "numberings",
         "persistent",
         "replayed",
+        "target",
         "written",
     )
 
@@ -125,6 +128,8 @@ class DiskLevels:
         self.direct = self.direct_safe = 0
         #: The same of each level.
         self._direct_of: dict[int, tuple[int, int]] = {}
+        #: Seconds of the queue's traffic that may be in memory.
+        self.target = INFINITE
         #: Tells which levels operations have changed; None if `active` has to look at all.
         self._tally: Tally | None = None
         #: The levels at which `active` looks.
@@ -157,6 +162,8 @@ class DiskLevels:
             # Records of the journal may have these numbers, so the journal must get a record if the level is deleted.
             self.journal.resume(number, numbering.stop)
             level.begin_empty(numbering)
+        if self.target != INFINITE:
+            level.set_ram_duration_target(self.target)
         return level
 
     def set_journaled_only(self, is_journaled_only: bool) -> None:
@@ -189,6 +196,43 @@ class DiskLevels:
         """Register the queue at one of the message stores."""
         address = self._storage.persistent if store == PERSISTENT else self._storage.transient
         self._process.send(address, to_message_store.register(self.client, self._process.myAddress, self.is_restart))
+
+    # -- what may stay in memory ----------------------------------------------------------------------
+
+    def ram_duration(self) -> float:
+        """Refresh the rates. Returns how many seconds of traffic are in memory, or INFINITE for an idle queue."""
+        return min([level.ram_duration() for level in self.by_priority.values()], default=INFINITE)
+
+    def set_target(self, seconds: float) -> None:
+        """Let `seconds` of the queue's traffic be in memory, and move to the disk what is above that."""
+        self.target = seconds
+        self._set_target(seconds)
+
+    def page_out(self) -> None:
+        """Move to the disk what need not be in memory. The target stays as it is, for the next time it is set."""
+        self._set_target(0.0)
+
+    def _set_target(self, seconds: float) -> None:
+        for level in self.by_priority.values():
+            level.set_ram_duration_target(seconds)
+        self._look_at_all()
+
+    def page(self) -> None:
+        """Take the next step of paging in each level."""
+        for level in self.by_priority.values():
+            level.page()
+        self._look_at_all()
+
+    def page_due(self) -> None:
+        """Take the next step of paging in each level whose last step left more to do."""
+        for level in self.by_priority.values():
+            if level.is_paging_due:
+                level.page()
+
+    def _look_at_all(self) -> None:
+        """Have this turn look at levels that no operation has changed."""
+        if self._tally is not None:
+            self._active = dict(self.by_priority)
 
     # -- what is written ----------------------------------------------------------------------------
 

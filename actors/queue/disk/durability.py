@@ -70,7 +70,6 @@ class Durability:
     """The disk side of the queue `row`, whose process is `process`, and whose replica has come to `stage`."""
 
     __slots__ = (
-        "_backing",
         "_context",
         "_credit",
         "_has_report_timer",
@@ -86,7 +85,6 @@ class Durability:
         "_recover",
         "_recovered",
         "_settings",
-        "_target",
         "_digests",
         "client",
         "digest_log",
@@ -102,7 +100,6 @@ class Durability:
     loader: DiskLoader
     #: The digests of `digest_log`.
     window: Window
-    _backing: BackingQueue
 
     def __init__(
         self,
@@ -158,8 +155,6 @@ class Durability:
         self._is_alone = self.is_copy = False
         self._has_synced = Signal(process)
         self._has_report_timer = self._is_paging = False
-        #: Seconds of the queue's traffic that may be in memory.
-        self._target = INFINITE
 
     # -- opening ------------------------------------------------------------------------------------
 
@@ -290,7 +285,6 @@ class Durability:
             backing: BackingQueue = self.levels[0] if 0 in self.levels else self._levels.make(0)
         else:
             backing = levelled_queue(self._settings, self._levels.make, self.levels)
-        self._backing = backing
         self._levels.follow(backing)
         self.loader = DiskLoader(self._process, backing, self.storage, self._levels.send)
         return backing
@@ -303,7 +297,7 @@ class Durability:
 
     def use_backing(self, backing: BackingQueue, settings: QueueSettings) -> None:
         """Use another backing queue and settings, because the queue has got lanes or lost them."""
-        self._backing = self.loader.backing = backing
+        self.loader.backing = backing
         self._settings = settings
         self._levels.follow(backing)
 
@@ -409,27 +403,31 @@ class Durability:
         """Report to the memory monitor how long the messages in memory would last, and page out what exceeds the target
         (queue-and-store section 8.3). If the target changes, the monitor sends the new one.
         """
-        duration = self._backing.ram_duration()
+        levels = self._levels
+        duration = levels.ram_duration()
         self._process.send(self.storage.memory_monitor, to_memory_monitor.duration(self.client, duration))
-        self.set_target(self._target)
-        self._has_report_timer = duration != INFINITE or self._target != INFINITE
+        levels.set_target(levels.target)
+        self._has_report_timer = duration != INFINITE or levels.target != INFINITE
         if self._has_report_timer:
             self._process.start_timer(REPORT_SECONDS, "report")
 
     def set_target(self, seconds: float) -> None:
-        self._target = seconds
-        self._backing.set_ram_duration_target(seconds)
+        self._levels.set_target(seconds)
 
     def page_out(self) -> None:
         """Move messages to the disk that need not be in memory. The next report applies the target again."""
-        self._backing.set_ram_duration_target(0.0)
+        self._levels.page_out()
         self.start_reporting()
+
+    def resume_paging(self) -> None:
+        """Go on with paging, because the journal or a store has granted credit again."""
+        self._levels.page()
 
     async def _page(self) -> None:
         """Write the next step of messages to the disk to free memory (FC-37)."""
         await self._process.next_turn()
         self._is_paging = False
-        self._backing.continue_paging()
+        self._levels.page_due()
 
     # -- the end ------------------------------------------------------------------------------------
 

@@ -31,13 +31,13 @@ def levelled_queue(
     return FairQueue(_value_of(settings), settings.fair_lanes, make_level, levels)
 
 
-def memory_queue(row: QueueRow, settings: QueueSettings, clock: Callable[[], float]) -> BackingQueue:
-    """A new backing queue that keeps everything in memory; `clock` gives monotonic seconds."""
+def memory_queue(row: QueueRow, settings: QueueSettings) -> BackingQueue:
+    """A new backing queue that keeps everything in memory."""
     if row.type == STREAM.name:
-        return MemoryStream(clock)
+        return MemoryStream()
     if settings.top_level is not None:
-        return levelled_queue(settings, lambda level: MemoryQueue(clock))
-    return MemoryQueue(clock)
+        return levelled_queue(settings, lambda level: MemoryQueue())
+    return MemoryQueue()
 
 
 def relaid(

@@ -155,8 +155,7 @@ class Intake(Arrivals):
         self.backing = backing
         self._fair = backing if isinstance(backing, FairQueue) else None
         #: The same queue if it can be read by number: then it records when its messages arrived. None otherwise.
-        bare = backing.bare
-        self._numbered = bare if isinstance(bare, SupportsRangeRead) else None
+        self._numbered = backing if isinstance(backing, SupportsRangeRead) else None
 
     # -- accepting ----------------------------------------------------------------------------------
 
@@ -176,7 +175,7 @@ class Intake(Arrivals):
                     return
                 continue
             admission = self.admission
-            if admission is not None and arrival.handed is None and not self._is_admitted(arrival, admission):
+            if admission is not None and not arrival.is_handed and not self._is_admitted(arrival, admission):
                 continue
             if not self._accept(arrival):
                 self.arrivals = arrivals[at:]
@@ -276,7 +275,7 @@ class Intake(Arrivals):
                     self._accept(single)
             return True
         expiry = None if self._expiry.ttl is None and origin.expiration is None else self._expiry.of(origin)
-        if len(consumers) and backing.is_empty() and self._dispatch.pacing is None and not consumers.looks_at_head:
+        if len(consumers) and not len(backing) and self._dispatch.pacing is None and not consumers.looks_at_head:
             shares, taken = consumers.share(count)
             if taken and not consumers.is_uniform:
                 if not self._hand_over_one_by_one(shares, arrival, expiry):
@@ -288,7 +287,7 @@ class Intake(Arrivals):
                 self._hand_over(shares, arrival.cut(taken), expiry)
             if not arrival.has_asked and self._would_drop(arrival, expiry) and self._ask(arrival):
                 return False
-        if expiry is not None and expiry <= self._expiry.now() and (backing.is_empty() or self._is_never_kept):
+        if expiry is not None and expiry <= self._expiry.now() and (not len(backing) or self._is_never_kept):
             # A TTL of 0, and no consumer can take the messages (AB-96). Behind others they wait to become the head.
             is_recorded = self._dead_letterer.publish("expired", arrival.messages(expiry))
             numbers = self._discard(arrival, is_recorded)
@@ -297,7 +296,7 @@ class Intake(Arrivals):
                 self._transit.close()
             return True
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
-        if arrival.handed is not None:
+        if arrival.is_handed:
             self.take_over(arrival)
         numbers = backing.publish(
             arrival.origins,
@@ -307,10 +306,9 @@ class Intake(Arrivals):
             awaits_confirm or arrival.digests is not None,
             parts,
             arrival.shared,
-            arrival.handed,
+            arrival.is_handed,
+            arrival.is_redelivered,
         )
-        if arrival.is_redelivered:
-            backing.mark_redelivered(numbers)
         if arrival.digests is not None:
             self._remember(numbers, arrival)
         if awaits_confirm:
@@ -377,7 +375,7 @@ class Intake(Arrivals):
     @seam("what becomes of a publish that is refused")
     def _refuse(self, arrival: Arrival) -> None:
         """Overflow `reject-publish`: the messages get numbers, but nobody waits until these are safe (AB-101)."""
-        if arrival.handed is not None:
+        if arrival.is_handed:
             self.take_over(arrival, is_kept=False)
         self.backing.discard(arrival.origins, len(arrival.contents), False, arrival.parts)
         if self._length_limit.dead_letters_refused:
@@ -391,7 +389,7 @@ class Intake(Arrivals):
 
         `is_recorded`: the journal has their dead letters.
         """
-        if arrival.handed is not None:
+        if arrival.is_handed:
             self.take_over(arrival, is_kept=False)
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
         confirm = awaits_confirm or arrival.digests is not None
@@ -406,8 +404,7 @@ class Intake(Arrivals):
     def _hand_over(self, shares: list[Share], arrival: Arrival, expiry: int | None) -> None:
         """Give messages straight to consumers, which all acknowledge or none does (AB-123)."""
         outbox = self._dispatch.outbox
-        origins, contents, handed = arrival.origins, arrival.contents, arrival.handed
-        is_redelivered = arrival.is_redelivered or handed is not None and handed.is_redelivered
+        origins, contents, is_redelivered = arrival.origins, arrival.contents, arrival.is_redelivered
         if self._sampled:
             self._dispatch.handed_over(arrival.parts)
         if shares[0][0].no_ack:
@@ -422,11 +419,19 @@ class Intake(Arrivals):
                 outbox.put(consumer, (slice_of(origins, piece), is_redelivered, None, contents[piece]))
             return
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
-        if handed is not None:
+        if arrival.is_handed:
             self.take_over(arrival)
         confirm = awaits_confirm or arrival.digests is not None
         tags = self.backing.publish_delivered(
-            origins, contents, arrival.body_bytes, expiry, confirm, parts, arrival.shared, handed
+            origins,
+            contents,
+            arrival.body_bytes,
+            expiry,
+            confirm,
+            parts,
+            arrival.shared,
+            arrival.is_handed,
+            is_redelivered,
         )
         if arrival.digests is not None:
             self._remember(tags, arrival)

@@ -80,7 +80,7 @@ class LengthLimit:
             self._max_length is not None
             and len(backing) + count > self._max_length
             or self._max_bytes is not None
-            and backing.ready_bytes + body_bytes > self._max_bytes
+            and backing.totals().ready_bytes + body_bytes > self._max_bytes
         )
 
     def refuses(self, arrival: Arrival, count: int, body_bytes: int) -> bool:
@@ -95,7 +95,7 @@ class LengthLimit:
     def _excess(self) -> int:
         """How many messages must be dropped at least; 0 if all limits are kept."""
         backing = self.backing
-        excess = 0 if self._lane_limit is None else backing.overflow()
+        excess = backing.overflow() if isinstance(backing, FairQueue) else 0
         if self.is_exceeded_by(0, 0):
             excess = max(excess, 1, 0 if self._max_length is None else len(backing) - self._max_length)
         return excess

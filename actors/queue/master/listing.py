@@ -39,8 +39,7 @@ def queue_items(
     numbers, lives = range_readers.numbers(), range_readers.lives()
     capacity = round(utilisation.value(), 4) if len(consumers) else 0
     # The backing queue counts what the channels have: to add it up would take 40 ms for 65,535 channels.
-    unacked = state.backing.depth() - len(state.backing)
-    items = replica_items(state, state.channels.values(), unacked)
+    items = replica_items(state, state.channels.values(), state.backing.totals().pending)
     items |= {
         "consumers": len(consumers),
         # The same number under an old and a new name.
@@ -74,7 +73,7 @@ def _head_timestamp(backing: BackingQueue) -> int | str:
 
     Unacknowledged messages count, unless their body is on the disk: a listing must not wait for the disk.
     """
-    ready, pending = backing.head(), backing.oldest_pending()
+    ready, pending = backing.head(), next(backing.pending_numbers(), None)
     tags = [tag for tag in (pending, None if ready is None else ready.tag) if tag is not None]
     if not tags:
         return ""

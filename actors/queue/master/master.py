@@ -40,7 +40,6 @@ from ..consumers.consumer import ChannelRecord, Consumer
 from ..consumers.consumers import Consumers
 from ..consumers.held_limit import HeldLimit, bounds_of, give_limits, sets_bounds
 from ..consumers.pending_tags import joined_pieces
-from ..disk.levels import apply_level_settings
 from ..pacing.pace_clocks import PaceClocks
 from ..role import Role, Steps, Wait
 from .dead_letterer import DeadLetterer, Rejections
@@ -159,7 +158,6 @@ class Master(Role):
     def apply(self, settings: QueueSettings) -> None:
         self.settings = settings
         self.dead_letterer.apply(settings)
-        apply_level_settings(self.backing.bare, settings)
         self.length_limit.apply(settings)
         self.message_expiry.apply(settings)
         self.queue_expiry.apply(settings)
@@ -225,7 +223,7 @@ class Master(Role):
             self.delivery_counts.backing = backing
 
     def release(self) -> None:
-        if not self.backing.is_empty():
+        if len(self.backing):
             self.dispatch.is_due = True
             if self.length_limit.drops_head:
                 self.length_limit.drop_overflow()

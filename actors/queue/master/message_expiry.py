@@ -119,7 +119,7 @@ class MessageExpiry:
         """Set the timer to the expiry of the present head."""
         backing = self.backing
         head = backing.head_expiry()
-        if head is None and not backing.is_empty() and not backing.available(1):
+        if head is None and len(backing) and not backing.available(1):
             self._head_read.prepare()  # the expiry of a head on the disk is unknown until it is read
             head = backing.head_expiry()
         if head is not None and head <= self.now() and self._will_continue():

@@ -89,7 +89,7 @@ class Admission(ABC):
     def waiting_slots(self) -> int:
         """How many slots the ready messages take, or about as many if sizes decide."""
         waiting = len(self.backing)
-        return max(waiting, -(-self.backing.ready_bytes // KIB)) if self.counts_kib else waiting
+        return max(waiting, -(-self.backing.totals().ready_bytes // KIB)) if self.counts_kib else waiting
 
     def info(self) -> InfoItems:
         """What listings show of the pace (QP-108)."""

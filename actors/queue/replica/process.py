@@ -16,7 +16,7 @@ and publishers get their confirms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from ....amqp.errors import AmqpError
@@ -40,13 +40,13 @@ from ...statistics.counts import MessageCounts
 from ..disk.disk_loader import DiskLoader
 from ..disk.durability import Durability
 from ..disk.head_read import HeadRead
-from ..disk.levels import memory_queue, relaid
+from ..disk.levels import apply_level_settings, memory_queue, relaid
 from ..floor import is_short_now
 from ..master.master import Master
 from ..message_index.indexing import Indexing
 from ..mirroring import RING_TIMERS
 from ..policed_settings import policed_settings
-from ..publisher_confirms import NumberedRun, PublisherConfirms
+from ..publisher_confirms import PublisherConfirms
 from ..removal import Removal
 from ..replica_state import ReplicaState
 from ..role import Role
@@ -125,7 +125,7 @@ class ReplicaProcess(Process):
         self.settings: QueueSettings = self._policed_settings()
         self.channels.begin(context, queue_phrase(row.vhost, row.name), self.runner.effects)
         if storage is None:
-            self._open(memory_queue(row, self.settings, self.now), may_expire=False)
+            self._open(memory_queue(row, self.settings), may_expire=False)
             return True
         self.durability = Durability(self, context, row, self.settings, self.channels.credit, storage, self.stage)
         numberings = {} if recovery is None else recovery.numberings
@@ -246,6 +246,7 @@ class ReplicaProcess(Process):
 
     def _apply(self) -> None:
         self.state.backing.set_queue_mode(self.settings.queue_mode)
+        apply_level_settings(self.backing, self.settings)
         self.role.apply(self.settings)
         self.remembering.apply(self.settings)
         self._count_in_sync()
@@ -283,7 +284,7 @@ class ReplicaProcess(Process):
         self._begin_replication()
 
     def _make_level(self, number: int) -> BackingQueue:
-        return MemoryQueue(self.now) if self.durability is None else self.durability.make_level(number)
+        return MemoryQueue() if self.durability is None else self.durability.make_level(number)
 
     def _use(self, backing: BackingQueue) -> None:
         self._take_delayed()
@@ -302,11 +303,6 @@ class ReplicaProcess(Process):
         """Find out whether enough replicas are in sync to take publishes that await a confirm (CL-123)."""
         state = self.state
         state.is_short = self.membership.serves and is_short_now(self.context.definitions, self.row, state.is_short)
-
-    @property
-    def awaiting(self) -> Iterable[NumberedRun]:
-        """The publishes for which channels await confirms."""
-        return [*self.state.confirms.recent, *self.state.confirms.awaiting.runs]
 
     def acknowledged(self) -> list[int]:
         return self.membership.acknowledged()
@@ -404,7 +400,12 @@ class ReplicaProcess(Process):
         was_blocked = credit.blocked
         credit.bump(peer, amount)
         if was_blocked and not credit.blocked:
-            self.backing.resume()
+            self.credit_freed()
+
+    def credit_freed(self) -> None:
+        """Go on with paging, which pauses while the journal, a store or the ring gives the queue no credit."""
+        if self.durability is not None:
+            self.durability.resume_paging()
 
     def on_batch_lost(self, sender: Sender, by: str) -> None:
         raise BatchLost(f"the {by} missed records of {self.label}, which starts again from what is on the disk")

@@ -276,7 +276,7 @@ class StreamReaders:
         """Read a chunk from the offset `first` on into the window. False if that takes time: then it is begun."""
         if any(first in span for span in self._loads):
             return False
-        size = self._backing.ready_bytes // max(1, len(self._backing))
+        size = self._backing.totals().ready_bytes // max(1, len(self._backing))
         most = min(max(LEAST_READ_MESSAGES, CHUNK_BYTES // max(1, size)), READ_MESSAGES)
         behind = self._window.next_after(first)
         stop = self.limit if behind is None else min(self.limit, behind)

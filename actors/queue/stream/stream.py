@@ -172,7 +172,7 @@ class Stream(Role):
             origins = self._arrivals.as_stored(arrival.origins)
             if segments.is_full(most):
                 backing.begin_segment()
-            if arrival.handed is not None:
+            if arrival.is_handed:
                 self._arrivals.take_over(arrival)
             numbers = backing.publish(
                 origins,
@@ -182,7 +182,8 @@ class Stream(Role):
                 True,  # Consumers, too, get messages only when the backing queue has reported them as safe.
                 arrival.parts,
                 arrival.shared,
-                arrival.handed,
+                arrival.is_handed,
+                arrival.is_redelivered,
             )
             has_begun = segments.append(numbers, arrival.body_bytes, time, most) or has_begun
             if index is not None:

@@ -35,7 +35,7 @@ from zlib import crc32
 
 from ...messages.message import Delivery, Origins, QueuedMessage, any_of, each_of
 from ...messages.parts import Part
-from ..backing_queue import UNLIMITED, BackingQueue, Handed
+from ..backing_queue import UNLIMITED, BackingQueue, Dispose, Totals
 from ..variable.disk_queue import DiskQueue
 from .lanes import FairRules, Lane, ValueOf, cost, joined_deliveries
 from .levelled_queue import LEVEL_SHIFT, MOST_LEVELS, LevelledQueue, outer_messages
@@ -75,7 +75,7 @@ class FairQueue(LevelledQueue):
         self._unconfirmed: dict[int, int] = {}
         #: Whether any message has, or had, an expiry.
         self._may_expire = any(
-            level.depth() and (not isinstance(level, DiskQueue) or level.may_expire)
+            level.totals().depth and (not isinstance(level, DiskQueue) or level.may_expire)
             for level in self._by_number.values()
         )
         self._is_drop_waiting = False  # for the head of the longest lane, which is on the disk
@@ -103,10 +103,13 @@ class FairQueue(LevelledQueue):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
-        handed: Handed | None = None,
+        is_handed: bool = False,
+        is_redelivered: bool = False,
     ) -> range:
         self._may_expire = self._may_expire or expiry is not None
-        numbers = super().publish(origins, contents, body_bytes, expiry, confirm, parts, shared, handed)
+        numbers = super().publish(
+            origins, contents, body_bytes, expiry, confirm, parts, shared, is_handed, is_redelivered
+        )
         self._count_unconfirmed(numbers, confirm)
         return numbers
 
@@ -119,10 +122,13 @@ class FairQueue(LevelledQueue):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
-        handed: Handed | None = None,
+        is_handed: bool = False,
+        is_redelivered: bool = False,
     ) -> range:
         self._may_expire = self._may_expire or expiry is not None
-        numbers = super().publish_delivered(origins, contents, body_bytes, expiry, confirm, parts, shared, handed)
+        numbers = super().publish_delivered(
+            origins, contents, body_bytes, expiry, confirm, parts, shared, is_handed, is_redelivered
+        )
         self._count_unconfirmed(numbers, confirm)
         return numbers
 
@@ -170,7 +176,7 @@ class FairQueue(LevelledQueue):
         """Whether the queue has lost its lanes, and only lane 0 has messages or owes confirms."""
         if self.value_of is not None or any(self._unconfirmed.keys() - {0}):
             return False
-        return not any(lane.level.depth() for lane in self._lanes.values() if lane.number)
+        return not any(lane.number for lane in self.tally.lanes_with_messages())
 
     def lane_0(self) -> BackingQueue:
         """The backing queue of lane 0, with which a queue that has lost its lanes goes on."""
@@ -182,9 +188,10 @@ class FairQueue(LevelledQueue):
         """
         if self.value_of is None:
             return
+        occupied = self.tally.lanes_with_messages()
         for lane in self._lanes.values():
             head = lane.level.head()
-            lane.is_shared = lane.level.depth() > 0
+            lane.is_shared = lane in occupied
             if head is not None and head.content:
                 lane.value = self.value_of(head.origin, head.content)
                 self._by_value.setdefault(lane.value, lane)
@@ -205,8 +212,10 @@ class FairQueue(LevelledQueue):
         lane = self._by_value.get(value)
         if lane is None:
             shared = self._lanes.get(self._hash(value))
-            return shared if shared is not None and shared.is_shared and shared.level.depth() else None
-        if lane.is_shared and not lane.level.depth():
+            if shared is None or not shared.is_shared or shared not in self.tally.lanes_with_messages():
+                return None
+            return shared
+        if lane.is_shared and lane not in self.tally.lanes_with_messages():
             lane.is_shared = False
         return lane
 
@@ -233,8 +242,9 @@ class FairQueue(LevelledQueue):
         if self._until_search:
             self._until_search -= 1
         else:
+            occupied = self.tally.lanes_with_messages()
             for lane in self._lanes.values():
-                if lane.number < self._most and not lane.level.depth():
+                if lane.number < self._most and lane not in occupied:
                     if lane.value is not None and self._by_value.get(lane.value) is lane:
                         del self._by_value[lane.value]
                     return lane
@@ -454,42 +464,19 @@ class FairQueue(LevelledQueue):
     # -- what all lanes have
 
     def __len__(self) -> int:
-        return self.tally.counts().ready
+        return self.tally.totals().ready
 
-    def depth(self) -> int:
-        return self.tally.counts().depth
-
-    def is_empty(self) -> bool:
-        return not self.tally.counts().ready
-
-    @property
-    def ready_bytes(self) -> int:
-        return self.tally.counts().ready_bytes
-
-    @property
-    def unacked_bytes(self) -> int:
-        return self.tally.counts().unacked_bytes
+    def totals(self) -> Totals:
+        return self.tally.totals()
 
     # -- what concerns all lanes
 
-    def delete_and_terminate(self) -> None:
-        super().delete_and_terminate()
+    def delete_and_terminate(self) -> Dispose:
         self.tally.touch_all(self._lanes.values())
+        return super().delete_and_terminate()
 
     def set_queue_mode(self, mode: str) -> None:
         super().set_queue_mode(mode)
-        self.tally.touch_all(self._lanes.values())
-
-    def set_ram_duration_target(self, seconds: float) -> None:
-        super().set_ram_duration_target(seconds)
-        self.tally.touch_all(self._lanes.values())
-
-    def resume(self) -> None:
-        super().resume()
-        self.tally.touch_all(self._lanes.values())
-
-    def continue_paging(self) -> None:
-        super().continue_paging()
         self.tally.touch_all(self._lanes.values())
 
 

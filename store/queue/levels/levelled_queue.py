@@ -5,21 +5,20 @@ A level has a number from 0 to 255 and numbers its messages by itself. Outside, 
 is made when the level is first used, since a queue that could have 256 levels mostly uses two.
 
 `PriorityQueue` and `FairQueue` decide which level a message enters and from which one the next message is taken. This
-class has everything else: what is addressed by tag, what concerns all levels, and memory.
+class has everything else: what is addressed by tag, and what concerns all levels.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ...messages.message import Origins, QueuedMessage
 from ...messages.parts import Part
 from ...messages.spans import spans
-from ..backing_queue import UNLIMITED, BackingQueue, Handed
-from ..rates import INFINITE
+from ..backing_queue import UNLIMITED, BackingQueue, Dispose, Totals
 
 if TYPE_CHECKING:
     from ..variable.read_ahead import ReadAheadJob
@@ -41,12 +40,10 @@ class LevelledQueue(BackingQueue):
         self._by_number = dict(levels or {})
         self._levels = sorted(self._by_number.items(), reverse=True)  # QS-36: strictly descending
         self._mode = "default"
-        self._target = INFINITE
 
     def _open(self, number: int) -> BackingQueue:
         level = self._make_level(number)
         level.set_queue_mode(self._mode)
-        level.set_ram_duration_target(self._target)
         self._by_number[number] = level
         self._levels = sorted(self._by_number.items(), reverse=True)
         return level
@@ -68,12 +65,9 @@ class LevelledQueue(BackingQueue):
         """The lowest level with this number or a higher one that there is."""
         return min((level for level in self._levels if level[0] >= number), key=itemgetter(0), default=None)
 
-    def delete_and_terminate(self) -> None:
-        for _, level in self._levels:
-            level.delete_and_terminate()
-
-    def dispose(self, limit: int) -> bool:
-        return any(level.dispose(limit) for _, level in self._levels)
+    def delete_and_terminate(self) -> Dispose:
+        disposals = [level.delete_and_terminate() for _, level in self._levels]
+        return lambda limit: any(dispose(limit) for dispose in disposals)
 
     # -- in
 
@@ -86,10 +80,14 @@ class LevelledQueue(BackingQueue):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
-        handed: Handed | None = None,
+        is_handed: bool = False,
+        is_redelivered: bool = False,
     ) -> range:
         number, level = self._level(origins, contents)
-        return _outer(number, level.publish(origins, contents, body_bytes, expiry, confirm, parts, shared, handed))
+        return _outer(
+            number,
+            level.publish(origins, contents, body_bytes, expiry, confirm, parts, shared, is_handed, is_redelivered),
+        )
 
     def publish_delivered(
         self,
@@ -100,12 +98,16 @@ class LevelledQueue(BackingQueue):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
-        handed: Handed | None = None,
+        is_handed: bool = False,
+        is_redelivered: bool = False,
     ) -> range:
-        assert self.is_empty(), "publish_delivered on a queue that is not empty"
+        assert not len(self), "publish_delivered on a queue that is not empty"
         number, level = self._level(origins, contents)
         return _outer(
-            number, level.publish_delivered(origins, contents, body_bytes, expiry, confirm, parts, shared, handed)
+            number,
+            level.publish_delivered(
+                origins, contents, body_bytes, expiry, confirm, parts, shared, is_handed, is_redelivered
+            ),
         )
 
     def discard(
@@ -178,28 +180,10 @@ class LevelledQueue(BackingQueue):
     # -- inspection
 
     def __len__(self) -> int:
-        return sum(len(level) for _, level in self._levels)
+        return sum(map(len, self._by_number.values()))
 
-    def depth(self) -> int:
-        return sum(level.depth() for _, level in self._levels)
-
-    def is_empty(self) -> bool:
-        return all(level.is_empty() for _, level in self._levels)
-
-    @property
-    def ready_bytes(self) -> int:
-        return sum(level.ready_bytes for _, level in self._levels)
-
-    @property
-    def unacked_bytes(self) -> int:
-        return sum(level.unacked_bytes for _, level in self._levels)
-
-    def oldest_pending(self) -> int | None:
-        for number, level in self._levels:
-            lowest = level.oldest_pending()
-            if lowest is not None:
-                return (number << LEVEL_SHIFT) + lowest
-        return None
+    def totals(self) -> Totals:
+        return Totals(*map(sum, zip(*[level.totals() for _, level in self._levels])))
 
     def pending_messages(self, tags: Sequence[int]) -> list[QueuedMessage]:
         return [
@@ -208,31 +192,15 @@ class LevelledQueue(BackingQueue):
             for message in outer_messages(number, level.pending_messages(inner))
         ]
 
-    def pending_numbers(self) -> list[int]:
-        return [(number << LEVEL_SHIFT) + tag for number, level in self._levels for tag in level.pending_numbers()]
+    def pending_numbers(self) -> Iterator[int]:
+        return ((number << LEVEL_SHIFT) + tag for number, level in self._levels for tag in level.pending_numbers())
 
-    # -- memory and mode
+    # -- mode
 
     def set_queue_mode(self, mode: str) -> None:
         self._mode = mode
         for _, level in self._levels:
             level.set_queue_mode(mode)
-
-    def set_ram_duration_target(self, seconds: float) -> None:
-        self._target = seconds
-        for _, level in self._levels:
-            level.set_ram_duration_target(seconds)
-
-    def ram_duration(self) -> float:
-        return min((level.ram_duration() for _, level in self._levels), default=INFINITE)
-
-    def resume(self) -> None:
-        for _, level in self._levels:
-            level.resume()
-
-    def continue_paging(self) -> None:
-        for _, level in self._levels:
-            level.continue_paging()
 
 
 def _outer(number: int, numbers: range) -> range:

@@ -49,7 +49,7 @@ class PriorityQueue(LevelledQueue):
             for delivery in level.fetch(count, ack_required):
                 count -= len(delivery.contents)
                 deliveries.append(delivery._replace(tags=outer_tags(priority, delivery.tags)) if priority else delivery)
-            if not level.is_empty():
+            if len(level):
                 break  # the rest of this level comes before the next ones, even if it must be read from disk first
         return deliveries
 
@@ -57,7 +57,7 @@ class PriorityQueue(LevelledQueue):
         dropped = 0
         for _, level in self._dropped_first():
             dropped += level.drop(count - dropped)
-            if dropped == count or not level.is_empty():
+            if dropped == count or len(level):
                 break
         return dropped
 
@@ -76,7 +76,7 @@ class PriorityQueue(LevelledQueue):
         dropped = 0
         for _, level in self._levels:
             dropped += level.drop_expired(now, limit - dropped)
-            if not level.is_empty():
+            if len(level):
                 break
         return dropped
 
@@ -84,7 +84,7 @@ class PriorityQueue(LevelledQueue):
         messages: list[QueuedMessage] = []
         for priority, level in self._levels:
             messages += outer_messages(priority, level.fetch_expired(now, limit - len(messages)))
-            if not level.is_empty():
+            if len(level):
                 break
         return messages
 
@@ -114,6 +114,6 @@ class PriorityQueue(LevelledQueue):
 
     def head_expiry(self) -> int | None:
         for _, level in self._levels:
-            if not level.is_empty():
+            if len(level):
                 return level.head_expiry()
         return None

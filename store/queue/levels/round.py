@@ -40,13 +40,13 @@ class Round:
     def join(self, lanes: Iterable[Lane]) -> None:
         """Have those of these lanes join that have ready messages."""
         for lane in lanes:
-            if not lane.level.is_empty():
+            if len(lane.level):
                 self.enter(lane)
 
     def leave_empty(self, lanes: Iterable[Lane]) -> None:
         """Have those of these lanes leave the round that are empty now."""
         for lane in lanes:
-            if lane.is_in_round and lane.level.is_empty():
+            if lane.is_in_round and not len(lane.level):
                 self._lanes.remove(lane)
                 lane.is_in_round = False
 
@@ -65,7 +65,7 @@ class Round:
         passed = 0
         while lanes:
             lane = lanes[0]
-            if lane.level.is_empty():
+            if not len(lane.level):
                 lanes.popleft().is_in_round = False
                 passed = 0
                 continue
@@ -105,7 +105,7 @@ class Round:
     def delivered(self, lane: Lane, sizes: int) -> None:
         """Note that the lane at the front has delivered messages of this size, their number if bytes do not count."""
         lane.credit -= sizes
-        if lane.level.is_empty():
+        if not len(lane.level):
             lane.is_in_round = False
             self._lanes.remove(lane)
         elif not self.rules.counts_bytes and lane.credit <= 0:

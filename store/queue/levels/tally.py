@@ -10,28 +10,14 @@ it is counted again at each question.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
 
+from ..backing_queue import Totals
 from .lanes import Lane
 
 #: Entries of the heap of lengths for each lane, after which the heap is dropped: most of its entries no longer count.
 LENGTHS_KEPT = 8
-
-
-class Counts(NamedTuple):
-    """Messages and body bytes, of one lane or of all."""
-
-    ready: int = 0
-    depth: int = 0
-    ready_bytes: int = 0
-    unacked_bytes: int = 0
-
-
-def counts_of(lane: Lane) -> Counts:
-    level = lane.level
-    return Counts(len(level), level.depth(), level.ready_bytes, level.unacked_bytes)
 
 
 class Tally:
@@ -40,9 +26,9 @@ class Tally:
     __slots__ = ("_counted", "_lengths", "_news", "_stale", "_total", "moving", "reading")
 
     def __init__(self) -> None:
-        self._total = Counts()
+        self._total = Totals()
         #: The counts of each lane that are in the total. A lane without messages is not in it.
-        self._counted: dict[Lane, Counts] = {}
+        self._counted: dict[Lane, Totals] = {}
         self._stale: set[Lane] = set()
         #: A heap of lanes by their length, the longest first, and by their number. An entry with a length that its lane
         #: no longer has does not count. None until somebody asks for the longest lane, or asks again.
@@ -77,7 +63,7 @@ class Tally:
         found, self._news = self._news, set()
         return [lane.number for lane in found.union(self.moving, self.reading.values())]
 
-    def counts(self) -> Counts:
+    def totals(self) -> Totals:
         """What all lanes have."""
         if self.moving:
             self._stale |= self.moving
@@ -85,32 +71,37 @@ class Tally:
             self._stale.update(self.reading.values())
         if not self._stale:
             return self._total
-        ready, depth, ready_bytes, unacked_bytes = self._total
+        ready, pending, ready_bytes, pending_bytes = self._total
         counted = self._counted
         for lane in self._stale:
-            old, new = counted.get(lane, _NOTHING), counts_of(lane)
+            old, new = counted.get(lane, _NOTHING), lane.level.totals()
             ready += new.ready - old.ready
-            depth += new.depth - old.depth
+            pending += new.pending - old.pending
             ready_bytes += new.ready_bytes - old.ready_bytes
-            unacked_bytes += new.unacked_bytes - old.unacked_bytes
+            pending_bytes += new.pending_bytes - old.pending_bytes
             if self._lengths is not None and new.ready and new.ready != old.ready:
                 heappush(self._lengths, (-new.ready, lane.number, lane))
-            if new.depth:
+            if new.ready or new.pending:
                 counted[lane] = new
             else:
                 counted.pop(lane, None)
-            if new.depth == new.ready:
+            if not new.pending:
                 self.moving.discard(lane)
         # A full queue asks for its longest lane all the time, but one that was full only once may never do so again.
         if self._lengths is not None and len(self._lengths) > LENGTHS_KEPT * (1 + len(counted)):
             self._lengths = None
         self._stale.clear()
-        self._total = Counts(ready, depth, ready_bytes, unacked_bytes)
+        self._total = Totals(ready, pending, ready_bytes, pending_bytes)
         return self._total
+
+    def lanes_with_messages(self) -> Collection[Lane]:
+        """The lanes that have a message, ready or pending."""
+        self.totals()
+        return self._counted.keys()
 
     def longest(self) -> tuple[Lane, int] | None:
         """The lane with the most ready messages, and how many the second longest has; None if no message is ready."""
-        self.counts()
+        self.totals()
         lengths = self._lengths
         if lengths is None:
             lengths = [(-each.ready, lane.number, lane) for lane, each in self._counted.items() if each.ready]
@@ -135,4 +126,4 @@ class Tally:
             heappop(lengths)
 
 
-_NOTHING = Counts()
+_NOTHING = Totals()

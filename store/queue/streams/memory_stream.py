@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from ...index.segment_jobs import SegmentReadJob
 from ...messages.run import Run
 from ..memory_queue import MemoryQueue
@@ -12,10 +9,10 @@ from .stream_segments import StreamBacking, StreamSegments
 
 
 class MemoryStream(MemoryQueue, StreamBacking):
-    """See the module. `clock` gives monotonic seconds."""
+    """See the module."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(clock)
+    def __init__(self) -> None:
+        super().__init__()
         self.segments = StreamSegments()
 
     def span_from(self, first: int, most: int) -> range:

@@ -2,8 +2,8 @@
 
 `BackingQueue` has the operations of every queue. The disk side has the operations with which the owner of a queue with
 a disk recovers it at a start, runs the jobs of its `segment_writer` in another thread, reports which positions have
-become durable, and gets the terms for the next start at a clean stop. A queue with priorities has a disk side for each
-level.
+become durable, decides how much may stay in memory, and gets the terms for the next start at a clean stop. A queue with
+priorities has a disk side for each level.
 """
 
 from __future__ import annotations
@@ -98,10 +98,26 @@ class DiskQueue(BackingQueue):
         or a store syncs, or a job of `segment_writer` ends.
         """
 
+    @abstractmethod
+    def set_ram_duration_target(self, seconds: float) -> None:
+        """Limit the seconds of traffic that stay in memory, and move to the disk what is above that; INFINITE for no
+        limit.
+        """
+
+    @abstractmethod
+    def ram_duration(self) -> float:
+        """Refresh the rates. Returns how many seconds of traffic are in memory, or INFINITE for an idle queue."""
+
     @property
     @abstractmethod
     def is_paging_due(self) -> bool:
-        """Whether the last step of paging left more to do, so that the owner has to call `continue_paging`."""
+        """Whether the last step of paging left more to do, so that the owner has to call `page`."""
+
+    @abstractmethod
+    def page(self) -> None:
+        """Take the next step of paging: the last one left more to do, or the journal or a store has granted credit
+        again.
+        """
 
     @abstractmethod
     def take_lost(self) -> int:

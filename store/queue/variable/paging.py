@@ -27,7 +27,7 @@ class Paging:
 
     target   how many messages may stay in memory, or INFINITE
     mode     the mode that the queue has, or is changing to
-    is_due   the last round had more to do: the owner calls `continue_paging`
+    is_due   the last round had more to do: the owner calls `page`
     """
 
     __slots__ = (

@@ -9,8 +9,7 @@ if that is small; a large body goes to the message store. All other writes only 
 The owner calls `durable(journal, store)` when all records and writes up to these positions are on disk; `unconfirmed`
 then finds the publishes that have become safe.
 
-Except for a change to lazy mode, messages leave memory only in `set_ram_duration_target`, `resume` and
-`continue_paging` (QS-15).
+Except for a change to lazy mode, messages leave memory only in `set_ram_duration_target` and `page` (QS-15).
 
 This module adds and removes messages. Its parts do the rest: `queue_recovery` finds the messages at a start,
 `segment_writer` writes segments, `read_ahead` reads them before they are needed, `paging` decides what stays in
@@ -49,7 +48,7 @@ from ...messages.parts import Part
 from ...messages.pending_runs import PendingRuns, count_in
 from ...messages.run import IN_STORE, INDEXED, TO_STORE, Run, free_last
 from ...messages.spans import spans
-from ..backing_queue import UNLIMITED, Handed
+from ..backing_queue import UNLIMITED, Dispose, Totals
 from ..range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead, count_to
 from ..rates import Rates
 from .disk_queue import DiskQueue
@@ -83,7 +82,6 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
     """
 
     __slots__ = (
-        "_detached",
         "_index",
         "_journal_position",
         "_keeps_numbers",
@@ -144,8 +142,6 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._watermark = 0  # messages with lower numbers were at the head before (D-5)
         self._rates = Rates(clock)
         self.unconfirmed = Unconfirmed()
-        #: The messages of a queue that has ended, which `dispose` frees; None before.
-        self._detached: list[AscendingRuns[Run]] | None = None
         self._journal_position = 0
         self.segment_writer = SegmentWriter(self._place, self.unconfirmed)
         self.paging = Paging(self.sub_queues, self._pending, self._place, self._rates, io_batch_size, segment_entries)
@@ -238,17 +234,18 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
     def has_lost_entries(self) -> bool:
         return self._index.has_lost_entries
 
-    def delete_and_terminate(self) -> None:
+    def delete_and_terminate(self) -> Dispose:
         """As the interface says. The owner then also runs the releases of `segment_writer`, and its `delete_files`."""
         self.segment_writer.release(self.sub_queues.delta, self._pending)
         self._place.forget_between(0, self._next)
         self.segment_writer.forget()
-        self._detached = [*self.sub_queues.detach(), self._pending.detach()]
+        detached = [*self.sub_queues.detach(), self._pending.detach()]
         self._moved = None
         self.returns.clear()
+        return lambda limit: self._dispose(detached, limit)
 
-    def dispose(self, limit: int) -> bool:
-        runs = free_last(self._detached or [], limit)
+    def _dispose(self, detached: list[AscendingRuns[Run]], limit: int) -> bool:
+        runs = free_last(detached, limit)
         if runs and self._place.has_shared:
             self._place.forget_shared(runs)
         return bool(runs)
@@ -275,7 +272,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
-        handed: Handed | None = None,
+        is_handed: bool = False,
+        is_redelivered: bool = False,
     ) -> range:
         first = self._next
         self._next = end = first + len(contents)
@@ -284,13 +282,10 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._rates.into += end - first
         if expiry is not None:
             self.may_expire = True
-        redelivered = handed is not None and handed.is_redelivered
         for run in self._place.split(
-            self._run(first, contents, origins, expiry, redelivered, body_bytes),
-            shared,
-            handed is not None,
+            self._run(first, contents, origins, expiry, is_redelivered, body_bytes), shared, is_handed
         ):
-            self._write(run, confirm, handed is not None)
+            self._write(run, confirm, is_handed)
             self.sub_queues.push(run)
         if self.sub_queues.is_lazy and self._index.unflushed_bytes > LAZY_UNFLUSHED_BYTES:
             self.segment_writer.needs_flush = True
@@ -305,9 +300,10 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
-        handed: Handed | None = None,
+        is_handed: bool = False,
+        is_redelivered: bool = False,
     ) -> range:
-        assert self.is_empty(), "publish_delivered on a queue that is not empty"
+        assert not len(self), "publish_delivered on a queue that is not empty"
         first = self._next
         self._next = self._watermark = end = first + len(contents)
         if end > self._reserve.renew_from:
@@ -317,13 +313,10 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._rates.acks_into += end - first
         if expiry is not None:
             self.may_expire = True
-        redelivered = handed is not None and handed.is_redelivered
         for run in self._place.split(
-            self._run(first, contents, origins, expiry, redelivered, body_bytes),
-            shared,
-            handed is not None,
+            self._run(first, contents, origins, expiry, is_redelivered, body_bytes), shared, is_handed
         ):
-            self._write(run, confirm, handed is not None)
+            self._write(run, confirm, is_handed)
             self._pending.add(run)
         return range(first, end)
 
@@ -588,25 +581,12 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
     def __len__(self) -> int:
         return len(self.sub_queues)
 
-    def depth(self) -> int:
-        return len(self.sub_queues) + self._pending.count
-
-    def is_empty(self) -> bool:
-        return not len(self.sub_queues)
-
-    @property
-    def ready_bytes(self) -> int:
-        return self.sub_queues.body_bytes
-
-    @property
-    def unacked_bytes(self) -> int:
-        return self._pending.body_bytes
+    def totals(self) -> Totals:
+        sub, pending = self.sub_queues, self._pending
+        return Totals(len(sub), pending.count, sub.body_bytes, pending.body_bytes)
 
     def head(self) -> QueuedMessage | None:
         return self._peek.head(self._watermark)
-
-    def oldest_pending(self) -> int | None:
-        return self._pending.lowest
 
     def head_expiry(self) -> int | None:
         run = self.sub_queues.head()
@@ -615,8 +595,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
     def pending_messages(self, tags: Sequence[int]) -> list[QueuedMessage]:
         return self._peek.pending_messages(tags)
 
-    def pending_numbers(self) -> list[int]:
-        return self._pending.numbers_in(range(self._next))
+    def pending_numbers(self) -> Iterator[int]:
+        return self._pending.numbers()
 
     # -- by number
 
@@ -674,23 +654,18 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
 
     def set_ram_duration_target(self, seconds: float) -> None:
         self.paging.set_duration(seconds)
-        self._page()
+        self.page()
 
     def ram_duration(self) -> float:
         return self.paging.duration()
 
-    def _page(self) -> None:
+    @property
+    def is_paging_due(self) -> bool:
+        return self.paging.is_due
+
+    def page(self) -> None:
         if self.paging.page():
             self.segment_writer.needs_flush = True
-
-    # -- events
-
-    def resume(self) -> None:
-        self._page()
-
-    def continue_paging(self) -> None:
-        if self.paging.is_due:
-            self._page()
 
     # -- the disk side
 
@@ -710,10 +685,6 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
     @property
     def is_active(self) -> bool:
         return bool(self.unconfirmed.is_waiting or self._moved or self.segment_writer.has_work or self.paging.is_due)
-
-    @property
-    def is_paging_due(self) -> bool:
-        return self.paging.is_due
 
     def take_lost(self) -> int:
         lost = self.sub_queues.lost

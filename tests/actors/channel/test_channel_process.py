@@ -293,10 +293,10 @@ def test_acks_of_an_earlier_life_do_not_settle_messages_of_this_one(stage):
     second = live()
     channel.ack(2, multiple=True)
     stage.settle()
-    assert second.actor.backing.depth() == 2
+    assert second.actor.backing.totals().depth == 2
     channel.ack(4, multiple=True)
     stage.settle()
-    assert second.actor.backing.depth() == 0
+    assert second.actor.backing.totals().depth == 0
 
 
 def test_a_queue_that_comes_back_starts_with_full_credit(stage):
@@ -400,7 +400,7 @@ def test_grants_are_conserved_and_the_limit_holds(first_limit, plan):
             channel.send(BasicConsume(queue=name, consumer_tag=f"last {name}"))
         stage.settle()
         check_grants(stage, channel, queues, limit)
-        while sum(queue.actor.backing.depth() for queue in queues.values()):
+        while sum(queue.actor.backing.totals().depth for queue in queues.values()):
             assert len(unacked), "messages are ready, nothing is outstanding, and nothing moves"
             channel.ack(0, multiple=True)
             stage.settle()

@@ -218,7 +218,7 @@ def test_acks_and_gets_pass_a_queue_that_is_blocked(stage):
     assert delivered >= 200 and consumer.actor.state == "running"
     consumer.send(1, BasicAck(0, True))
     consumer.go()
-    assert queue.actor.backing.depth() < 800 and publisher.actor.state == "blocked"
+    assert queue.actor.backing.totals().depth < 800 and publisher.actor.state == "blocked"
     stage.tell(stage.metadata, queue.address, "bump", "store", M)
     while consumer.received or queue.actor.role.publish_delay.delayed or queue.actor.role.publish_delay.is_timing:
         publisher.go(), consumer.go()

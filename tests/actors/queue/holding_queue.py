@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any
 
 from warren.store.messages.parts import Part
@@ -51,8 +50,6 @@ def _passed_on(name: str) -> Callable[..., Any]:
     return lambda self, *fields: getattr(self.inner, name)(*fields)
 
 
-for _name in [*BackingQueue.__abstractmethods__, "bare", "droppable", "fetch_dropped", "overflow"]:
-    if isinstance(vars(BackingQueue)[_name], property):
-        setattr(HoldingQueue, _name, property(attrgetter(f"inner.{_name}")))
-    elif _name not in vars(HoldingQueue):
+for _name in [*BackingQueue.__abstractmethods__, "droppable", "fetch_dropped"]:
+    if _name not in vars(HoldingQueue):
         setattr(HoldingQueue, _name, _passed_on(_name))

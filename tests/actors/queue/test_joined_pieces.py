@@ -31,4 +31,4 @@ def test_messages_requeued_one_by_one_are_in_their_order_again():
         stage.settle()
         again = [tag for _, _, runs in stage.actor(consumer).take("deliver") for run in runs for tag in run[2]]
         assert again == sorted(order[20:])
-        assert queue.actor.backing.depth() == 80
+        assert queue.actor.backing.totals().depth == 80

@@ -173,7 +173,7 @@ def test_no_delivery_follows_the_answer_to_cancel(stage):
     queue.publish(channel, numbered(1, 3))
     stage.settle()
     assert bodies(stage.actor(channel)) == []
-    assert (len(queue.actor.backing), queue.actor.backing.depth()) == (2, 3)
+    assert (len(queue.actor.backing), queue.actor.backing.totals().depth) == (2, 3)
 
 
 # --- publishes that wait for deliveries (FC-33) -----------------------------------------------------------------------

@@ -279,7 +279,7 @@ def test_acknowledging_up_to_a_number(stage, queue, channel):
     stage.settle()
     assert read(stage, queue, channel, ack_to=6) is True
     assert stub.take_got() == ["end"]
-    assert (len(queue.actor.backing), queue.actor.backing.depth()) == (3, 3)
+    assert (len(queue.actor.backing), queue.actor.backing.totals().depth) == (3, 3)
     assert read(stage, queue, channel, ack_to=6) is True
     assert read(stage, queue, channel, ack_to=2) is True
     queue.tell(consumer, "settle", "ack", [[0, 1]])

@@ -253,7 +253,7 @@ def test_acknowledging_up_to_a_number_that_is_on_disk(stage, mode, size):
         assert read_all(stage, queue, ack_to=number, bounds=True) == ([(number + 1, COUNT, b"")], "end")
     assert read_all(stage, queue, ack_to=20, bounds=True) == ([(300, COUNT, b"")], "end")
     assert read_all(stage, queue, read_from=300, read_to="last") == (expected(bodies[300:], 300), "end")
-    assert len(queue.actor.backing) == queue.actor.backing.depth() == COUNT - 300
+    assert len(queue.actor.backing) == queue.actor.backing.totals().depth == COUNT - 300
 
 
 def test_a_wide_hole_on_disk_is_skipped_in_several_turns(stage):

@@ -78,7 +78,7 @@ def test_a_learner_goes_on_with_the_number_behind_its_last_message(stage, is_flu
     learner = start(stage, learner_row(stage, 2), from_disk=True)
     backing = learner.actor.backing
     assert backing.numbers() == range(3, len(wanted))
-    assert (backing.gap, backing.depth()) == (range(0), len(wanted) - 3)
+    assert (backing.gap, backing.totals().depth) == (range(0), len(wanted) - 3)
     publisher = Publisher(stage)
     wanted += publisher.publish(learner, 5)
     publisher.await_confirms()

@@ -145,4 +145,4 @@ def test_a_limit_is_reached_across_restarts(tmp_path, disk):
             stage.quiet()
             rows = stage.rows
     with DurableStage(tmp_path, disk, rows) as stage:
-        assert stage.recovered().actor.backing.depth() == 0
+        assert stage.recovered().actor.backing.totals().depth == 0

@@ -86,8 +86,8 @@ class Vhost(SimVhost):
         """Every message there is. They are delivered and requeued; every count agrees with them."""
         queue = self.queue
         found = [(got.tag, got.content, got.is_redelivered) for got in queue.look()]
-        assert len(found) == len(queue) == queue.backing.depth()
-        assert queue.backing.ready_bytes == sum(body_size(got) for _, got, _ in found)
+        assert len(found) == len(queue) == queue.backing.totals().depth
+        assert queue.backing.totals().ready_bytes == sum(body_size(got) for _, got, _ in found)
         self.persistent.check()
         return found
 

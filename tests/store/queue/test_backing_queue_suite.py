@@ -92,7 +92,7 @@ def test_bq_queue_index_restart(node):
     assert drain(restarted(node, terms))[0] == list(range(SEGMENT + HALF))
     node.kill()
     # The acks were not synced, so the messages may be back.
-    assert (len(node.queue), node.queue.ready_bytes) in (
+    assert (len(node.queue), node.queue.totals().ready_bytes) in (
         (0, 0),
         (SEGMENT + HALF, (SEGMENT + HALF) * 10),
     )
@@ -132,7 +132,7 @@ def test_bq_queue_index_props(node):
     node.queue.publish(PERSISTENT, contents(1), 10, 123_456_789_000_000, False)
     page_all(node.queue)
     queue = restarted(node, node.stop())
-    assert (queue.head_expiry(), queue.ready_bytes) == (123_456_789_000_000, 10)
+    assert (queue.head_expiry(), queue.totals().ready_bytes) == (123_456_789_000_000, 10)
 
 
 @pytest.mark.parametrize("count", [SEGMENT, HALF], ids=["completely", "partially"])
@@ -197,7 +197,7 @@ def test_variable_queue_dynamic_duration_change(node):
             node.queue.check()
     node.queue.ack(held)
     last = drain(node.queue)[0]
-    assert (len(last), len(node.queue), node.queue.depth()) == (SEGMENT, 0, 0)
+    assert (len(last), len(node.queue), node.queue.totals().depth) == (SEGMENT, 0, 0)
 
 
 @pytest.mark.parametrize("mode", ["default"], indirect=True)
@@ -234,7 +234,7 @@ def test_variable_queue_all_the_bits_not_covered_elsewhere_B(node):
     node.publish(SEGMENT, TRANSIENT)
     page_all(node.queue)
     node.queue.requeue(tags(node.queue.fetch(HALF, True)))
-    assert restarted(node, node.stop()).is_empty()
+    assert not len(restarted(node, node.stop()))
 
 
 def test_variable_queue_drop(node):
@@ -242,8 +242,8 @@ def test_variable_queue_drop(node):
     node.publish(1)
     page_all(node.queue)
     assert node.queue.requeue(tags(node.queue.fetch(1, True))) == 1
-    assert (node.queue.drop(2), len(node.queue), node.queue.depth()) == (1, 0, 0)
-    assert node.queue.is_empty()
+    assert (node.queue.drop(2), len(node.queue), node.queue.totals().depth) == (1, 0, 0)
+    assert not len(node.queue)
 
 
 def test_variable_queue_fold_msg_on_disk(node):
@@ -293,7 +293,7 @@ def test_variable_queue_dropwhile_restart(node, is_flushed):
     queue = restarted(node, node.stop())
     assert len(queue) == 9995
     assert drain(queue)[0] == list(range(5, 10_000))
-    assert queue.is_empty()
+    assert not len(queue)
 
 
 def test_variable_queue_ack_limiting(node):
@@ -301,7 +301,7 @@ def test_variable_queue_ack_limiting(node):
     node.publish(1024)
     taken = tags(node.queue.fetch(512, True))
     page_all(node.queue)
-    assert (len(node.queue), node.queue.depth()) == (512, 1024)
+    assert (len(node.queue), node.queue.totals().depth) == (512, 1024)
     node.queue.requeue(taken)
     assert drain(node.queue)[0] == list(range(1024))
 
@@ -313,7 +313,7 @@ def test_variable_queue_purge(node):
     taken = tags(node.queue.fetch(6, True))
     assert node.queue.purge() == 4
     node.queue.requeue(taken[:3])
-    assert (len(node.queue), node.queue.depth()) == (3, 6)
+    assert (len(node.queue), node.queue.totals().depth) == (3, 6)
     assert drain(node.queue)[0] == taken[:3]
 
 
@@ -378,7 +378,7 @@ def test_variable_queue_batch_publish(node):
 def test_variable_queue_batch_publish_delivered(node):
     """The depth is 10 after a delivered batch of 10."""
     given = node.queue.publish_delivered(PERSISTENT, contents(10), 100, None, False)
-    assert (list(given), len(node.queue), node.queue.depth()) == (list(range(10)), 0, 10)
+    assert (list(given), len(node.queue), node.queue.totals().depth) == (list(range(10)), 0, 10)
 
 
 def test_an_empty_queue_keeps_its_numbers(node):

@@ -218,10 +218,9 @@ class QueueMachine(RuleBasedStateMachine):
     def figures_agree(self):
         queue = self.queue
         assert len(queue) == len(self.ready)
-        assert queue.is_empty() == (not self.ready)
-        assert queue.depth() == len(self.ready) + len(self.pending)
-        assert queue.ready_bytes == sum(held.size for held in self.ready)
-        assert queue.unacked_bytes == sum(held.size for held in self.pending.values())
+        assert queue.totals().depth == len(self.ready) + len(self.pending)
+        assert queue.totals().ready_bytes == sum(held.size for held in self.ready)
+        assert queue.totals().pending_bytes == sum(held.size for held in self.pending.values())
         head = queue.head()
         assert (head and (head.tag, head.content, head.redelivered)) == (
             (self.ready[0].tag, self.ready[0].content, self.ready[0].redelivered) if self.ready else None
@@ -287,9 +286,9 @@ class VariableMachine(QueueMachine):
     @rule(most=st.sampled_from([0, 0, 5, INFINITE]))
     def page(self, most):
         self.queue.paging.target = most
-        self.queue.resume()
+        self.queue.page()
         while self.queue.paging.is_due:
-            self.queue.continue_paging()
+            self.queue.page()
 
     @rule(mode=st.sampled_from(["default", "lazy"]))
     def mode(self, mode):
@@ -416,3 +415,16 @@ def test_pending_messages_are_those_of_the_highest_level_first(priorities):
         priorities.publish(ORIGINS[priority], [content(1)], 1, None, False)
     tags = [tag for delivery in priorities.fetch(3, True) for tag in delivery.tags]
     assert [message.origin.priority for message in priorities.pending_messages(tags[::-1])] == [3, 2, 1]
+
+
+@pytest.mark.parametrize("machine", [QueueMachine, PriorityMachine, VariableMachine])
+def test_messages_that_were_delivered_elsewhere_before_are_redelivered(machine):
+    """CL-95: another replica, or a former process of the queue, may have delivered them."""
+    queue = machine().queue
+    origin = ORIGINS[0]
+    queue.publish(origin, [content(1)], 1, None, False)
+    queue.publish(origin, [content(2)], 2, None, False, is_redelivered=True)
+    queue.publish(origin, [content(3)], 3, None, False)
+    assert [(len(d.contents), d.redelivered) for d in queue.fetch(9, False)] == [(1, False), (1, True), (1, False)]
+    tags = queue.publish_delivered(origin, [content(1)], 1, None, False, is_redelivered=True)
+    assert [message.redelivered for message in queue.pending_messages(tags)] == [True]

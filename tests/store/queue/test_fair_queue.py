@@ -62,7 +62,7 @@ def test_lanes_take_turns(rules, expected):
     queue = fair_queue(**rules)
     publish(queue, *"aaaaabbc")
     assert values(queue) == expected
-    assert queue.is_empty()
+    assert not len(queue)
 
 
 def test_the_flood_of_one_shop_holds_no_other_back():
@@ -176,7 +176,7 @@ def test_length_limits_drop_from_the_longest_lane():
     publish(queue, *"baaaaacc")
     dropped = [origin.routing_keys[0] for delivery in queue.fetch_dropped(4) for origin in delivery.origins]
     assert dropped == ["a"] * 4
-    assert queue.depth() == 8
+    assert queue.totals().depth == 8
 
 
 def test_expired_messages_leave_at_the_head_of_each_lane():
@@ -275,7 +275,7 @@ def test_changes_of_the_lanes_lose_no_message(data):
     assert sorted(divided.held.values()) == divided.there
     divided.queue.ack(sorted(divided.held))
     assert divided.queue.is_over
-    assert not divided.queue.lane_0().depth()
+    assert not divided.queue.lane_0().totals().depth
 
 
 class Paged(MemoryQueue):
@@ -391,7 +391,7 @@ class Counting(MemoryQueue):
 
         return ask
 
-    __len__, depth, is_empty, available = map(asked, ("__len__", "depth", "is_empty", "available"))
+    __len__, totals, available = map(asked, ("__len__", "totals", "available"))
     prepare, head_expiry, drain_confirmed = map(asked, ("prepare", "head_expiry", "drain_confirmed"))
 
 
@@ -402,11 +402,11 @@ def questions(lanes):
     for _ in range(2):
         Counting.questions = 0
         queue.publish(Origin("", ("shop 1",)), [content(8)], 8, None, True)
-        assert len(queue) == lanes + 1 and not queue.is_empty() and queue.ready_bytes
+        assert len(queue) == lanes + 1 and queue.totals().ready_bytes
         assert queue.available(1) == 1 and queue.head_expiry() is None and queue.overflow() == 0
         queue.prepare()
         [(_, tag)] = fetched(queue, 1, ack_required=True)
-        assert queue.ack([tag]) == 1 and queue.depth() == lanes
+        assert queue.ack([tag]) == 1 and queue.totals().depth == lanes
         assert len(queue.drain_confirmed()) == 1
     return Counting.questions
 

@@ -76,7 +76,7 @@ def test_an_acknowledgement_of_embedded_and_stored_messages_is_one_record(tmp_pa
     for first in range(step):
         assert node.queue.ack(range(first, 40, step)) == len(range(first, 40, step))
     assert made == [[range(first, 40, step)] for first in range(step)]
-    assert node.queue.depth() == 0
+    assert node.queue.totals().depth == 0
     node.sync()
     assert node.queue._index.unflushed.embedded.count == node.queue._index.unflushed.stored.count == 0
 
@@ -100,10 +100,10 @@ def test_each_message_is_settled_once_wherever_its_body_is(tmp_path_factory, siz
         assert node.queue.ack(span) == len(left & set(span))
         left -= set(span)
         node.queue.check()
-        assert node.queue.depth() == len(left)
+        assert node.queue.totals().depth == len(left)
     node.sync()
     node.kill()
     survivors = left if origin is PERSISTENT else set()
     read = [c for d in node.queue.fetch(100, True) for c in d.contents]
     assert read == [contents(1, sizes[number], number)[0] for number in sorted(survivors)]
-    assert node.queue.pending_numbers() == sorted(survivors)
+    assert list(node.queue.pending_numbers()) == sorted(survivors)

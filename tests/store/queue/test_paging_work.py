@@ -56,7 +56,7 @@ def nodes(tmp_path, request) -> list[Node]:
         (tmp_path / str(count)).mkdir()
         node = Node(tmp_path / str(count), embed_below=request.param, kind=VariableQueue)
         scattered(node, count)
-        assert node.queue.depth() == count
+        assert node.queue.totals().depth == count
         found.append(node)
     return found
 
@@ -77,7 +77,7 @@ def test_a_round_moves_few_runs_and_the_rounds_move_all(nodes, monkeypatch):
         moved = sub.q3.count + sub.delta.count + queue._pending.absent
         assert 0 < moved <= SMALL // 2 / RUN_COUNTS_AS + 1
         while queue.is_paging_due:
-            queue.continue_paging()
+            queue.page()
             rounds += 1
             assert rounds < 2_000, "paging does not end"
             queue.check()

@@ -87,9 +87,9 @@ class Priorities:
         for level in self.levels.values():
             level.paging._io_batch_size = 1
             level.paging.target = most
-            level.resume()
+            level.page()
             while level.paging.is_due:
-                level.continue_paging()
+                level.page()
 
     def end(self, seed: int | None) -> BackingQueue:
         """Kill the process, or cut the power with a seed, after everything was written.

@@ -166,7 +166,7 @@ class RangeMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_consumed(self):
-        assert self.queue.depth() == len(self.held) and len(self.queue) == len(self.held) - len(self.pending)
+        assert self.queue.totals().depth == len(self.held) and len(self.queue) == len(self.held) - len(self.pending)
 
     def teardown(self):
         assert [message.tag for message in self.read_all(0, self.next)] == sorted(self.held)
@@ -216,9 +216,9 @@ class PagedRangeMachine(RangeMachine):
     @rule(ram_count=st.integers(0, 3))
     def page(self, ram_count):
         self.queue.paging.target = ram_count
-        self.queue.resume()
+        self.queue.page()
         while self.queue.paging.is_due:
-            self.queue.continue_paging()
+            self.queue.page()
         self.queue.paging.target = INFINITE
 
     @rule(mode=st.sampled_from(["lazy", "default"]))

@@ -156,7 +156,7 @@ def test_clean_restart_after_drop(node):
     node.queue = node.opened(terms)
     assert len(node.queue) == 995
     assert len(tags(node.queue.fetch(2000, False))) == 995
-    assert node.queue.is_empty()
+    assert not len(node.queue)
 
 
 def test_purge_of_a_backlog_reads_no_embedded_bodies(tmp_path):
@@ -208,7 +208,7 @@ def test_paging_round_is_bounded(node):
     for _ in range(10):
         node.publish(1000)
     node.queue.paging.target = 0
-    node.queue.resume()
+    node.queue.page()
     assert node.queue.sub_queues.ram_count == 2000
     assert node.queue.paging.is_due
     page_all(node.queue)

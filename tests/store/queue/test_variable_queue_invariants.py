@@ -73,9 +73,9 @@ def test_qs_8_what_is_in_memory_is_part_of_what_there_is(node):
     node.queue.fetch(5, True)
     sub = node.queue.sub_queues
     assert 0 < sub.ram_count < len(node.queue)
-    assert 0 < sub.ram_bytes < node.queue.ready_bytes
+    assert 0 < sub.ram_bytes < node.queue.totals().ready_bytes
     node.queue.check()
-    assert node.queue.terminate()["persistent_count"] == node.queue.depth()
+    assert node.queue.terminate()["persistent_count"] == node.queue.totals().depth
 
 
 def test_qs_9_delta_does_not_count_its_holes(node):
@@ -339,4 +339,4 @@ def test_qs_20_and_13_of_each_number_its_publish_then_one_ack(tmp_path, mode, em
     assert listening.acked == listening.published == set(range(3 * SEGMENT))
     node.sync()
     node.kill()
-    assert node.queue.is_empty()
+    assert not len(node.queue)

@@ -57,7 +57,7 @@ def test_consecutive_returns_are_looked_up_once(stage, kind):
     queue, channel = consuming(stage)
     returns = [kind(tag, requeue=False) for tag in range(1, COUNT + 1)]
     assert looked_up(stage, channel, *returns) == [(1, COUNT)]
-    assert queue.actor.backing.depth() == 0
+    assert queue.actor.backing.totals().depth == 0
 
 
 def test_a_range_ends_where_the_methods_differ(stage):
@@ -84,7 +84,7 @@ def test_an_unknown_tag_behind_others_closes_the_channel(stage):
     (close,) = [frame for frame in channel.frames() if isinstance(frame, ChannelClose)]
     assert (close.reply_code, close.class_id, close.method_id) == (406, 60, 90)
     assert f"unknown delivery tag {COUNT + 1}" in close.reply_text
-    assert queue.actor.backing.depth() == 0
+    assert queue.actor.backing.totals().depth == 0
 
 
 def test_a_transaction_holds_ranges_back(stage):
@@ -92,7 +92,7 @@ def test_a_transaction_holds_ranges_back(stage):
     queue, channel = consuming(stage)
     channel.send(TxSelect(), *[BasicReject(tag, False) for tag in range(1, 11)], TxRollback())
     stage.settle()
-    assert len(channel.actor.deliveries.unacked) == COUNT == queue.actor.backing.depth()
+    assert len(channel.actor.deliveries.unacked) == COUNT == queue.actor.backing.totals().depth
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -81,7 +81,7 @@ def test_messages_that_expire_on_the_disk_are_dead_lettered_whole(stage, size):
     wanted = publisher.publish(queue, 2 * SEGMENT, size)
     assert all_buried(stage, grave, 2 * SEGMENT) == wanted
     publisher.await_confirms()
-    assert queue.actor.backing.depth() == 0
+    assert queue.actor.backing.totals().depth == 0
 
 
 def test_messages_expire_that_were_due_while_the_node_was_down(tmp_path, disk):
@@ -95,7 +95,7 @@ def test_messages_expire_that_were_due_while_the_node_was_down(tmp_path, disk):
         rows = stage.rows
     with DurableStage(tmp_path, disk, rows) as stage:
         queue = stage.recovered().actor
-        stage.until(lambda: not queue.backing.depth())
+        stage.until(lambda: not queue.backing.totals().depth)
 
 
 @pytest.mark.parametrize("size", [10, LARGE])
@@ -113,7 +113,7 @@ def test_rejected_messages_whose_bodies_are_paged_out_are_dead_lettered_whole(st
     queue.tell(eater.myAddress, "settle", "ack", [eater.tags[4:6]])
     queue.tell(eater.myAddress, "settle", "reject", [eater.tags[6:]])
     assert sorted(all_buried(stage, grave, 8)) == sorted(wanted[:4] + wanted[6:])
-    assert queue.actor.backing.depth() == 0
+    assert queue.actor.backing.totals().depth == 0
 
 
 def test_a_channel_that_ends_while_its_rejections_are_read(stage, disk):
@@ -129,4 +129,4 @@ def test_a_channel_that_ends_while_its_rejections_are_read(stage, disk):
     queue.tell(eater.myAddress, "settle", "reject", [eater.tags])
     queue.tell(eater.myAddress, "channel_closing")
     assert all_buried(stage, grave, 4) == wanted
-    assert queue.actor.backing.depth() == 0
+    assert queue.actor.backing.totals().depth == 0

@@ -154,7 +154,7 @@ def graves(stage: DurableStage) -> tuple[Queue_, Queue_]:
 
 
 def sizes(stage: DurableStage, *names: str) -> list[int]:
-    return [stage.recovered(name).actor.backing.depth() for name in names]
+    return [stage.recovered(name).actor.backing.totals().depth for name in names]
 
 
 @pytest.mark.parametrize("size", [10, LARGE])

@@ -84,7 +84,7 @@ def test_a_message_that_leaves_in_the_turn_of_its_publish_is_confirmed(stage, ar
     queue, publisher = stage.declare(**arguments), Publisher(stage)
     publisher.publish(queue, 5, size)
     publisher.await_confirms()
-    assert queue.actor.backing.depth() == 0
+    assert queue.actor.backing.totals().depth == 0
 
 
 @pytest.mark.parametrize("size", [10, LARGE])

@@ -9,7 +9,7 @@ from typing import Any
 
 from warren.actors.queue.consumers.consumer import ChannelRecord, Consumer
 from warren.actors.queue.disk.head_read import HeadRead
-from warren.actors.queue.disk.levels import levelled_queue
+from warren.actors.queue.disk.levels import apply_level_settings, levelled_queue
 from warren.actors.queue.effects import Effects
 from warren.actors.queue.master.master import Master
 from warren.actors.queue.publisher_confirms import PublisherConfirms
@@ -42,9 +42,8 @@ class Core:
         self.settings = queue_settings(table)
         if backing is None:
             has_levels = self.settings.top_level is not None
-            backing = (
-                levelled_queue(self.settings, lambda _: MemoryQueue(self.now)) if has_levels else MemoryQueue(self.now)
-            )
+            backing = levelled_queue(self.settings, lambda _: MemoryQueue()) if has_levels else MemoryQueue()
+            apply_level_settings(backing, self.settings)
         self.backing = backing
         self.effects = Effects()
         channels: dict[str, ChannelRecord] = {}
@@ -74,6 +73,7 @@ class Core:
 
     def apply(self, settings: QueueSettings) -> None:
         """Other settings from now on."""
+        apply_level_settings(self.backing, settings)
         self.master.apply(settings)
         for _ in self.master.apply_to_consumers():
             pass

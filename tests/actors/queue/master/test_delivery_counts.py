@@ -38,7 +38,7 @@ def test_messages_that_leave_are_forgotten():
     core.master.settle(consumer.channel, "requeue", [[3]])
     core.consume("another", no_ack=True)
     core.turn()
-    assert counts(core) == {} and core.backing.depth() == 0
+    assert counts(core) == {} and core.backing.totals().depth == 0
 
 
 def test_counts_of_purged_messages_do_not_pile_up(monkeypatch):
@@ -62,8 +62,8 @@ def test_a_lower_limit_counts_from_the_next_return_on():
     for _ in range(3):
         core.turn()
         core.master.settle(consumer.channel, "requeue", [[0]])
-    assert core.backing.depth() == 1
+    assert core.backing.totals().depth == 1
     core.master.delivery_counts.limit = 2
     core.turn()
     core.master.settle(consumer.channel, "requeue", [[0]])
-    assert core.backing.depth() == 0
+    assert core.backing.totals().depth == 0

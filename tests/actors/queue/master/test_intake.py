@@ -30,7 +30,7 @@ def test_what_consumers_have_no_room_for_is_stored():
     core.consume(prefetch=2)
     core.publish(5)
     core.turn()
-    assert core.bodies() == [0, 1] and len(core.backing) == 3 and core.backing.depth() == 5
+    assert core.bodies() == [0, 1] and len(core.backing) == 3 and core.backing.totals().depth == 5
     assert core.sent("confirm") == [("publisher", "id of q", [(1, 5)])]
 
 

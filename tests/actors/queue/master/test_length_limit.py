@@ -27,7 +27,7 @@ def test_dropped_messages_become_dead_letters():
     core.grave("grave")
     core.publish(3)
     core.turn()
-    assert core.buried() == [("grave", [0, 1])] and core.backing.depth() == 1
+    assert core.buried() == [("grave", [0, 1])] and core.backing.totals().depth == 1
 
 
 def test_requeued_messages_count():
@@ -66,7 +66,7 @@ def test_a_turn_drops_no_more_than_it_may():
     for _ in range(20):
         core.publish(100, first=0)  # bodies of one or two digits
         core.turn()
-    size = core.backing.ready_bytes
+    size = core.backing.totals().ready_bytes
     before = len(core.backing)
     core.publish(1, first=10 ** (size - 1))
     lengths = [before]

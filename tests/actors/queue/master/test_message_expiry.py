@@ -78,7 +78,7 @@ class PagedOut(MemoryQueue):
 
 def test_no_timer_runs_while_an_expired_head_is_read_from_the_disk():
     """The timer was set to the next millisecond, again and again, however long the disk took."""
-    backing = PagedOut(lambda: 0.0)
+    backing = PagedOut()
     core = Core(backing, is_on_disk=True, x_message_ttl=100)
     core.publish(3)
     core.turn()
@@ -111,7 +111,7 @@ class Unflushed(PagedOut):
 def test_an_expired_head_is_not_delivered_when_its_expiry_was_unknown_until_now(needs_messages):
     """A lazy queue delivered it, if it was loaded in the very moment in which a consumer was looked for."""
     arguments = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "grave"} if needs_messages else {}
-    core = Core(Unflushed(lambda: 0.0), is_on_disk=True, **arguments)
+    core = Core(Unflushed(), is_on_disk=True, **arguments)
     core.grave("grave")
     core.publish(1, expiration=100)
     core.publish(1, first=1)
@@ -142,7 +142,7 @@ def test_expired_messages_become_dead_letters():
     core.seconds += 1
     core.master.timer_fired("expiry")
     core.turn()
-    assert core.buried() == [("grave", [0, 1])] and not core.backing.depth()
+    assert core.buried() == [("grave", [0, 1])] and not core.backing.totals().depth
 
 
 def test_a_new_ttl_leaves_queued_messages_as_they_are():

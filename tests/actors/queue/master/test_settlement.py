@@ -34,7 +34,7 @@ def test_each_outcome():
     core.master.settle(consumer.channel, "reject", [[2]])
     core.master.settle(consumer.channel, "requeue", [[0], [3]])
     core.turn()
-    assert core.bodies() == [0, 3] and core.backing.depth() == 2 and consumer.unacked == 2
+    assert core.bodies() == [0, 3] and core.backing.totals().depth == 2 and consumer.unacked == 2
     assert core.master.dead_letterer.counters["rejected"] == 1
 
 
@@ -44,7 +44,7 @@ def test_unknown_tags_do_nothing(outcome):
     core.master.settle(consumer.channel, "ack", [[0]])
     core.master.settle(consumer.channel, outcome, [[0, 99]])
     core.turn()
-    assert consumer.unacked == 3 and core.backing.depth() == 3 and core.bodies() == []
+    assert consumer.unacked == 3 and core.backing.totals().depth == 3 and core.bodies() == []
 
 
 def test_rejected_messages_become_dead_letters():
@@ -62,9 +62,9 @@ def test_bodies_on_the_disk_are_read_before_they_become_dead_letters():
     core.turn()
     (job,) = core.effects.jobs
     assert type(job) is PendingRead and job.tags == [0]
-    assert core.buried() == [] and core.backing.depth() == 4 and not core.master.is_quiet
+    assert core.buried() == [] and core.backing.totals().depth == 4 and not core.master.is_quiet
     job.finish()
-    assert core.buried() == [("grave", [0])] and core.backing.depth() == 3 and core.master.is_quiet
+    assert core.buried() == [("grave", [0])] and core.backing.totals().depth == 3 and core.master.is_quiet
 
 
 def test_get_takes_the_head_and_waits_for_nothing_that_is_in_memory():
@@ -79,7 +79,7 @@ def test_get_takes_the_head_and_waits_for_nothing_that_is_in_memory():
     assert list(delivery.tags) == [0] and left == 1 and list(record.pending) == [0]
     with pytest.raises(StopIteration) as stop:
         next(core.master.get(None))
-    assert stop.value.value[1] == 0 and core.backing.depth() == 1
+    assert stop.value.value[1] == 0 and core.backing.totals().depth == 1
     with pytest.raises(StopIteration) as stop:
         next(core.master.get(None))
     assert stop.value.value == (None, 0)
@@ -93,4 +93,4 @@ def test_get_takes_nothing_for_a_channel_that_ended_while_the_head_was_read():
     record.has_ended = True
     with pytest.raises(StopIteration) as stop:
         next(core.master.get(record))
-    assert stop.value.value == (None, 0) and core.backing.depth() == 1
+    assert stop.value.value == (None, 0) and core.backing.totals().depth == 1

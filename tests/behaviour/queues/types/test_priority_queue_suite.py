@@ -224,12 +224,15 @@ def test_ram_duration(inside, channel, queue):
     """Calls for a memory target work on all levels, with a number and without a limit."""
     publish(channel, queue, 1, 2, 3)
     channel.expect_ready(queue, 3)
-    backing = inside.queue(queue).backing
+    durability = inside.queue(queue).durability
+    levels = [] if durability is None else list(durability.levels.values())
 
     def try_all():
-        backing.set_ram_duration_target(0)
-        duration = backing.ram_duration()
-        backing.set_ram_duration_target(float("inf"))
+        for level in levels:
+            level.set_ram_duration_target(0)
+        duration = min([level.ram_duration() for level in levels], default=0.0)
+        for level in levels:
+            level.set_ram_duration_target(float("inf"))
         return duration
 
     assert inside.call(try_all) >= 0
