@@ -26,26 +26,18 @@ _CLASSIC_KEYS = frozenset(
     | {"deduplicate"}
 )
 _STREAM_KEYS = frozenset({"max-age", "stream-max-segment-size-bytes", "initial-cluster-size"})
+#: The keys of mirrored queues. Quorum queues and streams have replicas without them.
+_MIRRORING_KEYS = frozenset(
+    {"ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown", "ha-promote-on-failure"}
+    | {"ha-min-in-sync", "ha-ack-timeout"}
+)
 #: The keys that a queue type does not support. A policy with one of them applies to no queue of that type (AB-156).
 FOREIGN: dict[Kind, frozenset[str]] = {
     "exchanges": frozenset(),
     "classic": _STREAM_KEYS | {"delivery-limit", "dead-letter-strategy", "queue-leader-locator"},
-    "quorum": _STREAM_KEYS
-    | _CLASSIC_KEYS
-    | {
-        "queue-mode",
-        "queue-version",
-        "queue-master-locator",
-        "ha-mode",
-        "ha-params",
-        "ha-sync-mode",
-        "ha-sync-batch-size",
-        "ha-promote-on-shutdown",
-        "ha-promote-on-failure",
-        "ha-min-in-sync",
-        "ha-ack-timeout",
-    },
+    "quorum": _STREAM_KEYS | _CLASSIC_KEYS | _MIRRORING_KEYS | {"queue-mode", "queue-version", "queue-master-locator"},
     "stream": _CLASSIC_KEYS
+    | _MIRRORING_KEYS
     | frozenset(
         {
             "pace-rate",
@@ -74,14 +66,6 @@ FOREIGN: dict[Kind, frozenset[str]] = {
             "queue-version",
             "queue-master-locator",
             "delivery-limit",
-            "ha-mode",
-            "ha-params",
-            "ha-sync-mode",
-            "ha-sync-batch-size",
-            "ha-promote-on-shutdown",
-            "ha-promote-on-failure",
-            "ha-min-in-sync",
-            "ha-ack-timeout",
         }
     ),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -267,17 +268,18 @@ async def _rows(call: Call, vhosts: list[str], wanted: dict[str, str]) -> list[R
 # -- connections, channels and consumers ---
 
 
-def _connection_keys(call: Call, vhost: str | None = None, user: str | None = None) -> list[str]:
-    """The connections that the user may see, by virtual host and name."""
+def _visible_keys(call: Call, rows: Mapping[str, Row], vhost: str | None, column: str, value: str | None) -> list[str]:
+    """The keys of the connections or channels that the user may see, by virtual host and name: those in `vhost`, and
+    those with this value in the column, unless it is None.
+    """
     visible = set(call.visible_vhosts())
-    rows = call.state.connections
     found = [
         key
         for key, row in rows.items()
         if row["vhost"] in visible
         and (call.user.has("monitoring") or row["user"] == call.user.name)
         and vhost in (None, row["vhost"])
-        and user in (None, row["user"])
+        and value in (None, row[column])
     ]
     return sorted(found, key=lambda key: (rows[key]["vhost"], rows[key]["name"]))
 
@@ -288,7 +290,7 @@ async def connections(call: Call) -> Any:
     if user is not None and user != call.user.name:
         call.user.check("administrator")
     ranges, rows = call.ranges(), call.state.connections
-    keys = _connection_keys(call, vhost, user)
+    keys = _visible_keys(call, rows, vhost, "user", user)
     return await listed(
         call, keys, lambda key: objects.connection(call, key, ranges), lambda key: str(rows[key]["name"])
     )
@@ -309,25 +311,11 @@ async def connection(call: Call) -> Any:
     return chosen(call, objects.connection(call, await connection_key(call), call.ranges()))
 
 
-def _channel_keys(call: Call, vhost: str | None = None, connection: str | None = None) -> list[str]:
-    visible = set(call.visible_vhosts())
-    rows = call.state.channels
-    found = [
-        key
-        for key, row in rows.items()
-        if row["vhost"] in visible
-        and (call.user.has("monitoring") or row["user"] == call.user.name)
-        and vhost in (None, row["vhost"])
-        and connection in (None, row["connection"])
-    ]
-    return sorted(found, key=lambda key: (rows[key]["vhost"], rows[key]["name"]))
-
-
 async def channels(call: Call) -> Any:
     vhost = call.vhost() if "vhost" in call.names else None
     owner = await connection_key(call) if "name" in call.names else None
     ranges, rows = call.ranges(), call.state.channels
-    keys = _channel_keys(call, vhost, owner)
+    keys = _visible_keys(call, rows, vhost, "connection", owner)
     return await listed(call, keys, lambda key: objects.channel(call, key, ranges), lambda key: str(rows[key]["name"]))
 
 

@@ -8,7 +8,7 @@ that it grants the group has a place at a consumer already, so a message never w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ....runtime.contract import Address
     from ...contracts.queue import ToQueue
     from ..consumers.consumer import Consumer
+
+    #: A consumer, and how many messages it has a place for.
+    Place = tuple[Consumer, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +44,7 @@ class Member:
     #: Messages that were granted and neither delivered nor returned.
     granted: int = 0
     #: The consumers that have a place for each of these, in order.
-    places: deque[tuple[Consumer, int]] = field(default_factory=deque)
+    places: deque[Place] = field(default_factory=deque)
 
     @property
     def name(self) -> str:
@@ -56,29 +59,30 @@ class Member:
         """Whether it may have messages of which the group does not know yet."""
         return self.is_joined and (self.granted > 0 or self.questions > 0)
 
-    def take_places(self, count: int) -> list[tuple[Consumer, int]]:
+    def take_places(self, count: int) -> list[Place]:
         """Take the consumers of the next `count` messages that were granted."""
-        places, found = self.places, []
-        while count > 0 and places:
-            consumer, room = places.popleft()
-            if room > count:
-                places.appendleft((consumer, room - count))
-                room = count
-            found.append((consumer, room))
-            count -= room
-        return found
+        places = self.places
+        return _taken(count, places, places.popleft, places.appendleft)
 
-    def give_up_places(self, count: int) -> list[tuple[Consumer, int]]:
+    def give_up_places(self, count: int) -> list[Place]:
         """Take the consumers of the last `count` messages that were granted, which do not come."""
-        places, found = self.places, []
-        while count > 0 and places:
-            consumer, room = places.pop()
-            if room > count:
-                places.append((consumer, room - count))
-                room = count
-            found.append((consumer, room))
-            count -= room
-        return found
+        places = self.places
+        return _taken(count, places, places.pop, places.append)
+
+
+def _taken(
+    count: int, places: deque[Place], take: Callable[[], Place], put_back: Callable[[Place], None]
+) -> list[Place]:
+    """Take places for `count` messages from one end of `places`. Of the last one a part may be left there."""
+    found = []
+    while count > 0 and places:
+        consumer, room = take()
+        if room > count:
+            put_back((consumer, room - count))
+            room = count
+        found.append((consumer, room))
+        count -= room
+    return found
 
 
 class Holdings:
