@@ -126,6 +126,9 @@ class RangeReader:
                 log.info("queue '%s': %s; trying again", self.piece.queue, away)
                 time.sleep(pause)
                 pause = min(2 * pause, PAUSES[1])
+            except Refused as refusal:
+                # The login was refused: the virtual host was deleted, or the user or the permission withdrawn.
+                raise refused(self.piece.queue, str(refusal)) from refusal
             except AmqpError as error:
                 raise self._bad(f"the broker does not speak AMQP: {error.text}") from error
             finally:

@@ -67,6 +67,15 @@ def test_a_later_run_leaves_it_to_the_checkpoint_what_a_missing_queue_means(no_s
     assert isinstance(found, Started)
 
 
+def test_a_pyspark_that_is_too_old_is_explained(no_spark, monkeypatch, tmp_path):
+    monkeypatch.setattr("pyspark.__version__", "4.1.2")
+    found, _ = failure("archive", "--queue", "q", "--to", tmp_path)
+    assert isinstance(found, CommandFailure) and found.code == EX_CONFIG
+    assert str(found) == (
+        "'warren pipeline' needs PySpark 4.2 or newer, and this is 4.1.2. pip install 'warren-mq[spark]'"
+    )
+
+
 def test_a_java_that_does_not_start_is_explained(monkeypatch, tmp_path):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()

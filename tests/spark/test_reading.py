@@ -241,6 +241,31 @@ def test_a_broker_that_stays_away_is_named_with_how_far_the_task_came(row_plan, 
     )
 
 
+@BOTH
+def test_a_broker_that_passes_over_a_number_is_at_fault(broker, queue, row_plan, monkeypatch, mode):
+    """SP-59: parts of a range that do not adjoin are E10, and nothing of them is passed on."""
+    broker.declare_queue(queue)
+    for number in range(5):
+        broker.publish(str(number), queue)
+    read = RangeReader._read
+    monkeypatch.setattr(RangeReader, "_read", lambda self, connection, at: read(self, connection, at + 1))
+    with pytest.raises(SparkSourceError) as caught:
+        rows(row_plan, options(broker, queue, readMode=mode))
+    assert caught.value.code == "E10" and f"queue '{queue}', [0, 5): a block covers 1 to" in str(caught.value)
+    assert "where 0 was due. This is a fault of warren; nothing was committed" in str(caught.value)
+
+
+def test_another_product_is_named(broker, queue, row_plan, monkeypatch):
+    broker.declare_queue(queue)
+    monkeypatch.setattr("warren.spark.wire.table_to_dict", lambda _: {"product": "RabbitMQ", "version": "3.10.8"})
+    with pytest.raises(SparkSourceError) as caught:
+        rows(row_plan, options(broker, queue))
+    assert (
+        caught.value.code == "E3"
+        and "is RabbitMQ 3.10.8, not warren, and cannot read a queue without consuming" in str(caught.value)
+    )
+
+
 def test_a_queue_that_does_not_exist_and_one_that_cannot_be_read(broker, queue, row_plan):
     with pytest.raises(SparkSourceError) as caught:
         rows(row_plan, options(broker, "nowhere"))

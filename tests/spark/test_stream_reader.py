@@ -5,6 +5,7 @@ import logging
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from warren import Broker
 from warren.actors.connection.handshake import WARREN_FEATURES
 from warren.spark.errors import SparkSourceError
 from warren.spark.options import StreamOptions
@@ -215,6 +216,88 @@ def test_losses_are_named_or_passed_over(broker, queue, reader, caplog):
     assert numbers(lenient, end, anew) == [0, 1, 2]
     publish(broker, queue, 1)
     assert numbers(lenient, anew, lenient.latestOffset(anew, ReadAllAvailable())) == [3]
+
+
+@needs_catalogue
+@pytest.mark.parametrize("how", ["purge", "TTL"])
+def test_messages_that_leave_a_planned_range_are_a_loss_with_its_cause(broker, queue, reader, how):
+    """SP-66: a purge, or a TTL that overtakes the query."""
+    broker.declare_queue(queue, arguments={"x-message-ttl": 600_000} if how == "TTL" else {})
+    publish(broker, queue, 10)
+    stream = reader(queue)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    broker.purge(queue)
+    cause = "it has x-message-ttl=600000" if how == "TTL" else "they were acknowledged, purged or expired meanwhile"
+    text = refusal("E8", lambda: numbers(stream, start, end))
+    assert f"queue '{queue}': 10 messages left unread (numbers 0 to 9); {cause}" in text
+    assert numbers(reader(queue, failOnDataLoss="false"), start, end) == []
+
+
+@needs_catalogue
+def test_transient_messages_that_a_restart_loses_are_a_loss(reader, row_plan, tmp_path):
+    """SP-66: the query connects again, has the persistent ones, and names the others."""
+    with Broker(port=0, data_dir=str(tmp_path)) as first:
+        first.declare_queue("orders", durable=True)
+        for number in range(10):
+            first.publish(b"x", "orders", delivery_mode=1 if 3 <= number < 5 else 2)
+        first.wait_idle()
+        url, port = first.url, first.port
+        stream = reader("orders", url=url)
+        start = stream.initialOffset()
+        end = stream.latestOffset(start, ReadAllAvailable())
+    with Broker(port=port, data_dir=str(tmp_path)):
+        text = refusal("E8", lambda: numbers(stream, start, end))
+        assert "2 messages left unread (numbers 3 to 4)" in text and "were transient" in text
+        kept = reader("orders", url=url, failOnDataLoss="false")
+        assert numbers(kept, start, end) == [0, 1, 2, 5, 6, 7, 8, 9]
+
+
+@needs_catalogue
+@pytest.mark.parametrize("how", ["the permission is withdrawn", "the vhost is deleted"])
+def test_a_broker_that_refuses_from_now_on_is_quoted(broker, reader, how):
+    """SP-66."""
+    broker.create_vhost("etl")
+    broker.add_user("spark", "secret")
+    broker.set_permissions("spark", vhost="etl", configure="", write="", read=".*")
+    broker.declare_queue("orders", vhost="etl")
+    for _ in range(3):
+        broker.publish(b"x", "orders", vhost="etl")
+    url = f"amqp://spark:secret@127.0.0.1:{broker.port}/etl"
+    try:
+        stream = reader("orders", url=url, reconnectTimeout="300ms")
+        start = stream.initialOffset()
+        end = stream.latestOffset(start, ReadAllAvailable())
+        if how == "the vhost is deleted":
+            broker.delete_vhost("etl")
+        else:
+            broker.set_permissions("spark", vhost="etl", configure="", write="", read="^$")
+        text = refusal("E5", lambda: numbers(stream, start, end))
+        assert "the broker refused: " in text
+        assert ("vhost etl not found" if how == "the vhost is deleted" else "ACCESS_REFUSED") in text
+    finally:
+        if how != "the vhost is deleted":
+            broker.delete_vhost("etl")
+        broker.delete_user("spark")
+
+
+@needs_catalogue
+def test_queries_that_delete_nothing_read_one_queue_together(broker, queue, reader):
+    """SP-66."""
+    broker.declare_queue(queue)
+    publish(broker, queue, 5)
+    for stream in (reader(queue), reader(queue)):
+        start = stream.initialOffset()
+        assert numbers(stream, start, stream.latestOffset(start, ReadAllAvailable())) == [0, 1, 2, 3, 4]
+
+
+@needs_catalogue
+@pytest.mark.parametrize("kind", ["priorities", "a stream"])
+def test_a_queue_that_cannot_be_read_by_number_is_refused_at_the_start(broker, queue, reader, kind):
+    """SP-66: a queue with priorities numbers each of them by itself."""
+    arguments = {"x-max-priority": 3} if kind == "priorities" else {"x-queue-type": "stream"}
+    broker.declare_queue(queue, durable=True, arguments=arguments)
+    assert f"queue '{queue}'" in refusal("E5", reader(queue).initialOffset)
 
 
 def test_few_messages_wait_for_more(broker, queue, reader):
