@@ -8,6 +8,7 @@ import pika
 import pytest
 
 from warren import Broker, BrokerError
+from warren.actors.metadata import queue_windows
 
 DEDUPLICATE = "x-warren-deduplicate"
 
@@ -92,8 +93,8 @@ def policies(own):
             own.clear_policy("once", operator=operator)
 
 
-def catalogue_body(channel):
-    arguments = {"x-warren-queues": ["q"]}
+def catalogue_body(channel, queues=("q",)):
+    arguments = {"x-warren-queues": list(queues)}
     body = next(channel.consume("amq.warren.catalogue", True, arguments=arguments, inactivity_timeout=9))[2]
     channel.cancel()
     return body
@@ -243,6 +244,35 @@ def test_queues_behind_the_default_exchange_as_an_alternate(channel):
     assert window(channel) == 100
     assert published_twice(channel, "events", "q") == 1
     assert published_twice(channel, "", "q") == 2
+
+
+def test_queues_follow_policies_of_alternate_exchanges(channel, policies):
+    declare_exchange(channel, "front", 100)
+    declare_exchange(channel, "events")
+    channel.queue_declare("q", durable=True)
+    channel.queue_bind("q", "events")
+    assert window(channel) == 0
+    policies.set_policy("once", "^front$", {"alternate-exchange": "events"}, apply_to="exchanges")
+    await_window(channel, 100)
+    assert published_twice(channel, "front", "") == 1
+    policies.clear_policy("once")
+    await_window(channel, 0)
+
+
+def test_all_queues_behind_an_exchange_follow_in_slices(channel, monkeypatch):
+    monkeypatch.setattr(queue_windows, "SLICE", 3)
+    declare_exchange(channel, "events", 100)
+    declare_exchange(channel, "front")
+    queues = [channel.queue_declare("", exclusive=True).method.queue for _ in range(10)]
+    for queue in queues:
+        channel.queue_bind(queue, "front")
+    channel.queue_declare("q")
+    channel.queue_bind("q", "front")  # the last one that follows
+    for change, size in ((channel.exchange_bind, 100), (channel.exchange_unbind, 0)):
+        change("front", "events")
+        await_window(channel, size)
+        body = catalogue_body(channel, queues)
+        assert [row["dedup"] for row in json.loads(body)] == [size] * 10
 
 
 def test_an_exchange_has_its_queues_remember_after_a_restart(tmp_path):
