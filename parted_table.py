@@ -18,6 +18,7 @@ from typing import Generic, TypeVar, overload
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Default = TypeVar("Default")
+Group = TypeVar("Group", bound=Hashable)
 
 #: Entries with which a table is divided. Dividing them takes 0.2 ms.
 SPLIT_AT = 512
@@ -106,6 +107,10 @@ class PartedTable(Generic[K, V]):
         """The values. Unlike the view of a dict, they can be iterated over once."""
         return chain.from_iterable([part.values() for part in self._parts])
 
+    def key_parts(self) -> Iterator[list[K]]:
+        """The keys of one part after the other, like `parts`."""
+        return map(list, self._parts)
+
     def parts(self) -> Iterator[list[V]]:
         """The values of one part after the other, as new lists.
 
@@ -134,3 +139,18 @@ def in_parts(table: Growing[K, V]) -> PartedTable[K, V]:
             table = in_parts(table)
     """
     return table if isinstance(table, PartedTable) else PartedTable(table.items())
+
+
+def put_in(tables: Growing[Group, Growing[K, V]], group: Group, key: K, value: V) -> None:
+    """Put an entry into the table of its group, which grows as `in_parts` says and is made if it is missing."""
+    table = tables.get(group)
+    if table is None:
+        table = tables[group] = {}
+    table[key] = value
+    if len(table) == SPLIT_AT:
+        tables[group] = in_parts(table)
+
+
+def key_parts(table: Growing[K, V]) -> Iterator[list[K]]:
+    """The keys of a table, as `PartedTable.key_parts`; those of a dict are one part."""
+    return table.key_parts() if isinstance(table, PartedTable) else iter([list(table)])

@@ -23,7 +23,7 @@ class Cascade:
     `on_found` is called with the name of each exchange as it is found.
     """
 
-    __slots__ = ("bindings", "_but", "_left", "_on_found", "_rows", "_waiting")
+    __slots__ = ("bindings", "_but", "_is_over", "_left", "_lost", "_on_found", "_rows", "_waiting")
 
     def __init__(
         self,
@@ -37,17 +37,24 @@ class Cascade:
         self._on_found = on_found
         #: The bindings to the exchanges that go. A binding comes after all bindings of its destination.
         self.bindings: list[Binding] = []
-        self._waiting = deque(lost)
+        #: Those of `lost` that are left, of which there may be a hundred thousand; then the bindings that go with them.
+        self._lost = iter(lost)
+        self._waiting: deque[Binding] = deque()
+        self._is_over = False
         #: How many bindings each source would have left.
         self._left: dict[str, int] = {}
 
     def run(self, most: int) -> bool:
         """Look at `most` more bindings; return whether there are no others."""
         waiting = self._waiting
+        for binding in islice(self._lost, most):
+            self._lose(binding.source)
+            most -= 1
+        self._is_over = self._is_over or most > 0
         while waiting and most:
             self._lose(waiting.popleft().source)
             most -= 1
-        return not waiting
+        return self._is_over and not waiting
 
     def _lose(self, name: str) -> None:
         left = self._left.get(name)
@@ -56,7 +63,7 @@ class Cascade:
             return
         row = self._rows.exchanges.get(name)
         if row is not None and row.auto_delete:
-            incoming = self._rows.some_bindings(("exchange", name), self._rows.count_bindings(("exchange", name)))
+            incoming = list(self._rows.bindings_of(("exchange", name)))
             self.bindings += incoming
             self._waiting += incoming
             self._on_found(name)

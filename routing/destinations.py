@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ..parted_table import SPLIT_AT, Growing, in_parts
+
 Kind = Literal["queue", "exchange"]
 #: Kind and name of a queue or exchange.
 Destination = tuple[str, str]
 
 
 class DestinationSet:
-    """The destinations of some bindings, in the order in which they were added, with the number of bindings of each.
+    """The destinations of some bindings, with the number of bindings of each. Fewer than `SPLIT_AT` are in the order in
+    which they were added.
 
     `as_tuple` is made when it is first read after a change. Otherwise an exchange that gains 100,000 bindings one by
     one would copy the growing tuple each time.
@@ -19,7 +22,7 @@ class DestinationSet:
     __slots__ = ("_counts", "_tuple")
 
     def __init__(self) -> None:
-        self._counts: dict[Destination, int] = {}
+        self._counts: Growing[Destination, int] = {}
         self._tuple: tuple[Destination, ...] | None = None
 
     def __bool__(self) -> bool:
@@ -27,6 +30,8 @@ class DestinationSet:
 
     def add(self, destination: Destination) -> None:
         self._counts[destination] = self._counts.get(destination, 0) + 1
+        if len(self._counts) == SPLIT_AT:
+            self._counts = in_parts(self._counts)
         self._tuple = None
 
     def remove(self, destination: Destination) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
-from ..amqp.fields import Table
+from ..amqp.fields import Table, table_of
 from .destinations import Destination
 
 NO_ARGUMENTS = Table()
@@ -146,13 +147,9 @@ class Binding:
     @classmethod
     def of(cls, source: str, kind: str, destination: str, routing_key: str, arguments: Table) -> Binding:
         """A binding with its arguments sorted by name."""
-        return cls(source, kind, destination, routing_key, Table(sorted(arguments, key=_name)))
+        return cls(source, kind, destination, routing_key, table_of(sorted(arguments, key=itemgetter(0))))
 
     @property
     def target(self) -> Destination:
         """Kind and name of the destination."""
         return self.kind, self.destination
-
-
-def _name(entry: tuple[str, str, Any]) -> str:
-    return entry[0]

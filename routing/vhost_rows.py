@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import TypeVar
 
+from ..parted_table import Growing, key_parts, put_in
 from .changes import BindingRemoved, Change, ExchangeRemoved, QueueRemoved
 from .destinations import Destination
 from .rows import NO_ARGUMENTS, Binding, ExchangeRow, QueueRow
@@ -20,6 +21,9 @@ from .rows import NO_ARGUMENTS, Binding, ExchangeRow, QueueRow
 Key = TypeVar("Key")
 Item = TypeVar("Item")
 Value = TypeVar("Value")
+
+#: Removing this many arguments of bindings is as much work as removing one binding without arguments.
+ARGUMENTS_AS_ONE = 32
 
 #: Name, type and whether internal, of the exchanges that every virtual host has (AB-64).
 DEFAULT_EXCHANGES = (
@@ -55,11 +59,11 @@ class VhostRows:
         #: How many queues are at home on each node.
         self.homes: Counter[str] = Counter()
         #: By connection id: the names of its exclusive queues. Shards are left out: they go with their logical queue.
-        self.by_owner: dict[str, dict[str, None]] = {}
+        self.by_owner: dict[str, Growing[str, None]] = {}
         # The value of a binding is whether it is durable. That never changes: an end that becomes durable is another
         # exchange or queue, and the binding was removed with the old one.
-        self._by_source: dict[str, dict[Binding, bool]] = {}
-        self._by_destination: dict[Destination, dict[Binding, bool]] = {}
+        self._by_source: dict[str, Growing[Binding, bool]] = {}
+        self._by_destination: dict[Destination, Growing[Binding, bool]] = {}
 
     # -- reading ---
 
@@ -82,33 +86,51 @@ class VhostRows:
             yield from bindings.items()
 
     def all_bindings(self) -> Iterator[Binding]:
-        """All bindings of the moment when the first one is taken.
+        """All bindings; those of the queues to the default exchange, which are implicit, come first (AB-68).
 
-        Those of the queues to the default exchange, which are implicit, come first (AB-68).
+        Rows may be added and removed between two of them. A binding that exists all the time comes once.
         """
-        names, bindings = tuple(self.queues), tuple(chain.from_iterable(self._by_source.values()))
-        for name in names:
+        for name in tuple(self.queues):
             yield Binding("", "queue", name, name, NO_ARGUMENTS)
-        yield from bindings
+        for source in tuple(self._by_source):
+            for part in key_parts(self._by_source.get(source, {})):
+                yield from part
 
     def count(self) -> int:
         """How many rows there are, besides the default exchanges."""
         bindings = sum(map(len, self._by_source.values()))
         return bindings + len(self.queues) + len(self.exchanges) - len(DEFAULT_EXCHANGES)
 
-    def some_bindings(self, end: str | Destination, count: int) -> tuple[Binding, ...]:
-        """`count` of the bindings from an exchange, or to a destination."""
-        return tuple(islice(self.bindings_of(end), count))
+    def bindings_of(self, end: str | Destination) -> Iterator[Binding]:
+        """The bindings from an exchange, or to a destination. Others may be added and removed between two of them."""
+        for part in key_parts(self._of(end)):
+            yield from part
 
-    def bindings_of(self, end: str | Destination) -> Iterable[Binding]:
-        """The bindings from an exchange, or to a destination. They must not change while they are read."""
+    def is_more(self, end: str | Destination, most: int) -> bool:
+        """Whether removing the bindings from an exchange, or to a destination, is more work than `most` bindings."""
+        bindings = self._of(end)
+        return len(bindings) > most or sum(map(_work, bindings)) > most
+
+    def some_bindings(self, end: str | Destination, most: int) -> tuple[Binding, ...]:
+        """Bindings from an exchange, or to a destination: as much work as `most` of them, and at least one."""
+        return _within(self._of(end), most)
+
+    def _of(self, end: str | Destination) -> Growing[Binding, bool]:
         return self._by_source.get(end, {}) if isinstance(end, str) else self._by_destination.get(end, {})
+
+    def is_large(self, most: int) -> bool:
+        """Whether removing all rows is more work than `most` of them."""
+        return self.count() > most or sum(_work(binding) for binding, _ in self.bindings()) > most
 
     def some(self, count: int) -> tuple[tuple[Binding, ...], tuple[str, ...], tuple[str, ...]]:
         """`count` rows besides the default exchanges, or all if there are fewer: bindings, names of queues and of
-        exchanges.
+        exchanges. A binding with very many arguments counts as several.
         """
-        bindings = tuple(binding for binding, _ in islice(self.bindings(), count))
+        bindings = _within((binding for binding, _ in self.bindings()), count)
+        count -= sum(map(_work, bindings))
+        if count <= 0:
+            return bindings, (), ()
+        count += len(bindings)
         queues = tuple(islice(self.queues, count - len(bindings)))
         added = (name for name in self.exchanges if name not in DEFAULT_NAMES)
         return bindings, queues, tuple(islice(added, count - len(bindings) - len(queues)))
@@ -130,12 +152,12 @@ class VhostRows:
                 self.homes[before.node] -= 1
         self.queues[row.name] = row
         if row.exclusive_owner is not None and row.shard_of is None:
-            self.by_owner.setdefault(row.exclusive_owner, {})[row.name] = None
+            put_in(self.by_owner, row.exclusive_owner, row.name, None)
 
     def add_binding(self, binding: Binding, durable: bool) -> None:
         """Add a binding that does not exist, between an exchange and a destination that do."""
-        self._by_source.setdefault(binding.source, {})[binding] = durable
-        self._by_destination.setdefault(binding.target, {})[binding] = durable
+        put_in(self._by_source, binding.source, binding, durable)
+        put_in(self._by_destination, binding.target, binding, durable)
 
     def remove_binding(self, binding: Binding) -> list[Change]:
         """Remove a binding, which must exist, and what goes with it (AB-77)."""
@@ -229,10 +251,27 @@ class VhostRows:
         return gone
 
 
-def _discard(index: dict[Key, dict[Item, Value]], key: Key, item: Item) -> Value:
+def _work(binding: Binding) -> int:
+    """The work of removing a binding, where one without arguments is 1: its arguments are hashed and compared."""
+    return 1 + len(binding.arguments) // ARGUMENTS_AS_ONE
+
+
+def _within(bindings: Iterable[Binding], most: int) -> tuple[Binding, ...]:
+    """The first of the bindings, as much work as `most` of them."""
+    found = []
+    for binding in bindings:
+        if most <= 0:
+            break
+        found.append(binding)
+        most -= _work(binding)
+    return tuple(found)
+
+
+def _discard(index: dict[Key, Growing[Item, Value]], key: Key, item: Item) -> Value:
     """Remove `item` from the items of `key`, and return its value."""
     items = index[key]
-    value = items.pop(item)
+    value = items[item]
+    del items[item]
     if not items:
         del index[key]
     return value

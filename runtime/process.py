@@ -35,7 +35,7 @@ event loop or in a simulation, `stock_host.StockHost` on Thespian's own system b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator
 from functools import partial
 from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, TypeVarTuple, Unpack
@@ -54,10 +54,10 @@ from thespian.actors import (
 
 from ..parted_table import SPLIT_AT, Growing, in_parts
 from .contract import Address, Answer, C, Contract, ProcessMessage, Sender
-from .coroutines import Pending, ReplyHandle, SlicedHandler, Task, TimerCall
+from .coroutines import Pending, ReplyHandle, SlicedHandler, Slices, Task, TimerCall
 from .errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
 from .exit_reason import NORMAL, ExitKind, ExitReason
-from .turn_work import STEP
+from .turn_work import END_OF_TURN, STEP
 
 if TYPE_CHECKING:
     from .host import Host
@@ -192,6 +192,13 @@ class Process(Actor):
 
     def on_exit(self) -> None:
         """The process is ending, for whatever reason: close here what it owns. Must not wait."""
+
+    def free_memory(self) -> bool:
+        """The process has ended: free a part of what it has in memory, in 1 ms. Return whether there was any to free.
+
+        For processes that may have so much that freeing it at once would hold up others.
+        """
+        return False
 
     def on_child_exited(self, address: ActorAddress) -> Any:
         """A child and all its descendants have ended."""
@@ -656,45 +663,62 @@ class Process(Actor):
     def _demonitor_request(self, sender: ActorAddress, ref: Any) -> None:
         self._host.remove_monitor(sender, ref)
 
-    def _do_work(self, sender: ActorAddress, work: Callable[[], None]) -> None:
-        """Do a part of what the host could not do in one turn."""
+    def _do_work(self, sender: ActorAddress, work: Callable[[], None]) -> Slices[None]:
+        """Do a part of what the host could not do in one turn, and nothing else in this turn."""
         work()
+        yield
 
     def _overloaded(self, sender: ActorAddress, address: ActorAddress) -> Any:
         return self.on_overload(address)
 
-    def _close(self, reason: ExitReason) -> None:
-        """End the process towards others: close what it owns, and give each asker ProcessDown.
-
-        The host calls this once, as its last call.
-        """
-        log = self._host.log
+    def _close(self) -> None:
+        """Close what the process owns, at once. The host calls this at its end, and no handler after that."""
         try:
             self.on_exit()
         except Exception:
-            log.exception("%s failed in on_exit", self.myAddress)
-        for task in list(self._tasks):
+            self._host.log.exception("%s failed in on_exit", self.myAddress)
+
+    # The two generators below are steps of the end of the process, each so much of the work of one turn (`remains`).
+
+    def _end_conversations(self, reason: ExitReason) -> Iterator[int]:
+        """Close the coroutines, give each asker ProcessDown, and give up the asks and the monitors of this process."""
+        tasks = list(self._tasks)
+        self._tasks.clear()
+        for task in tasks:
             try:
                 task.close()
             except Exception:
-                log.exception("%s failed to close a coroutine", self.myAddress)
-        self._tasks.clear()
+                self._host.log.exception("%s failed to close a coroutine", self.myAddress)
+            yield 1
         for handle in list(self._asked.values()):
             self.reply_error(handle, ProcessDown(reason))
-        for ref, pending in self._asks.items():
+            yield 1
+        while self._asks:
+            ref, pending = self._asks.popitem()
             if pending.target is not None:
                 self.send(pending.target, ("$forget", ref))
-        self._asks.clear()
-        for name in list(self._monitor_refs):
-            self.demonitor(name)
+            yield 1
+        while self._monitored:
+            ref, (_, address) = self._monitored.popitem()
+            self._host.demonitor(address, ref)
+            yield 1
 
-    def _let_go(self) -> None:
-        """Delete all attributes, after everything else.
+    def _let_go(self) -> Iterator[int]:
+        """Free what the process has in memory, after everything else.
 
         The parts of a process refer to each other and back to it, so that reference counting alone frees none of them.
         A queue's messages would stay in memory until the collector examines its oldest generation, which depends on the
         number of objects and not on their size.
         """
+        try:
+            while self.free_memory():
+                yield END_OF_TURN
+        except Exception:
+            # Its state may be in disorder, because it has crashed. The rest is freed all at once.
+            self._host.log.exception("%s failed in free_memory", self.myAddress)
+        self._delete_attributes()
+
+    def _delete_attributes(self) -> None:
         self.__dict__.clear()
         for name in self._slots:
             if hasattr(self, name):

@@ -138,7 +138,9 @@ class StockHost:
 
     def _end(self, reason: ExitReason) -> None:
         self._end_reason = reason
-        self._process._close(reason)
+        self._process._close()
+        for _ in self._process._end_conversations(reason):
+            pass
         self._timers.clear()
         self._woken.clear()
         self._fds.clear()

@@ -13,6 +13,9 @@ from .coroutines import Slices
 #: turn stays below 5 ms on a busy machine.
 STEP = 128
 
+#: The work of the end of a process that is done in one turn, 1 ms: so many messages to others, for example.
+END_OF_TURN = 500
+
 
 class TurnWork:
     """The work of one process in its turn, as the number of messages that are settled or moved one by one.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ...amqp import methods
 from ...amqp.constants import CONNECTION_FORCED, RESOURCE_LOCKED
 from ...amqp.errors import AmqpError
-from ...amqp.fields import Table
+from ...amqp.fields import INDEXED_FROM, Table
 from ...amqp.parser.events import METHOD
 from ...definitions.access import Kind
 from ...routing.arguments.exchange_arguments import alternate_exchange, check_exchange_arguments
@@ -237,6 +237,8 @@ class Declares:
         name = without_cr_lf(method.queue)
         if method.passive or not name or name == REPLY_TO or name.startswith(REPLY_TO_PREFIX):
             return False
+        if len(method.arguments) > INDEXED_FROM:
+            return False  # Metadata takes milliseconds for it
         try:
             self._check_declare_queue(method, name)
         except AmqpError:

@@ -423,7 +423,7 @@ class Channel(Process):
         if self.replies.tag is not None:
             await self.replies.cancel()
         await self.queues.leave(self.consumers.queue_ids() | self.deliveries.queue_ids())
-        self.consumers.report_all_deleted()
+        await self.consumers.end()
         await self.deliveries.dispose()
         await self.publisher.roll_back()
         await self.in_steps(self.demonitor, tuple(self.queues.rows))

@@ -234,12 +234,19 @@ class ChannelTable:
         self._process.demonitor(entry.channel_id)
         self._credit.peer_down(entry.channel_id)
 
-    def count_ends(self) -> None:
-        """Count all channels as closed, because the connection ends, perhaps killed, and its channels with it."""
-        for entry in self.by_id.values():
+    def free(self, most: int) -> bool:
+        """Drop so many entries of a connection that has ended, and count their channels as closed: the connection may
+        have been killed, and its channels with it. Return whether there were any.
+        """
+        had_any = bool(self.by_id or self.by_number)
+        for _ in range(min(most, len(self.by_number))):
+            self.by_number.popitem()
+        for _ in range(min(most, len(self.by_id))):
+            _, entry = self.by_id.popitem()
             if not entry.is_over:
                 entry.is_over = True
                 self._context.counts.channel_closed += 1
+        return had_any
 
     def _report_end(self, entry: ChannelEntry) -> None:
         """Count the end of a channel, and report it to those who watch events, once."""

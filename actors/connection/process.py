@@ -40,6 +40,7 @@ from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitReason
 from ...runtime.log_format import one_line
 from ...runtime.process import Process
+from ...runtime.turn_work import END_OF_TURN
 from ...seams import seam
 from ..context.lease import FOREVER
 from ..context.node_context import NodeContext
@@ -87,6 +88,9 @@ METHOD_COUNTS = 16
 #: If the channel must decode the properties of a message, the reader has read each of their values. This many bytes of
 #: such properties count as one event.
 KEY_COUNTS = 64
+
+#: This many bytes of a method count as one event: the arguments of a declare, which are decoded, may fill a frame.
+ARGUMENTS_COUNT = 64
 
 #: This many acknowledgements of a group count as one event.
 ACKS_AS_ONE = 8
@@ -304,8 +308,10 @@ class Connection(Process):
                 left -= 1 + len(event[3]) // KEY_COUNTS
             elif kind is ACKS:
                 left -= 1 + len(event[2]) // ACKS_AS_ONE
+            elif kind is METHOD:
+                left -= METHOD_COUNTS + reader.frame_size // ARGUMENTS_COUNT
             else:
-                left -= METHOD_COUNTS if kind is METHOD else 1
+                left -= 1
             if left <= 0:
                 self.pause(TURN_PAUSE)
                 self.spawn(self._read_on())
@@ -600,10 +606,12 @@ class Connection(Process):
         elif payload == LEASE_CHECK:
             self._check_lease()
 
+    def free_memory(self) -> bool:
+        return hasattr(self, "channels") and self.channels.free(END_OF_TURN)
+
     def on_exit(self) -> None:
         if hasattr(self, "context"):
             self.context.activity.leave(self.connection_id)
-            self.channels.count_ends()
             if self.is_counted:
                 self.context.counts.connection_closed += 1
         self.close_socket()

@@ -86,7 +86,7 @@ class Cascades:
         rows = self._state.vhosts.get(vhost)
         if rows is None:
             return False
-        if isinstance(end, tuple) and rows.count_bindings(end) > STEP:
+        if isinstance(end, tuple) and rows.is_more(end, STEP):
             return True
         cascade = Cascade(rows, *_lost(rows, end))
         return not cascade.run(STEP) or len(cascade.bindings) > BINDINGS
@@ -121,9 +121,9 @@ class Cascades:
         return held
 
 
-def _lost(rows: VhostRows, end: End) -> tuple[tuple[Binding, ...], str | None]:
+def _lost(rows: VhostRows, end: End) -> tuple[Iterable[Binding], str | None]:
     """The bindings that go with `end`, and the exchange that goes."""
     if isinstance(end, Binding):
         return (end,), None
     kind, name = end
-    return rows.some_bindings(end, rows.count_bindings(end)), name if kind == "exchange" else None
+    return rows.bindings_of(end), name if kind == "exchange" else None

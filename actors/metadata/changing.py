@@ -166,7 +166,7 @@ class Changing:
         rows = self._state.vhosts.get(vhost)
         if rows is None:
             return False
-        return rows.count_bindings(exchange) > STEP or self.cascades.is_large(vhost, ("exchange", exchange))
+        return rows.is_more(exchange, STEP) or self.cascades.is_large(vhost, ("exchange", exchange))
 
     async def delete_large_exchange(self, command: DeleteExchange) -> None:
         """Delete an exchange that has very many bindings, or whose deletion deletes very many auto-delete exchanges.
@@ -209,7 +209,7 @@ class Changing:
 
     async def _trim(self, vhost: str, end: str | Destination) -> None:
         """Remove bindings that have this source, or this destination, until few are left for the command."""
-        while (rows := self._state.vhosts.get(vhost)) is not None and rows.count_bindings(end) > STEP:
+        while (rows := self._state.vhosts.get(vhost)) is not None and rows.is_more(end, STEP):
             await self.note(TrimBindings(vhost, rows.some_bindings(end, STEP)))
             await self._process.next_turn()
 
@@ -219,7 +219,7 @@ class Changing:
         The processes of the virtual host run until the deletion. A crash of the node before it leaves the virtual host
         with the remaining rows.
         """
-        while (rows := self._state.vhosts.get(name)) is not None and rows.count() > STEP:
+        while (rows := self._state.vhosts.get(name)) is not None and rows.is_large(STEP):
             bindings, queues, exchanges = rows.some(STEP)
             held = await self.cascades.trim_bindings(name, bindings)
             await self.note(TrimVhost(name, bindings, queues, exchanges))

@@ -124,6 +124,7 @@ class FrameReader:
         "_shapes",
         "content_started",
         "credit",
+        "frame_size",
         "has_more",
         "large",
         "phase",
@@ -134,6 +135,8 @@ class FrameReader:
         self.credit: dict[int, int] = {}
         self.content_started = False
         self.has_more = False
+        #: The bytes of the payload of the last frame that was read frame by frame, as that of every METHOD.
+        self.frame_size = 0
         self._frame_max = frame_max
         self._max_body_size = MAX_BODY_SIZE
         #: The largest body that one frame may bring and that is kept.
@@ -493,6 +496,7 @@ class FrameReader:
             self._needed = 7
             return None
         kind, channel, length = HEAD.unpack_from(buffer, position)
+        self.frame_size = length
         if length > self._frame_max > 0:
             raise self._out_of_step(kind, b"", f"{{frame_too_large,{length},{self._frame_max - FRAME_OVERHEAD}}}")
         if available < length + FRAME_OVERHEAD:

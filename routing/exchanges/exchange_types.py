@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from ...amqp.constants import COMMAND_INVALID, PRECONDITION_FAILED
 from ...amqp.errors import AmqpError, binary_text
 from ...amqp.fields import TYPE_NAMES, Table
+from ...parted_table import SPLIT_AT, Growing, in_parts
 from ..destinations import Destination, DestinationSet
 from ..phrases import exchange_phrase, value_text
 from ..rows import Binding
@@ -43,12 +44,14 @@ class DirectRouter:
     __slots__ = ("_by_key",)
 
     def __init__(self) -> None:
-        self._by_key: dict[str, DestinationSet] = {}
+        self._by_key: Growing[str, DestinationSet] = {}
 
     def add(self, binding: Binding) -> None:
         destinations = self._by_key.get(binding.routing_key)
         if destinations is None:
             destinations = self._by_key[binding.routing_key] = DestinationSet()
+            if len(self._by_key) == SPLIT_AT:
+                self._by_key = in_parts(self._by_key)
         destinations.add(binding.target)
 
     def remove(self, binding: Binding) -> None:
@@ -130,9 +133,9 @@ class HeadersRouter:
     def route(self, routing_keys: tuple[str, ...], headers: Table | None) -> tuple[Destination, ...]:
         return self._index.find(headers)
 
-    def header_names(self) -> Iterable[str]:
-        """The headers that may decide where a message goes."""
-        return self._index.names()
+    def header_names(self, most: int) -> Iterable[str] | None:
+        """The headers that may decide where a message goes; None if they may be more than `most`."""
+        return self._index.names(most)
 
 
 class UnavailableRouter:

@@ -10,19 +10,28 @@ The *shape* of a requirement is the names that it needs. For each shape there is
 to destinations. So a message costs one access to a dictionary for each shape whose names it has, however many bindings
 share the shape; publishers and consumers agree on names, so there are few shapes. A shape is tried only if the message
 has its *anchor*, one of its names.
+
+A client may bind with as many arguments as fit into a frame. With 8,000 of them, what the index would have to make
+takes 30 ms, and nothing interrupts it. So a binding with more than `WIDE` arguments is *wide*: it has no entries in the
+dictionaries, and each message is compared with it. That is quick: a message seldom has as many headers as a wide
+binding with `all` requires, and for one with `any` it costs a look-up for each header of the message.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ...amqp.fields import Table
+from ...parted_table import SPLIT_AT, Growing, in_parts, put_in
 from ..destinations import Destination, DestinationSet
 
 #: The values that `x-match` may have.
 MATCH_MODES = (b"all", b"any", b"all-with-x", b"any-with-x")
+
+#: A binding with more arguments than this is compared with each message.
+WIDE = 128
 
 #: A required header: name, type letter and value.
 _Argument = tuple[str, str, Any]
@@ -38,22 +47,67 @@ class _Shape(NamedTuple):
     present: tuple[str, ...]
 
 
+class _WideBinding:
+    """The headers that a binding with very many arguments requires, all of them or any."""
+
+    __slots__ = ("_by_name", "_needs_all", "destinations")
+
+    def __init__(self, arguments: Table) -> None:
+        self._needs_all, required = _required(arguments)
+        #: The requirements for each name. Nearly always there is one for each, and a dict display makes them in half
+        #: the time.
+        self._by_name: dict[str, list[_Argument]] = {entry[0]: [entry] for entry in required}
+        if len(self._by_name) < len(required):
+            self._by_name = {}
+            for entry in required:
+                self._by_name.setdefault(entry[0], []).append(entry)
+        self.destinations = DestinationSet()
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def is_met(self, headers: Mapping[str, Any]) -> bool:
+        """Whether a message has the required headers; `headers` has the value of each of its headers."""
+        by_name = self._by_name
+        if not self._needs_all:
+            return any([_meets(headers[name], entry) for name in headers for entry in by_name.get(name, ())])
+        if len(headers) < len(by_name):
+            return False
+        return all(
+            name in headers and all([_meets(headers[name], entry) for entry in by_name[name]]) for name in by_name
+        )
+
+
 class HeadersIndex:
     """Finds the destinations whose requirements a message meets."""
 
-    __slots__ = ("_anchors", "_by_anchor", "_destinations", "_names", "_unconditional")
+    __slots__ = ("_anchors", "_by_anchor", "_destinations", "_names", "_unconditional", "_wide", "_wide_names")
 
     def __init__(self) -> None:
         #: By shape: the destinations for each combination of values.
-        self._destinations: dict[_Shape, dict[_Values, DestinationSet]] = {}
+        self._destinations: Growing[_Shape, Growing[_Values, DestinationSet]] = {}
         #: The destinations of bindings that require nothing.
         self._unconditional = DestinationSet()
-        self._anchors: dict[_Shape, str] = {}
-        self._by_anchor: dict[str, dict[_Shape, None]] = {}
-        #: How many shapes have each name. Other headers of a message are not compared with anything.
-        self._names: Counter[str] = Counter()
+        self._anchors: Growing[_Shape, str] = {}
+        self._by_anchor: Growing[str, Growing[_Shape, None]] = {}
+        #: How many shapes have each name. Other headers of a message are not compared with anything, unless there are
+        #: wide bindings.
+        self._names: Growing[str, int] = {}
+        #: The wide bindings by their arguments, and how many names they have.
+        self._wide: dict[Table, _WideBinding] = {}
+        self._wide_names = 0
 
     def add(self, arguments: Table, target: Destination) -> None:
+        if len(arguments) > WIDE:
+            wide = self._wide.get(arguments)
+            if wide is None:
+                wide = self._wide[arguments] = _WideBinding(arguments)
+                self._wide_names += len(wide)
+            wide.destinations.add(target)
+            return
         for shape, values in _requirements(arguments):
             if shape == _NOTHING:
                 self._unconditional.add(target)
@@ -65,10 +119,21 @@ class HeadersIndex:
             destinations = by_values.get(values)
             if destinations is None:
                 destinations = by_values[values] = DestinationSet()
+                if len(by_values) == SPLIT_AT:
+                    self._destinations[shape] = in_parts(by_values)
             destinations.add(target)
+        if len(self._anchors) >= SPLIT_AT:
+            self._destinations, self._anchors = in_parts(self._destinations), in_parts(self._anchors)
 
     def remove(self, arguments: Table, target: Destination) -> None:
         """Undo one `add`."""
+        if len(arguments) > WIDE:
+            wide = self._wide[arguments]
+            wide.destinations.remove(target)
+            if not wide.destinations:
+                del self._wide[arguments]
+                self._wide_names -= len(wide)
+            return
         for shape, values in _requirements(arguments):
             if shape == _NOTHING:
                 self._unconditional.remove(target)
@@ -85,6 +150,8 @@ class HeadersIndex:
     def find(self, headers: Table | None) -> tuple[Destination, ...]:
         """The destinations for a message with these headers, each once. The first of repeated headers counts."""
         found = dict.fromkeys(self._unconditional.as_tuple)
+        if self._wide:
+            self._find_wide(headers or (), found)
         by_anchor = self._by_anchor
         if not by_anchor or not headers:
             return tuple(found)
@@ -104,20 +171,39 @@ class HeadersIndex:
                     found.update(dict.fromkeys(destinations.as_tuple))
         return tuple(found)
 
-    def names(self) -> Iterable[str]:
-        """The headers that bindings name. No other header of a message decides anything."""
-        return self._names
+    def _find_wide(self, headers: Iterable[_Argument], found: dict[Destination, None]) -> None:
+        values: dict[str, Any] = {}
+        for name, _, value in headers:
+            values.setdefault(name, value)
+        for wide in self._wide.values():
+            if wide.is_met(values):
+                found.update(dict.fromkeys(wide.destinations.as_tuple))
+
+    def names(self, most: int) -> Iterable[str] | None:
+        """The headers that bindings name, None if that may be more than `most`.
+
+        No other header of a message decides anything.
+        """
+        if len(self._names) + self._wide_names > most:
+            return None
+        return chain(self._names, chain.from_iterable(self._wide.values()))
 
     def _anchor(self, shape: _Shape) -> None:
         """Choose the anchor that has the fewest shapes yet: so a name that all shapes share becomes no long list."""
         names = dict.fromkeys(shape.compared + shape.present)
         anchor = min(names, key=lambda name: len(self._by_anchor.get(name, ())))
         self._anchors[shape] = anchor
-        self._names.update(tuple(names))
-        self._by_anchor.setdefault(anchor, {})[shape] = None
+        for name in names:
+            self._names[name] = self._names.get(name, 0) + 1
+        if len(self._names) >= SPLIT_AT:
+            self._names = in_parts(self._names)
+        put_in(self._by_anchor, anchor, shape, None)
+        if len(self._by_anchor) == SPLIT_AT:
+            self._by_anchor = in_parts(self._by_anchor)
 
     def _drop_anchor(self, shape: _Shape) -> None:
-        anchor = self._anchors.pop(shape)
+        anchor = self._anchors[shape]
+        del self._anchors[shape]
         for name in dict.fromkeys(shape.compared + shape.present):
             self._names[name] -= 1
             if not self._names[name]:
@@ -133,12 +219,23 @@ _NOTHING = _Shape((), ())
 
 def _requirements(arguments: Table) -> list[tuple[_Shape, _Values]]:
     """What a message must have to match a binding with these arguments: the headers of one of these requirements."""
+    needs_all, required = _required(arguments)
+    if needs_all:
+        return [_requirement(required)]
+    return list(dict.fromkeys([_requirement([entry]) for entry in required]))
+
+
+def _required(arguments: Table) -> tuple[bool, list[_Argument]]:
+    """The arguments that are compared with headers, and before that whether a message must meet all of them."""
     mode = _match_mode(arguments)
     skips_x = mode in (b"all", b"any")
     required = [entry for entry in arguments if entry[0] != "x-match" and not (skips_x and entry[0].startswith("x-"))]
-    if mode in (b"all", b"all-with-x"):
-        return [_requirement(required)]
-    return list(dict.fromkeys([_requirement([entry]) for entry in required]))
+    return mode in (b"all", b"all-with-x"), required
+
+
+def _meets(value: Any, required: _Argument) -> bool:
+    """Whether a header has the required value; a void argument requires none."""
+    return required[1] == "V" or _comparable(value) == _comparable(required[2])
 
 
 def _requirement(required: list[_Argument]) -> tuple[_Shape, _Values]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
+from ...parted_table import SPLIT_AT, Growing, in_parts
 from ..destinations import Destination, DestinationSet
 
 
@@ -25,7 +26,7 @@ class _Node:
     __slots__ = ("edges", "hash", "is_hash", "bound")
 
     def __init__(self, is_hash: bool) -> None:
-        self.edges: dict[str, _Node] = {}
+        self.edges: Growing[str, _Node] = {}
         #: Where the edge '#' leads.
         self.hash: _Node | None = None
         self.is_hash = is_hash
@@ -54,6 +55,8 @@ class TopicTrie:
             following = node.edges.get(word)
             if following is None:
                 following = node.edges[word] = _Node(word == "#")
+                if len(node.edges) == SPLIT_AT:
+                    node.edges = in_parts(node.edges)
                 if word == "#":
                     node.hash = following
             node = following

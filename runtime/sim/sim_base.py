@@ -297,7 +297,7 @@ class SimBase(ActorBase):
                 with suppress(Exception):
                     task.close()
         for actor in actors:
-            actor._let_go()
+            actor._delete_attributes()
         for cell in self.cells.values():
             if isinstance(cell, Cell):
                 cell.woken = ()

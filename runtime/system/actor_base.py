@@ -51,11 +51,11 @@ from ..machine.sockets import Sockets
 from .address import LoopAddress, system_of
 from .cell import NO_CHILDREN, Cell
 from .dormant import DormantProcesses
-from .end_notices import MONITORS, EndNotices
 from .instance import instance_of
 from .local_names import LocalNames
 from .meter import Metering
 from .plain_actors import plain_turn
+from .remains import Remains
 from .remote_systems import RemoteSystems
 from .status import actor_status, system_status
 from .undelivered import Undelivered
@@ -412,7 +412,7 @@ class ActorBase:
         self.end(cell, reason)
 
     def end(self, cell: Cell, reason: ExitReason, recursive: bool = True) -> None:
-        """End the actor of `cell` now, and notify its monitors and askers.
+        """End the actor of `cell` now, and notify its monitors and askers, the first of them at once (`remains`).
 
         Its children are asked to exit, unless `recursive` is False: then they live on without a parent. Its own parent
         is notified when its last child is gone.
@@ -422,8 +422,7 @@ class ActorBase:
             return
         details = cell.address._aaddr
         if cell.handlers is not None:
-            actor._close(reason)
-            actor._let_go()
+            actor._close()
         cell.actor = cell.client = None  # a cell that refers to itself would not be freed
         cell.is_idle = False  # so that nothing puts the cell on the run queue again
         del cell.address._cell
@@ -443,25 +442,14 @@ class ActorBase:
             self.poller.unwatch(cell, fd)
         cell.woken = ()
         cell.sliced = None
-        unread, cell.queue = cell.queue, deque()
-        for sender, message in unread:
-            self.undelivered.take(sender, cell.address, message, reason)
-        monitors, cell.monitors = cell.monitors, {}
-        if len(monitors) > MONITORS:
-            EndNotices(self, cell, monitors, reason).send()
-        else:
-            for (_, ref), watcher in monitors.items():
-                self.enqueue(cell.address, watcher, ("$down", ref, reason))
-        if recursive or self.is_ending:
-            for child in list(cell.children.values()):
-                if child.actor is not None:
-                    self.enqueue(cell.address, child.address, ActorExitRequest())
-        else:
+        if not (recursive or self.is_ending):
             for child in cell.children.values():
                 child.parent = None
                 self.roots[child.address._aaddr] = child
             cell.children = NO_CHILDREN
-        if not cell.children:
+        is_childless = not cell.children
+        Remains(self, cell, actor, reason).go_on()
+        if is_childless:
             self._gone(cell)
 
     def _gone(self, cell: Cell) -> None:

@@ -6,11 +6,23 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ....amqp.fields import Table
+from ....routing.arguments.range_read_arguments import block_size
 from ....routing.rows import QueueRow
 from ....runtime.contract import Address
+from ....runtime.credit import ACROSS_LINKS
+from ....runtime.system.address import is_elsewhere
 from ....store.messages.message import Origin
-from ...contracts.channel import DeliveryRun
+from ...contracts.channel import DeliveryRun, ToChannel
 from ...contracts.queue import ToQueue
+
+#: After how many deliveries on the socket a channel sends a queue a notice (FC-32). Each notice is a turn of the queue.
+NOTICE_STEP = 50
+
+#: The same while the contents are small, so that the queue spends fewer turns on notices.
+NOTICE_STEP_SMALL = 150
+
+#: The same for a queue on another node, to which each notice travels in a frame of the link.
+NOTICE_STEP_ACROSS_LINKS = NOTICE_STEP * ACROSS_LINKS
 
 
 class DeliveryHead(NamedTuple):
@@ -57,3 +69,10 @@ class ChannelConsumer:
     def is_bounded(self) -> bool:
         """Whether it has a prefetch of its own."""
         return self.prefetch > 0 and not self.no_ack
+
+
+def notice_step(row: QueueRow, arguments: Table, channel: Address[ToChannel]) -> int:
+    """The `notice_step` of a consumer with these arguments."""
+    if block_size(arguments):
+        return 1  # the queue keeps two blocks in flight, and goes on when one is written
+    return NOTICE_STEP_ACROSS_LINKS if is_elsewhere(row.address, channel) else NOTICE_STEP

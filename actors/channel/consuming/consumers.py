@@ -19,13 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from struct import Struct
 
 from ....amqp import methods
 from ....amqp.constants import PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
-from ....amqp.fields import Table
 from ....amqp.frames import fit, rechannel_run
 from ....amqp.method import Method
 from ....routing.arguments.catalogue_arguments import CATALOGUE
@@ -35,15 +34,13 @@ from ....routing.arguments.consumer_arguments import (
     consumer_priority,
     with_max_unacked_bytes,
 )
-from ....routing.arguments.range_read_arguments import block_size
 from ....routing.phrases import generated_name, queue_phrase
 from ....routing.queue_types import STREAM
 from ....routing.rows import QueueRow
 from ....runtime.contract import Address, ProcessMessage
-from ....runtime.credit import ACROSS_LINKS
 from ....runtime.errors import ProcessDown
 from ....runtime.process import Process
-from ....runtime.system.address import is_elsewhere
+from ....runtime.turn_work import STEP
 from ....seams import seam
 from ....store.messages.message import Origin, any_of
 from ...context.node_context import NodeContext
@@ -55,7 +52,8 @@ from ..direct_reply import REPLY_TO, ReplyConsumer
 from ..queue_links import QueueLinks, gather
 from ..tracing import Tracer
 from .catalogue import Catalogue
-from .channel_consumer import ChannelConsumer, DeliveryHead
+from .channel_consumer import NOTICE_STEP, NOTICE_STEP_SMALL, ChannelConsumer, DeliveryHead, notice_step
+from .consumer_table import ConsumerTable
 from .deliveries import Deliveries
 from .limiter import Limiter
 from .unacked import UnackedRun
@@ -65,15 +63,6 @@ _DELIVER_IDS = b"\x00\x3c\x00\x3c"
 
 #: Pairs of head and tail that a consumer keeps; routing keys that never repeat would otherwise pile up.
 HEADS_KEPT = 512
-
-#: After how many deliveries on the socket a channel sends a queue a notice (FC-32). Each notice is a turn of the queue.
-NOTICE_STEP = 50
-
-#: The same while the contents are small, so that the queue spends fewer turns on notices.
-NOTICE_STEP_SMALL = 150
-
-#: The same for a queue on another node, to which each notice travels in a frame of the link.
-NOTICE_STEP_ACROSS_LINKS = NOTICE_STEP * ACROSS_LINKS
 
 
 class ChannelConsumers:
@@ -91,6 +80,7 @@ class ChannelConsumers:
         "_put_unasked",
         "_queues",
         "_replies",
+        "_table",
         "_tracer",
         "by_tag",
         "prefetch",
@@ -127,7 +117,8 @@ class ChannelConsumers:
         self._tracer = tracer
         self._is_running = is_running
         self._put_unasked = put_unasked
-        self.by_tag: dict[str, ChannelConsumer] = {}
+        self._table = ConsumerTable()
+        self.by_tag = self._table.by_tag
         #: The prefetch of consumers registered from now on; 0 is no limit.
         self.prefetch = prefetch
         #: The bytes that these may hold; 0 is no limit.
@@ -138,8 +129,7 @@ class ChannelConsumers:
 
     def queue_ids(self) -> set[str]:
         """The queues that the channel consumes from."""
-        found = {consumer.queue_id for consumer in self.by_tag.values()}
-        return found.union(*[consumer.parts for consumer in self.by_tag.values() if consumer.parts])
+        return self._table.queue_ids()
 
     # -- basic.qos, basic.consume and basic.cancel ---
 
@@ -185,17 +175,17 @@ class ChannelConsumers:
             method.exclusive,
             self.prefetch,
             arguments,
-            self._notice_step(row, arguments),
+            notice_step(row, arguments, self._process.myAddress),
         )
         if shards:
             self._check_alone(consumer)
-        self.by_tag[tag] = consumer
+        self._table.enter(consumer)
         try:
             await self._queues.ask(row, self._consume_message(consumer), is_watched=True)
             if shards:
                 await self._consume_from(consumer, shards)
         except AmqpError:
-            self.by_tag.pop(tag, None)
+            self._table.remove(tag)
             raise
         if row.type == STREAM.name:
             self._deliveries.streams[row.queue_id] = queue_phrase(row.vhost, row.name)
@@ -214,11 +204,6 @@ class ChannelConsumers:
         self._deliveries.next_tag += 1
         await catalogue.consume(method, tag, delivery_tag)
 
-    def _notice_step(self, row: QueueRow, arguments: Table) -> int:
-        if block_size(arguments):
-            return 1  # the queue keeps two blocks in flight, and goes on when one is written
-        return NOTICE_STEP_ACROSS_LINKS if is_elsewhere(row.address, self._process.myAddress) else NOTICE_STEP
-
     async def _consume_from(self, consumer: ChannelConsumer, shards: Sequence[QueueRow]) -> None:
         """Register the consumer of a sharded queue at each shard. Raise AmqpError if one refuses it (FC-93)."""
         parts = consumer.parts = {}
@@ -227,9 +212,10 @@ class ChannelConsumers:
             self._limiter.share(queue_ids, consumer.prefetch, self._deliveries.next_tag)
         try:
             for shard in shards:
-                step = self._notice_step(shard, consumer.arguments)
+                step = notice_step(shard, consumer.arguments, self._process.myAddress)
                 part = replace(consumer, queue_id=shard.queue_id, row=shard, notice_step=step, parts=None)
                 parts[shard.queue_id] = part
+                self._table.enter_part(part)
                 await self._queues.ask(shard, self._consume_message(part), is_watched=True)
                 part.stage = "running"
         except AmqpError:
@@ -299,14 +285,15 @@ class ChannelConsumers:
         elif consumer is not None:
             consumer.stage = "ending"
             await self._leave(consumer)
-            if self.by_tag.pop(tag, None) is not None:
+            if self._table.remove(tag) is not None:
                 self._report_deleted(consumer)
         if not method.nowait:
             self._output.put_method(methods.BasicCancelOk(tag))
 
     def cancel_by_broker(self, consumer: ChannelConsumer) -> None:
         """End a consumer, and notify the client if it supports that; the client sends no answer."""
-        whole = self.by_tag.pop(consumer.tag)
+        whole = self._table.remove(consumer.tag)
+        assert whole is not None, "a consumer that is not there is cancelled"
         self._report_deleted(whole)
         if whole.parts is not None:
             self._leave_at_once(whole, whole.parts)
@@ -345,11 +332,16 @@ class ChannelConsumers:
             )
             events.emit(self._process, "consumer.deleted", fields)
 
-    def report_all_deleted(self) -> None:
-        """Report that all consumers have ended, because the channel has."""
-        for consumer in self.by_tag.values():
-            if consumer.stage != "starting":
-                self._report_deleted(consumer)
+    async def end(self) -> None:
+        """Report that all consumers have ended, because the channel has, and forget them, in steps."""
+        while True:
+            for tag in list(islice(self.by_tag, STEP)):
+                consumer = self._table.remove(tag)
+                if consumer is not None and consumer.stage != "starting":
+                    self._report_deleted(consumer)
+            if not self.by_tag:
+                return
+            await self._process.next_turn()
 
     # -- queues that end ---
 
@@ -357,21 +349,28 @@ class ChannelConsumers:
         """Handle the end of a queue. `crashed` is its row if it crashed, so that its consumers consume again after the
         restart; None if it was deleted, which cancels them (AB-126).
         """
+        consumers = self._table.of_queue(queue_id)
+        if consumers:
+            self._process.spawn(self._lose_queue(consumers, crashed))
+
+    async def _lose_queue(self, consumers: Sequence[ChannelConsumer], crashed: QueueRow | None) -> None:
         again = []
-        for consumer in list(self.by_tag.values()):
-            if consumer.parts is not None and queue_id in consumer.parts:
-                consumer = consumer.parts[queue_id]
-                if crashed is None:
-                    continue  # a shard is deleted with its logical queue, whose end cancels the consumer
-            if consumer.queue_id != queue_id or consumer.stage != "running":
+        for number, consumer in enumerate(consumers, 1):
+            if number % STEP == 0:
+                await self._process.next_turn()
+            if not self._is_running():
+                return
+            if consumer.stage != "running" or not self._table.has(consumer):
                 continue
+            if crashed is None and self.by_tag[consumer.tag] is not consumer:
+                continue  # a shard is deleted with its logical queue, whose end cancels the consumer
             if crashed is None or cancels_on_failover(consumer.row, consumer.arguments):
                 self.cancel_by_broker(consumer)
             else:
                 consumer.life += 1
                 again.append(consumer)
         if crashed is not None and again:
-            self._process.spawn(self._consume_again(crashed, again))
+            await self._consume_again(crashed, again)
 
     async def _consume_again(self, row: QueueRow, consumers: Sequence[ChannelConsumer]) -> None:
         """Register the consumers with the queue's next process, in their order; `row` is that of the dead one."""
@@ -403,13 +402,8 @@ class ChannelConsumers:
         """Whether an attempt to register the consumer again goes on: the client has not cancelled it, the channel is
         not closing, and the queue has not crashed once more, which begins another attempt.
         """
-        whole = self.by_tag.get(consumer.tag)
         return (
-            self._is_running()
-            and whole is not None
-            and (whole is consumer or whole.parts is not None and whole.parts.get(consumer.queue_id) is consumer)
-            and consumer.stage == "running"
-            and consumer.life == life
+            self._is_running() and consumer.stage == "running" and consumer.life == life and self._table.has(consumer)
         )
 
     # -- deliveries ---

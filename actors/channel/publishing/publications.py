@@ -9,6 +9,7 @@ deliveries, would fill with origins that never recur.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from ....routing.sender_selected_keys import SENDER_SELECTED, sender_selected_ke
 from ....routing.shards import check_not_shard
 from ....routing.wide_route import WideRoute
 from ....seams import seam
-from ....store.messages.message import Origin
+from ....store.messages.message import Origin, Origins, body_size, slice_of
 from ...context.node_context import NodeContext
 from ...contracts.channel import ChannelConfig
 from ..direct_reply import REPLY_TO, REPLY_TO_PREFIX, ReplyConsumer
@@ -290,6 +291,15 @@ class Publications:
         if properties.expiration is not None:
             _check_expiration(properties.expiration)
         return is_changed
+
+
+def parts_of(
+    publication: Publication, origins: Origins, contents: Sequence[bytes], most: int
+) -> Iterator[tuple[Publication, Origins, Sequence[bytes], int]]:
+    """A run in parts of `most` messages, each with the sum of its body sizes."""
+    for start in range(0, len(contents), most):
+        part = contents[start : start + most]
+        yield publication, slice_of(origins, slice(start, start + most)), part, sum(map(body_size, part))
 
 
 def _reachable(rows: tuple[QueueRow, ...]) -> tuple[tuple[QueueRow, ...], tuple[QueueRow, ...]]:

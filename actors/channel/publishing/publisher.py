@@ -38,17 +38,15 @@ from ..tracing import Tracer
 from .confirm_times import ConfirmTimes
 from .confirms import Confirms
 from .failover import Failover
-from .publications import Publication, Publications
+from .publications import Publication, Publications, parts_of
 from .spreading import Spread, Spreading
 
 if TYPE_CHECKING:
     from ...contracts.queue import PublishEntry
 
-
 #: Sending a run to one of very many queues takes as long as settling this many messages, 14 µs, since
 #: neither the queue's row nor its mailbox, its credit and its monitor are in the processor's cache.
 COLD_QUEUE = 4
-
 
 #: Bytes of properties whose decoding takes as long as to settle one message. A table of 100 KB takes 5 ms.
 PROPERTIES_AS_ONE = 32
@@ -275,13 +273,17 @@ class Publisher:
             self._send_to_shards(publication, publication.spread, origins, contents)
             return
         rows = now = publication.rows
+        if not rows and len(contents) > work.most:
+            for part in parts_of(publication, origins, contents, work.most):
+                self._wait(part)
+            return
         more = 0
         if len(rows) > 1:
             now = rows[: _queues_of_a_turn(work)]
             more = len(rows) - len(now)
             work.left -= work.most if more else len(rows)
         else:
-            work.left -= 1
+            work.left -= 1 if rows else len(contents)
         count = len(contents)
         self._counts.publish += count
         self._context.counts.published(self._config.vhost, publication.exchange, count, len(rows))
@@ -318,16 +320,15 @@ class Publisher:
         self, publication: Publication, spread: Spread, origins: Origins, contents: Sequence[bytes]
     ) -> None:
         """Send a run in parts, each to the shards that are chosen for it."""
-        stretch = spread.stretch
         known: dict[tuple[str, ...], Publication] = {}
-        for start in range(0, len(contents), stretch):
-            part = contents[start : start + stretch]
+        for start in range(0, len(contents), spread.stretch):
+            part = contents[start : start + spread.stretch]
             rows = self._spreading.choose(spread, part[0])
             key = tuple([row.queue_id for row in rows])
             chosen = known.get(key)
             if chosen is None:
                 chosen = known[key] = replace(publication, rows=rows, spread=None)
-            self._send(chosen, slice_of(origins, slice(start, start + stretch)), part, sum(map(body_size, part)))
+            self._send(chosen, slice_of(origins, slice(start, start + spread.stretch)), part, sum(map(body_size, part)))
 
     def _gather(self, rows: Sequence[QueueRow], entry: PublishEntry) -> None:
         queues = self._queues
@@ -394,10 +395,9 @@ class Publisher:
             self._wait(None)
 
     def _drop(self, publication: Publication, contents: Sequence[bytes]) -> None:
-        """Handle messages that no queue gets. Return mandatory ones, and confirm each before the next is returned.
-
-        A client that gets a return does not expect confirms of earlier publishes behind it (AB-113). Messages for
-        queues whose homes are down are refused instead of confirmed: these queues exist, and do not get them.
+        """Return mandatory messages that no queue gets, and confirm each before the next: a client that gets a return
+        expects no confirms of earlier publishes behind it (AB-113). Messages for queues whose homes are down are
+        refused instead of confirmed: these queues exist, and do not get them.
         """
         confirms, down = self.confirms, publication.down
         if not self.awaits_confirms:

@@ -36,6 +36,7 @@ from ....amqp.errors import AmqpError
 from ....definitions.errors import DefinitionError
 from ....runtime.process import Process
 from ....runtime.signal import Signal
+from ....runtime.turn_work import STEP
 from ....seams import seam
 from ....store.data_dir.data_dir import DataDir
 from ....store.data_dir.log_tables import LogFound
@@ -61,6 +62,10 @@ from .row_encoding import (
 
 #: Seconds until what is owed is tried again though no command comes.
 RETRY_SECONDS = 5.0
+
+#: Commands of one commit that add durable rows, of those that a thousand clients may have sent; and how many of them
+#: are applied in one turn, each in 50 µs.
+COMMITTED_AT_ONCE, APPLIED_AT_ONCE = STEP, 16
 
 #: The types of `Refusal`.
 REFUSALS = (AmqpError, DefinitionError)
@@ -283,8 +288,10 @@ class LocalLog:
         else:
             if changes:
                 self._disk_retry.worked()
-            for proposal in proposals:
+            for number, proposal in enumerate(proposals, 1):
                 self._committed(proposal)
+                if number % APPLIED_AT_ONCE == 0:
+                    await self._process.next_turn()
             for answer, outcome in waiting:
                 answer(outcome)
         self._written, self._in_flight = {}, None
@@ -292,8 +299,10 @@ class LocalLog:
 
     def _next_proposals(self) -> list[_Proposal]:
         """Take the proposals that the next commit can write, and check again those that are older than the state."""
-        proposals, self._proposals = self._proposals, []
+        proposals, self._proposals = self._proposals[:COMMITTED_AT_ONCE], self._proposals[COMMITTED_AT_ONCE:]
         taken: list[_Proposal] = []
+        #: Those that concern a row of another one.
+        delayed: list[_Proposal] = []
         keys: set[RowKey] = set()
         for proposal in proposals:
             if proposal.version != self._version and not self._still_adds(proposal):
@@ -302,7 +311,8 @@ class LocalLog:
                 taken.append(proposal)
                 keys.update(proposal.written)
             else:
-                self._proposals.append(proposal)
+                delayed.append(proposal)
+        self._proposals[:0] = delayed
         return taken
 
     def _still_adds(self, proposal: _Proposal) -> bool:

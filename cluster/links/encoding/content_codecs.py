@@ -49,7 +49,7 @@ class _Info(Codec):
         if type(value) is not dict or not all([type(name) is str for name in value]):
             raise NotCarried(f"{value!r} is no row of a listing")
         return {
-            name: [1, TABLE.encode(item, out)] if type(item) is Table else [0, PLAIN.encode(item, out)]
+            name: [1, TABLE.encode(item, out)] if isinstance(item, Table) else [0, PLAIN.encode(item, out)]
             for name, item in value.items()
         }
 

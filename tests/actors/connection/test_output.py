@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.actors.channel.consuming.consumers import NOTICE_STEP
+from warren.actors.channel.consuming.channel_consumer import NOTICE_STEP
 from warren.actors.connection.output import FIRST_WRITE, IOV_MAX, LARGE_OUTPUT, UNREPORTED_MAX, SocketOutput
 
 

@@ -25,6 +25,9 @@ ALLOWED = {
 }
 #: The rooms that a state may use. `runtime` and `store` are not among them.
 ROOMS = {"actors", "amqp", "definitions", "routing"}
+#: The modules at the root that it may use. With very many entries a `PartedTable` has another order in every process:
+#: no command may depend on the order of its bindings.
+MODULES = {"parted_table.py", "seams.py"}
 CLOCKS = {"now", "today", "utcnow"}
 
 
@@ -74,7 +77,7 @@ def reachable() -> dict[Path, ast.AST]:
 def test_a_state_reaches_only_modules_that_compute():
     trees = reachable()
     assert len(trees) > 30
-    assert {path.relative_to(ROOT).parts[0] for path in trees} - ROOMS - {"seams.py"} == set()
+    assert {path.relative_to(ROOT).parts[0] for path in trees} - ROOMS - MODULES == set()
     found = {str(path.relative_to(ROOT)): imported(path, tree)[0] - ALLOWED for path, tree in trees.items()}
     assert {name: others for name, others in found.items() if others} == {}
 

@@ -39,8 +39,9 @@ from . import diagnosing
 
 log = logging.getLogger("warren.node")
 
-#: Things in one slice.
+#: Things in one slice. So many arguments of a queue, an exchange, a binding or a consumer count as one thing.
 SLICE = 100
+ARGUMENTS_AS_ONE = 32
 
 #: The states of a connection that is being closed already.
 ENDING = ("closing", "closed")
@@ -301,7 +302,16 @@ def _queue_columns(operator: Operator, row: QueueRow, answer: InfoItems | None) 
 
 
 def _slices(things: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    return (things[start : start + SLICE] for start in range(0, len(things), SLICE))
+    """The things in slices of `SLICE`; fewer if they have very many arguments."""
+    start = work = 0
+    for end, thing in enumerate(things, 1):
+        arguments = thing.get("arguments") if isinstance(thing, dict) else getattr(thing, "arguments", None)
+        work += 1 + len(arguments or ()) // ARGUMENTS_AS_ONE
+        if work >= SLICE:
+            yield things[start:end]
+            start, work = end, 0
+    if start < len(things):
+        yield things[start:]
 
 
 async def _selected_slices(

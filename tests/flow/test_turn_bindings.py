@@ -1,0 +1,114 @@
+"""No turn grows with the bindings of an exchange or a queue, or with the arguments of a declare or a bind."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from warren import Broker
+from warren.actors.metadata.process import Metadata
+from warren.amqp import methods as m
+from warren.amqp.fields import table_from
+from warren.parted_table import SPLIT_AT
+from warren.tests.behaviour.wire import Client
+from warren.tests.system_crash.anatomy import Anatomy
+
+from .metered_broker import all_at_once, broker, client, metered_broker, turns
+
+# Importing the fixtures makes them available in this module.
+__all__ = ["broker", "client", "metered_broker", "turns"]
+
+#: Bindings with keys of their own.
+MANY = SPLIT_AT + 300
+#: Arguments of one method. Each is decoded by two calls, and made into something to compare by one more.
+ARGUMENTS = 2_000
+#: How often a turn may touch each argument.
+TOUCHED = 8
+
+
+def large_dicts(*roots):
+    """All dicts with as many entries as there are bindings, that belong to the roots."""
+    seen, waiting = {}, list(roots)
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen or isinstance(each, type):
+            continue
+        seen[id(each)] = each
+        if isinstance(each, (dict, list, tuple)) or type(each).__module__.startswith(("warren.", "collections")):
+            waiting += gc.get_referents(each)
+    return [each for each in seen.values() if isinstance(each, dict) and len(each) >= SPLIT_AT]
+
+
+@pytest.mark.parametrize("kind", ["direct", "topic", "headers"])
+def test_the_tables_of_bindings_grow_in_parts(kind):
+    """A dict copies all its entries when it grows, and with a hundred thousand of them that takes 5 ms."""
+    with Broker() as broker:
+        client = Client(broker.url, timeout=60)
+        channel = client.channel()
+        channel.queue("q")
+        channel.exchange("x", kind)
+        binds = [
+            m.QueueBind(0, "q", "x", f"key{number}", True, table_from({f"h{number}": number, "all": number}))
+            for number in range(MANY)
+        ]
+        all_at_once(channel, binds)
+        anatomy = Anatomy(broker)
+        [metadata] = anatomy.processes(Metadata)
+        assert not anatomy.call(large_dicts, metadata.state, metadata.routing)
+        client.abort()
+
+
+def many_arguments(**more):
+    return table_from({**{f"header {number}": number for number in range(ARGUMENTS)}, **more})
+
+
+@pytest.mark.parametrize("mode", ["all", "any"])
+def test_bindings_with_many_arguments(client, broker, turns, mode):
+    """They are bound, route, are listed and go with their exchange, as those with few arguments do."""
+    channel = client.channel()
+    channel.queue("q")
+    channel.exchange("x", "headers")
+    arguments = many_arguments(**{"x-match": mode})
+    turns.forget()
+    for key in "abc":
+        channel.call(m.QueueBind(0, "q", "x", key, False, arguments))
+    channel.call(m.QueueBind(0, "q", "x", "a", False, arguments))
+    assert turns.most.calls < TOUCHED * ARGUMENTS, turns.most
+    assert sum(binding.source_name == "x" for binding in broker.bindings()) == 3
+    channel.publish("all", "", "x", headers={f"header {number}": number for number in range(ARGUMENTS)})
+    channel.publish("one", "", "x", headers={"header 7": 7})
+    assert channel.get_all("q") == ([b"all"] if mode == "all" else [b"all", b"one"])
+    turns.forget()
+    channel.call(m.QueueUnbind(0, "q", "x", "a", arguments))
+    channel.call(m.ExchangeDelete(exchange="x"))
+    assert turns.most.calls < TOUCHED * ARGUMENTS, turns.most
+    assert not [binding for binding in broker.bindings() if binding.source_name == "x"]
+    channel.delete("q")
+    channel.close()
+
+
+def test_methods_with_many_arguments_in_one_piece(client, broker, turns):
+    """The connection decodes two of them in a turn (see the bound of `turns`)."""
+    channel = client.channel()
+    channel.queue("q")
+    channel.exchange("x", "direct")
+    arguments = many_arguments()
+    all_at_once(channel, [m.QueueBind(0, "q", "x", f"{number}", True, arguments) for number in range(8)])
+    channel.call(m.ExchangeDelete(exchange="x"))
+    channel.delete("q")
+    channel.close()
+
+
+def test_declares_with_many_arguments(client, broker, turns):
+    channel = client.channel()
+    arguments = many_arguments()
+    turns.forget()
+    for _ in range(2):
+        for name in "pq":
+            channel.call(m.QueueDeclare(queue=name, arguments=arguments))
+        channel.call(m.ExchangeDeclare(exchange="x", type="direct", arguments=arguments))
+    assert turns.most.calls < TOUCHED * ARGUMENTS, turns.most
+    channel.call(m.ExchangeDelete(exchange="x"))
+    channel.delete("p")
+    channel.delete("q")
