@@ -84,6 +84,9 @@ class Logins:
         self._tokens = None if config.oauth_keys is None else Tokens(config)
         #: Counts of the logins by this API: all, and those that failed.
         self.attempts = self.failures = 0
+        #: What the counts were when a client had them forgotten: accepted and refused logins, by node and protocol, and
+        #: by node, address and user.
+        self.forgotten: dict[tuple[str, ...], tuple[int, int]] = {}
 
     async def login(self, request: Request) -> Login:
         """The user of the request. Raises HttpError."""

@@ -27,7 +27,7 @@ from .call import Answer, Call
 from .copy.follower import Follower
 from .copy.node_link import NodeLink, NodeUnreachable
 from .copy.node_state import NodeState
-from .endpoints import Endpoint, find
+from .endpoints import ENDPOINTS, Endpoint, find
 from .errors import HttpError
 from .static import Page
 
@@ -74,7 +74,10 @@ class Api:
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
-        path = request.scope["raw_path"].decode("latin-1").partition("?")[0].removeprefix(self._config.path_prefix)
+        path = request.scope["raw_path"].decode("latin-1").partition("?")[0]
+        if not path.startswith(self._config.path_prefix):
+            return _outside(path)
+        path = path.removeprefix(self._config.path_prefix)
         if not path.startswith("/api/") or path in ("/api/", "/api/index.html"):
             return self._page.answer(request, path) or _outside(path)
         found = find(path.removeprefix("/api/"))
@@ -167,15 +170,29 @@ def _audit(call: Call, status: int) -> None:
 def _outside(path: str) -> Response:
     """The answer for paths that are not of the API."""
     if path in ("/api", "/api/", "/api/index.html"):
-        return Response(REFERENCE, headers={**HEADERS, "content-type": "text/html; charset=utf-8"})
+        return Response(_reference(), headers={**HEADERS, "content-type": "text/html; charset=utf-8"})
     return _json(404, {"error": "Object Not Found", "reason": "Not Found"}, {})
+
+
+def _reference() -> str:
+    """A page that lists the endpoints, with the tag that each method needs (CM-225)."""
+    rows = [
+        f"<tr><td><code>/api/{path}</code></td><td>{', '.join(endpoint.methods)}</td>"
+        f"<td>{', '.join(dict.fromkeys(who or 'anybody' for who, _ in endpoint.methods.values()))}</td></tr>"
+        for path, endpoint in ENDPOINTS.items()
+    ]
+    return REFERENCE.format("\n".join(rows))
 
 
 REFERENCE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>warren management</title></head>
 <body><h1>warren management</h1>
-<p>The HTTP API is below <code>/api</code>, and has the endpoints and objects of RabbitMQ 3.10. Try
-<code>/api/overview</code>. <code>docs/management.md</code> describes it.</p></body></html>
+<p>The HTTP API has the endpoints and objects of RabbitMQ 3.10, and some of its own. <code>docs/management.md</code>
+describes it. <code>:name</code> stands for a name with percent encoding; the virtual host <code>/</code> is
+<code>%2F</code>.</p>
+<table><thead><tr><th>path</th><th>methods</th><th>tag of the user</th></tr></thead><tbody>
+{}
+</tbody></table></body></html>
 """
 
 

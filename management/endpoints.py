@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from .access import Who
 from .call import Call
-from .handlers import acting, events, health, own, reading
+from .handlers import acting, definitions, events, health, logins, own, reading
 from .handlers import set_by_operators as setting
 
 Handler = Callable[[Call], Awaitable[Any]]
@@ -51,9 +51,9 @@ ENDPOINTS: dict[str, Endpoint] = {
     "nodes/:node/memory": _get(O, reading.node_memory),
     "nodes/:node/memory/relative": _get(O, reading.node_memory_relative),
     "extensions": _get(M, reading.extensions),
-    "definitions": _get(A, setting.definitions, POST=(A, setting.import_definitions)),
-    "definitions/:vhost": _get(A, setting.definitions, POST=(A, setting.import_definitions)),
-    "all-configuration": _get(A, setting.definitions, POST=(A, setting.import_definitions)),
+    "definitions": _get(A, definitions.definitions, POST=(A, definitions.import_definitions)),
+    "definitions/:vhost": _get(A, definitions.definitions, POST=(A, definitions.import_definitions)),
+    "all-configuration": _get(A, definitions.definitions, POST=(A, definitions.import_definitions)),
     "connections": _get(M, reading.connections),
     "vhosts/:vhost/connections": _get(M, reading.connections),
     "connections/:name": _get(M, reading.connection, DELETE=(M, acting.delete_connection)),
@@ -145,13 +145,15 @@ ENDPOINTS: dict[str, Endpoint] = {
     "reset": Endpoint({"DELETE": (A, acting.reset)}),
     "reset/:node": Endpoint({"DELETE": (A, acting.reset)}),
     "auth": _get(ANYBODY, reading.auth),
-    "auth/attempts/:node": _get(O, reading.attempts),
-    "auth/attempts/:node/source": _get(O, reading.login_sources),
+    "auth/attempts/:node": _get(O, logins.attempts, DELETE=(O, logins.forget_attempts)),
+    "auth/attempts/:node/source": _get(O, logins.sources, DELETE=(O, logins.forget_sources)),
     "login": _get(ANYBODY, reading.logged_in, POST=(ANYBODY, reading.login), DELETE=(ANYBODY, reading.logout)),
     # warren's own
     "events": _get(M, events.events),
     "flow": _get(O, own.flow),
     "flow/:connection": _get(O, own.flow_chain),
+    "rings": _get(O, own.rings),
+    "rings/:vhost": _get(O, own.rings),
     "rings/:vhost/:queue": _get(O, own.ring),
     "nodes/:node/environment": _get(A, own.environment),
     "nodes/:node/log": _get(A, own.log),

@@ -43,7 +43,7 @@ def _alarm(source: str) -> Callable[[Counted], float]:
 
 
 def dead_letters(reason: str) -> Callable[[Counted], float]:
-    return lambda state: sum((row.get("dead_lettered") or {}).get(reason, 0) for row in state.queue_stats.values())
+    return lambda state: state.dead_lettered(reason)
 
 
 #: Metrics of each queue. `/metrics` has their sums over all queues, and the means of those that are shares.
@@ -101,6 +101,8 @@ CONNECTION_FAMILIES = (
 CONNECTION_COUNTERS = (
     ("connection_incoming_bytes_total", "Bytes received", "recv_oct"),
     ("connection_outgoing_bytes_total", "Bytes sent", "send_oct"),
+    ("connection_incoming_packets_total", "Packets received: reads of the socket", "recv_cnt"),
+    ("connection_outgoing_packets_total", "Packets sent: writes to the socket", "send_cnt"),
 )
 
 DEAD_LETTER_LABELS: Labels = (("queue_type", "rabbit_classic_queue"), ("dead_letter_strategy", "at_most_once"))
@@ -208,6 +210,18 @@ NODE_FAMILIES = (
     gauge("erlang_net_ticktime_seconds", "Ticks between nodes", lambda state: state.node["net_ticktime"]),
     counter(
         "erlang_scheduler_context_switches_total", "Context switches", lambda state: state.node["context_switches"]
+    ),
+    counter("erlang_gc_runs_total", "Runs of the garbage collector", lambda state: state.node["collections"]),
+    counter("io_read_bytes_total", "Bytes read from disks", lambda state: state.node["read_bytes"]),
+    counter("io_write_bytes_total", "Bytes written to disks", lambda state: state.node["written_bytes"]),
+    counter("io_sync_ops_total", "Group commits of the journals", lambda state: state.value("journal_commits")),
+    counter(
+        "io_sync_time_seconds_total", "Seconds of group commits", lambda state: state.value("journal_commit_seconds")
+    ),
+    counter(
+        "schema_db_disk_tx_total",
+        "Changes of the metadata: declarations, policies and others",
+        lambda state: sum(state.node["histograms"]["raft_commit_seconds"]["counts"]),
     ),
 )
 

@@ -134,6 +134,8 @@ def node(call: Call, counted: Counted) -> Row:
         found[f"{name}_details"] = {"rate": 0.0}
     for name, source in (("msg_store_read_count", "disk_reads"), ("msg_store_write_count", "disk_writes")):
         found |= measured(history, track, (name,), [counted.queue_sum(source)], wanted, column[source])
+    commits = [counted.value("journal_commits")]
+    found |= measured(history, track, ("io_sync_count",), commits, wanted, column["journal_commits"])
     return found
 
 
@@ -164,6 +166,6 @@ def cluster_links(history: History, counted: Counted, wanted: Range | None) -> l
 #: Counters of a RabbitMQ node for which this node has no number.
 _UNCOUNTED = (
     *("gc_bytes_reclaimed", "io_read_count", "io_read_avg_time", "io_write_count", "io_write_avg_time"),
-    *("io_sync_count", "io_sync_avg_time", "io_seek_count", "io_seek_avg_time", "io_reopen_count"),
+    *("io_sync_avg_time", "io_seek_count", "io_seek_avg_time", "io_reopen_count"),
     *("mnesia_ram_tx_count", "mnesia_disk_tx_count", "queue_index_read_count", "queue_index_write_count"),
 )

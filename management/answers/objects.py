@@ -35,6 +35,10 @@ GARBAGE = {"max_heap_size": 0, "min_bin_vheap_size": 0, "min_heap_size": 0, "ful
 #: Counters that channels have and queues have not.
 NOT_OF_QUEUES = ("confirm", "return_unroutable", "drop_unroutable")
 
+#: Keys of a connection and of a channel that say what it waits for: `blocked_by` are the names of channels or queues,
+#: and `blocked_share` is the part of the last seconds for which it had no credit.
+BLOCKED = ("blocked_by", "blocked_seconds", "blocked_share")
+
 #: Seconds without activity after which a queue or a channel is idle.
 IDLE_AFTER = 10.0
 
@@ -180,6 +184,9 @@ def connection(call: Call, key: str, ranges: Ranges) -> Row:
         "peer_port": row["peer_port"],
         "ssl": bool(row["ssl"]),
         **{name: row.get(name) or None for name in (*tls, *certificate)},
+        # RabbitMQ has no such keys: which channels and alarms stop the connection from being read, and for how long.
+        **{name: row[name] for name in BLOCKED},
+        "alarms": row["alarms"],
         "channels": row["channels"],
         "channel_max": row["channel_max"],
         "frame_max": row["frame_max"],
@@ -218,6 +225,8 @@ def channel(call: Call, key: str, ranges: Ranges) -> Row:
         "prefetch_count": row["prefetch_count"],
         "global_prefetch_count": row["global_prefetch_count"],
         "pending_raft_commands": 0,
+        # RabbitMQ has no such keys: which queues the channel waits for, and for how long it has.
+        **{name: row[name] for name in BLOCKED},
         "reductions": sum(row["counts"]),
         "reductions_details": {"rate": 0.0},
         "garbage_collection": GARBAGE,

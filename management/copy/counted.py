@@ -52,10 +52,12 @@ class Counted:
         self.totals = dict.fromkeys(QUEUE_COLUMNS, 0)
         self.consumer_count = 0
         #: The counts of queues and connections that have ended, so that sums never fall (CM-376).
-        self._gone = dict.fromkeys((*MESSAGE_COUNTERS, "disk_reads", "disk_writes", "recv_oct", "send_oct"), 0)
+        self._gone = dict.fromkeys((*MESSAGE_COUNTERS, "disk_reads", "disk_writes", *CONNECTION_COLUMNS), 0)
         #: By kind: seconds without credit of what has ended. And the messages that ended queues have not admitted.
         self._blocked = dict.fromkeys(("connection", "channel", "queue"), 0.0)
         self._paced_off = dict.fromkeys(PACE_OUTCOMES, 0)
+        #: By reason: the messages that queues have dead-lettered which have ended.
+        self._dead_lettered: dict[str, int] = {}
         self._names_by_id = names_by_id
         #: The objects that have changed since the last tick, and those that have ended, as (kind, key).
         self._changed: set[tuple[str, Any]] = set()
@@ -123,8 +125,8 @@ class Counted:
             if found is not None:
                 self._blocked[kind] += found.get("blocked_seconds") or 0.0
             if found is not None and kind == "connection":
-                self._gone["recv_oct"] += found["recv_oct"]
-                self._gone["send_oct"] += found["send_oct"]
+                for column in CONNECTION_COLUMNS:
+                    self._gone[column] += found[column]
             self.active_at.pop(key, None)
             self._ended.add((kind, key))
 
@@ -140,6 +142,8 @@ class Counted:
             self._blocked["queue"] += stats.get("blocked_seconds") or 0.0
             for outcome in PACE_OUTCOMES:
                 self._paced_off[outcome] += paced_off(stats, outcome)
+            for reason, count in (stats.get("dead_lettered") or {}).items():
+                self._dead_lettered[reason] = self._dead_lettered.get(reason, 0) + count
             for column, count in (*zip(MESSAGE_COUNTERS, stats["counts"]), *_disk(stats)):
                 self._gone[column] += count
 
@@ -166,7 +170,7 @@ class Counted:
     # -- reading ---
 
     def value(self, column: str) -> float:
-        """One of `NODE_COLUMNS`."""
+        """One of `NODE_COLUMNS` or of `CONNECTION_COLUMNS`."""
         node = self.node
         if column in QUEUE_LENGTHS:
             return float(self.totals[column])
@@ -176,7 +180,7 @@ class Counted:
             return float(node["churn"][CHURN_COUNTERS.index(column)])
         if column in ("disk_reads", "disk_writes"):
             return float(self.totals[column] + self._gone[column])
-        if column in ("recv_oct", "send_oct"):
+        if column in CONNECTION_COLUMNS:
             return float(sum(each[column] for each in self.connections.values()) + self._gone[column])
         values: dict[str, float] = {
             "mem_used": node["memory"]["used"] or 0,
@@ -204,6 +208,11 @@ class Counted:
     def paced_off(self, outcome: str) -> int:
         """For how many messages in paced queues this was the outcome, deleted queues included."""
         return self._paced_off[outcome] + sum([paced_off(row, outcome) for row in self.queue_stats.values()])
+
+    def dead_lettered(self, reason: str) -> int:
+        """How many messages queues have dead-lettered for this reason, deleted queues included."""
+        now: int = sum([(row.get("dead_lettered") or {}).get(reason, 0) for row in self.queue_stats.values()])
+        return self._dead_lettered.get(reason, 0) + now
 
     def queue_sum(self, column: str) -> int:
         """The sum of a counter over all queues, deleted ones included."""

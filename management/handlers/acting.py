@@ -14,7 +14,7 @@ from ...routing.properties_key import properties_key
 from ..call import Answer, Call, boolean, integer, required
 from ..copy.node_link import Refusal
 from ..errors import HttpError, bad_request, not_found, of_refusal
-from .reading import connection_key, ends, exchange_name, queue_name
+from .reading import binding_key, connection_key, ends, exchange_name, node_in_path, queue_name
 
 Row = dict[str, Any]
 
@@ -281,7 +281,7 @@ async def delete_binding(call: Call) -> Any:
             source=between["source"],
             kind=between["destination_type"],
             destination=between["destination"],
-            properties_key=call.names["props"],
+            properties_key=binding_key(call),
         )
     except HttpError as error:
         raise not_found() if error.status == 404 else error from None
@@ -341,5 +341,7 @@ async def rebalance(call: Call) -> Any:
 
 async def reset(call: Call) -> Any:
     """Forget rates and samples."""
+    if "node" in call.names:
+        node_in_path(call)
     call.state.history.clear()
     return CHANGED

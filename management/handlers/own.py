@@ -34,6 +34,15 @@ async def ring(call: Call) -> Any:
         raise of_refusal(refusal) from None
 
 
+async def rings(call: Call) -> Any:
+    """The rings of all mirrored queues, as `warren rings` shows them."""
+    vhosts = [call.vhost()] if "vhost" in call.names else call.visible_vhosts()
+    rows = [
+        {**row, "vhost": vhost} for vhost in vhosts for row in await call.operate("rings", vhost=vhost, name=None) or []
+    ]
+    return await listed(call, rows, lambda row: row)
+
+
 async def environment(call: Call) -> Any:
     """The settings of a node with their values and origins, as `warren environment` shows them; secrets are blank."""
     rows = await call.operate_on(answering_node(call).node_name, "environment")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote_plus
 
+from ...amqp.fields import Table
+from ...routing.properties_key import properties_key
 from ..answers import objects
 from ..answers.listing import chosen, listed
 from ..answers.nodes import nodes as nodes_shown
@@ -28,13 +30,14 @@ async def nodes(call: Call) -> Any:
 
 
 async def node(call: Call) -> Any:
-    found = _node(call)
+    found = node_in_path(call)
     if call.flag("memory") and call.state.counted_by(found["name"]) is not None:
         found["memory"] = await _memory(call)
     return chosen(call, found)
 
 
-def _node(call: Call) -> Row:
+def node_in_path(call: Call) -> Row:
+    """The node in the path, whether it answers or not. Raises HttpError if the cluster has none of this name."""
     for row in nodes_shown(call):
         if row["name"] == call.names["node"]:
             return row
@@ -43,7 +46,7 @@ def _node(call: Call) -> Row:
 
 def answering_node(call: Call) -> Counted:
     """The node in the path. Raises HttpError if there is none, or if it does not answer."""
-    name = _node(call)["name"]
+    name = node_in_path(call)["name"]
     counted = call.state.counted_by(name)
     if counted is None:
         raise HttpError(503, "service_unavailable", f"node '{name}' does not answer")
@@ -57,7 +60,9 @@ async def node_memory(call: Call) -> Any:
 async def node_memory_relative(call: Call) -> Any:
     memory = await _memory(call)
     total = memory["total"]["rss"] or 1
-    return {"memory": {name: round(100 * value / total) for name, value in memory.items() if isinstance(value, int)}}
+    # As in RabbitMQ, a category that is not empty has at least one percent.
+    shares = {name: max(round(100 * size / total), int(size > 0)) for name, size in memory.items() if type(size) is int}
+    return {"memory": {"total": 100, **shares}}
 
 
 async def _memory(call: Call) -> Row:
@@ -110,26 +115,6 @@ async def logout(call: Call) -> Any:
     """Have the browser delete the cookie of its login. No script of the page can, because the cookie is HttpOnly."""
     cookie = f"auth=; Path={call.config.path_prefix or '/'}; HttpOnly; SameSite=Strict; Max-Age=0"
     return Answer(204, None, {"set-cookie": cookie})
-
-
-async def attempts(call: Call) -> Any:
-    logins, (succeeded, failed) = call.logins, call.state.node["logins"]
-    counts = [("http", logins.attempts - logins.failures, logins.failures), ("amqp091", succeeded, failed)]
-    return [
-        {
-            "protocol": protocol,
-            "auth_attempts": accepted + refused,
-            "auth_attempts_failed": refused,
-            "auth_attempts_succeeded": accepted,
-        }
-        for protocol, accepted, refused in counts
-        if accepted + refused
-    ]
-
-
-async def login_sources(call: Call) -> Any:
-    """The login attempts over AMQP, by address and user."""
-    return await call.operate("list_node_auth_attempt_stats", by_source=True) or []
 
 
 async def feature_flags(call: Call) -> Any:
@@ -234,10 +219,20 @@ async def bindings_between(call: Call) -> Any:
 
 
 async def binding(call: Call) -> Any:
-    key = call.names["props"]
-    for row in await _rows(call, [call.vhost()], {**ends(call), "properties_key": key}):
+    for row in await _rows(call, [call.vhost()], {**ends(call), "properties_key": binding_key(call)}):
         return chosen(call, row)
     raise not_found()
+
+
+def binding_key(call: Call) -> str:
+    """The properties key of the binding in the path.
+
+    A client encodes the key for the path, so decoding the path gives the key. RabbitMQ also accepts a key as it is:
+    after `…/a.%23` for the routing key `a.#`, decoding the path has undone the encoding of the key as well.
+    """
+    given = call.names["props"]
+    key, tilde, digest = given.rpartition("~") if "~" in given else (given, "", "")
+    return (key and properties_key(unquote_plus(key, errors="surrogateescape"), Table())) + tilde + digest
 
 
 def ends(call: Call) -> dict[str, str]:

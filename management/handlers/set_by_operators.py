@@ -1,4 +1,4 @@
-"""Handlers for virtual hosts, users, permissions, policies, parameters, limits and definitions."""
+"""Handlers for virtual hosts, users, permissions, policies, parameters and limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from ..answers import objects
 from ..answers.listing import chosen, listed
 from ..call import Answer, Call, required
-from ..errors import HttpError, bad_request, not_authorised, not_found
+from ..errors import bad_request, not_authorised, not_found
 
 Row = dict[str, Any]
 
@@ -57,7 +57,11 @@ async def delete_vhost(call: Call) -> Any:
 
 async def start_vhost(call: Call) -> Any:
     await call.find(lambda: call.state.vhosts.get(call.names["vhost"]))
-    await call.change("restart_vhost", name=call.names["vhost"])
+    node = call.names["node"]
+    if call.state.counted_by(node) is None:
+        raise bad_request(f"Request to node {node} failed with nodedown")
+    await call.operate_on(node, "restart_vhost", name=call.names["vhost"])
+    await call.refresh()
     return CHANGED
 
 
@@ -385,7 +389,7 @@ async def vhost_limits(call: Call) -> Any:
 
 
 async def put_vhost_limit(call: Call) -> Any:
-    vhost = await _existing_vhost(call)
+    vhost = await existing_vhost(call)
     (value,) = required(await call.fields(), "value")
     limits = {**_vhost_limits(call, vhost), call.names["name"]: value}
     await call.change("set_vhost_limits", vhost=vhost, limits=json.dumps(limits))
@@ -393,7 +397,7 @@ async def put_vhost_limit(call: Call) -> Any:
 
 
 async def delete_vhost_limit(call: Call) -> Any:
-    vhost = await _existing_vhost(call)
+    vhost = await existing_vhost(call)
     limits = _vhost_limits(call, vhost)
     if limits.pop(call.names["name"], None) is not None:
         if limits:
@@ -403,7 +407,8 @@ async def delete_vhost_limit(call: Call) -> Any:
     return CHANGED
 
 
-async def _existing_vhost(call: Call) -> str:
+async def existing_vhost(call: Call) -> str:
+    """The virtual host in the path. Raises HttpError 404 if it does not exist."""
     vhost = call.names["vhost"]
     await call.find(lambda: call.state.vhosts.get(vhost))
     return vhost
@@ -418,10 +423,13 @@ async def user_limits(call: Call) -> Any:
 
 
 async def put_user_limit(call: Call) -> Any:
-    await call.find(lambda: call.state.users.get(call.names["user"]))
+    name = call.names["user"]
+    if name not in call.state.users:
+        await call.refresh()
+    if name not in call.state.users:
+        raise bad_request(["no_such_user", name])
     (value,) = required(await call.fields(), "value")
-    limits = json.dumps({call.names["name"]: value})
-    await call.change("set_user_limits", user=call.names["user"], limits=limits)
+    await call.change("set_user_limits", user=name, limits=json.dumps({call.names["name"]: value}))
     return CHANGED
 
 
@@ -430,68 +438,3 @@ async def delete_user_limit(call: Call) -> Any:
     if call.names["name"] in dict(found["limits"]):
         await call.change("clear_user_limits", user=call.names["user"], limit=call.names["name"])
     return CHANGED
-
-
-# -- definitions ---
-
-#: The sections of definitions of a single virtual host (CM-312).
-VHOST_SECTIONS = ("parameters", "policies", "queues", "exchanges", "bindings")
-
-#: Sections that are lists, in RabbitMQ's order.
-SECTIONS = (
-    *("users", "vhosts", "permissions", "topic_permissions", "parameters", "global_parameters"),
-    *("policies", "queues", "exchanges", "bindings"),
-)
-
-
-async def definitions(call: Call) -> Any:
-    vhost = await _existing_vhost(call) if "vhost" in call.names else None
-    found: Row = {}
-    for row in await call.operate("export_definitions"):
-        section, item = row["section"], row["item"]
-        if section not in SECTIONS:
-            found[section] = item
-        elif vhost is None:
-            found.setdefault(section, []).append(item)
-        elif section in VHOST_SECTIONS and item["vhost"] == vhost:
-            found.setdefault(section, []).append({name: each for name, each in item.items() if name != "vhost"})
-    for section in SECTIONS if vhost is None else VHOST_SECTIONS:
-        found.setdefault(section, [])
-    name = call.query("download")
-    safe = "".join(each for each in name or "" if each.isalnum() or each in "._-")
-    return Answer(200, found, {"content-disposition": f'attachment; filename="{safe}"'} if safe else None)
-
-
-async def import_definitions(call: Call) -> Any:
-    vhost = await _existing_vhost(call) if "vhost" in call.names else None
-    if call.request.headers.get("content-type", "").startswith("multipart/form-data"):
-        document = _document(_uploaded(await call.body(), call.request.headers["content-type"]))
-    else:
-        document = await call.fields("failed_to_parse_json")
-    names = {row.get("name") for row in document.get("vhosts") or [] if isinstance(row, dict)}
-    new = [name for name in names if isinstance(name, str) and name not in call.state.vhosts]
-    await call.change("import_definitions", document=document, vhost=vhost)
-    for name in new:
-        if (call.user.name, name) not in call.state.permissions:
-            await call.change("add_vhost", name=name, granted_to=call.user.name)
-    return CHANGED
-
-
-def _document(text: bytes) -> Row:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        raise bad_request("failed_to_parse_json") from None
-    if not isinstance(value, dict):
-        raise bad_request("failed_to_parse_json")
-    return value
-
-
-def _uploaded(body: bytes, content_type: str) -> bytes:
-    """The content of the field `file` in a form that a browser has sent."""
-    _, _, boundary = content_type.partition("boundary=")
-    for part in body.split(b"--" + boundary.strip('" ').encode("latin-1")):
-        head, _, content = part.partition(b"\r\n\r\n")
-        if b'name="file"' in head:
-            return content.removesuffix(b"\r\n")
-    raise HttpError(400, "bad_request", "the form has no field 'file'")

@@ -11,7 +11,7 @@ import pytest
 from warren.management.access import GRANTS, REFUSALS
 from warren.management.endpoints import ENDPOINTS
 
-from .conftest import until
+from .conftest import Api, ports, until
 
 #: Names for the places in a path. They name nothing, so no request changes anything.
 NAMES = {"vhost": "nosuch%2F", "port": "1", "unit": "days", "within": "1", "node": "nosuch"}
@@ -151,3 +151,31 @@ def test_a_closed_connection_is_not_listed_any_more(api, broker):
     assert api("DELETE", f"/api/connections/{quote(row['name'], safe='')}")[0] == 204
     assert api.get("/api/connections") == []
     slow.join()
+
+
+def test_counts_of_logins_begin_again(api, broker, user):
+    """CM-230, CM-267: those of the API and of AMQP, also by source, while the metrics go on."""
+    node = api.get("/api/overview")["node"]
+    path = f"/api/auth/attempts/{node}"
+
+    def attempts():
+        return {row["protocol"]: row for row in api.get(path)}
+
+    api("DELETE", path)
+    assert api.as_user("guest:wrong")("GET", "/api/whoami")[0] == 401
+    assert attempts()["http"]["auth_attempts_failed"] == 1
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        pika.BlockingConnection(pika.URLParameters(broker.url.replace("guest:guest", "nobody:wrong")))
+    found = until(attempts, lambda found: "amqp091" in found)
+    assert (found["amqp091"]["auth_attempts"], found["amqp091"]["auth_attempts_failed"]) == (1, 1)
+    (source,) = [row for row in api.get(f"{path}/source") if row["username"] == "nobody"]
+    assert (source["remote_address"], source["auth_attempts_failed"]) == ("127.0.0.1", 1)
+    assert user("monitoring")("DELETE", f"{path}/source")[0] == 204
+    assert api.get(f"{path}/source") == []
+    assert api("DELETE", path)[0] == 204
+    assert attempts().keys() == {"http"}
+    metrics = Api(ports(broker)["http/prometheus"], user=None).raw("GET", "/metrics")[1].decode()
+    assert 'rabbitmq_auth_attempts_failed_total{protocol="amqp091"} 1\n' in metrics
+    for method in ("GET", "DELETE"):
+        for place in ("", "/source"):
+            assert api(method, f"/api/auth/attempts/nosuch@host{place}")[0] == 404

@@ -212,11 +212,14 @@ def test_the_check_of_mirrored_queues_names_those_with_a_single_replica(cluster,
         cluster.delete_queue(name)
 
 
-def test_the_metrics_of_the_leading_node_have_the_rings(cluster):
-    """CM-375: how many replicas of a mirrored queue are in sync, and how many are not."""
+def test_the_metrics_of_the_leading_node_have_the_rings(cluster, apis):
+    """CM-268, CM-375: how many replicas of a mirrored queue are in sync, and how many are not."""
     cluster.set_policy("ring", "^ringed", {"ha-mode": "exactly", "ha-params": 2})
     cluster.broker(1).declare_queue("ringed.metrics", durable=True)
     until(lambda: len(cluster.queue("ringed.metrics").in_sync), lambda count: count == 2)
+    (row,) = apis[0].get("/api/rings")
+    assert (row["vhost"], row["queue"], len(row["members"]), row["dead"]) == ("/", "ringed.metrics", 2, [])
+    assert apis[0].get("/api/rings/%2F") == [row]
     scrapes = [Api(ports(cluster.broker(index))["http/prometheus"], user=None) for index in range(NODES)]
     labels = '{vhost="/",queue="ringed.metrics"}'
     lines = {f"warren_ring_members{labels} 2", f"warren_ring_unsynchronised{labels} 0"}

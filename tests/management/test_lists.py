@@ -108,6 +108,23 @@ def test_the_properties_key_finds_its_binding_and_no_other(api):
     assert api("DELETE", f"{base}/nosuch")[0] == 404
 
 
+@pytest.mark.parametrize("key", ["a.#", "a b", "%"])
+def test_a_binding_is_found_by_its_key_as_it_is_too(api, key):
+    """RabbitMQ finds it by `…/a.%23` as well as by `…/a.%2523`; a script may not encode what is encoded already."""
+    api("PUT", "/api/queues/%2F/keyed", {})
+    base = "/api/bindings/%2F/e/amq.topic/q/keyed"
+    for body in ({"routing_key": key}, {"routing_key": key, "arguments": {"x": 1}}):
+        assert api("POST", base, body)[0] == 201
+    rows = api.get(base)
+    for row in rows:
+        assert api.get(f"{base}/{row['properties_key']}") == row
+    assert api("DELETE", f"{base}/~")[0] == 404
+    assert api("DELETE", f"{base}/{rows[0]['properties_key']}")[0] == 204
+    assert api.get(base) == rows[1:]
+    assert api("DELETE", f"{base}/{rows[1]['properties_key']}")[0] == 204
+    assert api("DELETE", "/api/queues/%2F/keyed")[0] == 204
+
+
 def test_messages_can_be_looked_at_put_back_and_taken(api):
     api(
         "PUT",

@@ -5,11 +5,12 @@ error's answer must be the same; an object must have all of RabbitMQ's fields, w
 """
 
 import json
-from pathlib import Path
 
 import pytest
 
-RECORDED = Path(__file__).parents[1] / "testdata" / "management" / "rabbitmq-3.10.8.json"
+from .answers import FOLDER, compare
+
+RECORDED = FOLDER / "rabbitmq-3.10.8.json"
 
 #: Requests that warren answers otherwise on purpose, and why: method, path and a part of the body.
 DIFFERENT = [
@@ -28,13 +29,6 @@ DIFFERENT = [
     ("PUT", "/api/vhost-limits/%2F/zzz", "", "the text goes on with the limits that there are"),
 ]
 
-#: Fields of objects that only RabbitMQ has, and why.
-ABSENT = {
-    "socket_opts": "options of Erlang's sockets",
-    "backing_queue_status": "the state of RabbitMQ's backing queue",
-    "recoverable_slaves": "RabbitMQ has null in a queue without mirrors",
-}
-
 
 def conversation():
     return json.loads(RECORDED.read_text("utf-8").replace("mgmt@localhost", "warren@localhost"))
@@ -45,23 +39,6 @@ def is_different(recorded):
         recorded["method"] == method and recorded["path"] == path and part in recorded.get("body", "")
         for method, path, part, _ in DIFFERENT
     )
-
-
-def compare(theirs, ours, place):
-    """Assert that `ours` has all fields of `theirs`, and values of the same types."""
-    if isinstance(theirs, dict):
-        assert isinstance(ours, dict), place
-        for name in theirs.keys() - ABSENT.keys():
-            assert name in ours, f"{place} lacks {name}"
-            compare(theirs[name], ours[name], f"{place}.{name}")
-    elif isinstance(theirs, list):
-        assert isinstance(ours, list), place
-        if theirs and ours:
-            compare(theirs[0], ours[0], f"{place}[0]")
-    elif theirs is not None and ours is not None:
-        kinds = (int, float) if isinstance(theirs, (int, float)) and not isinstance(theirs, bool) else type(theirs)
-        assert isinstance(ours, kinds), f"{place}: {theirs!r} and {ours!r}"
-        assert isinstance(ours, bool) == isinstance(theirs, bool), place
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,82 @@
+"""The handlers of the counts of logins: `/auth/attempts/:node`, and by address and user `…/source` (CM-230).
+
+A DELETE has the counts begin at 0 again. The counters of the node go on, because the metrics show them and must not
+fall (CM-376), so this process subtracts what they were then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..call import Answer, Call
+from .reading import answering_node
+
+Row = dict[str, Any]
+Counts = tuple[int, int]
+
+CHANGED = Answer(204)
+
+
+async def attempts(call: Call) -> Any:
+    return [{"protocol": protocol, **_shown(*counts)} for protocol, counts in _since(call).items() if any(counts)]
+
+
+async def forget_attempts(call: Call) -> Any:
+    forgotten, node = call.logins.forgotten, answering_node(call).node_name
+    for protocol, (succeeded, failed) in _since(call).items():
+        before = forgotten.get((node, protocol), (0, 0))
+        forgotten[node, protocol] = succeeded + before[0], failed + before[1]
+    return CHANGED
+
+
+def _since(call: Call) -> dict[str, Counts]:
+    """By protocol: the logins that were accepted and refused since the counts were forgotten, or since the start."""
+    counted, logins = answering_node(call), call.logins
+    succeeded, failed = counted.node["logins"]
+    counts = {"amqp091": (succeeded, failed)}
+    if counted is call.state.own:
+        # Each management process counts the logins over HTTP of its own node.
+        counts = {"http": (logins.attempts - logins.failures, logins.failures), **counts}
+    node, forgotten = counted.node_name, logins.forgotten
+    return {protocol: _less(each, forgotten.get((node, protocol))) for protocol, each in counts.items()}
+
+
+async def sources(call: Call) -> Any:
+    """The logins over AMQP, by address and user."""
+    node, forgotten = answering_node(call).node_name, call.logins.forgotten
+    found = []
+    for row in await _source_rows(call, node):
+        counts = _less((row["auth_attempts_succeeded"], row["auth_attempts_failed"]), forgotten.get(_source(node, row)))
+        if any(counts):
+            found.append({**row, **_shown(*counts)})
+    return found
+
+
+async def forget_sources(call: Call) -> Any:
+    node = answering_node(call).node_name
+    for row in await _source_rows(call, node):
+        call.logins.forgotten[_source(node, row)] = row["auth_attempts_succeeded"], row["auth_attempts_failed"]
+    return CHANGED
+
+
+async def _source_rows(call: Call, node: str) -> list[Row]:
+    return await call.operate_on(node, "list_node_auth_attempt_stats", by_source=True) or []
+
+
+def _source(node: str, row: Row) -> tuple[str, ...]:
+    return node, str(row["remote_address"]), str(row["username"])
+
+
+def _less(counts: Counts, before: Counts | None) -> Counts:
+    """The counts without those from before. A node that has started again counts from 0."""
+    if before is None or counts[0] < before[0] or counts[1] < before[1]:
+        return counts
+    return counts[0] - before[0], counts[1] - before[1]
+
+
+def _shown(succeeded: int, failed: int) -> Row:
+    return {
+        "auth_attempts": succeeded + failed,
+        "auth_attempts_failed": failed,
+        "auth_attempts_succeeded": succeeded,
+    }
