@@ -13,33 +13,40 @@ import argparse
 import logging
 import sys
 import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
+from ..simulation.cluster.plan import ClusterPlan
 from ..simulation.cluster.schedule import run
 from ..tests.simulation.cluster.matrix import cells, plan_of
 
+N = TypeVar("N")
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        "python -m warren.bench.partitions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--schedules", type=int, default=1, metavar="N", help="of each cell (default %(default)s)")
+
+def run_named(
+    command: str, about: str | None, schedules: int, named: Sequence[N], plan: Callable[[N, int], ClusterPlan]
+) -> None:
+    """Run the plans of all `named`, each with as many seeds as the command line says, or `schedules`. Exits."""
+    parser = argparse.ArgumentParser(command, description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--schedules", type=int, default=schedules, metavar="N", help="of each (default %(default)s)")
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first seed (default %(default)s)")
-    parser.add_argument("--part", default="1/1", metavar="K/N", help="of the cells (default: all)")
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="of all of them (default: all)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="those whose names have this text")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     part, parts = map(int, options.part.split("/"))
     failed = ran = 0
     began = time.process_time()
-    for cell in cells()[part - 1 :: parts]:
+    for each in [each for each in named if options.only in str(each)][part - 1 :: parts]:
         for seed in range(options.first, options.first + options.schedules):
-            outcome = run(seed, plan_of(cell, seed))
+            outcome = run(seed, plan(each, seed))
             ran += 1
             if outcome.failure is not None:
                 failed += 1
-                print(f"{cell}, seed {seed}: {outcome.failure}\n{outcome.story}", flush=True)
+                print(f"{each}, seed {seed}: {outcome.failure}\n{outcome.story}", flush=True)
     print(f"{ran} schedules, {failed} of them broke a promise; {time.process_time() - began:.0f} s of the processor")
     sys.exit(failed > 0)
 
 
 if __name__ == "__main__":
-    main()
+    run_named("python -m warren.bench.partitions", __doc__, 1, cells(), plan_of)

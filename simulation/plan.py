@@ -253,7 +253,7 @@ def parse_values(words: Sequence[str], line: str) -> dict[str, int | str]:
         key, mark, value = word.partition("=")
         if not mark:
             raise ValueError(f"'{word}' is not key=value: {line}")
-        values[key] = int(value) if value.isdigit() else value
+        values[key] = int(value) if value.removeprefix("-").isdigit() else value
     return values
 
 

@@ -61,6 +61,11 @@ class SimMachine:
     memory        the memory that its actors measure
     links         the connections of its systems to those of other machines
     stopped_by    errors that mean a power cut; a faulty disk may add one of its own
+
+    A scenario may change these:
+
+    blocking_delay    seconds that a call which waits for the disk takes longer than on other machines, at most
+    clock_offset      seconds by which its wall clock is ahead of the others'
     """
 
     def __init__(self, world: SimWorld, name: str) -> None:
@@ -71,6 +76,7 @@ class SimMachine:
         self.is_up = True
         self.stopped_by: tuple[type[BaseException], ...] = (PowerCut,)
         self.boots = 0
+        self.blocking_delay = self.clock_offset = 0.0
         self.links: list[SystemLink] = []
         self._world = world
 

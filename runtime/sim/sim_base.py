@@ -89,7 +89,7 @@ class SimBase(ActorBase):
         self.world = world
         self.machine = machine
         self.now = world.now
-        self.wall_clock = world.wall_clock
+        self.wall_clock = lambda: world.wall_clock() + machine.clock_offset
         self.random_bytes = random.Random(f"{world.seed} {name}").randbytes
         self.memory = machine.memory
         self.sockets = self.poller = SimSockets(self)
@@ -317,7 +317,8 @@ class SimBase(ActorBase):
             world = self.world
             self._last_call += 1
             self._calls[self._last_call] = _Job(cell, ref, function, args)
-            world.at(world.time + world.delay(world.conditions.blocking_delay), self._make_possible, self._last_call)
+            longest = world.conditions.blocking_delay + self.machine.blocking_delay
+            world.at(world.time + world.delay(longest), self._make_possible, self._last_call)
 
     def _make_possible(self, number: int) -> None:
         """Make a blocking call a possible step, because its delay is over."""

@@ -104,7 +104,7 @@ class ClusterChecks:
 
     def check_equal(self) -> None:
         """At rest: all nodes have the same metadata."""
-        views = {node.name: self._view(node) for node in self._nodes}
+        views = {node.name: self.view(node) for node in self._nodes}
         first, *others = views
         rows = views[first].rows()
         for other in others:
@@ -121,7 +121,7 @@ class ClusterChecks:
         """Whether all nodes have applied the same entries and have the same metadata."""
         if not self.are_level():
             return False
-        first, *others = [self._view(node) for node in self._nodes]
+        first, *others = [self.view(node) for node in self._nodes]
         return all(other.rows() == first.rows() for other in others)
 
     def have_same_queues(self) -> bool:
@@ -132,7 +132,8 @@ class ClusterChecks:
 
     def are_level(self) -> bool:
         """Whether all nodes have applied the same entries."""
-        return len({self._view(node).applied for node in self._nodes}) == 1
+        return len({self.view(node).applied for node in self._nodes}) == 1
 
-    def _view(self, node: ClusterNode) -> ConsensusView:
+    def view(self, node: ClusterNode) -> ConsensusView:
+        """What the node knows of the cluster's log."""
         return ConsensusView(node.process(ClusterMetadata))

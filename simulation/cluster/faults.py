@@ -15,7 +15,7 @@ from ..disks import ChosenRandom
 from ..model.copies import PromiseBroken
 from ..plan import Action
 from .nodes import ClusterNode, node_name
-from .plan import ALL
+from .plan import ALL, ROLES
 
 if TYPE_CHECKING:
     from .schedule import ClusterSchedule
@@ -75,10 +75,32 @@ class ClusterFaults:
         if action.who == ALL:
             for node in self.nodes:
                 do(node, action)
-        elif action.who in self.nodes.by_letter:
-            do(self.nodes[action.who], action)
+        elif action.who in (*self.nodes.letters, *ROLES):
+            do(self.nodes[self._machine(action.who)], action)
         else:
             do(action)
+
+    def _machine(self, name: str) -> str:
+        """The letter of this machine, or of the one that has this role now as most nodes see it."""
+        if name not in ROLES:
+            return name
+        letters = self.nodes.letters
+        views = [(node, self.schedule.checks.view(node)) for node in self.nodes if node.routing is not None]
+        leaders = {node.letter: view.leads_in for node, view in views if view.leads_in is not None}
+        leader = max(leaders, key=lambda letter: leaders[letter] or 0, default=letters[0])
+        if name in ("leader", "follower"):
+            return leader if name == "leader" else next(each for each in letters if each != leader)
+        rows = [
+            node.routing.queue(VHOST, self.schedule.plan.queues[0]) for node, _ in views if node.routing is not None
+        ]
+        groups = [row.group for row in rows if row is not None and row.group is not None]
+        if not groups:
+            raise ValueError(f"no queue is mirrored, so no machine is the {name}")
+        latest = max(groups, key=lambda group: group.epoch)
+        ring = [member.node.rpartition("@")[2] for member in latest.ring]
+        if name == "learner":
+            return next((letter for letter in letters if letter not in ring), ring[-1])
+        return {"master": ring[0], "second": ring[min(1, len(ring) - 1)], "last": ring[-1]}[name]
 
     def _disturb(self, text: str) -> None:
         self.is_disturbed = True
@@ -164,6 +186,30 @@ class ClusterFaults:
         node.disks.fill(True)
         self._later(node, "disk", action.number("for"), self._free)
 
+    def do_slow_disk(self, node: ClusterNode, action: Action) -> None:
+        delay = action.number("delay")
+        self._disturb(f"the disk of {node.name} takes {delay} ms longer for {action.number('for')} ms")
+        node.machine.blocking_delay = delay / 1000
+        self._later(node, "slow-disk", action.number("for"), self._quicken)
+
+    def _quicken(self, node: ClusterNode) -> None:
+        node.machine.blocking_delay = 0.0
+
+    def do_clock(self, node: ClusterNode, action: Action) -> None:
+        self.schedule.tell("cluster", f"the clock of {node.name} jumps by {action.number('by')} ms")
+        node.machine.clock_offset += action.number("by") / 1000
+
+    def do_policy(self, node: ClusterNode, action: Action) -> None:
+        replicas = action.number("replicas")
+        self._disturb(f"an operator wants {replicas or 'all'} replicas")
+        self.schedule.set_policy(node, replicas)
+
+    def do_rebalance(self, node: ClusterNode, action: Action) -> None:
+        self.schedule.tell("cluster", "an operator has the masters spread over the nodes")
+        self.has_promoted = True
+        self.schedule.ledger.acks_may_be_lost()
+        node.begin_operation("rebalance", kind="all", vhost_pattern="", queue_pattern="")
+
     def do_promote(self, node: ClusterNode, action: Action) -> None:
         queue = action.text("queue")
         self.schedule.tell("cluster", f"an operator has {node.name} lead {queue}")
@@ -212,7 +258,7 @@ class ClusterFaults:
     # -- the network ---
 
     def do_isolate(self, action: Action) -> None:
-        letter = action.text("node")
+        letter = self._machine(action.text("node"))
         self._disturb(f"{node_name(letter)} is cut off from all others")
         for other in self.nodes.letters:
             if other != letter:
@@ -220,20 +266,23 @@ class ClusterFaults:
                 self.nodes.cut(other, letter)
 
     def do_cut(self, action: Action) -> None:
-        source, target = action.text("from"), action.text("to")
+        source, target = self._ends(action)
         self._disturb(f"{node_name(source)} and {node_name(target)} do not hear each other")
         self.nodes.cut(source, target)
         self.nodes.cut(target, source)
 
     def do_mute(self, action: Action) -> None:
-        source, target = action.text("from"), action.text("to")
+        source, target = self._ends(action)
         self._disturb(f"{node_name(target)} does not hear {node_name(source)}")
         self.nodes.cut(source, target)
 
     def do_slow(self, action: Action) -> None:
-        source, target, delay = action.text("from"), action.text("to"), action.number("delay")
+        (source, target), delay = self._ends(action), action.number("delay")
         self._disturb(f"what {node_name(source)} sends to {node_name(target)} takes up to {delay} ms")
         self.nodes.link(source, target).max_delay = delay / 1000
+
+    def _ends(self, action: Action) -> tuple[str, str]:
+        return self._machine(action.text("from")), self._machine(action.text("to"))
 
     def do_heal(self, action: Action) -> None:
         self.heal()
@@ -253,6 +302,7 @@ class ClusterFaults:
             node.disks.heal()
             if node.machine.is_paused:
                 self._resume(node)
+            self._quicken(node)
             self._free(node)
             if node.letter in self._down:
                 self._boot(node)

@@ -30,6 +30,15 @@ Machines are `a`, `b` and `c`; `all` stands for all of them. After `for` ms they
     pause                 it does nothing
     disk                  the disk is full
     promote               an operator has the replica on this node lead `queue`; refused unless it is in sync
+    slow-disk             each call that waits for its disk takes up to `delay` ms longer
+    clock                 its wall clock is set `by` ms ahead, or back if that is negative; it stays so
+    policy                an operator sets the policy of mirrored queues on this node: `replicas` as in the first line
+    rebalance             an operator has masters spread over the nodes
+
+A role may stand for a machine. The machine is the one that has the role of the first queue when the action is done:
+
+    leader                of the cluster's consensus; `follower` is the first node that does not lead
+    master, second, last  of the queue's ring; `learner` is the first node outside
 
 The network is `net`:
 
@@ -82,7 +91,10 @@ _MACHINE_ACTIONS = (("kill", 5), ("pause", 4), ("power-cut", 4), ("stop", 2), ("
 _NETWORK_ACTIONS = (("isolate", 5), ("cut", 4), ("mute", 3), ("slow", 2), ("heal", 3), ("wait", 6))
 _CLIENT_CHOICES = [what for what, weight in _CLIENT_ACTIONS for _ in range(weight)]
 _MACHINE_CHOICES = [what for what, weight in _MACHINE_ACTIONS for _ in range(weight)]
-_OPERATOR_CHOICES = ["promote"]
+#: Random plans have only the first of these.
+_OPERATOR_CHOICES = ["promote", "policy", "rebalance"]
+_SCRIPTED_CHOICES = ["slow-disk", "clock"]
+ROLES = ("leader", "follower", "master", "second", "last", "learner")
 _NETWORK_CHOICES = [what for what, weight in _NETWORK_ACTIONS for _ in range(weight)]
 #: One in this many actions is a machine's or the network's.
 FAULT_ONE_IN = 4
@@ -207,13 +219,13 @@ def _check(plan: ClusterPlan, action: Action) -> None:
     actions = {
         NET: _NETWORK_CHOICES,
         ALL: _MACHINE_CHOICES,
-        **dict.fromkeys(plan.letters, [*_MACHINE_CHOICES, *_OPERATOR_CHOICES]),
+        **dict.fromkeys((*plan.letters, *ROLES), [*_MACHINE_CHOICES, *_OPERATOR_CHOICES, *_SCRIPTED_CHOICES]),
         **dict.fromkeys(CLIENTS, [*_CLIENT_CHOICES, "get"]),
     }
     if action.what not in actions.get(action.who, ()):
         raise ValueError(f"nobody can do this in a cluster of the machines {', '.join(plan.letters)}: {action}")
     for key in ("node", "from", "to"):
-        if key in action.values and action.text(key) not in plan.letters:
+        if key in action.values and action.text(key) not in (*plan.letters, *ROLES):
             raise ValueError(f"there is no machine '{action.text(key)}': {action}")
     if "queue" in action.values and action.text("queue") not in plan.queues:
         raise ValueError(f"there is no queue '{action.text('queue')}': {action}; queues are {', '.join(plan.queues)}")

@@ -114,11 +114,14 @@ class ClusterSchedule:
 
     def _mirror(self) -> None:
         """Have all queues mirrored. Quorum queues and streams have replicas without the policy."""
-        first = next(iter(self.nodes))
-        mode = {"ha-mode": "exactly", "ha-params": self.plan.replicas} if self.plan.replicas else {"ha-mode": "all"}
-        definition = json.dumps({**mode, "ha-min-in-sync": self.plan.floor})
-        first.begin_operation("set_policy", name="mirrors", pattern="", definition=definition)
+        self.set_policy(next(iter(self.nodes)), self.plan.replicas)
         self.until(lambda: all(map(_has_policy, self.nodes)), READY_SECONDS, lambda: "the policy is not everywhere")
+
+    def set_policy(self, node: ClusterNode, replicas: int) -> None:
+        """Have this node set the policy of mirrored queues; 0 replicas are one on each node."""
+        mode = {"ha-mode": "exactly", "ha-params": replicas} if replicas else {"ha-mode": "all"}
+        definition = json.dumps({**mode, "ha-min-in-sync": self.plan.floor})
+        node.begin_operation("set_policy", name="mirrors", pattern="", definition=definition)
 
     def perform(self, action: Action) -> None:
         """Do an action, and take its `then` steps, fewer if nothing happens for a while."""
