@@ -58,7 +58,7 @@ def test_what_is_no_size(value):
     ],
 )
 def test_watermarks_that_are_shares(value, read):
-    """QS 8.1: whole numbers are accepted for shares; relative wins."""
+    """CM-184, QS 8.1: whole numbers are accepted for shares; relative wins."""
     found = read_watermark(value)
     assert (found, type(found)) == (read, float)
 

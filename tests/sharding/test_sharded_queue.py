@@ -170,6 +170,19 @@ def test_outcomes_of_callbacks(broker_url, name):
         assert queue.get() is None
 
 
+def test_the_prefetch_is_divided_among_the_shards(broker_url, name):
+    """FC-79, FC-83: each shard has a consumer of its own, which gets a third of the 7 messages, rounded up."""
+    may_end = threading.Event()
+    with ShardedQueue(broker_url, name, 3) as queue:
+        queue.declare()
+        publish_all(queue, 60)
+        queue.consume(lambda delivery: may_end.wait(SECONDS) and None, prefetch=7)
+        deadline = time.monotonic() + SECONDS
+        while (left := [messages_in(broker_url, f"{name}_{shard}") for shard in range(3)]) != [17, 17, 17]:
+            assert time.monotonic() < deadline and min(left) >= 17, left
+        may_end.set()
+
+
 def test_a_gap_is_reported_and_passed(broker_url, name):
     """FC-81."""
     skips = []

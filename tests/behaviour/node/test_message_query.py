@@ -6,6 +6,7 @@ import pika
 import pytest
 
 from warren import Broker, BrokerError
+from warren.actors.message_index import process as indexer_module
 
 #: Seconds until the index has what was published, on a slow machine.
 PATIENCE = 300.0
@@ -70,13 +71,33 @@ def test_ready_message_is_found_by_each_of_its_keys(broker, channel):
     assert broker.query(queue="other", key="m-1") == []
 
 
+def test_what_exceeds_the_limits_of_keys_is_not_indexed(broker, channel):
+    """QP-20: at most 16 keys of at most 255 bytes. Numbers and booleans are keys by their text."""
+    broker.set_policy("limits", "^limited$", {"message-index": ["header:n", "header:yes", "header:x-keys"]})
+    channel.queue_declare("limited", durable=True)
+    many = " ".join(f"k{number}" for number in range(16))
+    publish(channel, "limited", "body", headers={"n": 42, "yes": True, "x-keys": f"{'x' * 256} {many}"})
+    becomes(broker, "k13", ["ready"], "limited")
+    for key, found in (("42", 1), ("true", 1), ("k14", 0), ("x" * 256, 0)):
+        assert len(broker.query(queue="limited", key=key)) == found, key
+
+
+def test_too_many_searches_at_once_are_refused(broker, channel, monkeypatch):
+    """QP-52: a search waits for a while, and is then refused with a text that says so."""
+    monkeypatch.setattr(indexer_module, "MOST_SEARCHES", 0)
+    monkeypatch.setattr(indexer_module, "SEARCH_WAIT", 0.05)
+    with pytest.raises(BrokerError, match="searches of vhost '/' are under way; try again in a moment"):
+        broker.query(queue="indexed", key="m")
+
+
 def test_a_search_leaves_the_message_as_it_is(broker, channel):
     """QP-25, QP-27."""
     channel.queue_declare("indexed", durable=True)
     publish(channel, "indexed", "body", message_id="m")
     becomes(broker, "m", ["ready"])
-    method, _, body = channel.basic_get("indexed", auto_ack=True)
+    method, properties, body = channel.basic_get("indexed", auto_ack=True)
     assert (method.redelivered, body) == (False, b"body")
+    assert (properties.message_id, properties.headers) == ("m", None), "the id of the index is not added"
 
 
 def test_what_became_of_a_message(broker, channel):

@@ -42,6 +42,27 @@ def test_the_columns_of_rabbitmq_are_known(listing, names):
     assert set(names.split()) <= set(listing.known)
 
 
+FLOW = "blocks blocked_seconds blocked_share blocked_by"
+OWN = (
+    "vhost operator_policy effective_policy_definition queue_mode single_active_consumer_tag shards shard_of queue_id "
+    "first_number next_number life gaps readers unsent blocked_seconds_by pace lanes group_members deduplicated"
+)
+
+
+@pytest.mark.parametrize(
+    ("listing", "names"),
+    [
+        (columns.QUEUES, f"{OWN} {FLOW}"),
+        (columns.CONNECTIONS, f"bottleneck pauses alarms user_provided_name {FLOW}"),
+        (columns.CHANNELS, f"state {FLOW}"),
+        (columns.CONSUMERS, "exclusive priority user vhost blocked_by"),
+    ],
+)
+def test_the_columns_of_warren_are_known(listing, names):
+    """CM-153, FC-45, QP-71, QP-108, QP-116."""
+    assert set(names.split()) <= set(listing.known)
+
+
 @pytest.mark.parametrize(
     ("listing", "names"),
     [

@@ -67,7 +67,7 @@ def start(tmp_path):
 
 
 def test_json_levels_and_a_signal(start):
-    """SIGHUP reopens the file, as logrotate wants it."""
+    """CM-186: SIGHUP reopens the file, as logrotate wants it."""
     node = start("--log-format", "json")
     node.connect()
     lines = node.lines("opened by")

@@ -191,7 +191,7 @@ def test_large_contents_cross(pair, size):
 
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_a_sender_of_contents_learns_when_the_link_is_full(pair, is_cut):
-    """CL-15: once, and then when the link has room again or has ended."""
+    """FC-20, CL-15: once, and then when the link has room again or has ended."""
     a, b = pair
 
     def told():

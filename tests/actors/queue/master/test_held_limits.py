@@ -32,7 +32,7 @@ def sizes(core):
 
 
 def test_a_policy_limits_how_many_messages_a_consumer_holds():
-    """Whatever prefetch the consumer has, and at once; an acknowledgement lets the next one go."""
+    """QP-114: whatever prefetch the consumer has, and at once; an acknowledgement lets the next one go."""
     core = Core()
     consumer = core.consume(prefetch=10)
     limited(core, consumer_max_unacked=3)

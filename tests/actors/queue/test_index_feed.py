@@ -1,0 +1,28 @@
+"""`IndexFeed`: the times of its reports, and what it drops when nobody takes them."""
+
+from __future__ import annotations
+
+from warren.actors.queue.message_index import index_feed
+from warren.actors.queue.message_index.index_feed import IndexFeed
+from warren.amqp.frames import build_content
+
+CONTENT = build_content(1, b"\0\0", b"body", 4096)
+
+
+def test_times_never_go_back():
+    """QP-33: a wall clock that steps back gives the last time again."""
+    seconds = iter((5.0, 3.0, 4.0, 6.0))
+    feed = IndexFeed(lambda: next(seconds))
+    assert [feed.now() for _ in range(4)] == [5000, 5000, 5000, 6000]
+
+
+def test_reports_that_nobody_takes_are_dropped_and_read_later(monkeypatch):
+    """QP-31: what waits is bounded, and the numbers that are missing are known."""
+    monkeypatch.setattr(index_feed, "MOST_WAITING", 10)
+    feed = IndexFeed(lambda: 1.0)
+    feed.next_number = lambda: 0
+    for first in range(0, 12, 4):
+        feed.came(first, [CONTENT] * 4)
+    assert feed.take() == [] and feed.behind == range(0, 12)
+    feed.came(12, [CONTENT])
+    assert [(step.first, len(step.props)) for step in feed.take()] == [(12, 1)]
