@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...runtime.credit import CreditFlow
 from ...store.messages.lives import Lives
-from ...store.queue.inspection import Counts, check, counts_of, parts_in_memory
+from ...store.queue.inspection import Counts, check, counts_of, held, parts_in_memory
 from ...store.queue.range_read import SupportsRangeRead
 from ..contracts.queue import VhostStorage
 from .master.master import Master
@@ -129,6 +129,12 @@ class QueueView:
     def counts(self) -> Iterator[tuple[Counts, Counts]]:
         """For each part of the backing queue: its counters, and the same counted anew from its messages."""
         return map(counts_of, parts_in_memory(self.queue.backing))
+
+    def held(self) -> Iterator[tuple[int, int]]:
+        """The number and the size of each message of a queue that can be read by number. Waits for the disk."""
+        backing = self.queue.backing
+        assert isinstance(backing, SupportsRangeRead)
+        return held(backing)
 
     def check_backing(self) -> None:
         """Check QS-1 to QS-10. Raises AssertionError."""

@@ -6,17 +6,19 @@
 - A node that the leader knows to be declared down holds no lease.
 - A queue whose declare was answered is on every node that serves clients, and one whose delete was answered on none
   (P6 of the cluster's promises).
-- At rest all nodes have the same metadata.
+- At rest all nodes have the same metadata, and all replicas of a mirrored queue the same messages (I7).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...actors.queue.inspection import QueueView
 from ...cluster.consensus.log import Entry
 from ...cluster.membership.process import Members
 from ...cluster.metadata.inspection import ConsensusView
 from ...cluster.metadata.process import ClusterMetadata
+from ...routing.rows import MirrorGroup
 from ..model.copies import PromiseBroken
 from .nodes import ClusterNode
 
@@ -137,3 +139,38 @@ class ClusterChecks:
     def view(self, node: ClusterNode) -> ConsensusView:
         """What the node knows of the cluster's log."""
         return ConsensusView(node.process(ClusterMetadata))
+
+    # -- the messages of replicas ---
+
+    def are_in_sync(self) -> bool:
+        """Whether each mirrored queue has a ring of exactly the replicas that it shall have, and no learners."""
+        return all(
+            group is None or (not group.learners and {member.node for member in group.ring} == {*group.wanted})
+            for group in self._groups().values()
+        )
+
+    def differing(self) -> str:
+        """At rest: which replica has other messages than its master, as a text; empty if all have the same (I7)."""
+        for row, group in self._groups().items():
+            if group is None:
+                continue
+            found = {member.node: self._held(member.node, row) for member in group.ring}
+            master = found[group.master.node]
+            for node, held in found.items():
+                if held != master:
+                    lacks, more = sorted({*master} - {*held})[:5], sorted({*held} - {*master})[:5]
+                    return (
+                        f"the replica of {row} on {node} lacks {lacks} and has {more} beyond its master on "
+                        f"{group.master.node} (number, bytes)"
+                    )
+        return ""
+
+    def _groups(self) -> dict[str, MirrorGroup | None]:
+        routing = next(node.routing for node in self._nodes if node.routing is not None)
+        return {row.name: row.group for row in routing.queues(VHOST)}
+
+    def _held(self, name: str, queue: str) -> list[tuple[int, int]]:
+        """The number and the size of each message of a replica, level after level."""
+        node = next(node for node in self._nodes if node.name == name)
+        view = next(view for view in map(QueueView, node.processes("Queue")) if view.name == queue)
+        return list(view.held())

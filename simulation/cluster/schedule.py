@@ -151,6 +151,7 @@ class ClusterSchedule:
         for name in CLIENTS:
             self.clients[name].do(Action(name, 0, "close"))
         self._answered([*self.clients.values()])
+        self._have_equal_replicas()
         self.faults.is_disturbed = False
         self.ledger.check_drained({queue: self._drain(queue) for queue in self.plan.queues})
         self.until(self.checks.are_level, WHOLE_SECONDS, lambda: "some nodes have applied less of the log than others")
@@ -162,6 +163,16 @@ class ClusterSchedule:
         # A node that has just gone on after a pause may lose its lease until the leader's next grant.
         self._become_whole()
         self.ledger.check_queues([node.name for node in self.nodes], self._has)
+
+    def _have_equal_replicas(self) -> None:
+        """Check that every replica comes to be in its ring, and that all have the same messages then (I7, I12)."""
+        self.until(self.checks.are_in_sync, WHOLE_SECONDS, lambda: "some replicas have not come to be in sync")
+        end = self.world.time + ANSWER_SECONDS
+        while differing := self.checks.differing():
+            if self.world.time > end:
+                raise PromiseBroken(differing)
+            self.world.run(0.1)
+            self.until(self.checks.are_in_sync, WHOLE_SECONDS, lambda: "some replicas have not come to be in sync")
 
     def _become_whole(self) -> None:
         self.until(self.faults.are_well, WHOLE_SECONDS, self._who_is_not_well)

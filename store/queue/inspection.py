@@ -14,6 +14,7 @@ from ..messages.run_queue import RunQueue
 from .backing_queue import BackingQueue
 from .levels.levelled_queue import LevelledQueue
 from .memory_queue import MemoryQueue
+from .range_read import RANGE_BATCH_BYTES, SupportsRangeRead, window_from
 from .variable.variable_queue import VariableQueue
 
 #: How many runs `residence` counts before it yields.
@@ -85,6 +86,26 @@ def residence(backing: BackingQueue) -> Generator[None, None, Residence]:
             persistent += delta.count - delta.transient
             persistent_bytes += delta.body_bytes - delta.transient_bytes
     return Residence(ready, pending, in_memory, persistent, persistent_bytes)
+
+
+def held(backing: SupportsRangeRead) -> Iterator[tuple[int, int]]:
+    """The number of each message, ready or pending, and the size of its body. Waits for the disk.
+
+    The queue must not change meanwhile.
+    """
+    numbers = backing.numbers()
+    first, last = numbers.start, numbers.stop - 1
+    while first <= last:
+        window = window_from(first)
+        job = backing.prepare_range(first, last, window)
+        while job is not None:
+            job.run()
+            job = backing.range_prepared(job, first, last, window)
+        batch = backing.take_runs(first, last, window, RANGE_BATCH_BYTES)
+        for run in batch.runs:
+            for message in run.messages():
+                yield message.tag, body_size(message.content)
+        first = batch.next_number
 
 
 def check(backing: BackingQueue) -> None:

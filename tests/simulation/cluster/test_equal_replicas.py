@@ -1,0 +1,32 @@
+"""A replica that has other messages than its master is found at the end of a schedule, while no client notices (I7)."""
+
+import pytest
+
+from warren.simulation.cluster.plan import parse_cluster_plan
+from warren.simulation.cluster.schedule import ClusterSchedule
+from warren.simulation.model.copies import PromiseBroken
+
+PLAN = """cluster nodes=3 files=small mirrored=1
+alice/1 publish queue=a.orders count=8 size=400 then=400
+bob/1 publish queue=a.orders count=8 size=4200 then=400
+"""
+
+
+def test_a_replica_that_has_lost_a_message_is_found():
+    schedule = ClusterSchedule(parse_cluster_plan(PLAN))
+    heal = schedule.faults.heal
+
+    def lose_one():
+        heal()
+        routing = schedule.nodes["a"].routing
+        mirror = routing.queue("/", "a.orders").group.ring[1].node
+        (queue,) = [
+            queue
+            for queue in schedule.nodes[mirror.rpartition("@")[2]].processes("Queue")
+            if queue.row.name == "a.orders"
+        ]
+        assert queue.backing.drop(1) == 1
+
+    schedule.faults.heal = lose_one
+    with pytest.raises(PromiseBroken, match=r"the replica of a\.orders on warren@. lacks \[\(0, 4"):
+        schedule.run()
