@@ -272,9 +272,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--rabbitmq", metavar="HOST:PORT", help="compare with RabbitMQ there, read by pika")
     arguments = parser.parse_args()
-    # On a machine that has other work, a Python worker takes longer to connect than Spark waits by default.
-    settings = {"spark.log.level": "ERROR", "spark.python.authenticate.socketTimeout": "5m"}
-    spark = session("bench", "local[2]", **settings)
+    spark = session("bench", "local[2]", **{"spark.log.level": "ERROR"})
     print("messages a second, and seconds of processor time for a million messages")
     for size in arguments.sizes:
         folder = Path(tempfile.mkdtemp(prefix="warren-bench-spark-"))
