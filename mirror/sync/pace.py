@@ -14,8 +14,12 @@ from __future__ import annotations
 #: Bytes by which a learner comes nearer to the end of the queue in a second.
 GAINED_PER_SECOND = 25 << 20
 
-#: Bytes that are copied as fast as possible, at the beginning and after a rest.
+#: Bytes that are copied as fast as possible, at the beginning and after a time in which clients published little.
 UNPACED = 128 << 20
+
+#: Seconds by which a copy may be late and make up for it. A disk that was slow for a while makes it late, and a copy
+#: that forgot that would take longer by as much.
+LATE_SECONDS = 60.0
 
 #: Clients publish little if at most so many bytes a second have come between two looks, which are `LOOK_SECONDS` apart.
 LITTLE = 1 << 20
@@ -33,7 +37,7 @@ class Pace:
         self._looked_at = 0.0
         #: Whether much was published between the last two looks.
         self._is_needed = False
-        #: When the next chunk may be taken, if the rest before it is not used up: it may lie that far in the past.
+        #: When the next chunk is due. It lies in the past if the copy is late, or need not wait yet.
         self._due = 0.0
 
     def published(self, size: int) -> None:
@@ -46,8 +50,8 @@ class Pace:
         if now - self._looked_at >= LOOK_SECONDS:
             self._is_needed = self._seen > LITTLE * (now - self._looked_at)
             self._seen, self._looked_at = 0, now
-        self._due = max(self._due, now - UNPACED / GAINED_PER_SECOND)
         if not self._is_needed:
+            self._due = max(self._due, now - UNPACED / GAINED_PER_SECOND)
             return 0.0
-        self._due += (size - published) / GAINED_PER_SECOND
+        self._due = max(self._due, now - LATE_SECONDS) + (size - published) / GAINED_PER_SECOND
         return max(0.0, self._due - now)

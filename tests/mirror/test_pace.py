@@ -48,6 +48,19 @@ def test_a_copy_that_is_slower_than_that_does_not_wait(published):
     assert seconds_to_copy(backlog, published, copied) == pytest.approx(backlog / (copied - published), rel=0.05)
 
 
+def test_a_copy_makes_up_for_the_time_in_which_its_disk_was_slow():
+    pace, now, gained = Pace(), LOOK_SECONDS, 0
+    pace.published(LITTLE * 2)
+    pace.copied(0, now)
+    while now < 60.0:
+        seconds = 20.0 if 20.0 < now < 30.0 else max(0.01, pace.copied(2 * MIB, now))
+        now += seconds
+        published = round(10 * MIB * seconds)
+        pace.published(published)
+        gained += 2 * MIB - published
+    assert gained == pytest.approx(UNPACED + 60.0 * GAINED_PER_SECOND, rel=0.1)
+
+
 def test_little_traffic_does_not_slow_a_copy_down():
     pace = Pace()
     for second in range(1, 20):
