@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from warren.cluster.links.admission import Identity
+from warren.cluster.links.admission import LinkIdentity
 from warren.cluster.links.config import LinkConfig
 from warren.cluster.links.encoding.codecs import INTEGER, RAW_LIST, TEXT
 from warren.cluster.links.encoding.frames import MAX_FRAME, FrameReader
@@ -68,7 +68,7 @@ def session(systems: Systems, peer: str, sock: socket.socket) -> tuple[Session, 
     node, _, incarnation = peer.rpartition("-")
     config = LinkConfig(b"", REGISTRY, {})
     made = Session(
-        Identity(node, "id", incarnation),
+        LinkIdentity(node, "id", incarnation),
         "00",
         1,
         config,

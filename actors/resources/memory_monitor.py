@@ -29,7 +29,7 @@ from collections.abc import Callable
 from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessError
 from ...runtime.exit_reason import ExitReason
-from ...runtime.machine.memory import Meter
+from ...runtime.machine.memory import MemoryMeter
 from ...runtime.process import Process
 from ...settings.limits import LimitError, memory_limit, read_size, read_watermark, shown_size
 from ..context.node_context import NodeContext
@@ -59,7 +59,7 @@ class MemoryMonitor(Process):
 
     def __init__(self) -> None:
         super().__init__()
-        self.memory: Meter | None = None
+        self.memory: MemoryMeter | None = None
         self.used: int | None = None
         self.alarmed = False
         self.disk_alarm = False

@@ -59,7 +59,7 @@ class Refusal(NamedTuple):
     by_peer: bool = False
 
 
-class Identity(NamedTuple):
+class LinkIdentity(NamedTuple):
     """Who a node is. The greeting carries everything but `membership`, which is filled for this node only."""
 
     node: str
@@ -83,7 +83,7 @@ class Identity(NamedTuple):
         }
 
     @classmethod
-    def from_json(cls, given: dict[str, Any]) -> Identity:
+    def from_json(cls, given: dict[str, Any]) -> LinkIdentity:
         """Raises FrameError unless every field has the right type and a sensible size."""
         texts = [given.get(key) for key in ("node", "id", "incarnation")]
         cluster, versions, features = given.get("cluster"), given.get("versions"), given.get("features")
@@ -104,7 +104,7 @@ class Identity(NamedTuple):
         return cls(node, node_id, incarnation, cluster, (versions[0], versions[1]), frozenset(features), facts)
 
 
-def refusal(own: Identity, peer: Identity, expected: str = "") -> Refusal | None:
+def refusal(own: LinkIdentity, peer: LinkIdentity, expected: str = "") -> Refusal | None:
     """Why `own` does not link to `peer`, None if it does. `expected` is the node that it wanted to reach, if any."""
     a, b, membership = own.node, peer.node, own.membership
     if b == a:
@@ -154,7 +154,7 @@ def refusal(own: Identity, peer: Identity, expected: str = "") -> Refusal | None
     return None
 
 
-def _differing_setting(own: Identity, peer: Identity) -> str:
+def _differing_setting(own: LinkIdentity, peer: LinkIdentity) -> str:
     """What is wrong if a setting differs that must be the same on both nodes (see `Membership`); empty if none does."""
     given, theirs = own.facts.get(SETTINGS), peer.facts.get(SETTINGS)
     if type(given) is not dict or type(theirs) is not dict:
@@ -169,7 +169,7 @@ def _differing_setting(own: Identity, peer: Identity) -> str:
     return ""
 
 
-def _of_a_stranger(membership: Membership, peer: Identity) -> Refusal | None:
+def _of_a_stranger(membership: Membership, peer: LinkIdentity) -> Refusal | None:
     """Why a node without a cluster is refused: it may ask where it belongs, but not under the name of a member."""
     known = membership.members.get(peer.node)
     is_admitted = known is None or known == peer.node_id or membership.replaces

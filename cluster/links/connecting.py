@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...runtime.process import Process
-    from .admission import Identity
+    from .admission import LinkIdentity
     from .config import LinkConfig
 
 log = logging.getLogger("warren.links")
@@ -78,7 +78,7 @@ class Connecting:
         process: Process,
         config: LinkConfig,
         node: str,
-        identity: Identity,
+        identity: LinkIdentity,
         begin_session: Callable[[dict[str, Connected]], None],
         failed: Callable[[str, bool], None],
         has_session: Callable[[], bool],

@@ -12,7 +12,7 @@ from ...runtime.contract import Address, Contract, message
 
 if TYPE_CHECKING:
     from ...actors.context.node_context import NodeContext
-    from .admission import Facts, Identity, Membership
+    from .admission import Facts, LinkIdentity, Membership
     from .config import LinkConfig
     from .handshake import Connected
 
@@ -117,7 +117,7 @@ class ToLink(Contract):
         self,
         config: LinkConfig,
         node: str,
-        identity: Identity,
+        identity: LinkIdentity,
         watchers: list[Address[ToLinkWatcher]],
     ) -> None:
         """From Links, before all other messages: this is the link to `node`."""
@@ -131,7 +131,7 @@ class ToLink(Contract):
         """From Links: the node has made a connection, and both sides have admitted each other."""
 
     @message
-    def greet_as(self, identity: Identity) -> None:
+    def greet_as(self, identity: LinkIdentity) -> None:
         """From Links: later sessions of the link begin with this identity of the node."""
 
     @message

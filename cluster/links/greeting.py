@@ -21,7 +21,7 @@ import hmac
 import json
 from typing import Any, NamedTuple
 
-from .admission import BAD_SECRET, CONFLICT, MALFORMED, Identity, Refusal, refusal
+from .admission import BAD_SECRET, CONFLICT, MALFORMED, LinkIdentity, Refusal, refusal
 from .encoding.frames import (
     AUTH,
     HELLO,
@@ -57,7 +57,7 @@ def proof(key: bytes, role: bytes, headers: list[bytes]) -> bytes:
 class Greeted(NamedTuple):
     """The greeting is over, and both sides admit each other."""
 
-    peer: Identity
+    peer: LinkIdentity
     lane: str
     session: str
     version: int
@@ -72,20 +72,20 @@ class Step(NamedTuple):
     refused: Refusal | None = None
 
 
-def _common_version(one: Identity, other: Identity) -> int:
+def _common_version(one: LinkIdentity, other: LinkIdentity) -> int:
     return min(one.versions[1], other.versions[1])
 
 
 class _Side:
     """What both sides of a greeting have."""
 
-    def __init__(self, own: Identity, key: bytes, nonce: bytes) -> None:
+    def __init__(self, own: LinkIdentity, key: bytes, nonce: bytes) -> None:
         self.own = own
         self.key = key
         self.nonce = nonce
         self.reader = FrameReader(MAX_GREETING_FRAME)
         #: Who the other side says that it is; None before it has said so.
-        self.peer: Identity | None = None
+        self.peer: LinkIdentity | None = None
         #: The first bytes that came, to say what they are if they are no greeting.
         self._first = b""
         #: The headers of all frames so far.
@@ -132,7 +132,7 @@ class _Side:
 class Connector(_Side):
     """The side that has connected. `expected` is the node that it wants to reach."""
 
-    def __init__(self, own: Identity, key: bytes, nonce: bytes, expected: str, lane: str, session: str) -> None:
+    def __init__(self, own: LinkIdentity, key: bytes, nonce: bytes, expected: str, lane: str, session: str) -> None:
         super().__init__(own, key, nonce)
         self._expected = expected
         self._lane, self._session = lane, session
@@ -149,7 +149,7 @@ class Connector(_Side):
             return Step(greeted=Greeted(self.peer, self._lane, self._session, _common_version(self.own, self.peer)))
         if code:
             return Step(refused=Refusal(code, remark or f"refused with code {code}", by_peer=True))
-        peer = Identity.from_json(ext)
+        peer = LinkIdentity.from_json(ext)
         self._headers.append(header)
         if not self._is_proof(_ACCEPTOR, body):
             # An AUTH without a proof only shows the acceptor that the secrets differ.
@@ -164,7 +164,7 @@ class Connector(_Side):
 class Acceptor(_Side):
     """The side that was connected to."""
 
-    def __init__(self, own: Identity, key: bytes, nonce: bytes) -> None:
+    def __init__(self, own: LinkIdentity, key: bytes, nonce: bytes) -> None:
         super().__init__(own, key, nonce)
         self._lane = self._session = ""
 
@@ -189,7 +189,7 @@ class Acceptor(_Side):
         lane, session = ext.get("lane"), ext.get("session")
         if code != HELLO or lane not in LANE_NAMES or type(session) is not str or len(session) != 2 * SESSION_BYTES:
             raise FrameError(f"no greeting: {shown(header)}")
-        self.peer = Identity.from_json(ext)
+        self.peer = LinkIdentity.from_json(ext)
         self._lane, self._session = lane, session
         self._headers.append(header)
         return Step(self._frame(0, RESPONSE, self._ext(), _ACCEPTOR))

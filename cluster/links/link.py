@@ -21,7 +21,7 @@ from typing import Any
 from ...actors.contracts.membership import ToLinkSender, to_link_sender
 from ...runtime.contract import Address, Sender
 from ...runtime.process import Process
-from .admission import Facts, Identity
+from .admission import Facts, LinkIdentity
 from .config import LinkConfig
 from .connecting import Connecting
 from .contract import LinkItems, ToLink, ToLinkWatcher, to_link_watcher
@@ -84,7 +84,7 @@ class Link(Process):
         sender: Sender,
         config: LinkConfig,
         node: str,
-        identity: Identity,
+        identity: LinkIdentity,
         watchers: list[Address[ToLinkWatcher]],
     ) -> None:
         self.config = config
@@ -104,7 +104,7 @@ class Link(Process):
         if place is None:
             self._leave_if_idle()
 
-    def on_greet_as(self, sender: Sender, identity: Identity) -> None:
+    def on_greet_as(self, sender: Sender, identity: LinkIdentity) -> None:
         self.connecting.identity = identity
 
     def on_watched_by(self, sender: Sender, watcher: Address[ToLinkWatcher]) -> None:

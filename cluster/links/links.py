@@ -24,7 +24,7 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.log_format import one_line
 from ...runtime.process import Process
 from ...settings.cluster_settings import DEFAULT_CLUSTER_PORT
-from .admission import BAD_SECRET, MALFORMED, Identity, Membership, Refusal
+from .admission import BAD_SECRET, MALFORMED, LinkIdentity, Membership, Refusal
 from .config import LinkConfig, LinksError
 from .contract import LinkItems, ToLink, ToLinks, ToLinkWatcher, to_link
 from .encoding.messages import MESSAGES
@@ -70,7 +70,7 @@ class Links(Process):
     #: The messages that may cross the links; tests use messages of their own.
     registry: Registry = MESSAGES
 
-    own: Identity
+    own: LinkIdentity
     config: LinkConfig
     refusals: Refusals
 
@@ -87,7 +87,7 @@ class Links(Process):
 
     async def on_start(self, sender: Sender, context: NodeContext, node_id: str, incarnation: str) -> tuple[str, int]:
         settings = context.settings
-        self.own = Identity(context.node_name, node_id, incarnation, features=frozenset(FEATURES))
+        self.own = LinkIdentity(context.node_name, node_id, incarnation, features=frozenset(FEATURES))
         self.refusals = Refusals(self.now)
         self.config = await self.run_blocking(LinkConfig.of, settings, self.registry)
         host = settings.host if settings.cluster_host is None else settings.cluster_host

@@ -12,7 +12,7 @@ from typing import Any
 from thespian.actors import ActorAddress
 
 from ...runtime.system.remote_systems import RemoteSystems
-from .admission import Identity
+from .admission import LinkIdentity
 from .config import LinkConfig
 from .contract import LaneItems
 from .encoding.envelopes import Envelopes, Unknown
@@ -48,7 +48,7 @@ class Session:
 
     def __init__(
         self,
-        peer: Identity,
+        peer: LinkIdentity,
         session: str,
         version: int,
         config: LinkConfig,

@@ -83,7 +83,7 @@ def meminfo_line(line: str) -> tuple[str, int] | None:
 
 
 class ProcessMemory:
-    """`memory.Meter`: the anonymous memory of the process that makes it. Raises OSError where there is no /proc.
+    """`memory.MemoryMeter`: the anonymous memory of the process that makes it. Raises OSError where there is no /proc.
 
     The file stays open, so that a broker that has run out of descriptors can still measure its memory.
     """

@@ -19,7 +19,7 @@ class Memory(Protocol):
     def total(self) -> int:
         """Bytes that this operating-system process can use at most."""
 
-    def meter(self) -> Meter:
+    def meter(self) -> MemoryMeter:
         """A meter for the memory in use. Raises OSError where that cannot be measured."""
 
     def trimmer(self) -> Callable[[], object] | None:
@@ -32,7 +32,7 @@ class Memory(Protocol):
         """
 
 
-class Meter(Protocol):
+class MemoryMeter(Protocol):
     """An open view on the memory of this operating-system process."""
 
     def anonymous(self) -> int:

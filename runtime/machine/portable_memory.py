@@ -44,7 +44,7 @@ class PortableMemory:
 
 
 class FunctionMeter:
-    """`memory.Meter` from a function that returns bytes. It is called once when the meter is made.
+    """`memory.MemoryMeter` from a function that returns bytes. It is called once when the meter is made.
 
     So a system on which it fails raises OSError there, and not in the middle of a broker's work.
     """

@@ -27,7 +27,7 @@ class PowerCut(BaseException):
 
 
 class SimMemory:
-    """`memory.Memory` and `memory.Meter` in one: `size` and `used` are in bytes, and a scenario sets `used`."""
+    """`memory.Memory` and `memory.MemoryMeter` in one: `size` and `used` are in bytes, and a scenario sets `used`."""
 
     def __init__(self, size: int = 1 << 30, used: int = 1 << 26) -> None:
         self.size = size

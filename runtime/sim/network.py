@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 DELAY_LEVELS = 8
 
 
-class Lane(Protocol):
-    """Data sent on one lane arrives in the same order. `last_arrival` is the time at which the latest piece arrives."""
+class Pipe(Protocol):
+    """Data sent through one pipe arrives in the same order.
+
+    `last_arrival` is the time at which the latest piece arrives.
+    """
 
     last_arrival: float
 
@@ -38,21 +41,21 @@ class Link:
         self.is_cut = False
         self.last_arrival = 0.0
         self._world = world
-        self._held: list[tuple[Lane, Callable[..., None], tuple[Any, ...]]] = []
+        self._held: list[tuple[Pipe, Callable[..., None], tuple[Any, ...]]] = []
 
-    def carry(self, lane: Lane, arrive: Callable[..., None], *args: Any) -> None:
+    def carry(self, pipe: Pipe, arrive: Callable[..., None], *args: Any) -> None:
         """Call `arrive(*args)` at the other end: now, after a delay, or after the link is mended."""
         if self.is_cut:
-            self._held.append((lane, arrive, args))
+            self._held.append((pipe, arrive, args))
             return
         world = self._world
         delay = world.delay(self.max_delay)
         now = world.time
         # Between two steps of the world an earlier arrival may be due and not made yet; this one must wait for it.
-        if not delay and lane.last_arrival < now and not world.has_due_events():
+        if not delay and pipe.last_arrival < now and not world.has_due_events():
             arrive(*args)
             return
-        lane.last_arrival = due = max(now + delay, lane.last_arrival)
+        pipe.last_arrival = due = max(now + delay, pipe.last_arrival)
         world.at(due, arrive, *args)
 
     def cut(self) -> None:
@@ -64,8 +67,8 @@ class Link:
         """Carry again, and first the data that has waited."""
         self.is_cut = False
         held, self._held = self._held, []
-        for lane, arrive, args in held:
-            self.carry(lane, arrive, *args)
+        for pipe, arrive, args in held:
+            self.carry(pipe, arrive, *args)
         self._changed()
 
     def _changed(self) -> None:

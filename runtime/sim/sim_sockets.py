@@ -51,7 +51,7 @@ class SimSocket:
     ) -> None:
         self.name = name
         self.fd = -1
-        #: See `network.Lane`, for data on its way to this end.
+        #: See `network.Pipe`, for data on its way to this end.
         self.last_arrival = 0.0
         self.changed: Callable[[], None] = _ignore
         self.is_closed = False

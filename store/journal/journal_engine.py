@@ -44,7 +44,7 @@ from .in_transit import HandedOver, InTransit, encode_handed_over
 from .journal_file import SUFFIX, file_name, file_number
 from .log_writer import QueueRecords
 from .number_reserve import AHEAD
-from .replay import DamagedFile, Replayed, merge_sizes, replay_files
+from .replay import DamagedJournalFile, Replayed, merge_sizes, replay_files
 
 #: Bytes after which a file is closed.
 FILE_LIMIT = 64 << 20
@@ -163,7 +163,7 @@ class JournalEngine:
         self._lives = {queue: replayed.lives for queue, replayed in found.queues.items() if replayed.lives.life}
         return found.queues
 
-    def _log_damaged(self, damaged: DamagedFile) -> None:
+    def _log_damaged(self, damaged: DamagedJournalFile) -> None:
         behind = (
             f"{damaged.frames_behind:,} whole frames, which are replayed" if damaged.frames_behind else "nothing whole"
         )

@@ -127,7 +127,7 @@ def merge_sizes(sizes: dict[int, int], added: dict[int, int]) -> None:
             sizes.pop(number, None)
 
 
-class DamagedFile(NamedTuple):
+class DamagedJournalFile(NamedTuple):
     """A journal file with damaged parts, and how many whole frames follow the first of them."""
 
     number: int
@@ -148,7 +148,7 @@ class ReplayedFiles:
     queues: dict[int, Replayed] = field(default_factory=dict)
     in_transit: InTransit = field(default_factory=InTransit)
     retired: int = 0
-    damaged: list[DamagedFile] = field(default_factory=list)
+    damaged: list[DamagedJournalFile] = field(default_factory=list)
 
 
 def replay_files(disk: Disk, directory: str, numbers: Sequence[int]) -> ReplayedFiles:
@@ -181,7 +181,7 @@ def replay_files(disk: Disk, directory: str, numbers: Sequence[int]) -> Replayed
                     else:
                         found.queues.setdefault(entry.queue, Replayed()).apply(entry)
             if parts:
-                found.damaged.append(DamagedFile(number, parts, frames_behind))
+                found.damaged.append(DamagedJournalFile(number, parts, frames_behind))
             # A killed process leaves bytes that this replay reads although they were never synced. Recovery builds on
             # them, so a power cut must not take them back later.
             file.sync()

@@ -114,7 +114,7 @@ class Consumer:
     #: Deliveries that await an ack; those to a `no_ack` consumer do not count.
     unacked: int = 0
     #: What bounds it beside prefetch, socket and limiter. Only a `GatedConsumer` has one of these (`set_bounds`).
-    gate: Gate | None = None
+    gate: ConsumerGate | None = None
     limit: Limit | None = None
 
     @property
@@ -189,7 +189,7 @@ class Consumer:
         }
 
 
-class Gate(Protocol):
+class ConsumerGate(Protocol):
     """Bounds what one consumer, or several together, can take. A policy or an argument asks for it."""
 
     def room(self) -> int:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from ....runtime.turn_work import STEP
 from ....seams import seam
-from .consumer import ChannelRecord, Consumer, Gate, GatedConsumer
+from .consumer import ChannelRecord, Consumer, ConsumerGate, GatedConsumer
 
 if TYPE_CHECKING:
     from ....runtime.coroutines import Slices
@@ -78,10 +78,10 @@ class Consumers:
         #: is shared out at a time, and the room of all consumers is read again for the next one.
         self.looks_at_head = False
         #: By gate: the consumers that it holds back. They are in no line, and not set aside at their channels.
-        self._held: dict[Gate, OrderedDict[Consumer, None]] = {}
+        self._held: dict[ConsumerGate, OrderedDict[Consumer, None]] = {}
         #: The gates that have begun or ended to hold consumers back, or have let some go, since `GroupPacing` last
         #: looked.
-        self.changed_gates: dict[Gate, None] = {}
+        self.changed_gates: dict[ConsumerGate, None] = {}
         #: All consumers count as set aside, though they are in their lines: see `_wait_for_one_channel`.
         self._waits_in_line = False
         #: Channels that have consumers and a limiter.
@@ -431,11 +431,11 @@ class Consumers:
 
     # -- gates --------------------------------------------------------------------------------------
 
-    def is_held(self, gate: Gate) -> bool:
+    def is_held(self, gate: ConsumerGate) -> bool:
         """Whether consumers wait for this gate."""
         return gate in self._held
 
-    def open_gate(self, gate: Gate) -> bool:
+    def open_gate(self, gate: ConsumerGate) -> bool:
         """Return to their lines as many consumers as the gate has room for. True if others wait for it."""
         waiting, room = self._held[gate], gate.room()
         self.changed_gates[gate] = None
@@ -450,7 +450,7 @@ class Consumers:
             del self._held[gate]
         return bool(waiting)
 
-    def _hold(self, consumer: Consumer, gate: Gate) -> None:
+    def _hold(self, consumer: Consumer, gate: ConsumerGate) -> None:
         """Have the consumer wait for its gate."""
         waiting = self._held.get(gate)
         if waiting is None:

@@ -16,7 +16,7 @@ from ....routing.arguments.consumer_arguments import consumer_group
 from ....routing.arguments.queue_settings import QueueSettings
 from ....store.queue.backing_queue import BackingQueue
 from ...pace.pace_clock import PaceClock, pace_of
-from ..consumers.consumer import Consumer, Gate
+from ..consumers.consumer import Consumer, ConsumerGate
 from ..consumers.consumers import Consumers
 from ..effects import Effects
 from .admission import Admission
@@ -32,7 +32,7 @@ GATES_OPENED = 256
 GATES_KEPT = 16
 
 
-class PaceGate(Gate):
+class PaceGate(ConsumerGate):
     """Bounds what the consumers of one group can take by a clock that they share."""
 
     __slots__ = ()

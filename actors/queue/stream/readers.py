@@ -36,7 +36,7 @@ from ..consumers.grants import Grants
 from ..disk.disk_loader import Bodies, BodyRead, SegmentRead
 from ..effects import Effects
 from ..replica_state import ReplicaState
-from .window import CHUNK_BYTES, Chunk, Piece, Window
+from .window import CHUNK_BYTES, Chunk, Piece, StreamWindow
 
 if TYPE_CHECKING:
     from ...contracts.info_items import InfoItems
@@ -92,7 +92,7 @@ class StreamReaders:
         self._backing = backing
         self._effects: Effects = state.effects
         self._grants = grants
-        self._window = Window()
+        self._window = StreamWindow()
         self.limit = backing.committed()
         self.by_number: dict[int, StreamReader] = {}
         self._of_channel: dict[ChannelRecord, list[StreamReader]] = {}

@@ -1,4 +1,4 @@
-"""`Window`: the part of a stream that its consumers read now, in memory once for all of them.
+"""`StreamWindow`: the part of a stream that its consumers read now, in memory once for all of them.
 
 Consumers of one stream mostly read the same messages shortly after each other: those at the tail as soon as they are on
 the disk, those that have begun at the first message one chunk after the other. So what is read is kept as **chunks**
@@ -66,7 +66,7 @@ class Chunk:
                 self.firsts.append(piece.first)
 
 
-class Window:
+class StreamWindow:
     """The chunks of one stream."""
 
     __slots__ = ("_chunks", "_header", "_size")

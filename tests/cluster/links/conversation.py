@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import struct
 
-from warren.cluster.links.admission import Identity, Membership
+from warren.cluster.links.admission import LinkIdentity, Membership
 from warren.cluster.links.encoding.frames import FrameReader, json_header
 from warren.cluster.links.greeting import Acceptor, Connector, derived_key
 from warren.tests.conversations import interpreted
@@ -47,7 +47,7 @@ class World:
         listed = [word for word in options.get("features", "").split(",") if word]
         members = dict(pair.split(":") for pair in options.get("members", "").split(",") if pair)
         self.nodes[name] = (
-            Identity(
+            LinkIdentity(
                 f"{options.get('called', name)}@h",
                 options.get("id", f"id-{name}"),
                 options.get("incarnation", "1"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.cluster.links.admission import Identity
+from warren.cluster.links.admission import LinkIdentity
 from warren.cluster.links.greeting import Acceptor, Connector
 from warren.tests.conversations import check, files
 
@@ -16,7 +16,7 @@ def test_a_scenario_goes_as_it_is_written(path):
     check(path, played)
 
 
-A, B = Identity("a@h", "id-a", "1"), Identity("b@h", "id-b", "1")
+A, B = LinkIdentity("a@h", "id-a", "1"), LinkIdentity("b@h", "id-b", "1")
 
 
 @given(st.lists(st.integers(1, 60), max_size=40))

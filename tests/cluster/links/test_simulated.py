@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from thespian.actors import ActorSystem
 
 from warren import Settings
-from warren.cluster.links.admission import Identity
+from warren.cluster.links.admission import LinkIdentity
 from warren.cluster.links.connecting import Attempt
 from warren.cluster.links.contract import to_links
 from warren.cluster.links.greeting import Greeted
@@ -166,7 +166,7 @@ def test_an_attempt_to_an_earlier_run_does_not_hold_up_the_next_run():
 
 def test_lanes_that_an_earlier_run_has_made_are_no_answer_of_the_next_run():
     attempt = Attempt("session")
-    peer = Identity("b", "id-b", "1")
+    peer = LinkIdentity("b", "id-b", "1")
     attempt.done["control"] = Connected(SimpleNamespace(), Greeted(peer, "control", "session", 1))
     assert attempt.is_answered_by("1") and not attempt.is_answered_by("2")
     attempt.handshake = SimpleNamespace(side=SimpleNamespace(peer=peer._replace(incarnation="2")))

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.actors.queue.stream.window import CHUNK_BYTES, WINDOW_BYTES, Piece, Window
+from warren.actors.queue.stream.window import CHUNK_BYTES, WINDOW_BYTES, Piece, StreamWindow
 from warren.amqp.fields import table_to_dict
 from warren.amqp.frames import build_content, content_properties
 from warren.amqp.properties import NO_PROPERTIES, decode_properties
@@ -27,7 +27,7 @@ def offsets(chunk):
 
 def test_each_message_has_its_offset():
     """Messages that came together and are one piece in the chunk have theirs too, and so have those behind a gap."""
-    window = Window()
+    window = StreamWindow()
     window.add(range(5, 12), [piece(5, 2), piece(7, 1), piece(10, 2)], 0)
     chunk = window.find(5)
     assert offsets(chunk) == [5, 6, 7, 10, 11]
@@ -37,7 +37,7 @@ def test_each_message_has_its_offset():
 
 
 def test_what_is_published_joins_the_last_chunk_until_that_is_full():
-    window = Window()
+    window = StreamWindow()
     window.append(range(0, 3), [piece(0, 3)], 0)
     window.append(range(3, 5), [piece(3, 2)], 0)
     assert offsets(window.find(0)) == list(range(5))
@@ -49,7 +49,7 @@ def test_what_is_published_joins_the_last_chunk_until_that_is_full():
 
 
 def test_chunks_that_everybody_has_read_are_dropped():
-    window = Window()
+    window = StreamWindow()
     for at in range(0, 50, 10):
         window.add(range(at, at + 10), [piece(at, 10)], max(0, at - 15))
     assert [window.find(at) is not None for at in range(0, 50, 10)] == [False, False, True, True, True]
@@ -61,7 +61,7 @@ def test_chunks_that_everybody_has_read_are_dropped():
 @given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from([10, 900_000, 3_000_000])), max_size=20))
 def test_it_keeps_a_bounded_number_of_bytes(reads):
     """Whatever is read in whatever order while a consumer stays at the beginning; the last chunk read is there."""
-    window, chunks = Window(), set()
+    window, chunks = StreamWindow(), set()
     for at, size in reads:
         if window.find(at) is None:
             window.add(range(at, at + 1), [piece(at, 1, size)], 0)
