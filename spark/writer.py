@@ -27,7 +27,8 @@ log = logging.getLogger("warren.spark")
 
 #: Bytes that are gathered for one call of `send`, and bytes of bodies that may be unconfirmed.
 SEND_BYTES, WINDOW_BYTES = 256 << 10, 8 << 20
-#: With a rate, seconds that a delay by the broker may be caught up: what is later than that is spread evenly again.
+#: With a rate: if the broker delays the writer by at most so many seconds, the writer sends faster until it has caught
+#: up. It does not make up for a longer delay.
 CATCH_UP = 0.1
 
 

@@ -354,7 +354,7 @@ def test_a_queue_with_too_few_replicas_in_sync_refuses_what_awaits_a_confirm(clu
 
 @pytest.mark.parametrize("promote", ["always", "when-synced"])
 def test_the_policy_says_whether_a_replica_follows_that_has_not_copied_the_queue(cluster, promote):
-    """Only if its master is stopped in order (`ha-promote-on-shutdown`): its messages come back with a failed one."""
+    """`ha-promote-on-shutdown` decides whether such a replica is promoted when its master stops in order."""
     home, name = "warren3@localhost", f"shut-{promote}"
     cluster.broker(home).declare_queue(name, durable=True)
     bodies = published(cluster.broker(0), name, [b"only there"])

@@ -198,8 +198,8 @@ class Changing:
         return self.cascades.is_large(command.vhost, ("queue", command.name))
 
     async def _trim_queue(self, command: DeleteQueue) -> list[tuple[str, str]]:
-        """Remove bindings and auto-delete exchanges that the deletion of a queue removes, until few are left for the
-        command. Return the exchanges for which requests wait until `Cascades.free`.
+        """Remove in steps the bindings and auto-delete exchanges that end with a queue, until one command can remove
+        the rest. Return these exchanges: requests for them wait until `Cascades.free` is called.
         """
         vhost, end = command.vhost, ("queue", command.name)
         self._routing.hide_queue(vhost, command.name)

@@ -133,7 +133,7 @@ class QueueSupervisor(Process):
         asked = []
         needed: dict[str, NeededBodies] = {}
         dormant: dict[int, Address[ToDiskUser]] = {}
-        # Extensions are told of each queue that starts.
+        # Extensions are notified when a queue starts. So with such an extension each queue gets its process now.
         may_any = not self.context.extensions.queue_decorators
         definitions, routing = self.context.definitions, self.context.routing
         done = 0
@@ -353,7 +353,7 @@ class QueueSupervisor(Process):
         group = row.group
         mine = None if group is None else group.member_on(self.context.node_name)
         if mine is not None:
-            # A replica that starts again is another member of its group, so Metadata decides about it.
+            # A replica that starts again is a new member of the group, so Metadata decides whether one starts.
             del self.queues[name]
             ended = to_metadata.replica_ended(row.vhost, row.name, row.queue_id, mine.generation)
             self.send(self.context.metadata, ended)

@@ -64,7 +64,7 @@ class MemberTable:
         return row is not None and row.incarnation == self._own.incarnation
 
     def has_own_data(self) -> bool:
-        """Whether the node has created what a new node has, so that its metadata may hold something of its own."""
+        """Whether the node has started completely before. Then it has metadata of its own, which a join would drop."""
         return self._definitions.record("global_parameters", ("internal_cluster_id",)) is not None
 
     # -- changing the list ---

@@ -280,7 +280,7 @@ def test_more_rows_than_one_slice(broker, run):
     ],
 )
 def test_errors_have_rabbitmqctls_code_and_nothing_on_standard_output(broker, run, arguments, code, first_line):
-    """CM-10, CM-12, CM-17 to CM-20."""
+    """CM-10, CM-12, CM-17 to CM-20: a command that fails has rabbitmqctl's exit code, and writes to stderr only."""
     assert run(*arguments) == code
     assert run.err.startswith(first_line)
     assert run.out == ""

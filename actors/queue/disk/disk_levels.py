@@ -188,7 +188,9 @@ class DiskLevels:
         return self._active
 
     def rest(self) -> None:
-        """Look no longer at levels that wait for nothing, at the end of a turn. Level 0 may reserve numbers."""
+        """At the end of a turn, stop looking at levels that do not wait for the disk. Level 0 stays, because it may
+        reserve numbers.
+        """
         if self._tally is not None:
             self._active = {number: level for number, level in self._active.items() if level.is_active or not number}
 

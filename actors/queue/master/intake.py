@@ -349,7 +349,7 @@ class Intake(Arrivals):
         return False
 
     def _would_drop(self, arrival: Arrival, expiry: int | None) -> bool:
-        """Whether a message of an arrival that no consumer takes is dropped at once from the empty queue."""
+        """Whether the empty queue would drop messages of this arrival at once if no consumer took them."""
         if expiry is not None and expiry <= self._expiry.now():
             return True
         limit = self._length_limit

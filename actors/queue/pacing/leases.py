@@ -33,7 +33,7 @@ class Leases:
         self.name = name
         self.pace = pace
         self._effects = effects
-        #: The leases, and when each came.
+        #: The leased slots, each with the time at which this queue received them, the oldest first.
         self._held: deque[tuple[LeasedSlots, int]] = deque()
         #: Whether a request has no answer yet.
         self.is_asking = False

@@ -51,7 +51,9 @@ class Membership:
         return None if row.group is None else row.group.member_on(self._replica.context.node_name)
 
     def has_left(self, row: QueueRow) -> bool:
-        """Whether the replica was removed from the group, and is not the one process of a queue without a group."""
+        """Whether `row` does not have this replica any more. The home of a queue that has lost its group keeps its
+        process.
+        """
         if self.member is None or self.member_of(row) == self.member:
             return False
         return row.group is not None or row.node != self._replica.context.node_name

@@ -46,7 +46,7 @@ def run(monkeypatch, capfd, directory):
 
 
 def test_a_virtual_host_that_failed_is_started_again(broker, run):
-    """CM-109: with everything that it has on the disk."""
+    """CM-109: the virtual host comes back with everything that it has on the disk."""
     broker.declare_queue("q", durable=True)
     broker.publish(b"kept", "q", delivery_mode=2)
     base = broker._node._base
