@@ -7,7 +7,7 @@ import { enc, encExchange, request } from "./api.js";
 import { Chart, ratePoints } from "./chart.js";
 import { attempt, confirmed, form, say } from "./dialog.js";
 import { el, put, setText } from "./dom.js";
-import { count, json, plural, rate } from "./format.js";
+import { count, json, plural, rate, span } from "./format.js";
 import { Table } from "./table.js";
 
 /** Facts as pairs of a label and a value. */
@@ -38,6 +38,12 @@ export class Facts {
 /** A table of JSON as text, one line for each key. */
 export function lines(object) {
   return el("span", { class: "lines" }, Object.entries(object ?? {}).map(([name, value]) => el("span", {}, `${name}: ${json(value)}`)));
+}
+
+/** Facts about what a connection or channel waits for, and for how long it has waited. */
+export function blocked(row) {
+  const causes = [...(row.alarms ?? []).map((each) => `the alarm of the ${each}`), ...row.blocked_by];
+  return [["Waits for", causes.join(", ")], ["Waited", row.blocked_seconds ? `${span(row.blocked_seconds)} in all, ${Math.round(100 * row.blocked_share)} % of the time now` : ""]];
 }
 
 /** Charts of counters of `message_stats`. */

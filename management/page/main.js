@@ -116,6 +116,7 @@ function route() {
   const tabs = Object.keys(TABS).filter((name) => !(name in ADMIN) && name !== "nodes" && may(TABS[name][1]));
   put(parts.nav, [...tabs, firstOfAdmin()].map((name) =>
     el("a", { href: `#/${name}`, "aria-current": TABS[name][0] === TABS[tab][0] ? "page" : null }, TABS[name][0])));
+  parts.nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   document.title = `${view.title} – warren`;
   put(main, view.element);
   window.scrollTo(0, 0);

@@ -63,3 +63,19 @@ def test_perf_test_says_that_the_login_was_refused(broker, run):
     """The broker closes the connection without a reason if the client does not ask for one."""
     code, err = run("perf-test", "--uri", f"amqp://nobody:x@127.0.0.1:{broker.port}", "-z", "1")
     assert (code, "403 ACCESS_REFUSED - Login was refused" in err) == (69, True), err
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "text"),
+    [
+        (("list_queues", "--formatter", "zzz"), 64, "json_stream"),
+        (("list_queues", "-p", "nope"), 65, "Virtual host 'nope' does not exist"),
+        (("list_queues", "-p", "nope", "--formatter", "json"), 65, "Virtual host 'nope' does not exist"),
+        (("trace_on", "-p", "nope"), 65, "Virtual host 'nope' does not exist"),
+        (("eval", "1+1."), 64, "eval"),
+    ],
+)
+def test_what_rabbitmq_accepts_or_does_not_explain_is_refused(run, line, code, text):
+    """CM-420, CM-421, CM-422, CM-431: RabbitMQ crashes, succeeds without a virtual host, exits with 69, runs code."""
+    found, err = run(*line)
+    assert found == code and text in err, (found, err)

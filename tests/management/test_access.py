@@ -26,6 +26,7 @@ def path_of(pattern):
 
 @pytest.mark.parametrize("tag", TAGS)
 def test_a_tag_opens_what_it_grants_and_nothing_else(api, user, tag):
+    """CM-228, CM-229, CM-260 to CM-267."""
     client = user(tag)
     for pattern, endpoint in ENDPOINTS.items():
         for method, (who, _) in endpoint.methods.items():
@@ -43,17 +44,20 @@ def test_a_tag_opens_what_it_grants_and_nothing_else(api, user, tag):
 
 
 def test_a_user_without_a_tag_may_do_nothing(user):
+    """CM-228."""
     client = user("")
     assert client("GET", "/api/overview") == (401, {"error": "not_authorised", "reason": "Not management user"})
 
 
 def test_nobody_is_asked_to_log_in(api):
+    """CM-229."""
     status, value = api.as_user(None)("GET", "/api/overview")
     assert (status, value) == (401, None)
 
 
 @pytest.mark.parametrize("header", ["Basic", "Basic !!!", "Basic Z3Vlc3Q=", "Bearer abc", "Basic " + "A" * 4000])
 def test_a_login_that_is_none_is_refused(api, header):
+    """CM-226, CM-229."""
     client = api.as_user(None)
     status, value = client("GET", "/api/overview", headers={"authorization": header})
     assert (status, value) == (401, {"error": "not_authorized", "reason": "Login failed"})
@@ -61,6 +65,7 @@ def test_a_login_that_is_none_is_refused(api, header):
 
 
 def test_a_user_sees_his_own_virtual_hosts_only(api, user):
+    """CM-228, CM-264."""
     assert api("PUT", "/api/vhosts/hidden")[0] in (201, 204)
     assert api("PUT", "/api/queues/hidden/secret", {})[0] in (201, 204)
     assert api("PUT", "/api/queues/%2F/open", {})[0] in (201, 204)
@@ -75,6 +80,7 @@ def test_a_user_sees_his_own_virtual_hosts_only(api, user):
 
 
 def test_the_cookie_of_a_login_is_opaque_and_ends_with_the_password(api, user):
+    """CM-226, CM-432."""
     user("management", name="cookie monster")
     client = api.as_user(None)
     form = "username=cookie+monster&password=pw"
@@ -99,12 +105,14 @@ def test_the_cookie_of_a_login_is_opaque_and_ends_with_the_password(api, user):
 
 
 def test_the_cookie_of_rabbitmq_is_accepted_over_loopback(api):
+    """CM-226."""
     cookie = "auth=" + quote(base64.b64encode(b"guest:guest").decode(), safe="")
     status, value = api.as_user(None)("GET", "/api/whoami", headers={"cookie": cookie})
     assert (status, value["name"]) == (200, "guest")
 
 
 def test_permissions_of_amqp_hold(api, user):
+    """CM-229, CM-262, CM-263."""
     client = user("management", name="limited")
     api("PUT", "/api/permissions/%2F/limited", {"configure": "^mine", "write": "^mine", "read": "^mine"})
     refused = (401, {"error": "not_authorised", "reason": "Access refused."})
@@ -121,7 +129,7 @@ def test_permissions_of_amqp_hold(api, user):
 
 
 def test_topic_permissions_are_cleared_for_one_exchange_or_for_all(api, user):
-    """rabbit-hole clears them so, and takes the 404 as the sign that none is left."""
+    """rabbit-hole clears them so, and takes the 404 as the sign that none is left (CM-264, CM-283)."""
     user("management", name="gardener")
     path = "/api/topic-permissions/%2F/gardener"
     none = (404, {"error": "Object Not Found", "reason": "Not Found"})
@@ -138,7 +146,10 @@ def test_topic_permissions_are_cleared_for_one_exchange_or_for_all(api, user):
 
 
 def test_a_closed_connection_is_not_listed_any_more(api, broker):
-    """bunny's own tests close all connections, and take the next one in the list for a client that has come back."""
+    """bunny's own tests close all connections, and take the next one in the list for a client that has come back.
+
+    CM-261.
+    """
     client = pika.BlockingConnection(pika.URLParameters(broker.url))
     (row,) = until(lambda: api.get("/api/connections"))
 

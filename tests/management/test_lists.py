@@ -30,6 +30,7 @@ def vhost(api):
 @pytest.mark.parametrize("size", [1, 2, 7, 23, 100])
 @pytest.mark.parametrize("query", ["", "&sort=durable", "&sort=arguments.x-max-length&sort_reverse=true", "&sort=zzz"])
 def test_pages_are_the_list(api, vhost, size, query):
+    """CM-246, CM-247, CM-248."""
     whole = api.get(f"/api/queues/{vhost}?x=1{query}")
     assert len(whole) == 23
     found, count = [], 1
@@ -44,6 +45,7 @@ def test_pages_are_the_list(api, vhost, size, query):
 
 
 def test_pages_are_filtered_by_name(api, vhost):
+    """CM-247, CM-248."""
     page = api.get(f"/api/queues/{vhost}?page=1&name=Q1")
     assert [row["name"] for row in page["items"]] == [f"q1{digit}" for digit in range(10)]
     assert (page["filtered_count"], page["total_count"]) == (10, 23)
@@ -54,17 +56,20 @@ def test_pages_are_filtered_by_name(api, vhost):
 
 
 def test_columns_choose_and_descend(api, vhost):
+    """CM-245."""
     rows = api.get(f"/api/queues/{vhost}?columns=name,arguments.x-max-length,nosuch")
     assert rows[3] == {"name": "q03", "arguments": {"x-max-length": 3}}
     assert api.get(f"/api/queues/{vhost}/q03?columns=name") == {"name": "q03"}
 
 
 def test_the_header_x_vhost_names_one_virtual_host(api, vhost):
+    """CM-237."""
     status, rows = api("GET", "/api/queues", headers={"x-vhost": vhost})
     assert status == 200 and {row["vhost"] for row in rows} == {vhost}
 
 
 def test_names_of_every_kind_survive_the_path(api):
+    """CM-231."""
     for name in NAMES:
         path = f"/api/queues/%2F/{quote(name, safe='')}"
         assert api("PUT", path, {})[0] == 201, name
@@ -74,6 +79,7 @@ def test_names_of_every_kind_survive_the_path(api):
 
 
 def test_the_properties_key_finds_its_binding_and_no_other(api):
+    """CM-290, CM-294."""
     api("PUT", "/api/exchanges/%2F/keys", {"type": "topic"})
     api("PUT", "/api/queues/%2F/keyed", {})
     base = "/api/bindings/%2F/e/keys/q/keyed"
@@ -126,6 +132,7 @@ def test_a_binding_is_found_by_its_key_as_it_is_too(api, key):
 
 
 def test_messages_can_be_looked_at_put_back_and_taken(api):
+    """CM-263, CM-301."""
     api(
         "PUT",
         "/api/queues/%2F/mail",
@@ -158,6 +165,7 @@ def test_messages_can_be_looked_at_put_back_and_taken(api):
 
 
 def test_what_a_client_does_is_seen(api, broker):
+    """CM-240, CM-271, CM-276, CM-277, CM-278, CM-279."""
     client = pika.BlockingConnection(pika.URLParameters(f"{broker.url}?connection_attempts=1"))
     client._impl.params.client_properties = {}
     channel = client.channel()
@@ -202,6 +210,7 @@ def test_what_a_client_does_is_seen(api, broker):
 
 
 def test_rates_and_samples_follow_what_happens(api):
+    """CM-249."""
     api("PUT", "/api/queues/%2F/rated", {})
     body = {"properties": {}, "routing_key": "rated", "payload": "x", "payload_encoding": "string"}
 
@@ -216,6 +225,7 @@ def test_rates_and_samples_follow_what_happens(api):
 
 
 def test_definitions_come_back_as_they_were(api):
+    """CM-312, CM-313, CM-425."""
     api("PUT", "/api/vhosts/copy")
     api("PUT", "/api/queues/copy/q", {"durable": True, "arguments": {"x-max-length": 3}})
     api("POST", "/api/bindings/copy/e/amq.topic/q/q", {"routing_key": "a.#"})
@@ -249,6 +259,7 @@ def test_definitions_come_back_as_they_were(api):
     ],
 )
 def test_bodies_that_are_wrong_are_400(api, body):
+    """CM-233."""
     status, value = api("PUT", "/api/queues/%2F/never", body)
     assert status == 400 and value["error"] == "bad_request", value
     assert api("GET", "/api/queues/%2F/never")[0] == 404
@@ -262,7 +273,7 @@ def test_odd_paths_are_404(api, path):
 
 
 def test_what_is_opened_and_closed_adds_up_however_it_ends(api, broker):
-    """Opened less closed is what is open: after a lost socket, a forced close and a clean one."""
+    """Opened less closed is what is open: after a lost socket, a forced close and a clean one (CM-377, CM-428)."""
 
     def open_one():
         connection = pika.BlockingConnection(pika.URLParameters(broker.url))

@@ -41,6 +41,7 @@ def test_a_node_has_the_bytes_that_the_kernel_counts(api, name, field, counter):
 
 
 def test_the_settings_of_a_node_have_origins_and_no_secrets(api, name):
+    """CM-411."""
     rows = {row["key"]: row for row in api.get(f"/api/nodes/{name}/environment")}
     assert rows["management_interval"] == {"key": "management_interval", "value": 100, "origin": "set"}
     assert rows["heartbeat"]["origin"] == "default"
@@ -69,6 +70,7 @@ def lines(api, name, caplog):
 
 
 def test_the_log_of_a_node_is_chosen_by_level_and_text(lines):
+    """CM-411."""
     log = logging.getLogger("warren.test")
     for number in range(5):
         log.info("choose <%s>", number)
@@ -80,6 +82,7 @@ def test_the_log_of_a_node_is_chosen_by_level_and_text(lines):
 
 
 def test_changes_over_the_api_are_in_the_log(lines, api):
+    """CM-296."""
     assert api("PUT", "/api/queues/%2F/logged", {})[0] == 201
     (text,) = until(lambda: lines("?text=/api/queues/%252F/logged"))
     assert text.startswith("user 'guest' from 127.0.0.1: PUT") and text.endswith("201")

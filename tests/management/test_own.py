@@ -49,6 +49,7 @@ def stream(api):
 
 
 def test_a_stream_sends_what_is_and_then_what_changes(stream, api, broker):
+    """CM-268, CM-387."""
     events = stream("whoami", "queues/%2F?columns=name,messages")
     assert events.next(0) == {"name": "guest", "tags": ["administrator"]}
     assert "streamed" not in str(events.next(1))
@@ -61,6 +62,7 @@ def test_a_stream_sends_what_is_and_then_what_changes(stream, api, broker):
 
 
 def test_a_stream_gives_nobody_more_than_a_get(stream, user):
+    """CM-228, CM-268."""
     events = stream("nodes", "users", "nosuch", "events?get=whoami", of=user("management"))
     assert events.next(0) == {"error": "not_authorised", "reason": "Not monitor user"}
     assert events.next(1) == {"error": "not_authorised", "reason": "Not administrator user"}
@@ -82,6 +84,7 @@ def test_a_stream_without_paths_is_refused(api):
 
 
 def test_where_a_message_would_go(api, broker):
+    """CM-400."""
     for name in ("by-key", "by-header"):
         api("PUT", f"/api/queues/%2F/{name}", {})
     api("POST", "/api/bindings/%2F/e/amq.topic/q/by-key", {"routing_key": "a.#"})

@@ -129,6 +129,7 @@ def test_what_a_closed_connection_has_counted_stays(scrape, broker):
 
 
 def test_counters_count_and_gauges_show_what_is(scrape, broker, api):
+    """CM-341, CM-343, CM-348, CM-350, CM-353, CM-354, CM-360, CM-376."""
     before = scrape()
     broker.declare_queue("metered")
     for _ in range(5):
@@ -157,6 +158,7 @@ def test_counters_count_and_gauges_show_what_is(scrape, broker, api):
 
 
 def test_objects_have_labels(scrape, broker):
+    """CM-330, CM-333."""
     name = 'odd "name"\\'
     broker.declare_queue(name)
     escaped = name.replace("\\", "\\\\").replace('"', '\\"')
@@ -167,6 +169,7 @@ def test_objects_have_labels(scrape, broker):
 
 
 def test_families_are_chosen(scrape, broker):
+    """CM-330."""
     broker.declare_queue("chosen")
     name = "rabbitmq_detailed_queue_messages_ready"
     key = name, (("vhost", "/"), ("queue", "chosen"))
@@ -179,11 +182,13 @@ def test_families_are_chosen(scrape, broker):
 
 
 def test_answers_are_compressed_for_who_takes_that(scrape):
+    """CM-331."""
     status, body = scrape.client.raw("GET", "/metrics", headers={"accept-encoding": "gzip"})
     assert status == 200 and parsed(gzip.decompress(body).decode())
 
 
 def test_other_paths_and_methods_are_refused(scrape):
+    """CM-330."""
     assert scrape.client.raw("GET", "/other")[0] == 404
     assert scrape.client.raw("POST", "/metrics")[0] == 405
 

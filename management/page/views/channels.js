@@ -6,7 +6,7 @@
 import { enc, withQuery } from "../api.js";
 import { state, stateOf } from "../badges.js";
 import { rangeChoice, samples } from "../chart.js";
-import { Facts, consumersTable, heading, missing, ratesChart } from "../details.js";
+import { Facts, blocked, consumersTable, heading, missing, ratesChart } from "../details.js";
 import { hint } from "../dialog.js";
 import { el } from "../dom.js";
 import { count, rateOf } from "../format.js";
@@ -66,6 +66,7 @@ function channel(context) {
       ["Connection", el("a", { href: `#/connections/${enc(owner)}` }, owner), owner], ["State", state(stateOf(row)), stateOf(row)], ["User", row.user], ["Virtual host", row.vhost], ["Node", row.node],
       ["Mode", row.confirm ? "publisher confirms" : row.transactional ? "transactional" : "plain"], ["Prefetch of a consumer", count(row.prefetch_count)], ["Prefetch of the channel", count(row.global_prefetch_count)],
       ["Unacked", count(row.messages_unacknowledged)], ["Unconfirmed", count(row.messages_unconfirmed)], ["Uncommitted messages", count(row.messages_uncommitted)], ["Uncommitted acks", count(row.acks_uncommitted)],
+      ...blocked(row),
     ]);
   };
   return {

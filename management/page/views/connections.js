@@ -6,7 +6,7 @@
 import { enc, request, withQuery } from "../api.js";
 import { state } from "../badges.js";
 import { Chart, rangeChoice, ratePoints, samples } from "../chart.js";
-import { Facts, heading, lines, missing } from "../details.js";
+import { Facts, blocked, heading, lines, missing } from "../details.js";
 import { attempt, confirmed, hint } from "../dialog.js";
 import { el } from "../dom.js";
 import { bytes, count, moment } from "../format.js";
@@ -64,7 +64,7 @@ function connection(context) {
     facts.update([
       ["State", state(row.state), row.state], ["Given name", row.user_provided_name ?? ""], ["User", row.user], ["Virtual host", row.vhost], ["Node", row.node],
       ["Protocol", row.protocol], ["Authentication", row.auth_mechanism], ["Connected at", moment(row.connected_at)], ["Heartbeat", `${row.timeout} s`],
-      ["Frame max", bytes(row.frame_max)], ["Channel max", count(row.channel_max)], ["Received", bytes(row.recv_oct)], ["Sent", bytes(row.send_oct)],
+      ["Frame max", bytes(row.frame_max)], ["Channel max", count(row.channel_max)], ["Received", bytes(row.recv_oct)], ["Sent", bytes(row.send_oct)], ...blocked(row),
       ["TLS", row.ssl ? [row.ssl_protocol, row.ssl_cipher].filter(Boolean).join(", ") || "yes" : "no"], ["Certificate of the client", row.peer_cert_subject ?? ""],
     ]);
     properties.update(Object.entries(row.client_properties).map(([key, value]) => [key, typeof value === "object" && value ? lines(value) : String(value), JSON.stringify(value)]));

@@ -64,30 +64,41 @@ function policyForm(kind, vhost, reload) {
     reload();
   });
   element.addEventListener("input", async (event) => {
-    if (!["pattern", "vhost", "apply-to"].includes(event.target.name)) return;
+    if (!["pattern", "vhost", "apply-to", "name", "priority"].includes(event.target.name)) return;
     const number = asked += 1;
     await new Promise((resolve) => setTimeout(resolve, 200));
     if (number !== asked) return;
     const field = (name) => element.querySelector(`[name="${name}"]`).value;
-    const found = await preview(field("vhost"), field("pattern"), field("apply-to"));
+    const found = await preview(kind, { vhost: field("vhost"), name: field("name"), pattern: field("pattern"), applies: field("apply-to"), priority: Number(field("priority")) });
     if (number === asked) put(matches, found);
   });
   return el("div", {}, element, matches);
 }
 
-/** What a pattern matches now: some names of each kind, and what is in effect for them already. */
-async function preview(vhost, pattern, applies) {
+/** What a pattern matches now: some names of each kind, and which of this policy and the one that they have is in effect then. */
+async function preview(kind, { vhost, name, pattern, applies, priority }) {
   if (!pattern) return "";
   // The API filters lists without regard to case, and policies distinguish case.
   const kinds = applies === "all" ? ["queues", "exchanges"] : [applies];
+  const column = kind === "policies" ? "policy" : "operator_policy";
   try {
-    return await Promise.all(kinds.map(async (kind) => {
-      const found = await get(withQuery(`${kind}/${enc(vhost)}`, { page: 1, page_size: SHOWN, use_regex: true, name: `(?-i:${pattern})`, columns: "name,policy" }));
-      if (!found.filtered_count) return el("p", {}, `The pattern matches none of the ${kind}.`);
-      return [el("p", {}, `The pattern matches ${count(found.filtered_count)} of ${count(found.total_count)} ${kind}${found.filtered_count > SHOWN ? `, of which ${SHOWN} are` : ""}:`),
-        el("ul", {}, found.items.map((row) => el("li", {}, row.name || "(AMQP default)", row.policy && el("small", {}, ` now under policy '${row.policy}'`))))];
+    const known = new Map((await get(`${kind}/${enc(vhost)}`)).map((row) => [row.name, row]));
+    const outcome = (row) => {
+      const other = known.get(row[column]);
+      return other && other.name !== name && el("small", {}, wins({ name, priority }, other) ? ` instead of '${other.name}'` : ` stays under '${other.name}'`);
+    };
+    return await Promise.all(kinds.map(async (each) => {
+      const found = await get(withQuery(`${each}/${enc(vhost)}`, { page: 1, page_size: SHOWN, use_regex: true, name: `(?-i:${pattern})`, columns: `name,${column}` }));
+      if (!found.filtered_count) return el("p", {}, `The pattern matches none of the ${each}.`);
+      return [el("p", {}, `The pattern matches ${count(found.filtered_count)} of ${count(found.total_count)} ${each}${found.filtered_count > SHOWN ? `, of which ${SHOWN} are` : ""}:`),
+        el("ul", {}, found.items.map((row) => el("li", {}, row.name || "(AMQP default)", outcome(row))))];
     }));
   } catch (error) {
     return el("p", { class: "problem" }, error.status === 400 ? "This is no regular expression." : error.message);
   }
+}
+
+/** Whether a policy is in effect rather than another one that matches too: the higher priority, then the first name. */
+function wins(policy, other) {
+  return policy.priority !== other.priority ? policy.priority > other.priority : policy.name < other.name;
 }

@@ -16,6 +16,7 @@ def refused(screen):
 
 
 def test_a_user_is_added_given_permissions_and_deleted(screen, api):
+    """CM-384, CM-410."""
     screen.go("#/users")
     screen.until(lambda: "guest" in screen.text("main tbody"))
     screen.unfold("Add a user")
@@ -39,6 +40,7 @@ def test_a_user_is_added_given_permissions_and_deleted(screen, api):
 
 
 def test_a_virtual_host_is_added_and_deleted(screen, broker):
+    """CM-410."""
     screen.go("#/vhosts")
     screen.unfold("Add a virtual host")
     screen.fill("Add a virtual host", name="shop/1", description="a shop", tags="a,b")
@@ -52,6 +54,7 @@ def test_a_virtual_host_is_added_and_deleted(screen, broker):
 
 
 def test_a_policy_shows_what_it_matches_before_it_is_set(screen, broker, api):
+    """CM-410, CM-411."""
     for name in ("policy.a", "policy.b", "other"):
         broker.declare_queue(name)
     screen.go("#/policies")
@@ -63,6 +66,15 @@ def test_a_policy_shows_what_it_matches_before_it_is_set(screen, broker, api):
     pattern.send_keys("^policy[.]")
     screen.shows("The pattern matches 2 of", ".matches")
     assert screen.texts(".matches li") == ["policy.a", "policy.b"]
+    broker.set_policy("older", "a$", {"max-length": 9}, apply_to="queues", priority=1)
+    name, priority = (
+        screen.find(f'form[aria-label="Add or change a policy"] [name="{each}"]') for each in ("name", "priority")
+    )
+    name.send_keys("short")
+    screen.until(lambda: screen.texts(".matches li") == ["policy.a stays under 'older'", "policy.b"])
+    priority.clear()
+    priority.send_keys("2")
+    screen.until(lambda: screen.texts(".matches li") == ["policy.a instead of 'older'", "policy.b"])
     with refused(screen):
         pattern.send_keys("(")
         screen.shows("This is no regular expression.", ".matches")
@@ -73,12 +85,15 @@ def test_a_policy_shows_what_it_matches_before_it_is_set(screen, broker, api):
     screen.fill("Add or change a policy", name="short")
     screen.until(lambda: "max-length: 5" in screen.text("main tbody"))
     screen.until(lambda: api.get("/api/queues/%2F/policy.a")["policy"] == "short")
+    broker.clear_policy("older")
+    screen.until(lambda: "older" not in screen.text("main tbody"))
     screen.press("Delete")
     screen.press("Delete policy", "dialog")
     screen.until(lambda: screen.text("main tbody") == "")
 
 
 def test_limits_are_set_and_cleared(screen, api):
+    """CM-410."""
     screen.go("#/limits")
     screen.unfold("Set a limit of a virtual host")
     screen.fill("Set a limit of a virtual host", limit="max-queues", value="500")
@@ -89,6 +104,7 @@ def test_limits_are_set_and_cleared(screen, api):
 
 
 def test_definitions_are_imported(screen, broker, tmp_path):
+    """CM-390."""
     document = {"queues": [{"name": "imported", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}]}
     file = tmp_path / "definitions.json"
     file.write_text(json.dumps(document))
@@ -100,6 +116,7 @@ def test_definitions_are_imported(screen, broker, tmp_path):
 
 
 def test_feature_flags_are_listed(screen):
+    """CM-410."""
     screen.go("#/feature-flags")
     screen.until(lambda: "enabled" in screen.text("main tbody"))
 
@@ -113,6 +130,7 @@ def test_feature_flags_are_listed(screen):
     ],
 )
 def test_a_user_sees_what_the_tags_allow(driver, api, broker, tag, parts):
+    """CM-380."""
     broker.add_user(tag, "secret", tags=[tag])
     driver.delete_all_cookies()
     screen = Screen(driver, api.port)

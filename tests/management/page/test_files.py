@@ -32,6 +32,7 @@ def test_no_other_file_is_served(api, path):
 
 
 def test_a_browser_may_run_scripts_of_the_page_alone(api):
+    """CM-386."""
     api.raw("GET", "/page/")
     policy = api.answer_headers["content-security-policy"]
     assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy

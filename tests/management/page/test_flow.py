@@ -19,6 +19,7 @@ def publisher(broker):
 
 
 def test_an_alarm_and_its_effect_are_shown_and_end(screen, publisher, broker, api):
+    """CM-380, CM-390."""
     broker._node.operate("set_vm_memory_high_watermark", value=0.0)
     try:
         screen.shows("is short of memory: publishers are blocked.", ".warning")

@@ -6,6 +6,7 @@ NAMES = ['<img src=x onerror="document.title=1">', "</td><script>alert(1)</scrip
 
 
 def test_a_wrong_password_is_refused_and_what_was_typed_stays(driver, api):
+    """CM-380, CM-384."""
     from .conftest import Screen
 
     driver.delete_all_cookies()
@@ -20,6 +21,7 @@ def test_a_wrong_password_is_refused_and_what_was_typed_stays(driver, api):
 
 
 def test_a_login_lasts_until_one_logs_out(screen):
+    """CM-380."""
     screen.driver.refresh()
     screen.shows("Overview", "nav a[aria-current]")
     screen.press("Log out", "header")
@@ -29,6 +31,7 @@ def test_a_login_lasts_until_one_logs_out(screen):
 
 
 def test_the_overview_is_live(screen, broker):
+    """CM-387, CM-390."""
     broker.declare_queue("counted")
     tile = ".tile:first-child .figure"
     screen.until(lambda: screen.text(tile) == "0")
@@ -40,6 +43,7 @@ def test_the_overview_is_live(screen, broker):
 
 
 def test_the_charts_move(screen, broker):
+    """CM-383, CM-387."""
     broker.declare_queue("moving")
     line = ".chart path.line.series-1"
     screen.until(lambda: screen.find(line).get_attribute("d"))
@@ -54,6 +58,7 @@ def test_the_charts_move(screen, broker):
 
 
 def test_a_series_can_be_switched_off(screen):
+    """CM-383."""
     entry = screen.find(".chart .entry")
     screen.until(lambda: screen.all(".chart path.line.series-0"))
     entry.click()
@@ -90,6 +95,7 @@ def test_names_are_shown_and_never_executed(screen, queues):
 
 
 def test_a_list_is_sorted_filtered_and_divided_by_the_server(screen, queues):
+    """CM-382, CM-387."""
     screen.go("#/queues")
     screen.find(".filter").send_keys("SORTED")
     screen.until(lambda: listed(screen) == [f"sorted.{number}" for number in range(5)])
@@ -110,6 +116,7 @@ def test_a_list_is_sorted_filtered_and_divided_by_the_server(screen, queues):
 
 
 def test_columns_are_chosen_and_remembered(screen, queues):
+    """CM-382."""
     screen.go("#/queues")
     screen.until(lambda: "Policy" in screen.texts(".list th"))
     screen.click(".chooser summary")
@@ -123,6 +130,7 @@ def test_columns_are_chosen_and_remembered(screen, queues):
 
 
 def test_a_queue_is_added(screen, broker):
+    """CM-384, CM-405."""
     screen.go("#/queues")
     screen.unfold("Add a queue")
     screen.fill("Add a queue", name="added by hand")
@@ -137,6 +145,7 @@ def test_a_queue_is_added(screen, broker):
 
 
 def test_the_search_finds_by_a_part_of_the_name(screen, queues):
+    """CM-388."""
     from selenium.webdriver.common.keys import Keys
 
     screen.find("body").send_keys("/")

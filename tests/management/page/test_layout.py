@@ -31,8 +31,12 @@ def narrow(driver):
     driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+#: Where the tab ends that is open.
+TAB = "return document.querySelector('nav a[aria-current]').getBoundingClientRect().right"
+
+
 def test_nothing_is_wider_than_360_pixels(screen, narrow, broker):
-    """Only tables scroll sideways, each in its own frame."""
+    """Only tables scroll sideways, each in its own frame (CM-381, CM-386)."""
     from selenium.webdriver.support.expected_conditions import staleness_of
 
     broker.declare_queue("narrow")
@@ -44,6 +48,7 @@ def test_nothing_is_wider_than_360_pixels(screen, narrow, broker):
             screen.until(lambda before=before: staleness_of(before)(screen.driver), f"{address} is not shown")
         screen.find("main table, main form")
         screen.until(lambda: screen.driver.execute_script(width) <= 360, f"{address} is too wide")
+        assert screen.driver.execute_script(TAB) < 361, f"the tab of {address} is out of view"
 
 
 #: The contrast of all texts that are shown with what is behind them (CM-386); those below 4.5:1 come back.
@@ -80,6 +85,7 @@ return poor;
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_text_has_enough_contrast(screen, driver, broker, theme):
+    """CM-386."""
     features = [{"name": "prefers-color-scheme", "value": theme}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     broker.declare_queue("contrast", durable=True)
@@ -105,7 +111,7 @@ def test_the_colours_can_be_chosen(screen, driver):
 
 
 def test_a_queue_is_made_and_deleted_with_the_keyboard_alone(screen, driver, api):
-    """Each step moves the focus with the tabulator, as somebody without a pointer does."""
+    """Each step moves the focus with the tabulator, as somebody without a pointer does (CM-386)."""
 
     def tab_to(selector):
         for _ in range(200):

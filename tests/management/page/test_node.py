@@ -27,6 +27,7 @@ def test_the_overview_leads_to_a_node(screen, name):
 
 
 def test_a_node_shows_live_figures(screen, broker, name):
+    """CM-391."""
     screen.go(f"#/nodes/{name}")
     # The broker has no data directory, so there is no disk of which space could be free.
     titles = ["Memory", "Descriptors and processes", "Disk traffic", "Message store", "Runtime"]
@@ -61,6 +62,7 @@ def test_a_node_with_a_data_directory_shows_its_journal(driver, tmp_path):
 
 
 def test_memory_is_measured_on_opening_and_on_demand(screen, name):
+    """CM-391."""
     screen.go(f"#/nodes/{name}")
     table = '[aria-label="Memory by category"] tbody'
     screen.until(lambda: "other system" in screen.text(table) and "code" in screen.text(table))
@@ -85,6 +87,7 @@ def test_an_alarm_is_shown_at_its_node(screen, broker, name):
 
 
 def test_settings_are_shown_with_their_origins(screen, name):
+    """CM-411."""
     screen.go(f"#/nodes/{name}")
     screen.unfold("Settings")
     screen.press("Show settings")
@@ -97,6 +100,7 @@ def test_settings_are_shown_with_their_origins(screen, name):
 
 
 def test_the_log_is_live_and_filtered(screen, broker, name, caplog):
+    """CM-411."""
     caplog.set_level(logging.INFO, "warren")
     log = logging.getLogger("warren.page")
     log.info("shown <script>alert(1)</script>")

@@ -37,6 +37,7 @@ def address(name, kind="queues"):
 
 
 def test_a_connection_is_shown_and_closed(screen, client):
+    """CM-384, CM-395."""
     screen.go("#/connections")
     screen.until(lambda: "a client with a name" in screen.text("main .list tbody"))
     screen.click("main .list tbody a")
@@ -55,6 +56,7 @@ def test_a_connection_is_shown_and_closed(screen, client):
 
 
 def test_a_channel_is_shown_with_its_consumers(screen, client):
+    """CM-396."""
     screen.go("#/channels")
     screen.until(lambda: "guest" in screen.text("main .list tbody"))
     assert "C" in screen.texts("main .list tbody td")
@@ -63,7 +65,21 @@ def test_a_channel_is_shown_with_its_consumers(screen, client):
     screen.shows("publisher confirms", ".pairs")
 
 
+def test_a_channel_shows_what_it_waits_for(screen, driver):
+    """CM-396: the facts alone, because a broker of a test has credit for its clients."""
+    shown = driver.execute_async_script(
+        "const [done] = arguments; import('./details.js').then(({blocked}) => done(["
+        "  blocked({alarms: ['memory'], blocked_by: ['orders', 'bills'], blocked_seconds: 65, blocked_share: 0.5}),"
+        "  blocked({blocked_by: [], blocked_seconds: 0, blocked_share: 0})]));"
+    )
+    assert shown == [
+        [["Waits for", "the alarm of the memory, orders, bills"], ["Waited", "1 min in all, 50 % of the time now"]],
+        [["Waits for", ""], ["Waited", ""]],
+    ]
+
+
 def test_an_exchange_is_added_bound_tried_and_deleted(screen, broker, queue):
+    """CM-384, CM-400."""
     screen.go("#/exchanges")
     screen.until(lambda: "(AMQP default)" in screen.text("main .list tbody"))
     screen.unfold("Add an exchange")
@@ -94,6 +110,7 @@ def test_an_exchange_is_added_bound_tried_and_deleted(screen, broker, queue):
 
 
 def test_a_queue_is_published_to_read_purged_and_deleted(screen, broker, queue, api):
+    """CM-384, CM-406."""
     screen.go(address(queue))
     screen.shows(queue, "h1")
     screen.unfold("Publish a message")
@@ -118,6 +135,7 @@ def test_a_queue_is_published_to_read_purged_and_deleted(screen, broker, queue, 
 
 
 def test_messages_are_browsed_by_number_and_stay(screen, broker, queue, client):
+    """CM-407."""
     for number in range(60):
         broker.publish(f"message <{number}>", queue)
     channel = client.channel()
@@ -172,8 +190,24 @@ def test_a_queue_without_mirrors_has_no_ring(screen, api, queue):
     assert not screen.find(".ring").is_displayed()
 
 
+def test_features_are_badges_with_explanations(screen, driver, broker):
+    """CM-385: an argument and a policy that set the same share a badge."""
+    arguments = {"x-message-ttl": 5, "x-max-length": 9, "x-dead-letter-exchange": "d", "x-single-active-consumer": True}
+    broker.declare_queue("badged", durable=True, auto_delete=True, arguments=arguments)
+    broker.set_policy("short", "^badged$", {"max-length": 3}, apply_to="queues")
+    screen.go(address("badged"))
+    screen.until(lambda: screen.texts(".pairs .badge") == ["D", "AD", "TTL", "Lim", "DLX", "SAC"])
+    titles = [each.get_attribute("title") for each in screen.all(".pairs .badge")]
+    assert titles[2:4] == ["x-message-ttl: 5", "x-max-length: 9\nmax-length: 3"]
+    broker.clear_policy("short")
+    broker.delete_queue("badged")
+
+
 def test_the_ring_of_a_mirrored_queue_is_drawn(screen, driver):
-    """The drawing alone: a broker of one node has no mirrors. All names are inside it; long ones are shortened."""
+    """The drawing alone: a broker of one node has no mirrors. All names are inside it; long ones are shortened.
+
+    CM-407.
+    """
     members = [
         {"node": "a@h", "role": "master", "lag": 0, "unstored": 0, "messages": 5, "received": 9},
         {"node": "b@h", "role": "mirror", "lag": 2, "unstored": 1, "messages": 5, "received": 7},

@@ -59,6 +59,7 @@ def shown(recorded):
 
 
 def test_the_statuses_are_those_of_rabbitmq(answers):
+    """CM-232, CM-260 to CM-267, CM-287 to CM-293."""
     differ = [
         (shown(recorded), recorded["status"], status, value)
         for recorded, status, value, _ in answers
@@ -68,6 +69,7 @@ def test_the_statuses_are_those_of_rabbitmq(answers):
 
 
 def test_refusals_are_those_of_rabbitmq(answers):
+    """CM-233, CM-248, CM-249, CM-287 to CM-293, CM-300, CM-310, CM-315."""
     differ = [
         (shown(recorded), recorded["answer"], value)
         for recorded, _, value, _ in answers
@@ -78,12 +80,14 @@ def test_refusals_are_those_of_rabbitmq(answers):
 
 
 def test_objects_have_all_fields_of_rabbitmq(answers):
+    """CM-245, CM-247, CM-250, CM-281 to CM-285."""
     for recorded, status, value, _ in answers:
         if recorded["status"] == status == 200 and "answer" in recorded and not is_different(recorded):
             compare(recorded["answer"], value, shown(recorded))
 
 
 def test_headers_that_clients_read_are_those_of_rabbitmq(answers):
+    """CM-232, CM-290."""
     for recorded, _, _, headers in answers:
         if "allow" in recorded:
             assert headers["allow"] == recorded["allow"], shown(recorded)

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from .conftest import ports, until
+from ..conftest import ports, until
 
 pytestmark = pytest.mark.skipif(
     shutil.which("check_rabbitmq_overview") is None, reason="needs the Debian package nagios-plugins-rabbitmq"
@@ -32,6 +32,7 @@ def check(broker):
 
 
 def test_the_checks_of_a_healthy_broker(check, broker, api):
+    """CM-311, CM-320."""
     broker.declare_queue("watched")
     for _ in range(3):
         broker.publish(b"x", "watched")
@@ -45,6 +46,7 @@ def test_the_checks_of_a_healthy_broker(check, broker, api):
 
 
 def test_a_backlog_above_the_limit_is_critical(check, broker, api):
+    """CM-320."""
     broker.declare_queue("behind")
     for _ in range(3):
         broker.publish(b"x", "behind")

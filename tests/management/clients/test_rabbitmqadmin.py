@@ -30,6 +30,7 @@ def listed(admin, *arguments):
 
 
 def test_it_declares_publishes_gets_and_deletes(admin, tmp_path):
+    """CM-233, CM-239, CM-294, CM-320."""
     admin("declare", "queue", "name=orders", "durable=true", 'arguments={"x-max-length": 10}')
     admin("declare", "exchange", "name=ex", "type=topic")
     admin("declare", "binding", "source=ex", "destination=orders", "routing_key=a.#")
@@ -52,6 +53,7 @@ def test_it_declares_publishes_gets_and_deletes(admin, tmp_path):
 
 
 def test_it_shows_everything(admin):
+    """CM-320."""
     for kind in ("users", "vhosts", "connections", "channels", "consumers", "nodes", "parameters", "policies"):
         admin("list", kind)
     assert "3.10.8" in admin("show", "overview")

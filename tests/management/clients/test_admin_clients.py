@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from .conftest import until
+from ..conftest import until
 
 pyrabbit2 = pytest.importorskip("pyrabbit2.api", reason="pyrabbit2 is not installed")
 
@@ -47,6 +47,7 @@ def flower(broker, api, folder):
 
 
 def test_flower_shows_the_queue_of_celery(broker, api, tmp_path):
+    """CM-320."""
     api("PUT", "/api/queues/%2F/celery", {"durable": True})
     for number in range(3):
         message = {"properties": {}, "routing_key": "celery", "payload": str(number), "payload_encoding": "string"}
@@ -62,6 +63,7 @@ def test_flower_shows_the_queue_of_celery(broker, api, tmp_path):
 
 
 def test_pyrabbit2_declares_publishes_gets_and_deletes(api):
+    """CM-231, CM-238, CM-320."""
     client = pyrabbit2.Client(f"127.0.0.1:{api.port}", "guest", "guest")
     assert client.is_alive()
     client.create_vhost("shop")

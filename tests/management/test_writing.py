@@ -1,0 +1,146 @@
+"""What requests write, and what the checks of the node's health answer when something is wrong."""
+
+import json
+import logging
+
+import pika
+import pytest
+
+from .conftest import until
+
+GET = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+
+
+def message(key, payload="x", **properties):
+    return {"properties": properties, "routing_key": key, "payload": payload, "payload_encoding": "string"}
+
+
+def bad(reason):
+    return 400, {"error": "bad_request", "reason": reason}
+
+
+@pytest.fixture
+def queue(api):
+    assert api("PUT", "/api/queues/%2F/written", {"arguments": {"x-max-length": 1, "x-overflow": "reject-publish"}})[0]
+    yield "written"
+    api("DELETE", "/api/queues/%2F/written")
+
+
+def test_a_message_that_the_queue_refuses(api, queue):
+    """CM-300."""
+    path = "/api/exchanges/%2F/amq.default/publish"
+    assert api("POST", path, message(queue)) == (200, {"routed": True})
+    assert api("POST", path, message(queue)) == bad("Unable to publish message. Check queue limits.")
+
+
+@pytest.mark.parametrize("mode", ["", "ack_requeue", 1, None])
+def test_an_unknown_ack_mode(api, queue, mode):
+    """CM-302, CM-426: RabbitMQ answers with 500."""
+    assert api("POST", f"/api/queues/%2F/{queue}/get", {**GET, "ackmode": mode}) == bad(["unknown_ackmode", mode])
+
+
+def test_values_of_json_become_types_of_amqp(api, broker, queue):
+    """CM-295: and a client gets them; bytes that are no UTF-8 come back as Base64 (CM-301, CM-302)."""
+    # The client library cuts doubles to whole numbers.
+    values = {"n": 3, "big": 1 << 40, "f": 2.0, "t": "ž", "b": True, "l": [1, "a"], "d": {"k": None}}
+    body = {**message(queue, headers=values, delivery_mode="2"), "payload": "/wA=", "payload_encoding": "base64"}
+    assert api("POST", "/api/exchanges/%2F/amq.default/publish", body) == (200, {"routed": True})
+    (found,) = api("POST", f"/api/queues/%2F/{queue}/get", GET)[1]
+    assert found["properties"] == {"headers": values, "delivery_mode": 2}
+    assert (found["payload"], found["payload_encoding"], found["payload_bytes"]) == ("/wA=", "base64", 2)
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        _, properties, payload = connection.channel().basic_get(queue, auto_ack=True)
+    assert (properties.headers, properties.delivery_mode, payload) == (values, 2, b"\xff\x00")
+
+
+def test_whoever_adds_a_virtual_host_may_use_it(api, user):
+    """CM-297, CM-314: with PUT and with an import; a virtual host that exists grants nothing to others."""
+    other = user("administrator", name="founder")
+    for name, add in (
+        ("put", lambda client: client("PUT", "/api/vhosts/put", None)),
+        ("imported", lambda client: client("POST", "/api/definitions", {"vhosts": [{"name": "imported"}]})),
+    ):
+        assert add(other)[0] in (201, 204)
+        assert add(api)[0] == 204
+        rows = api.get(f"/api/vhosts/{name}/permissions")
+        assert rows == [{"user": "founder", "vhost": name, "configure": ".*", "write": ".*", "read": ".*"}]
+        assert api("DELETE", f"/api/vhosts/{name}")[0] == 204
+
+
+@pytest.mark.parametrize("fields", [{}, {"password_hash": ""}, {"password": ""}])
+def test_a_user_without_a_password_cannot_log_in(api, fields):
+    """CM-287."""
+    assert api("PUT", "/api/users/locked", {"tags": "administrator", **fields})[0] == 201
+    for password in ("", "x"):
+        assert api.as_user(f"locked:{password}")("GET", "/api/whoami")[0] == 401
+    assert api("DELETE", "/api/users/locked")[0] == 204
+
+
+def test_an_export_has_a_name_and_needs_a_login(api):
+    """CM-312: a password in the address would be in logs and in the history of browsers."""
+    assert api("GET", "/api/definitions?download=a%22b%0d%0a.json")[0] == 200
+    assert api.answer_headers["content-disposition"] == 'attachment; filename="ab.json"'
+    assert api.as_user(None)("GET", "/api/definitions?auth=Z3Vlc3Q6Z3Vlc3Q%3D")[0] == 401
+
+
+def test_definitions_come_in_a_form_as_well(api):
+    """CM-260: the form of RabbitMQ's page, with the field `file`."""
+    document = json.dumps({"global_parameters": [{"name": "formed", "value": {"a": 1}}]})
+    lines = ["--cut", 'Content-Disposition: form-data; name="file"; filename="d.json"', "", document, "--cut--", ""]
+    form = {"content-type": "multipart/form-data; boundary=cut"}
+    assert api("POST", "/api/definitions", "\r\n".join(lines), headers=form)[0] == 204
+    assert api.get("/api/global-parameters/formed")["value"] == {"a": 1}
+    assert api("POST", "/api/definitions", "--cut--", headers=form)[0] == 400
+    api("DELETE", "/api/global-parameters/formed")
+
+
+def test_an_alarm_fails_the_checks_at_once(api, broker):
+    """CM-310, CM-430: and the list of nodes shows it without waiting for the next interval."""
+    broker.set_alarm("memory", True)
+    try:
+        alarm = {"node": broker.settings.node_name, "resource": "memory"}
+        for name, place in (("alarms", "in the cluster"), ("local-alarms", "on the node")):
+            failed = {"status": "failed", "reason": f"There are alarms in effect {place}", "alarms": [alarm]}
+            assert api("GET", f"/api/health/checks/{name}") == (503, failed)
+        assert api.get("/api/nodes")[0]["mem_alarm"]
+    finally:
+        broker.set_alarm("memory", False)
+    assert api("GET", "/api/health/checks/alarms") == (200, {"status": "ok"})
+
+
+def test_listeners_are_checked_by_port_and_protocol(api, broker):
+    """CM-310."""
+    path = "/api/health/checks"
+    assert api.get(f"{path}/port-listener/{broker.port}") == {"status": "ok", "port": broker.port}
+    assert api.get(f"{path}/protocol-listener/http") == {"status": "ok", "protocol": "http"}
+    status, found = api("GET", f"{path}/port-listener/1")
+    assert (status, found["missing"]) == (503, 1) and broker.port in found["ports"]
+
+
+def test_the_aliveness_test_leaves_no_message(api, broker, user):
+    """CM-311, CM-435: its queue stays, and a user who may not configure it is refused."""
+    assert api.get("/api/aliveness-test/%2F") == {"status": "ok"}
+    assert api.get("/api/queues/%2F/aliveness-test")["messages"] == 0
+    user("management", name="onlooker")
+    api("PUT", "/api/permissions/%2F/onlooker", {"configure": "", "write": "", "read": ""})
+    assert api.as_user("onlooker:pw")("GET", "/api/aliveness-test/%2F")[0] == 401
+    broker.delete_queue("aliveness-test")
+
+
+def test_an_empty_broker_has_totals_of_0(api):
+    """CM-270: RabbitMQ has no totals before the first sample."""
+    totals = api.get("/api/overview")["queue_totals"]
+    assert {name: totals[name] for name in ("messages", "messages_ready", "messages_unacknowledged")} == {
+        "messages": 0,
+        "messages_ready": 0,
+        "messages_unacknowledged": 0,
+    }
+
+
+@pytest.mark.parametrize("change", [("PUT", "/api/vhosts/audited", 201), ("DELETE", "/api/vhosts/audited", 204)])
+def test_each_change_is_a_line_of_the_log(api, caplog, change):
+    """CM-296."""
+    method, path, status = change
+    caplog.set_level(logging.INFO, "warren")
+    assert api(method, path)[0] == status
+    until(lambda: f"user 'guest' from 127.0.0.1: {method} {path} -> {status}" in caplog.text)
