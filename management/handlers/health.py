@@ -16,6 +16,9 @@ UNITS = {"days": 86_400, "weeks": 7 * 86_400, "months": 28 * 86_400, "years": 36
 
 OK = {"status": "ok"}
 
+#: ms after which the message of an aliveness test is gone that was published and could not be fetched (CM-311).
+EXPIRATION = "10000"
+
 #: The names under which tools ask for a protocol.
 PROTOCOLS = {
     "amqp091": "amqp",
@@ -138,7 +141,8 @@ async def aliveness(call: Call) -> Any:
     try:
         await call.operate("declare_queue_as", **names, name=name, durable=False, auto_delete=False, arguments={})
         body = os.urandom(8).hex().encode()
-        await call.operate("publish_as", **names, exchange="", routing_key=name, properties={}, payload=body)
+        message = {"properties": {"expiration": EXPIRATION}, "payload": body}
+        await call.operate("publish_as", **names, exchange="", routing_key=name, **message)
         found = await call.operate("get_messages_as", **names, queue=name, count=1, ackmode="ack_requeue_false")
     except HttpError as error:
         if error.status == 401:

@@ -116,9 +116,10 @@ function route() {
   const tabs = Object.keys(TABS).filter((name) => !(name in ADMIN) && name !== "nodes" && may(TABS[name][1]));
   put(parts.nav, [...tabs, firstOfAdmin()].map((name) =>
     el("a", { href: `#/${name}`, "aria-current": TABS[name][0] === TABS[tab][0] ? "page" : null }, TABS[name][0])));
-  parts.nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   document.title = `${view.title} – warren`;
   put(main, view.element);
+  // On a narrow screen the tab that is open may be out of view.
+  for (const tab of document.querySelectorAll("nav [aria-current]")) tab.scrollIntoView({ block: "nearest", inline: "nearest" });
   window.scrollTo(0, 0);
   live.follow([...frameSources(), ...view.sources]);
 }

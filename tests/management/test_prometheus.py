@@ -72,7 +72,7 @@ def scrape(broker):
 
 
 def test_families_are_those_of_rabbitmq(scrape):
-    """CM-331, CM-336, CM-340 to CM-368: names, types and labels, but for those that warren has not and names here."""
+    """CM-331, CM-336, CM-340 to CM-368, CM-370: names, types and labels, except for those that warren lacks."""
     text = scrape.client.raw("GET", "/metrics")[1].decode()
     types = dict(re.findall("^# TYPE (.*) (.*)$", text, re.MULTILINE))
     assert types.keys() == set(re.findall("^# HELP ([^ ]+) .", text, re.MULTILINE))

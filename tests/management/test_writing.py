@@ -118,12 +118,14 @@ def test_listeners_are_checked_by_port_and_protocol(api, broker):
 
 
 def test_the_aliveness_test_leaves_no_message(api, broker, user):
-    """CM-311, CM-435: its queue stays, and a user who may not configure it is refused."""
+    """CM-311, CM-435: its queue stays. A user who may not read is refused, and what was published expires."""
     assert api.get("/api/aliveness-test/%2F") == {"status": "ok"}
     assert api.get("/api/queues/%2F/aliveness-test")["messages"] == 0
     user("management", name="onlooker")
-    api("PUT", "/api/permissions/%2F/onlooker", {"configure": "", "write": "", "read": ""})
+    api("PUT", "/api/permissions/%2F/onlooker", {"configure": ".*", "write": ".*", "read": ""})
     assert api.as_user("onlooker:pw")("GET", "/api/aliveness-test/%2F")[0] == 401
+    (left,) = api("POST", "/api/queues/%2F/aliveness-test/get", GET)[1]
+    assert left["properties"] == {"expiration": "10000"}
     broker.delete_queue("aliveness-test")
 
 

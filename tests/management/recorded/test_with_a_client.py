@@ -78,7 +78,7 @@ def without(value, *keys):
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=[each["request"] for each in RECORDED])
 def test_what_rabbitmq_answers_while_a_client_is_connected(api, names, recorded):
-    """CM-260 to CM-267, CM-270 to CM-286."""
+    """CM-260 to CM-267, CM-270 to CM-286 (CM-251)."""
     method, path = recorded["request"].split(" ", 1)
     for name, value in names.items():
         path = path.replace(name, value)
