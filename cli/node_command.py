@@ -51,6 +51,10 @@ GENERAL_OPTIONS: tuple[Callable[[], click.Option], ...] = (
 GENERAL_NAMES = tuple(str(make().name) for make in GENERAL_OPTIONS)
 
 
+#: Parameters that are secret: an error of their commands does not repeat what was given.
+SECRETS = frozenset({"password", "pre_hashed_password"})
+
+
 class Call:
     """One run of a command: the node that it asks, and how its results are written."""
 
@@ -302,6 +306,8 @@ class BadArguments(CommandFailure):
 
     def show(self, file: Any = None) -> None:
         given = " ".join(sys.argv[1:])
+        if self.command is not None and SECRETS.intersection(one.name for one in self.command.params):
+            given = f"{self.command.name} ***"
         lines = [f"Error (argument validation): {self.message}", *self.details, "Arguments given:", f"\t{given}"]
         if self.command is not None:
             lines += ["", click.style("Usage", bold=True), "", usage(self.command)]

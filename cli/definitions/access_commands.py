@@ -8,7 +8,7 @@ import sys
 import click
 
 from ..failure import EX_DATAERR, CommandFailure
-from ..node_command import Call, node_command
+from ..node_command import BadArguments, Call, node_command
 
 USERS = "Users"
 ACCESS = "Access control"
@@ -33,12 +33,15 @@ def _password(given: str | None) -> str:
     return read
 
 
-@node_command(USERS, 'Adding user "{username}" ...')
+@node_command(USERS)
 @click.argument("username")
 @PASSWORD
 @click.option("--pre-hashed-password", metavar="HASH", help="The password's salted hash, as in exported definitions.")
 def add_user(call: Call, username: str, password: str | None, pre_hashed_password: str | None) -> None:
     """Add the user USERNAME. Without PASSWORD one line is read from standard input, which keeps it secret."""
+    if not username:
+        raise BadArguments("Bad argument: user cannot be an empty string", is_data=True)
+    call.banner(f'Adding user "{username}" ...')
     if pre_hashed_password is not None:
         call.ask("add_user", user=username, password_hash=pre_hashed_password)
     else:

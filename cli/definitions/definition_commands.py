@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from typing import Any
 
@@ -23,6 +25,8 @@ FORMATS = click.Choice(["json"])
 def export_definitions(call: Call, path: str, format: str) -> None:
     """Write everything that the node has, except messages, to the file PATH as JSON; `-` is standard output."""
     if path != "-":
+        if not os.path.isdir(os.path.dirname(path) or "."):
+            raise _not_written(path, os.strerror(errno.ENOENT))
         call.banner(f'Exporting definitions in JSON to a file at "{path}" ...')
     document: dict[str, Any] = {}
     for row in call.node.rows("export_definitions"):
@@ -38,7 +42,11 @@ def export_definitions(call: Call, path: str, format: str) -> None:
         with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
             file.write(text + "\n")
     except OSError as error:
-        raise CommandFailure(f"the definitions cannot be written to '{path}': {error.strerror}", EX_DATAERR) from None
+        raise _not_written(path, error.strerror) from None
+
+
+def _not_written(path: str, reason: str) -> CommandFailure:
+    return CommandFailure(f"the definitions cannot be written to '{path}': {reason}", EX_DATAERR)
 
 
 @node_command(SECTION)
@@ -53,9 +61,9 @@ def import_definitions(call: Call, path: str | None, format: str, dry_run: bool)
     whose exchange or queue exists neither in the file nor in the node is left out, with a warning: RabbitMQ exports the
     bindings of exclusive queues and internal exchanges without these.
     """
+    document = _read(path)
     if path not in (None, "-"):
         call.banner(f'Importing definitions in JSON from a file at "{path}" ...')
-    document = _read(path)
     counts = call.ask("import_definitions", document=document, only_check=dry_run)
     left_out = counts.pop("left_out")
     for line in left_out:

@@ -225,6 +225,9 @@ def test_no_error_and_no_log_has_a_password(broker, run, caplog):
     caplog.set_level(logging.DEBUG)
     for arguments in (
         ("add_user", "", PASSWORD),
+        ("add_user", "ann", PASSWORD, "too many"),
+        ("change_password", "--bogus", "ann", PASSWORD),
+        ("authenticate_user", "--timeout", "x", "guest", PASSWORD),
         ("add_user", "guest", PASSWORD),
         ("change_password", "nobody", PASSWORD),
         ("authenticate_user", "guest", PASSWORD),
