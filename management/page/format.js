@@ -60,15 +60,16 @@ export function plural(number, word) {
   return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 }
 
-/**
- * What the backlog does at its present rate: "empty in 3 min", "growing 40/s", "steady".
- * @param {number | undefined} messages
- * @param {number | undefined} change messages per second
- */
-export function trend(messages, change) {
-  if (!messages || change === undefined) return "";
+/** What the backlog of a queue does at its present rate: "empty in 3 min", "growing 40/s, full in 2 h", "steady". */
+export function trend(row) {
+  const change = row.messages_details?.rate;
+  if (!row.messages || change === undefined) return "";
   if (Math.abs(change) < 0.05) return "steady";
-  return change < 0 ? `empty in ${span(messages / -change)}` : `growing ${rate(change)}`;
+  if (change < 0) return `empty in ${span(row.messages / -change)}`;
+  // The lower one of both limits is in effect. They limit ready messages.
+  const limit = Math.min(row.arguments?.["x-max-length"] ?? Infinity, row.effective_policy_definition?.["max-length"] ?? Infinity);
+  const left = limit - row.messages_ready;
+  return `growing ${rate(change)}${left > 0 && limit < Infinity ? `, full in ${span(left / change)}` : ""}`;
 }
 
 /** How old the first message of a queue is by the timestamp that its publisher gave it. */

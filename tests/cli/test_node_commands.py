@@ -594,7 +594,7 @@ def test_virtual_hosts(broker, run):
     ],
 )
 def test_memory_watermark(broker, run, arguments, code, text):
-    """CM-15, CM-180, CM-181, CM-183 (CM-433)."""
+    """CM-15, CM-180, CM-181, CM-183, CM-433."""
     assert run("set_vm_memory_high_watermark", *arguments) == code
     if code:
         assert (run.out, run.err.splitlines()[0]) == ("", f"Error (argument validation): {text}")

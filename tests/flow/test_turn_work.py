@@ -180,7 +180,10 @@ def test_many_connections_come_and_go(client, broker, turns):
 
 
 def test_a_management_process_reads_many_queues_and_users(client, broker, turns):
-    """The first answer has a row of each queue and of each user, and the second what was counted since."""
+    """The first answer has a row of each queue and of each user, and the second what was counted since.
+
+    CM-252, CM-335.
+    """
     for number in range(400):
         broker.add_user(f"u{number}", "p")
     channel = client.channel()

@@ -88,7 +88,7 @@ function countsOf(row) {
   return [
     ["Total", both(row.messages, row.message_bytes)], ["Ready", both(row.messages_ready, row.message_bytes_ready)],
     ["Unacked", both(row.messages_unacknowledged, row.message_bytes_unacknowledged)],
-    ["Trend", trend(row.messages, row.messages_details?.rate)], ["Age of the first message", headAge(row)],
+    ["Trend", trend(row)], ["Age of the first message", headAge(row)],
     ["Next number", row.backing_queue_status ? count(row.backing_queue_status.next_seq_id) : ""], ["Mode", row.backing_queue_status?.mode ?? ""],
   ];
 }

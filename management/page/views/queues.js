@@ -36,7 +36,7 @@ const COLUMNS = [
   { id: "ready", title: "Ready", number: true, sort: "messages_ready", cell: (row) => count(row.messages_ready) },
   { id: "unacked", title: "Unacked", number: true, sort: "messages_unacknowledged", cell: (row) => count(row.messages_unacknowledged) },
   { id: "total", title: "Total", number: true, sort: "messages", cell: (row) => count(row.messages) },
-  { id: "trend", title: "Trend", sort: "messages_details.rate", cell: (row) => trend(row.messages, row.messages_details?.rate) },
+  { id: "trend", title: "Trend", sort: "messages_details.rate", cell: (row) => trend(row) },
   { id: "age", title: "Head age", number: true, hidden: true, sort: "head_message_timestamp", cell: headAge },
   { id: "bytes", title: "Bytes", number: true, sort: "message_bytes", hidden: true, cell: (row) => bytes(row.message_bytes) },
   { id: "in", title: "Incoming", number: true, sort: "message_stats.publish_details.rate", cell: (row) => rateOf(row, "publish") },

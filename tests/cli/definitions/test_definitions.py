@@ -91,7 +91,7 @@ def test_what_rabbitmq_exported_loads_and_exports_again(broker, run):
 
 
 def test_an_export_loads_into_an_empty_node(broker, run, tmp_path):
-    """CM-215, CM-218 (CM-424)."""
+    """CM-215, CM-218, CM-424."""
     run("-q", "import_definitions", str(EXPORTED))
     path = tmp_path / "exported.json"
     assert run("export_definitions", str(path))[0] == 0

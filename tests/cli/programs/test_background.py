@@ -21,7 +21,7 @@ def warren(*arguments):
 
 @pytest.mark.parametrize("place", [[], ["--in-memory"]], ids=["on disk", "in memory"])
 def test_it_returns_when_the_broker_accepts_connections(home, place):
-    """CM-35, CM-55 (CM-427)."""
+    """CM-35, CM-55, CM-427."""
     started = warren("start", "--background", "--port", "0", "--node", "mine", *place)
     try:
         assert (started.returncode, started.stderr) == (0, "")

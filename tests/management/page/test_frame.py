@@ -154,3 +154,30 @@ def test_the_search_finds_by_a_part_of_the_name(screen, queues):
     screen.shows("sorted.3", ".results")
     screen.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
     screen.until(lambda: not screen.find(".results").is_displayed())
+
+
+def test_lists_are_about_the_chosen_virtual_host(screen, queues, api):
+    """CM-380."""
+    from selenium.webdriver.support.ui import Select
+
+    api("PUT", "/api/vhosts/chosen")
+    api("PUT", "/api/queues/chosen/only", {})
+    screen.driver.refresh()
+    Select(screen.find('[aria-label="Virtual host"]')).select_by_visible_text("chosen")
+    screen.go("#/queues")
+    screen.until(lambda: listed(screen) == ["only"])
+    screen.driver.execute_script("localStorage.clear()")
+    api("DELETE", "/api/vhosts/chosen")
+
+
+def test_the_page_polls_or_pauses_on_request(screen, broker):
+    """CM-380, CM-387."""
+    from selenium.webdriver.support.ui import Select
+
+    broker.declare_queue("polled")
+    pace = Select(screen.find('[aria-label="Refresh"]'))
+    for choice, word in (("every 10 s", "polling"), ("paused", "paused"), ("live", "live")):
+        pace.select_by_visible_text(choice)
+        screen.until(lambda word=word: screen.text(".refreshed").startswith(word))
+        screen.shows("Ready", ".tiles")
+    broker.delete_queue("polled")

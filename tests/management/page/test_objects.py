@@ -190,6 +190,19 @@ def test_a_queue_without_mirrors_has_no_ring(screen, api, queue):
     assert not screen.find(".ring").is_displayed()
 
 
+def test_the_trend_of_a_backlog(screen, driver):
+    """CM-407."""
+    limits = "arguments: {'x-max-length': 5000}, effective_policy_definition: {'max-length': 1000}"
+    shown = driver.execute_async_script(
+        "const [done] = arguments; import('./format.js').then(({trend}) => done(["
+        "  [100, 2], [100, -10], [100, 0.01], [0, 0], [1000, 5]].map("
+        "    ([messages, rate]) => trend({messages, messages_ready: messages, messages_details: {rate}, "
+        f"    {limits}}}))"
+        "  .concat(trend({messages: 4, messages_details: {rate: 0.5}}))));"
+    )
+    assert shown == ["growing 2/s, full in 7 min", "empty in 10 s", "steady", "", "growing 5/s", "growing 0.5/s"]
+
+
 def test_features_are_badges_with_explanations(screen, driver, broker):
     """CM-385: an argument and a policy that set the same share a badge."""
     arguments = {"x-message-ttl": 5, "x-max-length": 9, "x-dead-letter-exchange": "d", "x-single-active-consumer": True}
