@@ -32,7 +32,6 @@ from .. import instructions
 from ..policy import policy_of
 from .approach import Approach
 from .comparison import Comparison, Unfit
-from .pace import Pace
 from .sync_target import END, Placed, SyncTarget
 from .window_copy import WindowCopy
 
@@ -96,7 +95,6 @@ class Learner:
         #: When the next chunk may be taken, by `mirroring_sync_max_throughput`.
         self._next_chunk_at = 0.0
         self._approach = Approach()
-        self._pace = Pace()
         #: An operator has asked for the copy.
         self._is_asked = False
         #: The mode that the policy had when an operator stopped the copy. Another mode ends the stop.
@@ -155,7 +153,6 @@ class Learner:
                 first = instructions.first_number(run)
                 self._mirrored.reserve(first + 1)
                 self._approach.published(first)
-                self._pace.published(len(run))
 
     def synchronise(self, is_wanted: bool) -> bool:
         """Start the copy for an operator, or stop it. Returns whether that changed anything."""
@@ -369,18 +366,13 @@ class Learner:
             await self._keep_pace(size)
 
     async def _keep_pace(self, size: int) -> None:
-        """Sleep after a chunk of `size` bytes, if more than `mirroring_sync_max_throughput` was copied lately, or more
-        than the copy needs to come to its end.
-        """
+        """Sleep after a chunk of `size` bytes, if more than `mirroring_sync_max_throughput` was copied lately."""
         replica = self._replica
-        now = replica.now()
-        wait = self._pace.copied(size, now)
         most = replica.context.settings.mirroring_sync_max_throughput
         if most:
+            now = replica.now()
             self._next_chunk_at = max(now, self._next_chunk_at) + size / most
-            wait = max(wait, self._next_chunk_at - now)
-        if wait:
-            await replica.sleep(wait)
+            await replica.sleep(self._next_chunk_at - now)
 
     async def _get_window(self, copy: WindowCopy, source: Member) -> None:
         """Get the next part of what the queue remembers for deduplication.
