@@ -45,7 +45,7 @@ def export_definitions(call: Call, path: str, format: str) -> None:
         raise _not_written(path, error.strerror) from None
 
 
-def _not_written(path: str, reason: str) -> CommandFailure:
+def _not_written(path: str, reason: str | None) -> CommandFailure:
     return CommandFailure(f"the definitions cannot be written to '{path}': {reason}", EX_DATAERR)
 
 
