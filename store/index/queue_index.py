@@ -133,6 +133,10 @@ class QueueIndex:
         if changed:
             self.reads.has_lost_entries = True
             self._log.sizes(self._queue, changed)
+        if found.unrecorded:
+            # The segment may be removed before the journal gives up the file with these messages. A crash in between
+            # would bring them back.
+            self._log.ack(self._queue, found.unrecorded)
         self.unflushed.embedded, self.unflushed.stored = replayed.embedded, replayed.stored
         return found
 

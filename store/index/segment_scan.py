@@ -47,6 +47,7 @@ class Scan(NamedTuple):
     may_expire    whether any message has an expiry
     spans         the un-acked messages of each segment, and of each run that only the journal has, in no order
     arrived       the latest time of arrival
+    unrecorded    messages that the journal has, and that only a segment has as acked
     """
 
     messages: int
@@ -57,6 +58,7 @@ class Scan(NamedTuple):
     may_expire: bool
     spans: list[ScannedSpan]
     arrived: int
+    unrecorded: list[range]
 
 
 class ScannedSegment(NamedTuple):
@@ -74,6 +76,8 @@ class ScannedSegment(NamedTuple):
     arrived       the latest time of arrival
     was_synced    the file and its name were on the disk already, because the journal has recorded this size
     content       the bytes of a small and undamaged file
+    unrecorded    entries that the journal has as well, and whose acks only the file has: a flush wrote them before the
+                  journal, and then a crash came
     """
 
     size: int
@@ -88,6 +92,7 @@ class ScannedSegment(NamedTuple):
     was_synced: bool
     content: bytes | None
     arrived: int
+    unrecorded: list[range]
 
 
 def scan_segments(
@@ -101,6 +106,7 @@ def scan_segments(
     arrived = replayed.arrived
     stored: list[StoredSpan] = []
     spans: list[ScannedSpan] = []
+    unrecorded: list[range] = []
     numbers = _segments_in(disk, directory)
     # If a file was removed and its name not synced, a power cut would bring it back with messages whose acks only the
     # journal has, and the journal may give them up after this scan.
@@ -117,6 +123,7 @@ def scan_segments(
             end = max(end, (number + 1) * entries)
         end = max(end, found.next_number)
         arrived = max(arrived, found.arrived)
+        unrecorded += found.unrecorded
         if not found.size:
             disk.delete(path)  # a crash came before the file's first block was written
             continue
@@ -147,6 +154,7 @@ def scan_segments(
         may_expire,
         spans,
         arrived,
+        unrecorded,
     )
 
 
@@ -223,9 +231,15 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
     mark(acked, replayed.acked, base)
     seen = bytearray(entries)
     stored = bytearray(entries)
+    unrecorded = bytearray(entries)
     unacked = body_bytes = 0
     for head in heads:
         low, high = head.first - base, head.first - base + head.count
+        if acked_in_file.count(1, low, high):
+            for runs in (replayed.embedded, replayed.stored):
+                for run in runs.between(head.first, head.first + head.count):
+                    start, end = run.first - base, run.end - base
+                    unrecorded[start:end] = acked_in_file[start:end]
         next_number = max(next_number, head.first + head.count)
         if not head.origin.persistent:
             acked[low:high] = b"\1" * head.count
@@ -255,7 +269,7 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
         unacked,
         base + _first_live(seen, acked),
         body_bytes,
-        [range(base + gone.start(), base + gone.end()) for gone in _MARKED.finditer(acks_to_write)],
+        _ranges(acks_to_write, base),
         _marked_spans(heads, stored, base),
         next_number,
         max((head.expiry or 0 for head in heads), default=0),
@@ -263,7 +277,12 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
         is_synced,
         content,
         max((head.arrived for head in heads), default=0),
+        _ranges(unrecorded, base),
     )
+
+
+def _ranges(marked: bytes | bytearray, base: int) -> list[range]:
+    return [range(base + found.start(), base + found.end()) for found in _MARKED.finditer(marked)]
 
 
 def _first_live(seen: bytearray, acked: bytearray) -> int:

@@ -324,6 +324,32 @@ def test_a_removed_segment_stays_removed_after_a_kill_and_a_power_cut(disk, seed
     assert sorted(held(index, 0, 2 * ENTRIES)) == [ENTRIES]
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_an_ack_that_only_a_segment_had_survives_the_segment(disk, stored):
+    """A flush had written it to the segment, and a kill came before the journal had it. The next process had all other
+    messages of the segment acked and removed the file, while the journal still had the publishes.
+    """
+    journal, index, _ = opened(disk, has_sizes=False)
+    index.publish(run_of(0, ENTRIES, stored), stored)
+    journal.write_all()
+    index.flush(True)
+    index.ack(range(1, 3))
+    index.flush(True)
+    assert journal.gathered_bytes
+    disk.kill()
+    journal, index, found = opened(disk)
+    assert found.messages == ENTRIES - 2
+    index.ack([0, *range(3, ENTRIES)])
+    journal.write_all()
+    for _ in range(2):
+        index.flush()
+        journal.write_all()
+    assert disk.list("q") == []
+    disk.kill()
+    _, index, found = opened(disk)
+    assert (found.messages, held(index, 0, ENTRIES)) == (0, {})
+
+
 def test_a_read_passes_over_a_gap_in_the_numbers(disk):
     """After a crash the numbers continue up to 16,384 later, which can be thousands of small segments."""
     journal, index, _ = opened(disk)
