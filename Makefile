@@ -19,8 +19,8 @@ QUICK_TESTS := architecture wire routing runtime actors store/disk store/index s
 SLOW_TESTS := any_order durable_metadata equivalence fuzz in_transit kill large_content lockstep on_disk skimmer store_dwell \
 	turn_work
 #: Tests of the code that has a portable twin for systems other than Linux: the twins themselves, the loop, sockets and
-#: real disks. The tests with client libraries and the parts of tests/behaviour that have to do with much input, with files or
-#: with the measured memory show that brokers run on the twins. The other tests would do the same again.
+#: real disks. The tests with client libraries and the parts of tests/behaviour that have to do with much input, with
+#: files or with the measured memory show that brokers run on the twins. The other tests would do the same again.
 PORTABLE_TESTS := test_broker.py clients \
 	$(addprefix behaviour/,consuming node/test_monitor_suites.py publishing/test_conservation.py \
 	publishing/test_message_size_limit_suite.py queues/test_backing_queue_suite.py \

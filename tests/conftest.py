@@ -5,8 +5,13 @@
 on the path: they import the installed package `warren`.
 
 **Order.** Workers take whole files. The files that take longest come first, so that no worker is left with one of them
-while the others have nothing to do. One worker takes all files of a folder whose tests share something that takes long
-to start: the browser of the management page, and Spark's Java process.
+while the others have nothing to do. One worker takes all files whose tests share something that takes long to start:
+the browser of the management page, or Spark's Java process.
+
+**Temporary files.** They are in memory where Linux has `/dev/shm` and enough room there. The tests wait for a disk
+thousands of times, several workers for the same one, and what they check is what the broker writes and reads, whatever
+keeps it. `make test-portable` leaves its files on the disk, so that each call of the operating system has been tried
+there.
 
 **Examples.** A test run draws the same examples each time, so that a failure always comes from a change and never from
 luck: Hypothesis is derandomized, and `first_seed` of a simulation follows from the test's name. `make search` sets
@@ -19,9 +24,12 @@ import functools
 import gc
 import os
 import random
+import re
 import secrets
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import zlib
 from collections.abc import Iterator
@@ -32,17 +40,22 @@ from hypothesis import settings
 from thespian.actors import ActorSystem, ActorSystemException
 from thespian.test import get_free_admin_port
 
+from warren.portable import IS_PORTABLE
+
 ROOT = Path(__file__).resolve().parents[1]
 
 #: The files that take 10 s and more, and folders of such files. Workers begin with them.
 LONGEST = (
-    "spark",
+    "spark/test_in_spark.py",
+    "spark/test_jobs_in_spark.py",
+    "spark/flow/test_flow_in_spark.py",
     "simulation/mutants",
     "management/page",
     "torture/test_torture.py",
     "docs/test_readme.py",
     "docs/test_simulation.py",
     "cluster_system",
+    "spark/test_installed.py",
     "torture/test_lanes.py",
     "simulation/test_cluster_schedules.py",
     "simulation/test_schedules.py",
@@ -80,6 +93,15 @@ LONGEST = (
     "simulation/cluster/test_partitions.py",
     "simulation/cluster/test_mirrored_deduplication.py",
     "system_crash/test_leaks.py",
+    "system_crash/test_message_index.py",
+    "system/connection/test_tls.py",
+    "spark/archive/test_compact.py",
+    "system/connection/test_heartbeats.py",
+    "cli/programs/test_old_stores.py",
+    "management/test_prometheus.py",
+    "cli/programs/test_recovery.py",
+    "clients/test_celery.py",
+    "behaviour/publishing/test_conservation.py",
     "simulation/test_deduplication.py",
     "runtime/loop/test_timers.py",
     "cli/programs/test_log.py",
@@ -89,8 +111,8 @@ LONGEST = (
     "simulation/test_drawn.py",
 )
 
-#: The folders that one worker takes as a whole.
-WHOLE = ("management/page/", "spark/")
+#: By what they share: the files that one worker takes together.
+WHOLE = {"a browser": re.compile("management/page/"), "Spark": re.compile(r"spark/(\w+/)?test_(\w+_)?in_spark\.py")}
 
 # Many containers set PYTHONDONTWRITEBYTECODE. Each of the hundreds of processes that the tests start would then compile
 # the broker anew, half a second of CPU time for each, and every run would compile the tests as well.
@@ -99,6 +121,17 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # The tests start hundreds of brokers. Only those of `tests/management` have a management process beside them.
 os.environ["WARREN_MANAGEMENT"] = "off"
 sys.dont_write_bytecode = False
+
+#: A file system in memory, and the bytes that must be free there. A whole test run needs 1.2 GB if it deletes nothing.
+MEMORY, MEMORY_NEEDED = "/dev/shm", 4 << 30
+
+if (
+    "TMPDIR" not in os.environ
+    and not IS_PORTABLE
+    and os.access(MEMORY, os.W_OK)
+    and shutil.disk_usage(MEMORY).free >= MEMORY_NEEDED
+):
+    os.environ["TMPDIR"] = tempfile.tempdir = MEMORY  # pytest may have asked `tempfile` already
 
 _TESTS = f"{ROOT}/tests/"
 
@@ -153,14 +186,15 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """A scheduler for `--dist loadfile` that also keeps the files of a folder of WHOLE together."""
+    """A scheduler for `--dist loadfile` that also keeps the files of each entry of WHOLE together."""
     from xdist.scheduler import LoadFileScheduling
 
-    class WholeFolders(LoadFileScheduling):
+    class SharedStarts(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            return next((folder for folder in WHOLE if nodeid.startswith(folder)), super()._split_scope(nodeid))
+            shared = (what for what, files in WHOLE.items() if files.match(nodeid))
+            return next(shared, super()._split_scope(nodeid))
 
-    return WholeFolders(config, log) if config.getvalue("dist") == "loadfile" else None
+    return SharedStarts(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_runtest_setup(item):

@@ -12,7 +12,7 @@ import pytest
 from warren.store.bodies.store_engine import StoreEngine
 from warren.store.disk.real_disk import RealDisk
 
-STEPS = 6000
+STEPS = 2000
 
 
 def name(number: int) -> bytes:
