@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -78,6 +79,8 @@ class Newcomer:
     def run(self, code):
         command = self.with_ports(code.strip()).replace("--schedules 100", "--schedules 10")
         self.environment |= dict(re.findall(r"^([A-Z]+)=(.*)$", command, re.MULTILINE))
+        if command == "python3 -m venv env":
+            return self.make_environment()
         if "12345" in command:
             os.kill(self.server.pid, signal.SIGKILL)
             assert command == "kill -9 12345" and self.server.wait(60) == -signal.SIGKILL
@@ -106,6 +109,15 @@ class Newcomer:
         )
         assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
         return result.stdout
+
+    def make_environment(self):
+        """An environment with the pip of the tests, because to install and compile another one takes seconds."""
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", "env"], cwd=self.folder, check=True)
+        pip = self.folder / "env" / "bin" / "pip"
+        python = pip.with_name("python")
+        pip.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pip --python "{python}" "$@"\n')
+        pip.chmod(0o755)
+        return ""
 
     def node_process(self, name):
         return json.loads((self.folder / name / "control" / "node.json").read_text())["pid"]

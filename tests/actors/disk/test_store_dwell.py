@@ -188,6 +188,6 @@ def test_a_fast_disk_tries_whether_waiting_is_worth_it(tmp_path, synced, monkeyp
     if not has_trials:
         monkeypatch.setattr(message_store, "TRIAL_SHARE", 1)
     stage = Stage(tmp_path, sync=HELD)
-    stage.publish(3000)
+    stage.publish(1500)
     stage.base.shutdown()
     assert (sum(synced) < 1000) == has_trials

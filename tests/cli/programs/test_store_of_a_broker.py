@@ -1,6 +1,7 @@
 """`warren store verify` on data directories of real brokers, and whether the next start does what verify announced."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,15 +65,22 @@ def verified(path):
     )
 
 
-@pytest.fixture(params=[signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
-def left(request, tmp_path):
+@pytest.fixture(scope="module", params=[signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+def original(request, tmp_path_factory):
     """A data directory, and whether its broker stopped cleanly."""
-    path = tmp_path / "data"
+    path = tmp_path_factory.mktemp("left") / "data"
     with started("--data-dir", str(path)) as (process, port):
         fill(port)
         process.send_signal(request.param)
         process.wait(60)
     return path, request.param is signal.SIGTERM
+
+
+@pytest.fixture
+def left(original, tmp_path):
+    """A copy of such a directory for one test, which may damage it. A socket that was left behind cannot be copied."""
+    path, is_clean = original
+    return shutil.copytree(path, tmp_path / "data", ignore=shutil.ignore_patterns("socket")), is_clean
 
 
 def test_verify_finds_no_damage_and_counts_the_messages(left):
