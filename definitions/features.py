@@ -16,6 +16,7 @@ FEATURES: dict[str, str] = {
     "pace_groups": "Queues on several nodes may share the rate of a pace group",
     "promote_on_shutdown": "Nodes know of each run that has ended whether it was stopped in order",
     "mirrored_deduplication": "Queues that deduplicate may have replicas on several nodes",
+    "expiry_columns": "Messages that are published to a mirrored queue together may expire at different times",
 }
 
 #: Without this feature no queue is mirrored: older nodes do not know the group of a queue.
@@ -35,3 +36,7 @@ PROMOTE_ON_SHUTDOWN = "promote_on_shutdown"
 
 #: Without this feature a queue that deduplicates is on one node: older mirrors do not learn which ids it has had.
 MIRRORED_DEDUPLICATION = "mirrored_deduplication"
+
+#: Without this feature a mirrored queue takes messages with different expirations one after the other: older mirrors
+#: cannot read a run of them.
+EXPIRY_COLUMNS = "expiry_columns"

@@ -29,7 +29,7 @@ import msgpack  # type: ignore[import-untyped]
 from ..gm_ring.frames import Instruction
 from ..store.deduplication.digest_records import decode_digests, encode_digests, split_digests
 from ..store.deduplication.window import DIGEST_SIZE
-from ..store.messages.message import Origins
+from ..store.messages.message import Expiries, Origins
 from ..store.messages.parts import Part
 from ..store.messages.records import (
     RUN,
@@ -56,13 +56,13 @@ def publish(
     origins: Origins,
     contents: Sequence[bytes],
     body_bytes: int,
-    expiry: int | None,
+    expiries: Expiries,
     parts: Sequence[Part],
     redelivered: bool = False,
 ) -> Instruction:
     """A run that was published, under the number of its first message."""
     packed: bytes = msgpack.packb([part for part in parts if part[0]])
-    run = Run(first, list(contents), origins, expiry, redelivered, body_bytes)
+    run = Run(first, list(contents), origins, expiries, redelivered, body_bytes)
     return PUBLISH, b"".join([_SIZE.pack(len(packed)), packed, *encode_run(run, False)])
 
 

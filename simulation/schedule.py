@@ -94,8 +94,10 @@ class Schedule:
     def new_message(self, channel: SimChannel, order: int, action: Action) -> PublishedMessage:
         """The message that a publish of the plan sends; `order` is its place among those of the channel."""
         number = len(self.messages) + 1
-        expiration = action.number("expiration") / 1000 or None
         is_differing = self.plan.has_differing_messages
+        expiration = action.number("expiration")
+        if expiration and is_differing:
+            expiration += number % 4 * 10
         message = self.messages[number] = PublishedMessage(
             number,
             channel,
@@ -104,7 +106,7 @@ class Schedule:
             (action.number("priority") + number // 8 % 3 if is_differing else action.number("priority")),
             action.number("size") + (number % 3 if is_differing else 0),
             self.world.time,
-            expiration,
+            expiration / 1000 or None,
             is_differing=is_differing,
         )
         return message

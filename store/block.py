@@ -27,7 +27,7 @@ from zlib import crc32
 
 from ..seams import seam
 from .messages.arrivals import stretches
-from .messages.message import Origin, slice_of
+from .messages.message import Expiries, Origin, expiries_of, slice_of
 from .messages.run import Run
 
 MAGIC = b"WBK1"
@@ -84,18 +84,21 @@ class BlockBuilder:
             flags |= OWN_PROPERTIES
             if not self._has_bodies:
                 contents = [content[: 8 + int.from_bytes(content[3:7], "big")] for content in contents]
-        first, expires = run.first + start, -1 if run.expiry is None else run.expiry
         place = self._origins.setdefault(_encode_origin(origin, props), len(self._origins))
-        last = self._runs[-1] if self._runs else None
-        if (
-            last is not None
-            and first == last[0] + last[3]
-            and last[1:3] == [arrived, expires]
-            and last[4:] == [place, flags]
-        ):
-            last[3] += count
-        else:
-            self._runs.append([first, arrived, expires, count, place, flags])
+        first = run.first + start
+        for expiry, size in _equal_expiries(expiries_of(run.expiries, slice(start, start + count)), count):
+            expires = -1 if expiry is None else expiry
+            last = self._runs[-1] if self._runs else None
+            if (
+                last is not None
+                and first == last[0] + last[3]
+                and last[1:3] == [arrived, expires]
+                and last[4:] == [place, flags]
+            ):
+                last[3] += size
+            else:
+                self._runs.append([first, arrived, expires, size, place, flags])
+            first += size
         self._contents += contents
         self.count += count
 
@@ -141,6 +144,13 @@ def _groups(run: Run) -> list[tuple[Origin, int]]:
         equal = list(group)
         found.append((equal[0], len(equal)))
     return found
+
+
+def _equal_expiries(expiries: Expiries, count: int) -> list[tuple[int | None, int]]:
+    """The expiries of `count` messages, each with how many neighbours have it."""
+    if not isinstance(expiries, list):
+        return [(expiries, count)]
+    return [(expiry, len(list(group))) for expiry, group in groupby(expiries)]
 
 
 def _have_equal_properties(contents: list[bytes], head_end: int, have_one_size: bool) -> bool:

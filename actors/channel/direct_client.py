@@ -60,7 +60,8 @@ class DirectClient(Process):
         # Mandatory: a basic.return is how the client learns that the message reached no queue.
         payload = methods.BasicPublish(0, exchange, routing_key, True, False).encode()
         content = build_content(CHANNEL_NUMBER, props, body, self.context.settings.frame_max)
-        self._session(vhost).request(sender, (RUN, CHANNEL_NUMBER, payload, fate(props), [content], len(body)))
+        key, expiration = fate(props)
+        self._session(vhost).request(sender, (RUN, CHANNEL_NUMBER, payload, key, [content], len(body), expiration))
 
     def on_get(self, sender: Sender, vhost: str, queue: str, is_consumed: bool) -> None:
         self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, methods.BasicGet(0, queue, is_consumed)))

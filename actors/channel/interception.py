@@ -14,6 +14,7 @@ from ...amqp import methods
 from ...amqp.decoding import decode_method
 from ...amqp.frames import build_content, content_body, content_properties
 from ...amqp.method import Method
+from ...amqp.parser.events import Expirations
 from ...amqp.parser.skimmer import fate
 from ...amqp.properties import decode_properties, encode_properties
 from ..context.extensions import ChannelInterceptor, Content, Place
@@ -24,8 +25,8 @@ M = TypeVar("M", bound=Method)
 
 #: Handles a method on the channel `C`; returns what it waits for, None if it is done.
 Handler = Callable[[C, M], "Awaitable[None] | None"]
-#: Takes the method payload or payloads, the fate, contents and body bytes of a run.
-Publish = Callable[["bytes | Sequence[bytes]", bytes, Sequence[bytes], int], None]
+#: Takes the method payload or payloads, the fate, contents, body bytes and expirations of a run.
+Publish = Callable[["bytes | Sequence[bytes]", bytes, Sequence[bytes], int, Expirations], None]
 #: Takes consecutive basic.ack, each a delivery tag and whether it is multiple; returns what it waits for, None if it is
 #: done.
 Acknowledge = Callable[[list[tuple[int, bool]]], "Awaitable[None] | None"]
@@ -58,7 +59,11 @@ class Interception:
             return publish
 
         def rewrite(
-            method_payloads: bytes | Sequence[bytes], key: bytes, contents: Sequence[bytes], body_bytes: int
+            method_payloads: bytes | Sequence[bytes],
+            key: bytes,
+            contents: Sequence[bytes],
+            body_bytes: int,
+            expirations: Expirations,
         ) -> None:
             count = len(contents)
             payloads = [method_payloads] * count if isinstance(method_payloads, bytes) else method_payloads
@@ -68,7 +73,8 @@ class Interception:
                 assert new is not None
                 new_props = encode_properties(new.properties)
                 rebuilt = build_content(self._config.number, new_props, new.body, self._config.frame_max)
-                publish(method.encode(), fate(new_props), [rebuilt], len(new.body))
+                new_key, expiration = fate(new_props)
+                publish(method.encode(), new_key, [rebuilt], len(new.body), expiration)
 
         return rewrite
 

@@ -288,7 +288,7 @@ class Channel(Process):
                 self.taken += len(event[4])
                 self.running_ids = (60, 40)
                 if self.state == "running":
-                    self.publish(event[2], event[3], event[4], event[5])
+                    self.publish(*event[2:])
                     if self.publisher.waiting:
                         self._wait_for(self.publisher.send_all_waiting())
             elif self.state != "running":

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...store.messages.message import (
+    Expiries,
     Origin,
     Origins,
     QueuedMessage,
     any_of,
     body_sizes,
     each_of,
+    expiries_of,
     have_same_fate,
     joined,
     slice_of,
@@ -60,6 +62,8 @@ class Arrival:
     digests: list[bytes] | None = None
     #: Whether a former process of the queue, or another master of it (CL-95), may have delivered the messages.
     is_redelivered: bool = False
+    #: When the messages expire; None as long as nobody has decided that.
+    expiries: Expiries = None
     #: The same list as `contents` after the first join. None before: then `contents` belongs to the actor's message
     #: that brought the run, and must not be changed.
     _joined: list[bytes] | None = None
@@ -104,6 +108,8 @@ class Arrival:
             self.origin, origins, contents, body_bytes, parts, self.awaits_confirm, self.shared, self.is_handed
         )
         head.is_redelivered = self.is_redelivered
+        head.expiries = expiries_of(self.expiries, slice(count))
+        self.expiries = expiries_of(self.expiries, slice(count, None))
         if self.digests is not None:
             head.digests, self.digests = self.digests[:count], self.digests[count:]
         self.origins, self.contents = slice_of(self.origins, slice(count, None)), self.contents[count:]
@@ -124,6 +130,7 @@ class Arrival:
             size = body_bytes_of([content])
             single = Arrival(origin, origin, [content], size, [part], part[3], shared, self.is_handed)
             single.is_redelivered = self.is_redelivered
+            single.expiries = expiries_of(self.expiries, slice(index, index + 1))
             if self.digests is not None:
                 single.digests = [self.digests[index]]
             yield single
@@ -150,16 +157,16 @@ class Arrival:
                 self.is_handed,
             )
             stretch.is_redelivered = self.is_redelivered
+            stretch.expiries = expiries_of(self.expiries, piece)
             stretch.digests = None if self.digests is None else self.digests[piece]
             yield stretch
             start = end
 
-    def messages(self, expiry: int | None) -> list[QueuedMessage]:
+    def messages(self) -> list[QueuedMessage]:
         """The messages, for dead letters. They have no ack tags."""
-        return [
-            QueuedMessage(0, content, origin, expiry, False)
-            for content, origin in zip(self.contents, each_of(self.origins, len(self.contents)))
-        ]
+        count = len(self.contents)
+        columns = self.contents, each_of(self.origins, count), each_of(self.expiries, count)
+        return [QueuedMessage(0, content, origin, expiry, False) for content, origin, expiry in zip(*columns)]
 
 
 class Arrivals:
@@ -176,8 +183,9 @@ class Arrivals:
         #: None if the queue does not deduplicate.
         self.deduplication = deduplication
         self.arrivals: list[Arrival] = []
-        #: For each origin with which messages came, the one with which they are stored: it has the queue's persistence.
-        self._stored_origins: dict[Origin, Origin] = {}
+        #: For each origin with which messages came, without its expiration, the one with which they are stored. It has
+        #: the queue's persistence, and no expiration.
+        self._stored_origins: dict[tuple[object, ...], Origin] = {}
 
     def add(self, record: ChannelRecord, entries: Iterable[PublishEntry]) -> None:
         """Keep the runs that a channel has published until the end of the turn."""
@@ -228,17 +236,25 @@ class Arrivals:
             self._transit.drop_bodies(arrival.shared, arrival.contents)
 
     def as_stored(self, origins: Origins) -> Origins:
-        """The origins with the queue's persistence. The last answers are remembered, because publishers repeat them."""
-        if isinstance(origins, list):
-            return [self._stored(origin) for origin in origins]
-        return self._stored(origins)
+        """The origins with the queue's persistence and without expirations: what is stored has its expiry.
+
+        The last answers are remembered, because publishers repeat their origins.
+        """
+        if not isinstance(origins, list):
+            return self._stored(origins)
+        stored = [self._stored(origin) for origin in origins]
+        # Origins that differed in their expirations alone are one value now.
+        first = stored[0]
+        return first if all(origin is first for origin in stored) else stored
 
     def _stored(self, origin: Origin) -> Origin:
-        found = self._stored_origins.get(origin)
+        lasting = origin[:4]
+        found = self._stored_origins.get(lasting)
         if found is None:
             if len(self._stored_origins) >= ORIGINS_REMEMBERED:
                 self._stored_origins.clear()
-            found = self._stored_origins[origin] = origin._replace(persistent=bool(self._persistence))
+            persistent = origin.persistent if self._persistence is None else self._persistence
+            found = self._stored_origins[lasting] = origin._replace(persistent=persistent, expiration=None)
         return found
 
 

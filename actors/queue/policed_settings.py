@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...definitions.definitions import Definitions
-from ...definitions.features import MIRRORED_DEDUPLICATION
+from ...definitions.features import EXPIRY_COLUMNS, MIRRORED_DEDUPLICATION
 from ...definitions.policies import queue_kind
 from ...routing.arguments.queue_settings import QueueSettings, queue_settings
 from ...routing.queue_types import CLASSIC, DEDUPLICATE
@@ -38,6 +38,8 @@ def policed_settings(
         settings = replace(settings, exchange_window=window)
     if settings.window is not None and not _may_deduplicate(row, definitions):
         settings = replace(settings, deduplicate=None, exchange_window=None)
+    if row.group is not None and (EXPIRY_COLUMNS,) not in definitions.features:
+        settings = replace(settings, has_one_expiry=True)
     return settings if row.shard_of is None else shard_settings(row, settings)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Union
 
-#: One or more basic.publish that share their fate: `(RUN, channel, methods, key, contents, body_bytes)`. `methods` is
-#: the payload of their method frame, or a list of one payload for each; `key` is their fate (see `skimmer`).
+#: One or more basic.publish that share their fate: `(RUN, channel, methods, key, contents, body_bytes, expirations)`.
+#: `methods` is the payload of their method frame, or a list of one payload for each; `key` is their fate and
+#: `expirations` the text of their expiration, or a list of one for each (see `skimmer`).
 RUN = "run"
 #: Consecutive basic.ack on one channel: `(ACKS, channel, [(delivery_tag, multiple), ...])`.
 ACKS = "acks"
@@ -18,3 +20,9 @@ OVERSIZED = "oversized"
 
 #: One of the tuples above; the first element is its kind.
 Event = tuple[Any, ...]
+
+#: The payload of the method frame of publishes, or one for each.
+Payloads = Union[bytes, "Sequence[bytes]"]
+
+#: The text of the expiration of messages as it stands on the wire, None without one; or a list of one for each message.
+Expirations = Union[bytes, None, "list[bytes | None]"]

@@ -2,8 +2,9 @@
 
 Messages of one publisher usually have the same properties with other values of the same length: a message-id is always
 36 characters, a timestamp always 8 bytes. A pattern is made from one message. The values that decide the message's
-fate, and all lengths, names and types, stand in it literally; any other value may be any bytes of that length. So bytes
-that match need no further check: the header is sound, and its fate is that of the message the pattern was made from.
+fate, and all lengths, names and types, stand in it literally; any other value may be any bytes of that length, and an
+expiration any digits that are not all 0. So bytes that match need no further check: the header is sound, and its fate
+is that of the message the pattern was made from.
 
 A pattern covers the header frame and the head of the body frame, which must hold the whole body:
 
@@ -24,7 +25,7 @@ from typing import NamedTuple
 from ...seams import seam
 from ..fields import value_size
 from ..properties import PROPERTY_KINDS, property_flags
-from .skimmer import DIRECT_REPLY_TO, fate, is_special
+from .skimmer import DIRECT_REPLY_TO, fate, is_special, is_zero
 
 #: Bytes of a header frame before the properties: head, class, weight and body size; and the head of a body frame.
 _HEADER_START = 7 + 12
@@ -51,13 +52,17 @@ class _Stretch(NamedTuple):
 
 
 class HeaderPattern:
-    """`match(buffer, position)`: group 1 of the match is the body's size, u32; the body starts where the match ends."""
+    """`match(buffer, position)`: group 1 of the match is the body's size, u32; the body starts where the match ends.
 
-    __slots__ = ("_alike", "_alike_for", "_stretches", "key", "match")
+    The expiration of the message that matches is group 2, or `expiration` if not `has_expirations`.
+    """
+
+    __slots__ = ("_alike", "_alike_for", "_stretches", "expiration", "has_expirations", "key", "match")
 
     def __init__(self, channel: int, props: bytes) -> None:
         """Make a pattern of sound property bytes whose key is not special. Compiling takes about a millisecond."""
-        self.key = fate(props)
+        self.key, self.expiration = fate(props)
+        self.has_expirations = self.expiration is not None and _may_differ(self.expiration)
         assert not is_special(self.key), "messages with a special key share nothing"
         self._stretches = _stretches(props)
         #: Takes out of a publish the bytes in which equal publishes agree, and the sizes of the method frame and of
@@ -111,7 +116,9 @@ def _stretches(props: bytes) -> list[_Stretch]:
             continue
         if kind == "S":
             stop = at + 1 + props[at]
-            if name in _DECIDING:
+            if name == "expiration" and _may_differ(props[at + 1 : stop]):
+                found += [_literal(props[at : at + 1]), _expiration(props[at])]
+            elif name in _DECIDING:
                 found.append(_deciding(props[at:stop]))
             elif name == "reply_to" and props[at] == len(DIRECT_REPLY_TO):
                 # The channel replaces this one value, so messages that have it must not match.
@@ -161,6 +168,15 @@ def _literal(value: bytes) -> _Stretch:
 
 def _deciding(value: bytes) -> _Stretch:
     return _Stretch(len(value), _exactly(value))
+
+
+def _may_differ(expiration: bytes) -> bool:
+    return expiration.isdigit() and not is_zero(expiration)
+
+
+def _expiration(size: int) -> _Stretch:
+    """A number of milliseconds above 0, as a group. Neighbours that are compared byte by byte have the same one."""
+    return _Stretch(size, b"((?!0{%d})[0-9]{%d})" % (size, size))
 
 
 def _carried(size: int) -> _Stretch:

@@ -295,7 +295,7 @@ class FrameReader:
             event = self._read_alone(shape, buffer, position)
             if event is not None:
                 return event
-        return self._read_run(shape, [], 0, None)
+        return self._read_run(shape, [], 0, None, None)
 
     def _read_alone(self, shape: PublishShape, buffer: bytes, position: int) -> Event | None:
         """What `_read_run` would return, at a third of its cost, if the rest of the buffer is one message like the one
@@ -303,7 +303,7 @@ class FrameReader:
         """
         start = position + len(shape.method_frame)
         if len(buffer) - position == shape.stride and buffer.startswith(shape.prefix, position):
-            key, size = shape.key, shape.size
+            key, size, expiration = shape.key, shape.size, shape.expiration
         else:
             headers = self._headers.by_channel.get(shape.channel)
             candidate = None if headers is None else headers.get(buffer[start + 3 : start + 7])
@@ -312,7 +312,9 @@ class FrameReader:
             found = candidate.pattern.match(buffer, start)
             if found is None:
                 return None
-            key, size = candidate.pattern.key, int.from_bytes(found[1], "big")
+            pattern = candidate.pattern
+            key, size = pattern.key, int.from_bytes(found[1], "big")
+            expiration = found[2] if pattern.has_expirations else pattern.expiration
             if not 0 < size <= self._body_size_max or found.end() + size + 1 != len(buffer):
                 return None
             shape.latest_size = size
@@ -321,13 +323,15 @@ class FrameReader:
         self._position = len(buffer)
         self.has_more = bool(self._chunks)
         self.content_started = True
-        return RUN, shape.channel, shape.payload, key, [buffer[start:]], size
+        return RUN, shape.channel, shape.payload, key, [buffer[start:]], size, expiration
 
-    def _read_run(self, shape: PublishShape, contents: list[bytes], body_bytes: int, key: bytes | None) -> Event | None:
+    def _read_run(
+        self, shape: PublishShape, contents: list[bytes], body_bytes: int, key: bytes | None, expiration: bytes | None
+    ) -> Event | None:
         """The RUN that begins with `contents`, which are consumed already, and goes on at the position.
 
-        `key` is the fate of those contents, None if there are none. None if `contents` is empty and what is at the
-        position is not a basic.publish with a whole content in at most one body frame.
+        `key` and `expiration` are the fate of those contents, None if there are none. None if `contents` is empty and
+        what is at the position is not a basic.publish with a whole content in at most one body frame.
         """
         buffer = self._buffer
         matches = buffer.startswith
@@ -338,6 +342,9 @@ class FrameReader:
         limit = max(1, self.credit.get(channel, 1))
         methods: list[bytes] | None = None  # one for each content, once two differ
         first = shape.payload
+        # Where contents with another expiration begin than those before them, and that expiration.
+        changes: list[tuple[int, bytes | None]] = [(0, expiration)] if contents else []
+        latest: object = expiration if contents else changes  # an expiration never equals a list
         headers = self._headers.by_channel.get(channel) or self._headers.on(channel)
         known = self._shapes.by_method_frame
         most_alike = self._most_alike
@@ -361,6 +368,9 @@ class FrameReader:
                 if position + stride <= len(buffer) and buffer[position + stride - 1] == FRAME_END:
                     position += stride
                 if position != start:
+                    if shape.expiration != latest:
+                        latest = shape.expiration
+                        changes.append((before, shape.expiration))
                     body_bytes += shape.size * ((position - start) // stride)
                     take_contents(buffer, start, position, method_size, stride, contents)
                     if methods is not None:
@@ -390,6 +400,9 @@ class FrameReader:
                         key = shape.key
                     elif key != shape.key:
                         break
+                    if shape.expiration != latest:
+                        latest = shape.expiration
+                        changes.append((before, shape.expiration))
                     end = position + size + (shape.overhead if size else shape.overhead_empty)
                     contents.append(buffer[position + method_size : end])
                     if methods is not None:
@@ -404,16 +417,21 @@ class FrameReader:
             start = position + method_size
             candidate = headers.get(buffer[start + 3 : start + 7])
             if candidate is not None and candidate.pattern is not None:
-                found = candidate.pattern.match(buffer, start)
+                pattern = candidate.pattern
+                found = pattern.match(buffer, start)
                 if found is not None:
                     size = int.from_bytes(found[1], "big")
                     end = found.end() + size + 1
                     if not 0 < size <= size_max or end > len(buffer) or buffer[end - 1] != FRAME_END:
                         break
                     if key is None:
-                        key = candidate.pattern.key
-                    elif key != candidate.pattern.key:
+                        key = pattern.key
+                    elif key != pattern.key:
                         break
+                    its = found[2] if pattern.has_expirations else pattern.expiration
+                    if its != latest:
+                        latest = its
+                        changes.append((before, its))
                     stride = end - position
                     alike = 1
                     if shape is varied and size == shape.latest_size:
@@ -423,7 +441,7 @@ class FrameReader:
                         # match.
                         most = min(limit - len(contents), (len(buffer) - position) // stride, most_alike)
                         if most > 1:
-                            alike = candidate.pattern.count_alike(buffer, position, method_size, size, most)
+                            alike = pattern.count_alike(buffer, position, method_size, size, most)
                         most_alike = min(2 * most_alike, ALIKE_MOST) if alike == most else ALIKE_FIRST
                     if alike == 1:
                         contents.append(buffer[start:end])
@@ -444,6 +462,9 @@ class FrameReader:
             if size < 0 or key is not None and key != shape.key:
                 break
             key = shape.key
+            if shape.expiration != latest:
+                latest = shape.expiration
+                changes.append((before, shape.expiration))
             self._headers.note(shape, buffer[start + 3 : start + 7])
             end = position + size + (shape.overhead if size else shape.overhead_empty)
             contents.append(buffer[start:end])
@@ -458,7 +479,9 @@ class FrameReader:
         self._was_alone = position == len(buffer) and len(contents) == 1
         self._varied, self._most_alike = varied, most_alike
         self.content_started = True
-        return RUN, channel, first if methods is None or len(set(methods)) == 1 else methods, key, contents, body_bytes
+        payloads = first if methods is None or len(set(methods)) == 1 else methods
+        expirations = changes[0][1] if len(changes) == 1 else _column(changes, len(contents))
+        return RUN, channel, payloads, key, contents, body_bytes, expirations
 
     def _read_acks(self) -> Event | None:
         """The consecutive basic.ack on one channel; None if the first one is not valid or not complete."""
@@ -633,7 +656,7 @@ class FrameReader:
         if assembly.gathered is None:
             return None
         content = bytes(assembly.gathered)
-        key = fate(assembly.props)
+        key, expiration = fate(assembly.props)
         shape, start = self._shape, self._large_start
         if (
             self._fast
@@ -643,5 +666,14 @@ class FrameReader:
         ):
             if self._position == len(self._buffer) and self._chunks:
                 self._next_chunk()
-            return self._read_run(shape, [content], assembly.size, key)
-        return RUN, channel, assembly.method_payload, key, [content], assembly.size
+            return self._read_run(shape, [content], assembly.size, key, expiration)
+        return RUN, channel, assembly.method_payload, key, [content], assembly.size, expiration
+
+
+def _column(changes: list[tuple[int, bytes | None]], count: int) -> list[bytes | None]:
+    """The expirations of `count` messages, of which each is that of the last change before it."""
+    column: list[bytes | None] = []
+    ends = [start for start, _ in changes[1:]] + [count]
+    for (start, expiration), end in zip(changes, ends):
+        column += [expiration] * (end - start)
+    return column

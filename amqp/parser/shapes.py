@@ -41,6 +41,7 @@ class PublishShape:
 
     __slots__ = (
         "channel",
+        "expiration",
         "head",
         "head_size",
         "key",
@@ -68,6 +69,7 @@ class PublishShape:
         self.props = b""
         #: The fate of messages with these properties, see `skimmer`.
         self.key = b""
+        self.expiration: bytes | None = None
         #: Whether the properties of the latest message differed from those of the message before it.
         self.varies = False
         self.head: bytes | tuple[bytes, ...] = NOTHING
@@ -110,7 +112,7 @@ class PublishShape:
         if not 12 <= length <= SHAPE_SIZE_MAX or last >= len(buffer) or buffer[last] != FRAME_END:
             return False
         self.props = buffer[start + 19 : last]
-        self.key = fate(self.props)
+        self.key, self.expiration = fate(self.props)
         self.head = buffer[position : start + 11]
         self.head_size = start + 11 - position
         self.middle = self.props + self.tail

@@ -1,15 +1,16 @@
 """The property skimmer: finds the part of a message's properties that decides its fate, without decoding them.
 
 A message's *fate* is all that the broker decides from its properties: which queues get it, whether it is stored on
-disk, when it expires, whether it is refused. A run holds messages that share their fate. The fate follows from the
-delivery mode, the priority, the expiration, the user-id that the channel must check, a reply-to that the channel
-replaces, and the headers CC and BCC. A message-id, a timestamp, a correlation-id or a trace header decides nothing and
-therefore ends no run.
+disk, whether it is refused. A run holds messages that share their fate. The fate follows from the delivery mode, the
+priority, the user-id that the channel must check, a reply-to that the channel replaces, the headers CC and BCC, and
+from an expiration of 0. A message-id, a timestamp, a correlation-id or a trace header decides nothing and therefore
+ends no run. Another expiration decides when the message expires and nothing else: a run has one for each message.
 
-`fate(props)` maps property bytes to a key. Messages with equal keys have the same fate, and their property bytes are
-sound: `decode_properties` reads them. There are two kinds of keys:
+`fate(props)` maps property bytes to a key and an expiration. Messages with equal keys have the same fate, and their
+property bytes are sound: `decode_properties` reads them. There are two kinds of keys:
 
-    b"H\\x02\\x00"       plain: the present properties that decide, and their values ("H": there are headers)
+    b"Hm\\x02"          plain: the present properties that decide, and their values ("H": there are headers, "z": the
+                        expiration is 0)
     b"!" + props        special: the properties are unsound, or the channel has to decode or rewrite them. Only a
                         message with the same property bytes shares such a key.
 
@@ -48,6 +49,9 @@ from ..properties import (
     decode_properties,
 )
 
+#: The key of a message, and its expiration as it stands on the wire; None: it has none.
+Fate = tuple[bytes, "bytes | None"]
+
 #: First byte of a key that belongs to one value of the property bytes alone.
 SPECIAL = b"!"
 #: The reply-to that the channel replaces by a name of its own (AB-140).
@@ -58,22 +62,30 @@ _SENDER_SELECTED = (b"\x02CC", b"\x03BCC")
 
 
 @seam("the fate of a message")
-def fate(props: bytes) -> bytes:
-    """The key of a message with these property bytes; never raises."""
+def fate(props: bytes) -> Fate:
+    """The key of a message with these property bytes, and the text of its expiration; never raises.
+
+    There is no expiration beside a special key, under which the channel decodes all properties.
+    """
     try:
         return _SKIMMERS[props[:2]](props)
     except KeyError:
         pass
     except (IndexError, Unsound):
-        return SPECIAL + props
+        return SPECIAL + props, None
     if len(props) < 2:
-        return SPECIAL + props
+        return SPECIAL + props, None
     # Bits 1 and 0 mean nothing, so there are 16,384 functions at the most; clients use a handful.
     skimmer = _SKIMMERS[props[:2]] = _skimmer(int.from_bytes(props[:2], "big") & ~3)
     try:
         return skimmer(props)
     except (IndexError, Unsound):
-        return SPECIAL + props
+        return SPECIAL + props, None
+
+
+def is_zero(expiration: bytes) -> bool:
+    """Whether a message with this expiration expires at once, if the expiration is a number at all."""
+    return not expiration.strip(b"+-0")
 
 
 def is_special(key: bytes) -> bool:
@@ -85,15 +97,15 @@ def has_headers(key: bytes) -> bool:
     return key.startswith(b"H")
 
 
-def slow_fate(props: bytes) -> bytes:
+def slow_fate(props: bytes) -> Fate:
     """The same as `fate`, found by decoding all properties."""
     try:
         found = decode_properties(props)
     except AmqpError:
-        return SPECIAL + props
+        return SPECIAL + props, None
     headers = found.headers
     if found.reply_to == DIRECT_REPLY_TO.decode():
-        return SPECIAL + props
+        return SPECIAL + props, None
     if headers is not None:
         start = 2
         for text in (found.content_type, found.content_encoding):
@@ -101,25 +113,29 @@ def slow_fate(props: bytes) -> bytes:
                 start += 1 + len(text.encode("utf-8", "surrogateescape"))
         _, end = decode_table_at(props, start)
         if any(mark in props[start + 4 : end] for mark in _SENDER_SELECTED):
-            return SPECIAL + props
+            return SPECIAL + props, None
     parts = [b"H" if headers is not None else b""]
     if found.delivery_mode is not None:
         parts.append(b"m%c" % found.delivery_mode)
     if found.priority is not None:
         parts.append(b"p%c" % found.priority)
-    for letter, text in ((b"e", found.expiration), (b"u", found.user_id)):
-        if text is not None:
-            encoded = text.encode("utf-8", "surrogateescape")
-            parts.append(letter + bytes((len(encoded),)) + encoded)
-    return b"".join(parts)
+    expiration = None
+    if found.expiration is not None:
+        expiration = found.expiration.encode("utf-8", "surrogateescape")
+        if set(expiration) <= set(b"+-0"):
+            parts.append(b"z")
+    if found.user_id is not None:
+        encoded = found.user_id.encode("utf-8", "surrogateescape")
+        parts.append(b"u" + bytes((len(encoded),)) + encoded)
+    return b"".join(parts), expiration
 
 
 # --- generated functions ----------------------------------------------------------------------------------------------
 
-_SKIMMERS: dict[bytes, Callable[[bytes], bytes]] = {}
+_SKIMMERS: dict[bytes, Callable[[bytes], Fate]] = {}
 
 
-def _skimmer(flags: int) -> Callable[[bytes], bytes]:
+def _skimmer(flags: int) -> Callable[[bytes], Fate]:
     """The function that skims property bytes with these flags. It raises IndexError or Unsound if they are cut off."""
     lines = ["def skim(p):", "    at = 2"]
     key: list[str] = []
@@ -153,8 +169,8 @@ def _skimmer(flags: int) -> Callable[[bytes], bytes]:
             f"    if stop - at == {len(DIRECT_REPLY_TO) + 1} and p.startswith(REPLY_TO, at + 1): raise Unsound",
         )
     if flags & FLAG_EXPIRATION:
-        skip_text("    expiration = p[at:stop]")
-        key.append("b'e' + expiration")
+        skip_text("    expiration = p[at + 1:stop]")
+        key.append("(b'z' if is_zero(expiration) else b'')")
     if flags & FLAG_MESSAGE_ID:
         skip_text()
     if flags & FLAG_TIMESTAMP:
@@ -167,14 +183,16 @@ def _skimmer(flags: int) -> Callable[[bytes], bytes]:
     for flag in (FLAG_APP_ID, FLAG_CLUSTER_ID):
         if flags & flag:
             skip_text()
-    lines += ["    if at != len(p): raise Unsound", f"    return {' + '.join(key) or repr(b'')}"]
+    expiration = "expiration" if flags & FLAG_EXPIRATION else "None"
+    lines += ["    if at != len(p): raise Unsound", f"    return {' + '.join(key) or repr(b'')}, {expiration}"]
     names = {
         "CC": _SENDER_SELECTED[0],
         "BCC": _SENDER_SELECTED[1],
         "REPLY_TO": DIRECT_REPLY_TO,
         "Unsound": Unsound,
         "check_entries": check_entries,
+        "is_zero": is_zero,
     }
     exec("\n".join(lines), names)
-    found: Callable[[bytes], bytes] = names["skim"]  # type: ignore[assignment]
+    found: Callable[[bytes], Fate] = names["skim"]  # type: ignore[assignment]
     return found

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ...gm_ring.frames import Instruction
 from ...seams import seam
-from ...store.messages.message import Delivery, Origin, Origins, QueuedMessage, any_of, slice_of
+from ...store.messages.message import Delivery, Expiries, Origin, Origins, QueuedMessage, any_of, slice_of
 from ...store.messages.parts import Part
 from ...store.messages.run import Run
 from ...store.queue.backing_queue import UNLIMITED, BackingQueue, Dispose, Totals
@@ -104,7 +104,7 @@ class MirroredQueue(BackingQueue):
             raise ValueError(f"a mirror whose next number is {number} got a run that begins with {run.first}")
         self.reserve(run.end)
         is_kept = self.is_kept(run.origins)
-        return self.inner.publish(run.origins, run.contents, run.body_bytes, run.expiry, is_kept)
+        return self.inner.publish(run.origins, run.contents, run.body_bytes, run.expiries, is_kept)
 
     def is_kept(self, origins: Origins) -> bool:
         """Whether messages of this fate have to be on the disk."""
@@ -265,7 +265,7 @@ class MirroredQueue(BackingQueue):
         origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
-        expiry: int | None,
+        expiries: Expiries,
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
@@ -273,9 +273,9 @@ class MirroredQueue(BackingQueue):
         is_redelivered: bool = False,
     ) -> range:
         numbers = self.inner.publish(
-            origins, contents, body_bytes, expiry, confirm, parts, shared, is_handed, is_redelivered
+            origins, contents, body_bytes, expiries, confirm, parts, shared, is_handed, is_redelivered
         )
-        self._published(numbers, origins, contents, body_bytes, expiry, confirm, parts)
+        self._published(numbers, origins, contents, body_bytes, expiries, confirm, parts)
         return numbers
 
     def publish_delivered(
@@ -283,7 +283,7 @@ class MirroredQueue(BackingQueue):
         origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
-        expiry: int | None,
+        expiries: Expiries,
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
@@ -291,9 +291,9 @@ class MirroredQueue(BackingQueue):
         is_redelivered: bool = False,
     ) -> range:
         numbers = self.inner.publish_delivered(
-            origins, contents, body_bytes, expiry, confirm, parts, shared, is_handed, is_redelivered
+            origins, contents, body_bytes, expiries, confirm, parts, shared, is_handed, is_redelivered
         )
-        self._published(numbers, origins, contents, body_bytes, expiry, confirm, parts)
+        self._published(numbers, origins, contents, body_bytes, expiries, confirm, parts)
         return numbers
 
     def _published(
@@ -302,13 +302,13 @@ class MirroredQueue(BackingQueue):
         origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
-        expiry: int | None,
+        expiries: Expiries,
         confirm: bool,
         parts: Sequence[Part],
     ) -> None:
         position = 0
         if self.is_followed:
-            instruction = instructions.publish(numbers.start, origins, contents, body_bytes, expiry, parts)
+            instruction = instructions.publish(numbers.start, origins, contents, body_bytes, expiries, parts)
             self.out.append(instruction)
             self._told = numbers.stop
             position = self.position + len(self.out)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...actors.queue.disk.disk_loader import DiskLoader
 from ...amqp.errors import AmqpError
 from ...routing.phrases import no_queue
-from ...store.messages.message import slice_of
+from ...store.messages.message import expiries_of, slice_of
 from ...store.messages.run import Run
 from ...store.messages.spans import consecutive
 from ...store.queue.backing_queue import BackingQueue
@@ -236,5 +236,6 @@ def _encoded(run: Run, base: int) -> Iterator[bytes]:
         part = slice(piece.start, piece.stop)
         contents = run.contents[part]
         origins = slice_of(run.origins, part)
-        _, encoded = instructions.publish(base + run.first + piece.start, origins, contents, 0, run.expiry, ())
+        expiries = expiries_of(run.expiries, part)
+        _, encoded = instructions.publish(base + run.first + piece.start, origins, contents, 0, expiries, ())
         yield encoded

@@ -77,6 +77,8 @@ class QueueSettings:
     pace_group: str | None = None
     #: Whether the length limits of a queue with priorities drop the oldest message of its lowest priority.
     drop_lowest: bool = False
+    #: Whether all messages of a run expire at one time, because some replicas may be unable to read other runs.
+    has_one_expiry: bool = False
     #: The source of a message's lane in a queue with fair lanes; None: the queue has no lanes.
     fair_by: str | None = None
     fair_lanes: int = MAX_LANES

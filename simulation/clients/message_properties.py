@@ -1,7 +1,8 @@
 """The properties and routing keys of simulated messages, and the check that clients receive them as published.
 
 In a plan with differing messages, no two messages have equal properties: each has ids, a timestamp and headers of its
-own, and neighbours often differ in routing key, size or destination as well, and sometimes in priority. The broker
+own, and neighbours often differ in routing key, size or destination as well, and sometimes in priority; those that
+expire differ in their expiration. The broker
 reads them as few runs. If it mixes up the messages of a run, a client receives properties or a routing key of another
 message.
 """

@@ -184,18 +184,17 @@ def bodiless(level: Level, lacking: Sequence[tuple[StoredRun, int]]) -> Iterator
 
 def _runs(level: Level, run: StoredRun, indices: Sequence[int]) -> list[Run]:
     """The origins, times and flags of the messages in these slots of a run; one `Run` for equal neighbours."""
-    expires = -1 if run.expiry is None else run.expiry
     found: list[Run] = []
     watermark = run.end if level.watermark is None or run.redelivered else level.watermark
-    if not isinstance(run.origins, list) and isinstance(run.arrived, int):
+    if not isinstance(run.origins, list) and not isinstance(run.expiries, list) and isinstance(run.arrived, int):
         before = sum(run.first + index < watermark for index in indices)
         sizes = (before, True), (len(indices) - before, False)
-        origin, arrived = run.origin, run.arrived or -1
+        origin, arrived, expires = run.origin, run.arrived or -1, _expires(run.expiries)
         return [Run(size, origin.exchange, origin.routing_keys, was, arrived, expires) for size, was in sizes if size]
     times = stretches(run.arrived, run.first, run.end)
     stop = arrived = 0
     for index in indices:
-        number, origin = run.first + index, run.origin_at(index)
+        number, origin, expires = run.first + index, run.origin_at(index), _expires(run.expiry_at(index))
         while number >= stop:
             _, stop, arrived = next(times)
         each = Run(1, origin.exchange, origin.routing_keys, number < watermark, arrived or -1, expires)
@@ -204,6 +203,10 @@ def _runs(level: Level, run: StoredRun, indices: Sequence[int]) -> list[Run]:
         else:
             found.append(each)
     return found
+
+
+def _expires(expiry: int | None) -> int:
+    return -1 if expiry is None else expiry
 
 
 def without_body(stub: bytes) -> bytes:

@@ -38,8 +38,9 @@ from .whole_file import write_whole
 #: had one origin (see `messages/records.py`). In format 3 the journal had no dead letters in transit (see
 #: `journal/in_transit.py`). In format 4 the journal did not record how often messages were returned. In format 5 it did
 #: not record the lives of queues (see `messages/lives.py`), and runs had no time of arrival. In format 6 there were no
-#: digests of published messages (see `deduplication`). `claim` turns a directory of any of these formats into format 7.
-FORMAT = 7
+#: digests of published messages (see `deduplication`). In format 7 all messages of a run had one expiry. `claim`
+#: turns a directory of any of these formats into format 8.
+FORMAT = 8
 
 _TITLE = "warren data directory"
 _FORMAT_NAME, _FORMAT_TEMPORARY, _LOCK_NAME = "format", "format.new", "lock"

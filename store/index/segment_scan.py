@@ -16,6 +16,7 @@ from ..disk.disk import Disk
 from ..disk.progress import Progress
 from ..disk.walk_frames import DamagedPart, walk_frames
 from ..journal.replay import Replayed
+from ..messages.message import latest_expiry
 from ..messages.message_ids import StoredSpan
 from ..messages.records import Kind, RunHead, decode_spans, skim_runs
 from .segment import Segment
@@ -101,7 +102,7 @@ def scan_segments(
     """Scan all segments of an index, each of `entries` numbers; their entries leave `replayed`. Waits for the disk."""
     segments: dict[int, Segment] = {}
     messages = body_bytes = 0
-    may_expire = any(run.expiry is not None for runs in (replayed.embedded, replayed.stored) for run in runs.runs)
+    may_expire = any(run.expiries is not None for runs in (replayed.embedded, replayed.stored) for run in runs.runs)
     end = replayed.end
     arrived = replayed.arrived
     stored: list[StoredSpan] = []
@@ -144,7 +145,9 @@ def scan_segments(
         disk.sync_dir(directory)
     stored += replayed.stored_spans()
     for runs in (replayed.embedded, replayed.stored):
-        spans += [ScannedSpan(run.first, run.live, run.body_bytes, run.expiry or 0) for run in runs.runs]
+        spans += [
+            ScannedSpan(run.first, run.live, run.body_bytes, latest_expiry(run.expiries) or 0) for run in runs.runs
+        ]
     return segments, Scan(
         messages + replayed.embedded.count + replayed.stored.count,
         body_bytes + replayed.embedded.body_bytes + replayed.stored.body_bytes,

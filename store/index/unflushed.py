@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from ..messages.arrivals import copy_of
-from ..messages.message import slice_of
+from ..messages.message import expiries_of, slice_of
 from ..messages.pending_runs import PendingRuns, Piece, count_in
 from ..messages.run import Run
 from .segment_file import Entries
@@ -50,7 +50,7 @@ class Unflushed:
                 run.first,
                 run.contents[:],
                 slice_of(run.origins, slice(None)),
-                run.expiry,
+                expiries_of(run.expiries, slice(None)),
                 run.redelivered,
                 run.body_bytes,
                 run.sizes,

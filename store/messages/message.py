@@ -6,10 +6,10 @@ A **content** is one `bytes`: the AMQP content header frame followed by its body
             1  channel number                9  weight                19  property flags and values (`props`)
             3  header payload size
 
-A **run** is a list of contents that share their fate: persistence, priority and expiration. Where a run came from is
-a column: one `Origin` if all its messages have the same exchange and routing keys, else a list of one `Origin` for each
-message. Whatever follows from the fate is decided once per run; a queue only ever slices runs, so that its cost per
-message is that of a list slice. Properties stay in the contents.
+A **run** is a list of contents that share their fate: persistence and priority, and whether they have time to live at
+all. Where a run came from, and when its messages expire, are columns: one value if all its messages have the same, else
+a list of one for each message. Whatever follows from the fate is decided once per run; a queue only ever slices runs,
+so that its cost per message is that of a list slice. Properties stay in the contents.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import itemgetter
 from struct import unpack
-from typing import NamedTuple, Union
+from typing import NamedTuple, TypeVar, Union
 
 from ...seams import seam
 
 #: The first bytes of a content, or of a stub, that are enough to read its body size.
 BODY_SIZE_END = 19
 _SIZE_FIELD = itemgetter(slice(11, BODY_SIZE_END))
+_EXPIRATION = itemgetter(4)
 
 #: Body sizes of a run: one number if all are equal, else a number each.
 Sizes = Union[int, "tuple[int, ...]"]
+
+#: When messages expire, in microseconds since the epoch, None = never: one time if all are equal, else one for each.
+Expiries = Union[int, None, "list[int | None]"]
 
 
 class Origin(NamedTuple):
@@ -34,7 +38,8 @@ class Origin(NamedTuple):
 
     routing_keys  the key that the message was published with, then those of its CC and BCC headers
     persistent    delivery mode 2 *and* a durable queue (D-15)
-    expiration    the message's own expiration property in milliseconds, or None
+    expiration    the message's own expiration property in milliseconds, or None. It is None as soon as a queue has
+                  stored the message, because then the queue has its expiry
     """
 
     exchange: str
@@ -59,13 +64,41 @@ def slice_of(origins: Origins, piece: slice) -> Origins:
     return origins[piece] if isinstance(origins, list) else origins
 
 
-def each_of(origins: Origins, count: int) -> list[Origin]:
-    """One origin for each of the `count` messages."""
-    return list(origins) if isinstance(origins, list) else [origins] * count
+Value = TypeVar("Value")
+
+
+def each_of(column: Value | list[Value], count: int) -> list[Value]:
+    """One value of a column for each of the `count` messages."""
+    return list(column) if isinstance(column, list) else [column] * count
+
+
+def expiries_of(expiries: Expiries, piece: slice) -> Expiries:
+    """When the messages in `piece` expire."""
+    return expiries[piece] if isinstance(expiries, list) else expiries
+
+
+def latest_expiry(expiries: Expiries) -> int | None:
+    """The latest time at which one of the messages expires; None if none of them ever does."""
+    if not isinstance(expiries, list):
+        return expiries
+    return max((expiry for expiry in expiries if expiry is not None), default=None)
+
+
+def have_expirations(origins: list[Origin]) -> bool:
+    """Whether some of the origins, of which the first one has none, have an expiration (20 ns a message)."""
+    return any(map(_EXPIRATION, origins))
 
 
 def have_same_fate(one: Origin, other: Origin) -> bool:
-    return one is other or one[2:] == other[2:]
+    """Whether messages with these origins may share a run. Those that expire at once may not share it with others,
+    because a queue may drop them where it keeps the others (AB-96).
+    """
+    return (
+        one is other
+        or one.persistent == other.persistent
+        and one.priority == other.priority
+        and (one.expiration == 0) is (other.expiration == 0)
+    )
 
 
 class QueuedMessage(NamedTuple):

@@ -67,13 +67,13 @@ class PendingRuns:
             or run.first == end
             and not (
                 last.live == len(last.contents)
-                and last.accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind, run.id_base)
+                and last.accepts(run.first, run.origin, run.expiries, run.redelivered, run.kind, run.id_base)
             )
         ):
             last.complete()
             self.runs.append(run)
         elif run.first == end:
-            last.extend(run.contents, run.origins, run.body_bytes, run.arrived)
+            last.extend(run.contents, run.origins, run.expiries, run.body_bytes, run.arrived)
         else:
             for other in self.runs.overlapping(run.first, run.end - 1):
                 self.runs.replace(other, other.around(run.first, run.end))
@@ -184,6 +184,8 @@ class PendingRuns:
             del contents[piece]
             if isinstance(run.origins, list):
                 del run.origins[piece]
+            if isinstance(run.expiries, list):
+                del run.expiries[piece]
             run.first += count
             if not isinstance(sizes, int):
                 run.sizes = sizes[count:]
@@ -203,7 +205,7 @@ class PendingRuns:
                 part.redelivered = True
                 last = taken[-1] if taken else None
                 if last is not None and last.accepts(
-                    part.first, part.origin, part.expiry, True, part.kind, part.id_base
+                    part.first, part.origin, part.expiries, True, part.kind, part.id_base
                 ):
                     last.join(part)
                 else:

@@ -25,16 +25,17 @@ frame, because of the magic. `walk_frames` describes how a file is read that is 
 | LIVES | u32 life, then (u64 first, u64 next, u32 life) for each gap in the numbering of the queue (`lives`) |
 | DIGESTS | u64 first, then 16 bytes for each message: by what a second publish is recognized (`deduplication`) |
 
-**Run**: `u64 first | u32 count | u8 flags | i64 expiry (-1 none) | u32 origin size | origin | arrived | lengths |
-slots`
+**Run**: `u64 first | u32 count | u8 flags | i64 expiry (-1 none) | u32 origin size | origin | arrived | expiries |
+lengths | slots`
 
 The flags are 1 redelivered, 2 bodies are in the message store, 4 all slots have one length, 8 the messages have several
-origins, 16 it is known when they arrived. `origin` is msgpack of `Origin`. With flag 8 it is a column: `u32 count`,
-then each distinct origin as `u32 size | msgpack`, then for each message the place of its origin among them, a u16, or a
-u32 if `count` is above 65,536. With flag 16 `arrived` is `u32 count`, then for each time `u64 first number | u64
-microseconds since the epoch` (`arrivals`); without it there is nothing. `lengths` is one u32 if all slots have one
-length, else one each. A slot is the content, or a **stub** of 24 bytes if the body is in the store: `id 0..11 | u64
-body size | id 11..16`. A stub has the body size where a content has it, so the same code measures both.
+origins, 16 it is known when they arrived, 32 they expire at different times. `origin` is msgpack of `Origin`. With flag
+8 it is a column: `u32 count`, then each distinct origin as `u32 size | msgpack`, then for each message the place of its
+origin among them, a u16, or a u32 if `count` is above 65,536. With flag 16 `arrived` is `u32 count`, then for each time
+`u64 first number | u64 microseconds since the epoch` (`arrivals`); without it there is nothing. With flag 32 `expiries`
+is an i64 for each message, and `expiry` the first of them; without it there is nothing. `lengths` is one u32 if all
+slots have one length, else one each. A slot is the content, or a **stub** of 24 bytes if the body is in the store: `id
+0..11 | u64 body size | id 11..16`. A stub has the body size where a content has it, so the same code measures both.
 
 **Spans**: `(u64 first, u32 count, u32 step)` one after the other; round robin over k consumers acknowledges in steps of
 k.
@@ -54,7 +55,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from ..disk.contents import Readable
 from .arrivals import UNKNOWN, Arrived, decode_arrived, encode_arrived, latest
-from .message import BODY_SIZE_END, Origin, Origins, Sizes, any_of, body_sizes, slice_of
+from .message import BODY_SIZE_END, Expiries, Origin, Origins, Sizes, any_of, body_sizes, latest_expiry, slice_of
 from .message_ids import SHARED_AT, SHARED_FROM, StoredSpan, stored_spans
 from .run import Run
 
@@ -73,7 +74,7 @@ MAX_FRAME_SIZE = 1 << 30
 FRAME_LIMIT = 1 << 20
 
 STUB_SIZE = 24
-_REDELIVERED, _STORED, _UNIFORM, _COLUMN, _ARRIVED = 1, 2, 4, 8, 16
+_REDELIVERED, _STORED, _UNIFORM, _COLUMN, _ARRIVED, _EXPIRIES = 1, 2, 4, 8, 16, 32
 
 
 class Kind(enum.IntEnum):
@@ -203,15 +204,19 @@ def encode_run(run: Run, is_stored: bool) -> list[bytes]:
         origin = _encode_column(run.origins)
     else:
         origin = encode_origin(run.origin)
+    if isinstance(run.expiries, list):
+        flags |= _EXPIRIES
+        lengths = pack(f">{len(contents)}q", *[-1 if expiry is None else expiry for expiry in run.expiries]) + lengths
     if run.arrived:
         flags |= _ARRIVED
         lengths = encode_arrived(run.arrived, run.first, run.first + len(contents)) + lengths
-    head = RUN.pack(run.first, len(contents), flags, -1 if run.expiry is None else run.expiry, len(origin))
+    expiry = run.expiry
+    head = RUN.pack(run.first, len(contents), flags, -1 if expiry is None else expiry, len(origin))
     return [head + origin + lengths, *contents]
 
 
-def _walk_runs(data: bytes) -> Iterator[tuple[int, int, int, int, Origins, Arrived, Sequence[int], Sequence[int]]]:
-    """Every run in `data`: (first, count, flags, expiry, origins, when they arrived, offsets where the slots begin,
+def _walk_runs(data: bytes) -> Iterator[tuple[int, int, int, Expiries, Origins, Arrived, Sequence[int], Sequence[int]]]:
+    """Every run in `data`: (first, count, flags, expiries, origins, when they arrived, offsets where the slots begin,
     where they end).
     """
     offset = 0
@@ -224,6 +229,11 @@ def _walk_runs(data: bytes) -> Iterator[tuple[int, int, int, int, Origins, Arriv
         arrived: Arrived = UNKNOWN
         if flags & _ARRIVED:
             arrived, offset = decode_arrived(data, offset)
+        expiries: Expiries = None if expiry < 0 else expiry
+        if flags & _EXPIRIES:
+            stop = offset + 8 * count
+            expiries = [None if each < 0 else each for each in unpack(f">{count}q", data[offset:stop])]
+            offset = stop
         if flags & _UNIFORM:
             size = int.from_bytes(data[offset : offset + 4], "big")
             offset += 4
@@ -233,18 +243,18 @@ def _walk_runs(data: bytes) -> Iterator[tuple[int, int, int, int, Origins, Arriv
                 accumulate(unpack(f">{count}I", data[offset : offset + 4 * count]), initial=offset + 4 * count)
             )
         offset = bounds[-1]
-        yield first, count, flags, expiry, origins, arrived, bounds[:-1], bounds[1:]
+        yield first, count, flags, expiries, origins, arrived, bounds[:-1], bounds[1:]
 
 
 def decode_runs(data: bytes) -> Iterator[tuple[Run, bool]]:
     """Every run in `data`, and whether its bodies are in the message store."""
-    for first, count, flags, expiry, origins, arrived, starts, ends in _walk_runs(data):
+    for first, count, flags, expiries, origins, arrived, starts, ends in _walk_runs(data):
         contents = [data[start:end] for start, end in zip(starts, ends)]
         run = Run(
             first,
             contents,
             slice_of(origins, slice(None)),
-            None if expiry < 0 else expiry,
+            expiries,
             bool(flags & _REDELIVERED),
             0,
             arrived=arrived,
@@ -258,7 +268,7 @@ class RunHead(NamedTuple):
     """A run without its contents.
 
     stored    its messages if their bodies are in the message store, else empty
-    expiry    of the messages; None if they never expire
+    expiry    the latest one of the messages; None if they never expire
     arrived   when the last of them arrived
     """
 
@@ -273,7 +283,7 @@ class RunHead(NamedTuple):
 
 def skim_runs(data: bytes) -> Iterator[RunHead]:
     """The heads of the runs in `data`, for recovery, which makes no object for each message of a backlog."""
-    for first, count, flags, expiry, origins, arrived, starts, ends in _walk_runs(data):
+    for first, count, flags, expiries, origins, arrived, starts, ends in _walk_runs(data):
         stored: list[StoredSpan] = []
         if flags & _STORED and max(data[starts[0] + SHARED_AT : ends[-1] : STUB_SIZE]) < SHARED_FROM:
             base = int.from_bytes(stub_id(data[starts[0] : ends[0]]), "big") - first
@@ -285,7 +295,7 @@ def skim_runs(data: bytes) -> Iterator[RunHead]:
             count,
             any_of(origins),
             stored,
-            None if expiry < 0 else expiry,
+            latest_expiry(expiries),
             body_sizes([data[at : at + BODY_SIZE_END] for at in starts]),
             latest(arrived),
         )

@@ -1,4 +1,4 @@
-"""A run of messages inside a queue: consecutive numbers, one fate, one expiry.
+"""A run of messages inside a queue: consecutive numbers and one fate.
 
 `run_queue` holds ready runs, `pending_runs` those delivered and not yet acknowledged.
 """
@@ -12,7 +12,19 @@ from typing import Any
 from ...seams import seam
 from .arrivals import UNKNOWN, Arrived, copy_of, extended
 from .ascending_runs import AscendingRuns
-from .message import Delivery, Origin, Origins, QueuedMessage, Sizes, body_sizes, each_of, have_same_fate, slice_of
+from .message import (
+    Delivery,
+    Expiries,
+    Origin,
+    Origins,
+    QueuedMessage,
+    Sizes,
+    body_sizes,
+    each_of,
+    expiries_of,
+    have_same_fate,
+    slice_of,
+)
 from .spans import consecutive
 from .untracked import UNTRACKED_FROM, untrack
 
@@ -35,7 +47,7 @@ class Run:
 
     contents          a slot for each message; None for a message settled in `PendingRuns`, which leaves a hole
     origin            what the messages have in common
-    expiry            in microseconds since the epoch, None = never
+    expiries          when the messages expire, parallel to `contents` if it is a list
     redelivered       the messages may have been delivered before
     body_bytes        sum of the body sizes of the slots that are not None
     sizes             body sizes, None until they are measured
@@ -50,7 +62,7 @@ class Run:
         "contents",
         "origin",
         "origins",
-        "expiry",
+        "expiries",
         "redelivered",
         "body_bytes",
         "sizes",
@@ -65,7 +77,7 @@ class Run:
         first: int,
         contents: list[Any],
         origins: Origins,
-        expiry: int | None,
+        expiries: Expiries,
         redelivered: bool,
         body_bytes: int,
         sizes: Sizes | None = None,
@@ -79,7 +91,7 @@ class Run:
         self.origins = origins
         #: One of the origins, from which the fate of all messages is read, because they share it.
         self.origin: Origin = origins[0] if isinstance(origins, list) else origins
-        self.expiry = expiry
+        self.expiries = expiries
         self.redelivered = redelivered
         self.body_bytes = body_bytes
         self.sizes = sizes
@@ -91,6 +103,14 @@ class Run:
             untrack(contents)
             if isinstance(origins, list):
                 untrack(origins)
+            if isinstance(expiries, list):
+                untrack(expiries)
+
+    @property
+    def expiry(self) -> int | None:
+        """When the first message expires."""
+        expiries = self.expiries
+        return expiries[0] if isinstance(expiries, list) else expiries
 
     @property
     def end(self) -> int:
@@ -117,15 +137,29 @@ class Run:
         origins = self.origins
         return origins[index] if isinstance(origins, list) else origins
 
+    def expiry_at(self, index: int) -> int | None:
+        expiries = self.expiries
+        return expiries[index] if isinstance(expiries, list) else expiries
+
+    def expired(self, now: int) -> int:
+        """How many messages at the start of the run expire no later than `now`, up to the first that does not."""
+        expiries = self.expiries
+        if not isinstance(expiries, list):
+            return len(self.contents) if expiries is not None and expiries <= now else 0
+        for index, expiry in enumerate(expiries):
+            if expiry is None or expiry > now:
+                return index
+        return len(expiries)
+
     def accepts(
-        self, first: int, origin: Origin, expiry: int | None, redelivered: bool, kind: int = 0, id_base: int = 0
+        self, first: int, origin: Origin, expiries: Expiries, redelivered: bool, kind: int = 0, id_base: int = 0
     ) -> bool:
         """Whether messages from the number `first` on may be added at the end."""
         contents = self.contents
         return (
             len(contents) < COALESCE_BELOW
             and self.first + len(contents) == first
-            and self.expiry == expiry
+            and _may_share(self.expiries, expiries)
             and self.redelivered == redelivered
             and self.kind == kind
             and self.id_base == id_base
@@ -133,8 +167,15 @@ class Run:
         )
 
     @seam("the origins of a run that grows")
-    def extend(self, contents: Sequence[bytes], origins: Origins, body_bytes: int, arrived: Arrived = UNKNOWN) -> None:
-        """Add messages at the end; `body_bytes` and `arrived` are those of the added ones."""
+    def extend(
+        self,
+        contents: Sequence[bytes],
+        origins: Origins,
+        expiries: Expiries,
+        body_bytes: int,
+        arrived: Arrived = UNKNOWN,
+    ) -> None:
+        """Add messages at the end; the other arguments are those of the added ones."""
         if arrived != self.arrived:
             self.arrived = extended(self.arrived, self.first, arrived, self.end)
         if self.sizes is not None:
@@ -147,6 +188,11 @@ class Run:
             if not isinstance(own, list):
                 own = self.origins = [own] * len(self.contents)
             own += each_of(origins, len(contents))
+        known = self.expiries
+        if isinstance(known, list) or isinstance(expiries, list):
+            if not isinstance(known, list):
+                known = self.expiries = [known] * len(self.contents)
+            known += each_of(expiries, len(contents))
         self.contents += contents
         self.live += len(contents)
         self.body_bytes += body_bytes
@@ -157,6 +203,8 @@ class Run:
             untrack(self.contents)
             if isinstance(self.origins, list):
                 untrack(self.origins)
+            if isinstance(self.expiries, list):
+                untrack(self.expiries)
 
     def join(self, other: Run) -> None:
         """Add the messages of `other`, whose numbers follow or precede those of this run directly."""
@@ -169,6 +217,9 @@ class Run:
         if isinstance(origins, list) or origins != other.origins:
             mine_, theirs_ = each_of(origins, len(self.contents)), each_of(other.origins, len(other.contents))
             self.origins = theirs_ + mine_ if is_below else mine_ + theirs_
+        if isinstance(self.expiries, list) or isinstance(other.expiries, list):
+            low, high = (other, self) if is_below else (self, other)
+            self.expiries = each_of(low.expiries, len(low.contents)) + each_of(high.expiries, len(high.contents))
         if self.arrived != other.arrived:
             low, high = (other, self) if is_below else (self, other)
             self.arrived = extended(copy_of(low.arrived), low.first, high.arrived, high.first)
@@ -184,18 +235,21 @@ class Run:
         """Cut off the first `count` messages, fewer than the run has, and return them as a run."""
         taken = self.contents[:count]
         taken_bytes = self.size_of(slice(0, count), count)
-        sizes, origins = self.measured(), self.origins
+        sizes, origins, expiries = self.measured(), self.origins, self.expiries
         if not isinstance(sizes, int):
             self.sizes = sizes[count:]
             sizes = sizes[:count]
         if isinstance(origins, list):
             self.origins = origins[count:]
             origins = origins[:count]
+        if isinstance(expiries, list):
+            self.expiries = expiries[count:]
+            expiries = expiries[:count]
         head = Run(
             self.first,
             taken,
             origins,
-            self.expiry,
+            expiries,
             self.redelivered,
             taken_bytes,
             sizes,
@@ -217,7 +271,7 @@ class Run:
                 self.first,
                 self.contents[:],
                 slice_of(self.origins, slice(None)),
-                self.expiry,
+                expiries_of(self.expiries, slice(None)),
                 self.redelivered,
                 self.body_bytes,
                 self.sizes,
@@ -230,7 +284,7 @@ class Run:
             self.first + start,
             self.contents[start:stop],
             slice_of(self.origins, slice(start, stop)),
-            self.expiry,
+            expiries_of(self.expiries, slice(start, stop)),
             self.redelivered,
             self.size_of(slice(start, stop), stop - start),
             sizes if isinstance(sizes, int) else sizes[start:stop],
@@ -294,7 +348,7 @@ class Run:
             self.first + index,
             [self.contents[index]],
             self.origin_at(index),
-            self.expiry,
+            self.expiry_at(index),
             self.redelivered,
             0,
             0,
@@ -305,7 +359,7 @@ class Run:
     def message(self, index: int) -> QueuedMessage:
         """The message in one slot."""
         return QueuedMessage(
-            self.first + index, self.contents[index], self.origin_at(index), self.expiry, self.redelivered
+            self.first + index, self.contents[index], self.origin_at(index), self.expiry_at(index), self.redelivered
         )
 
     def messages(self, first: int = 0, last: int | None = None) -> Iterator[QueuedMessage]:
@@ -320,6 +374,11 @@ class Run:
 def _spread(sizes: Sizes, count: int) -> tuple[int, ...]:
     """A size for each of `count` messages."""
     return (sizes,) * count if isinstance(sizes, int) else sizes
+
+
+def _may_share(expiries: Expiries, others: Expiries) -> bool:
+    """Whether messages with these expiries may become one run. Two times do not: a list would take more than a run."""
+    return isinstance(expiries, list) or isinstance(others, list) or expiries == others
 
 
 def free_last(detached: list[AscendingRuns[Run]], limit: int) -> list[Run]:
@@ -360,7 +419,7 @@ def _are_joinable(run: Run, next_: Run) -> bool:
         and len(run.contents) + len(next_.contents) <= COALESCE_BELOW
         and run.live == len(run.contents)
         and next_.live == len(next_.contents)
-        and run.expiry == next_.expiry
+        and _may_share(run.expiries, next_.expiries)
         and run.redelivered == next_.redelivered
         and run.kind == next_.kind
         and run.id_base == next_.id_base

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ...seams import seam
 from .arrivals import UNKNOWN
 from .ascending_runs import AscendingRuns
-from .message import Origins, any_of, slice_of
+from .message import Expiries, Origins, any_of, expiries_of, slice_of
 from .run import ABSENT, Run, insert_joined
 
 
@@ -32,7 +32,7 @@ class RunQueue:
         first: int,
         contents: Sequence[bytes],
         origins: Origins,
-        expiry: int | None,
+        expiries: Expiries,
         body_bytes: int,
         arrived: int = UNKNOWN,
         redelivered: bool = False,
@@ -41,13 +41,14 @@ class RunQueue:
         block = self.runs.blocks[-1]
         self.count += len(contents)
         self.body_bytes += body_bytes
-        if block and block[-1].accepts(first, any_of(origins), expiry, redelivered):
-            block[-1].extend(contents, origins, body_bytes, arrived)
+        if block and block[-1].accepts(first, any_of(origins), expiries, redelivered):
+            block[-1].extend(contents, origins, expiries, body_bytes, arrived)
         else:
             if block:
                 block[-1].complete()
-            column = slice_of(origins, slice(None))
-            self.runs.append(Run(first, list(contents), column, expiry, redelivered, body_bytes, arrived=arrived))
+            whole = slice(None)
+            columns = slice_of(origins, whole), expiries_of(expiries, whole)
+            self.runs.append(Run(first, list(contents), *columns, redelivered, body_bytes, arrived=arrived))
 
     def push(self, run: Run) -> None:
         """Add a run above all others, and take over its list."""
@@ -56,8 +57,8 @@ class RunQueue:
         self.body_bytes += run.body_bytes
         if run.kind & ABSENT:
             self.absent += len(run.contents)
-        if block and block[-1].accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind, run.id_base):
-            block[-1].extend(run.contents, run.origins, run.body_bytes, run.arrived)
+        if block and block[-1].accepts(run.first, run.origin, run.expiries, run.redelivered, run.kind, run.id_base):
+            block[-1].extend(run.contents, run.origins, run.expiries, run.body_bytes, run.arrived)
         else:
             if block:
                 block[-1].complete()

@@ -42,7 +42,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..messages.message import Delivery, Origins, QueuedMessage
+from ..messages.message import Delivery, Expiries, Origins, QueuedMessage
 from ..messages.parts import Part
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Totals(NamedTuple):
 
 
 class BackingQueue(ABC):
-    """See the module. `expiry` is absolute, in microseconds since the epoch; None means never.
+    """See the module. Expiries are absolute, in microseconds since the epoch; None means never.
 
     The process of a queue calls these methods and no others, so any class that has them can be a backing queue. A new
     backing queue is empty. Only a `DiskQueue` can be recovered.
@@ -91,7 +91,7 @@ class BackingQueue(ABC):
         origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
-        expiry: int | None,
+        expiries: Expiries,
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
@@ -115,7 +115,7 @@ class BackingQueue(ABC):
         origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
-        expiry: int | None,
+        expiries: Expiries,
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,

@@ -11,7 +11,17 @@ from ...seams import seam
 from ..index.segment_jobs import SegmentReadJob
 from ..messages.arrivals import UNKNOWN
 from ..messages.lives import FIRST_LIFE
-from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
+from ..messages.message import (
+    Delivery,
+    Expiries,
+    Origins,
+    QueuedMessage,
+    any_of,
+    expiries_of,
+    have_same_fate,
+    joined,
+    slice_of,
+)
 from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run, free_last
@@ -50,7 +60,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
-        expiry: int | None,
+        expiries: Expiries,
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
@@ -58,7 +68,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         is_redelivered: bool = False,
     ) -> range:
         numbers = self._number(len(contents), confirm)
-        self._ready.append(numbers.start, contents, origins, expiry, body_bytes, self.arrived, is_redelivered)
+        self._ready.append(numbers.start, contents, origins, expiries, body_bytes, self.arrived, is_redelivered)
         return numbers
 
     def publish_delivered(
@@ -66,7 +76,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
-        expiry: int | None,
+        expiries: Expiries,
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
@@ -75,9 +85,10 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
     ) -> range:
         assert not self._ready.count, "publish_delivered on a queue that is not empty"
         numbers = self._number(len(contents), confirm)
-        column = slice_of(origins, slice(None))
+        whole = slice(None)
+        columns = slice_of(origins, whole), expiries_of(expiries, whole)
         self._pending.add(
-            Run(numbers.start, list(contents), column, expiry, is_redelivered, body_bytes, arrived=self.arrived)
+            Run(numbers.start, list(contents), *columns, is_redelivered, body_bytes, arrived=self.arrived)
         )
         return numbers
 
@@ -127,14 +138,13 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         return messages
 
     def _expired(self, now: int, limit: int) -> int:
-        """How many messages at the head, up to `limit`, expire no later than `now`. All messages of a run expire at
-        the same time.
-        """
+        """How many messages at the head, up to `limit`, expire no later than `now`."""
         count = 0
         for run in self._ready.runs:
-            if count >= limit or run.expiry is None or run.expiry > now:
+            expired = run.expired(now)
+            count += expired
+            if count >= limit or expired < len(run.contents):
                 break
-            count += len(run.contents)
         return min(count, limit)
 
     def ack(self, tags: Sequence[int]) -> int:

@@ -76,7 +76,7 @@ class RangeBatch:
             self._absent.append((len(self.messages), run.origin.persistent))
             (self.missing.persistent if run.origin.persistent else self.missing.transient).append(stub_id(content))
             content = b""
-        self.messages.append(QueuedMessage(number, content, run.origin_at(index), run.expiry, redelivered))
+        self.messages.append(QueuedMessage(number, content, run.origin_at(index), run.expiry_at(index), redelivered))
 
     def complete(self, persistent: Iterable[bytes | None], transient: Iterable[bytes | None]) -> None:
         """Fill in the bodies of `missing`.

@@ -21,6 +21,7 @@ from warren.amqp.frames import build_content, content_body, content_properties, 
 from warren.amqp.method import Method
 from warren.amqp.methods import BasicPublish, ChannelOpen
 from warren.amqp.parser.events import ACKS, METHOD, RUN
+from warren.amqp.parser.skimmer import fate
 from warren.definitions.access import Access
 from warren.definitions.definitions import Definitions
 from warren.definitions.records import Permission
@@ -226,13 +227,15 @@ def run(
 ) -> tuple[Any, ...]:
     """The event with which the frame reader reports publishes that share a method frame and properties."""
     payload = BasicPublish(routing_key=routing_key, **fields).encode()
+    key, expiration = fate(props)
     return (
         RUN,
         number,
         payload,
-        props,
+        key,
         [build_content(number, props, body, 131072) for body in bodies],
         sum(map(len, bodies)),
+        expiration,
     )
 
 

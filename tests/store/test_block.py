@@ -58,7 +58,9 @@ def runs(draw):
             st.one_of(st.just(origin), st.lists(st.sampled_from(others), min_size=len(slots), max_size=len(slots)))
         )
         sizes = tuple(0 if slot is None else int.from_bytes(slot[11:19], "big") for slot in slots)
-        run = Run(number, slots, origins, draw(st.sampled_from([None, 77])), draw(st.booleans()), sum(sizes), sizes)
+        expiry = st.sampled_from([None, 77, 78])
+        expiries = draw(st.one_of(expiry, st.lists(expiry, min_size=len(slots), max_size=len(slots))))
+        run = Run(number, slots, origins, expiries, draw(st.booleans()), sum(sizes), sizes)
         run.arrived = draw(st.sampled_from([0, 5, [(number - 2, 5), (number + 1, 6), (number + 3, 9)]]))
         run.live = len(slots) - slots.count(None)
         found.append(run)
@@ -82,7 +84,7 @@ def messages_of(runs, has_bodies=True):
             run.origin_at(index).priority,
             slot[19 : 7 + int.from_bytes(slot[3:7], "big")],
             time_of(run, run.first + index),
-            run.expiry,
+            run.expiry_at(index),
             run.redelivered,
             run.origin_at(index).persistent,
             slot if has_bodies else slot[: 8 + int.from_bytes(slot[3:7], "big")],

@@ -60,7 +60,8 @@ def publish(rng: Random, channel: int, route: tuple[str, str], props: bytes, siz
         if len(piece) > 8:
             content += piece
         position += step
-    return frames, [(RUN, channel, method.encode(), fate(props), [content], size)]
+    key, expiration = fate(props)
+    return frames, [(RUN, channel, method.encode(), key, [content], size, expiration)]
 
 
 def with_ids(rng: Random) -> bytes:
@@ -76,7 +77,7 @@ def with_ids(rng: Random) -> bytes:
             delivery_mode=2 if rng.random() < 0.98 else 1,
             correlation_id=digits,
             reply_to="amq.rabbitmq.reply-to" if rng.random() < 0.02 else "amq.rabbitmq.reply-ty",
-            expiration="1000" if rng.random() < 0.98 else "1001",
+            expiration=str(rng.randrange(990, 1010)) if rng.random() < 0.9 else rng.choice(("0000", "0", "none")),
             timestamp=rng.randrange(1 << 40),
         )
     )
@@ -155,12 +156,14 @@ def normal(events: Iterable[Event]) -> list[Event]:
     single: list[Any] = []
     for event in events:
         if event[0] == RUN:
-            _, channel, methods, key, contents, body_bytes = event
+            _, channel, methods, key, contents, body_bytes, expirations = event
             if isinstance(methods, bytes):
                 methods = [methods] * len(contents)
-            assert len(methods) == len(contents)
+            if not isinstance(expirations, list):
+                expirations = [expirations] * len(contents)
+            assert len(methods) == len(expirations) == len(contents)
             assert body_bytes == sum(content_size(content) for content in contents)
-            single += [(RUN, channel, method, key, content) for method, content in zip(methods, contents)]
+            single += [(RUN, channel, key, *each) for each in zip(methods, contents, expirations)]
         elif event[0] == ACKS:
             single += [(ACKS, event[1], ack) for ack in event[2]]
         else:

@@ -37,8 +37,12 @@ from .spreading import Spread, Spreading
 #: Most publications that a channel keeps, and most origins: those of properties that never repeat would pile up.
 PUBLICATIONS_KEPT = 512
 
-#: Most fates that a channel keeps: those of a client that gives each message an expiration of its own would pile up.
+#: Most fates that a channel keeps, and most origins with expirations: those of a client that gives each message an
+#: expiration of its own would pile up.
 FATES_KEPT = 512
+
+#: Digits of an expiration that may be too long a time.
+_LONG_EXPIRATION = len(str(MAX_EXPIRY))
 
 
 class Fate(NamedTuple):
@@ -46,6 +50,7 @@ class Fate(NamedTuple):
 
     is_persistent: bool
     priority: int
+    #: In ms, if the key is special. Under another key each message has an expiration of its own.
     expiration: int | None
     #: The routing keys in its headers CC and BCC.
     selected_keys: tuple[str, ...]
@@ -94,6 +99,7 @@ class Publications:
     __slots__ = (
         "_config",
         "_context",
+        "_expiring",
         "_fates",
         "_group_numbers",
         "_groups",
@@ -128,6 +134,8 @@ class Publications:
         self._fates: dict[bytes, Fate] = {}
         #: The remembered origins, by method frame and plain key.
         self._origins: dict[tuple[bytes, bytes], Origin] = {}
+        #: The remembered origins with expirations, by the origin without one and the text of the expiration.
+        self._expiring: dict[tuple[Origin, bytes], Origin] = {}
 
     def forget(self) -> None:
         """Decide anew what publishes mean: the routing table has changed, or a transaction begins."""
@@ -196,6 +204,19 @@ class Publications:
                 self._origins.clear()
             self._origins[method_payload, key] = origin
         return origin
+
+    def expiring(self, origin: Origin, expiration: bytes | None) -> Origin:
+        """The origin of a message with this expiration. Raises AmqpError if that is none."""
+        if expiration is None:
+            return origin
+        found = self._expiring.get((origin, expiration))
+        if found is None:
+            if len(expiration) >= _LONG_EXPIRATION or not expiration.isdigit():
+                _check_expiration(expiration.decode("utf-8", "surrogateescape"))
+            if len(self._expiring) >= FATES_KEPT:
+                self._expiring.clear()
+            found = self._expiring[origin, expiration] = origin._replace(expiration=int(expiration))
+        return found
 
     def look_up(self, publication: Publication, most: int) -> int:
         """Look up at most `most` more of its queues; return how many. `wide` is None once the last one is found."""
@@ -267,7 +288,7 @@ class Publications:
         fate = Fate(
             properties.delivery_mode == 2,
             properties.priority or 0,
-            int(properties.expiration) if properties.expiration is not None else None,
+            int(properties.expiration) if is_special(key) and properties.expiration is not None else None,
             selected_keys,
             properties.headers if is_special(key) else None,
             encode_properties(properties, more_headers) if is_changed else None,

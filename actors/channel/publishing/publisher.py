@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ....amqp import methods
 from ....amqp.errors import AmqpError
 from ....amqp.frames import content_properties, rechannel_run, with_properties
+from ....amqp.parser.events import Expirations, Payloads
 from ....amqp.parser.skimmer import SPECIAL
 from ....routing.rows import QueueRow
 from ....runtime.credit import CreditFlow
@@ -35,6 +36,7 @@ from ..client_output import CONTENT_CHANNEL, ClientOutput
 from ..direct_reply import ReplyConsumer, parse_reply_key
 from ..queue_links import QueueLinks
 from ..tracing import Tracer
+from .columns import decide_each
 from .confirm_times import ConfirmTimes
 from .confirms import Confirms
 from .failover import Failover
@@ -141,64 +143,57 @@ class Publisher:
     # -- runs ---
 
     def publish(
-        self, method_payloads: bytes | Sequence[bytes], key: bytes, contents: Sequence[bytes], body_bytes: int
+        self, payloads: Payloads, key: bytes, contents: Sequence[bytes], body_bytes: int, expirations: Expirations
     ) -> None:
         """Route contents that share the fate `key`; `body_bytes` is the sum of their body sizes.
 
-        `method_payloads` is the payload of their method frame, or one for each content.
+        `payloads` is the payload of their method frame, or one for each content.
         """
         if body_bytes > self._max_message_size:
-            contents = self._within_limit(contents, method_payloads, key)
+            contents = self._within_limit(payloads, key, contents, expirations)
         publications = self._publications
         if publications.version != self._context.routing.version:
             publications.forget()
-        if isinstance(method_payloads, bytes):
-            publication = publications.known.get((method_payloads, key))
+        if isinstance(payloads, bytes) and not isinstance(expirations, list):
+            publication = publications.known.get((payloads, key))
             if publication is None:
-                publication = self._decide(method_payloads, key, contents[0])
+                publication = self._decide(payloads, key, contents[0])
             if publication.is_by_headers:
-                self._publish_by_headers(method_payloads, contents)
+                self._publish_by_headers(payloads, contents)
             else:
-                self._publish_run(publication, publication.origin, contents, body_bytes)
+                origin = publications.expiring(publication.origin, expirations)
+                self._publish_run(publication, origin, contents, body_bytes)
         else:
-            self._publish_column(method_payloads, key, contents, body_bytes)
+            self._publish_column(payloads, key, contents, body_bytes, expirations)
 
     def _publish_column(
-        self, method_payloads: Sequence[bytes], key: bytes, contents: Sequence[bytes], body_bytes: int
+        self, payloads: Payloads, key: bytes, contents: Sequence[bytes], body_bytes: int, expirations: Expirations
     ) -> None:
-        """Publish messages whose method frames differ, in as few runs as their destinations allow."""
-        known = self._publications.known
-        publications = []
-        error = None
-        for at, payload in enumerate(method_payloads):
-            publication = known.get((payload, key))
-            if publication is None:
-                try:
-                    publication = self._decide(payload, key, contents[at])
-                except AmqpError as refused:
-                    # The messages before the refused one are published; the later ones are not.
-                    error = refused
-                    contents = contents[:at]
-                    break
-            publications.append(publication)
+        """Publish messages whose method frames or expirations differ, in as few runs as their destinations allow."""
+        publications, origins, error = decide_each(
+            self._publications, self._decide, payloads, key, contents, expirations
+        )
+        # The messages before a refused one are published; the later ones are not.
+        contents = contents[: len(publications)]
         groups = {publication.group for publication in publications}
         if error is None and len(groups) == 1 and 0 not in groups:
-            self._publish_run(publications[0], [one.origin for one in publications], contents, body_bytes)
+            self._publish_run(publications[0], origins, contents, body_bytes)
             return
         at = 0
         for group, stretch in groupby(publications, key=attrgetter("group")):
             together = list(stretch)
             if group:
-                part = contents[at : at + len(together)]
-                self._publish_run(together[0], [one.origin for one in together], part, sum(map(body_size, part)))
-                at += len(together)
+                end = at + len(together)
+                part = contents[at:end]
+                self._publish_run(together[0], origins[at:end], part, sum(map(body_size, part)))
+                at = end
                 continue
             for publication in together:
                 part = contents[at : at + 1]
                 if publication.is_by_headers:
-                    self._publish_by_headers(method_payloads[at], part)
+                    self._publish_by_headers(payloads if isinstance(payloads, bytes) else payloads[at], part)
                 else:
-                    self._publish_run(publication, publication.origin, part, body_size(part[0]))
+                    self._publish_run(publication, origins[at], part, body_size(part[0]))
                 at += 1
         if error is not None:
             raise error
@@ -237,15 +232,17 @@ class Publisher:
         self._send(publication, origins, contents, body_bytes)
 
     def _within_limit(
-        self, contents: Sequence[bytes], method_payloads: bytes | Sequence[bytes], key: bytes
+        self, payloads: Payloads, key: bytes, contents: Sequence[bytes], expirations: Expirations
     ) -> Sequence[bytes]:
         """Return the contents if none is too large; else publish those before the first large one and raise."""
         for at, content in enumerate(contents):
             size = body_size(content)
             if size > self._max_message_size:
                 if at:
-                    payloads = method_payloads if isinstance(method_payloads, bytes) else method_payloads[:at]
-                    self.publish(payloads, key, contents[:at], sum(map(body_size, contents[:at])))
+                    frames = payloads if isinstance(payloads, bytes) else payloads[:at]
+                    part = contents[:at]
+                    own = expirations[:at] if isinstance(expirations, list) else expirations
+                    self.publish(frames, key, part, sum(map(body_size, part)), own)
                 self.refuse_oversized(size)
         return contents
 

@@ -11,12 +11,14 @@ a backing queue that shares its messages with other replicas decides alone when 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ....amqp.dead_letter_headers import PACED
 from ....seams import seam
-from ....store.messages.message import any_of, slice_of
+from ....store.messages.message import any_of, have_expirations, slice_of
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.levels.fair_queue import FairQueue
 from ....store.queue.range_read import SupportsRangeRead
@@ -167,6 +169,8 @@ class Intake(Arrivals):
             self._numbered.stamp(self._expiry.now())
         if self._fair is not None:
             arrivals = list(self._by_lane(arrivals, self._fair))
+        if self._expiry.has_one_expiry:
+            arrivals = [part for arrival in arrivals for part in _by_expiration(arrival)]
         for at, arrival in enumerate(arrivals):
             if arrival.digests is not None:
                 waiting = self._accept_new(arrival)
@@ -262,9 +266,14 @@ class Intake(Arrivals):
         limit, backing, consumers = self._length_limit, self.backing, self._consumers
         count = len(arrival.contents)
         origin = arrival.origin
-        if self._persistence is not None and origin.persistent is not self._persistence:
+        has_expirations = (
+            origin.expiration is not None or isinstance(arrival.origins, list) and have_expirations(arrival.origins)
+        )
+        if arrival.expiries is None and (has_expirations or self._expiry.ttl is not None):
+            arrival.expiries = self._expiry.of(arrival.origins)
+        if has_expirations or self._persistence is not None and origin.persistent is not self._persistence:
             arrival.origins = self.as_stored(arrival.origins)
-            arrival.origin = origin = any_of(arrival.origins)
+            arrival.origin = any_of(arrival.origins)
         if limit.rejects_publish and limit.refuses(arrival, count, arrival.body_bytes):
             if count == 1 or limit.refuses(arrival, 1, 0):
                 self._refuse(arrival)
@@ -274,22 +283,21 @@ class Intake(Arrivals):
                     single.has_asked = True
                     self._accept(single)
             return True
-        expiry = None if self._expiry.ttl is None and origin.expiration is None else self._expiry.of(origin)
         if len(consumers) and not len(backing) and self._dispatch.pacing is None and not consumers.looks_at_head:
             shares, taken = consumers.share(count)
             if taken and not consumers.is_uniform:
-                if not self._hand_over_one_by_one(shares, arrival, expiry):
+                if not self._hand_over_one_by_one(shares, arrival):
                     return True
             elif taken == count:
-                self._hand_over(shares, arrival, expiry)
+                self._hand_over(shares, arrival)
                 return True
             elif taken:
-                self._hand_over(shares, arrival.cut(taken), expiry)
-            if not arrival.has_asked and self._would_drop(arrival, expiry) and self._ask(arrival):
+                self._hand_over(shares, arrival.cut(taken))
+            if not arrival.has_asked and self._would_drop(arrival) and self._ask(arrival):
                 return False
-        if expiry is not None and expiry <= self._expiry.now() and (not len(backing) or self._is_never_kept):
+        if self._expires_at_once(arrival) and (not len(backing) or self._is_never_kept):
             # A TTL of 0, and no consumer can take the messages (AB-96). Behind others they wait to become the head.
-            is_recorded = self._dead_letterer.publish("expired", arrival.messages(expiry))
+            is_recorded = self._dead_letterer.publish("expired", arrival.messages())
             numbers = self._discard(arrival, is_recorded)
             self._dead_letterer.report_gone("expired", numbers)
             if self._transit is not None:
@@ -302,7 +310,7 @@ class Intake(Arrivals):
             arrival.origins,
             arrival.contents,
             arrival.body_bytes,
-            expiry,
+            arrival.expiries,
             awaits_confirm or arrival.digests is not None,
             parts,
             arrival.shared,
@@ -338,7 +346,7 @@ class Intake(Arrivals):
             return False
         is_recorded = False
         if admission.overflow == "dead-letter":
-            is_recorded = self._dead_letterer.publish(PACED, arrival.messages(None))
+            is_recorded = self._dead_letterer.publish(PACED, arrival.messages())
         else:
             self._dead_letterer.count(PACED, len(arrival.contents))
         numbers = self._discard(arrival, is_recorded)
@@ -348,9 +356,17 @@ class Intake(Arrivals):
             self._transit.close()
         return False
 
-    def _would_drop(self, arrival: Arrival, expiry: int | None) -> bool:
+    def _expires_at_once(self, arrival: Arrival) -> bool:
+        """Whether the messages of an arrival have expired already, because their TTL is 0.
+
+        Then it is the TTL of all of them (see `have_same_fate`).
+        """
+        expiries = arrival.expiries
+        return expiries is not None and not isinstance(expiries, list) and expiries <= self._expiry.now()
+
+    def _would_drop(self, arrival: Arrival) -> bool:
         """Whether the empty queue would drop messages of this arrival at once if no consumer took them."""
-        if expiry is not None and expiry <= self._expiry.now():
+        if self._expires_at_once(arrival):
             return True
         limit = self._length_limit
         return limit.drops_head and limit.is_exceeded_by(len(arrival.contents), arrival.body_bytes)
@@ -379,7 +395,7 @@ class Intake(Arrivals):
             self.take_over(arrival, is_kept=False)
         self.backing.discard(arrival.origins, len(arrival.contents), False, arrival.parts)
         if self._length_limit.dead_letters_refused:
-            self._dead_letterer.publish("maxlen", arrival.messages(None))
+            self._dead_letterer.publish("maxlen", arrival.messages())
             if self._transit is not None:
                 self._transit.close()
         self._confirms.refused += arrival.parts
@@ -401,7 +417,7 @@ class Intake(Arrivals):
             self._effects.index.came(numbers.start, arrival.contents)
         return numbers
 
-    def _hand_over(self, shares: list[Share], arrival: Arrival, expiry: int | None) -> None:
+    def _hand_over(self, shares: list[Share], arrival: Arrival) -> None:
         """Give messages straight to consumers, which all acknowledge or none does (AB-123)."""
         outbox = self._dispatch.outbox
         origins, contents, is_redelivered = arrival.origins, arrival.contents, arrival.is_redelivered
@@ -426,7 +442,7 @@ class Intake(Arrivals):
             origins,
             contents,
             arrival.body_bytes,
-            expiry,
+            arrival.expiries,
             confirm,
             parts,
             arrival.shared,
@@ -446,12 +462,21 @@ class Intake(Arrivals):
                 consumer, (slice_of(origins, piece), is_redelivered, own_tags, contents[piece]), own_tags
             )
 
-    def _hand_over_one_by_one(self, shares: list[Share], arrival: Arrival, expiry: int | None) -> bool:
+    def _hand_over_one_by_one(self, shares: list[Share], arrival: Arrival) -> bool:
         """Give messages to consumers of which only some acknowledge. Returns whether messages are left."""
         for consumer, start, stop, _ in shares:
             count = stop - start
             if count == len(arrival.contents):
-                self._hand_over([(consumer, 0, count, 1)], arrival, expiry)
+                self._hand_over([(consumer, 0, count, 1)], arrival)
                 return False
-            self._hand_over([(consumer, 0, count, 1)], arrival.cut(count), expiry)
+            self._hand_over([(consumer, 0, count, 1)], arrival.cut(count))
         return True
+
+
+def _by_expiration(arrival: Arrival) -> Iterable[Arrival]:
+    """The arrival in parts of which each has one expiration."""
+    origins = arrival.origins
+    if not isinstance(origins, list):
+        return (arrival,)
+    sizes = [len(list(group)) for _, group in groupby(origins, key=attrgetter("expiration"))]
+    return arrival.stretches(accumulate(sizes)) if len(sizes) > 1 else (arrival,)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ....routing.arguments.queue_settings import QueueSettings
 from ....seams import seam
-from ....store.messages.message import Origin
+from ....store.messages.message import Expiries, Origins
 from ....store.queue.backing_queue import BackingQueue
 from ..disk.head_read import HeadRead
 from ..effects import Effects
@@ -34,6 +34,7 @@ class MessageExpiry:
         "_head_read",
         "_timer_at",
         "_wall_clock",
+        "has_one_expiry",
         "is_needed",
         "is_uneven",
         "ttl",
@@ -55,6 +56,8 @@ class MessageExpiry:
         self._has_settings = False
         #: The time to live of messages that arrive, in ms; None: only their own expiration counts.
         self.ttl: int | None = None
+        #: Whether messages that are stored together must expire at one time.
+        self.has_one_expiry = False
         #: Whether any message was published with an expiry.
         self.is_needed = False
         #: Whether a message may expire before the one ahead of it: then each head is examined before it is delivered.
@@ -66,23 +69,41 @@ class MessageExpiry:
         if settings.top_level is not None or self._has_settings and settings.message_ttl != self.ttl:
             self.is_uneven = True
         self.ttl = settings.message_ttl
+        self.has_one_expiry = settings.has_one_expiry
         self._has_settings = True
 
     def now(self) -> int:
         return int(self._wall_clock() * 1_000_000)
 
     @seam("when a message expires")
-    def of(self, origin: Origin) -> int | None:
-        """When a message that arrives now expires; None: never."""
+    def of(self, origins: Origins) -> Expiries:
+        """When messages with these origins that arrive now expire."""
         ttl = self.ttl
-        if origin.expiration is not None:
+        if isinstance(origins, list):
+            expirations = [origin.expiration for origin in origins]
+            expiration = expirations[0]
+            if expirations.count(expiration) < len(expirations):
+                return self._of_each(expirations)
+        else:
+            expiration = origins.expiration
+        if expiration is not None:
             self.is_uneven = True
-            if ttl is None or origin.expiration < ttl:
-                ttl = origin.expiration
+            if ttl is None or expiration < ttl:
+                ttl = expiration
         if ttl is None:
             return None
         self.is_needed = True
         return self.now() + ttl * 1000
+
+    def _of_each(self, expirations: list[int | None]) -> Expiries:
+        self.is_needed = self.is_uneven = True
+        now, ttl = self.now(), self.ttl
+        if ttl is None:
+            return [None if expiration is None else now + expiration * 1000 for expiration in expirations]
+        ttls = [ttl if expiration is None or expiration > ttl else expiration for expiration in expirations]
+        if ttls.count(ttl) == len(ttls):
+            return now + ttl * 1000
+        return [now + each * 1000 for each in ttls]
 
     def expire(self) -> bool:
         """Remove expired messages from the head.

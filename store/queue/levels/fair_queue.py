@@ -33,7 +33,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from ...messages.message import Delivery, Origins, QueuedMessage, any_of, each_of
+from ...messages.message import Delivery, Expiries, Origins, QueuedMessage, any_of, each_of
 from ...messages.parts import Part
 from ..backing_queue import UNLIMITED, BackingQueue, Dispose, Totals
 from ..variable.disk_queue import DiskQueue
@@ -99,16 +99,16 @@ class FairQueue(LevelledQueue):
         origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
-        expiry: int | None,
+        expiries: Expiries,
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
         is_handed: bool = False,
         is_redelivered: bool = False,
     ) -> range:
-        self._may_expire = self._may_expire or expiry is not None
+        self._may_expire = self._may_expire or expiries is not None
         numbers = super().publish(
-            origins, contents, body_bytes, expiry, confirm, parts, shared, is_handed, is_redelivered
+            origins, contents, body_bytes, expiries, confirm, parts, shared, is_handed, is_redelivered
         )
         self._count_unconfirmed(numbers, confirm)
         return numbers
@@ -118,16 +118,16 @@ class FairQueue(LevelledQueue):
         origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
-        expiry: int | None,
+        expiries: Expiries,
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
         is_handed: bool = False,
         is_redelivered: bool = False,
     ) -> range:
-        self._may_expire = self._may_expire or expiry is not None
+        self._may_expire = self._may_expire or expiries is not None
         numbers = super().publish_delivered(
-            origins, contents, body_bytes, expiry, confirm, parts, shared, is_handed, is_redelivered
+            origins, contents, body_bytes, expiries, confirm, parts, shared, is_handed, is_redelivered
         )
         self._count_unconfirmed(numbers, confirm)
         return numbers

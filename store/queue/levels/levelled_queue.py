@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from ...messages.message import Origins, QueuedMessage
+from ...messages.message import Expiries, Origins, QueuedMessage
 from ...messages.parts import Part
 from ...messages.spans import spans
 from ..backing_queue import UNLIMITED, BackingQueue, Dispose, Totals
@@ -76,7 +76,7 @@ class LevelledQueue(BackingQueue):
         origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
-        expiry: int | None,
+        expiries: Expiries,
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
@@ -86,7 +86,7 @@ class LevelledQueue(BackingQueue):
         number, level = self._level(origins, contents)
         return _outer(
             number,
-            level.publish(origins, contents, body_bytes, expiry, confirm, parts, shared, is_handed, is_redelivered),
+            level.publish(origins, contents, body_bytes, expiries, confirm, parts, shared, is_handed, is_redelivered),
         )
 
     def publish_delivered(
@@ -94,7 +94,7 @@ class LevelledQueue(BackingQueue):
         origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
-        expiry: int | None,
+        expiries: Expiries,
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
@@ -106,7 +106,7 @@ class LevelledQueue(BackingQueue):
         return _outer(
             number,
             level.publish_delivered(
-                origins, contents, body_bytes, expiry, confirm, parts, shared, is_handed, is_redelivered
+                origins, contents, body_bytes, expiries, confirm, parts, shared, is_handed, is_redelivered
             ),
         )
 

@@ -49,7 +49,7 @@ class Peek:
     def pending_messages(self, tags: Sequence[int]) -> list[QueuedMessage]:
         """The pending messages with these tags, without those whose bodies are lost."""
         return [
-            QueuedMessage(run.first + index, content, run.origin_at(index), run.expiry, run.redelivered)
+            QueuedMessage(run.first + index, content, run.origin_at(index), run.expiry_at(index), run.redelivered)
             for run, index in list(self._pending.find(tags))
             if (content := self._content(run, index)) is not None
         ]

@@ -186,7 +186,7 @@ class Placement:
                 run.first,
                 self._stubs(run),
                 run.origins,
-                run.expiry,
+                run.expiries,
                 run.redelivered,
                 run.body_bytes,
                 run.sizes,

@@ -42,7 +42,17 @@ from ...journal.replay import Replayed
 from ...messages.arrivals import UNKNOWN
 from ...messages.ascending_runs import AscendingRuns
 from ...messages.lives import FIRST_LIFE, Lives, Numbering
-from ...messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
+from ...messages.message import (
+    Delivery,
+    Expiries,
+    Origins,
+    QueuedMessage,
+    any_of,
+    expiries_of,
+    have_same_fate,
+    joined,
+    slice_of,
+)
 from ...messages.message_ids import StoredSpan
 from ...messages.parts import Part
 from ...messages.pending_runs import PendingRuns, count_in
@@ -268,7 +278,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
-        expiry: int | None,
+        expiries: Expiries,
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
@@ -280,10 +290,10 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         if end > self._reserve.renew_from:
             self._journal_position = self._reserve.renew(end)
         self._rates.into += end - first
-        if expiry is not None:
+        if expiries is not None:
             self.may_expire = True
         for run in self._place.split(
-            self._run(first, contents, origins, expiry, is_redelivered, body_bytes), shared, is_handed
+            self._run(first, contents, origins, expiries, is_redelivered, body_bytes), shared, is_handed
         ):
             self._write(run, confirm, is_handed)
             self.sub_queues.push(run)
@@ -296,7 +306,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
-        expiry: int | None,
+        expiries: Expiries,
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
@@ -311,10 +321,10 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._rates.into += end - first
         self._rates.out += end - first
         self._rates.acks_into += end - first
-        if expiry is not None:
+        if expiries is not None:
             self.may_expire = True
         for run in self._place.split(
-            self._run(first, contents, origins, expiry, is_redelivered, body_bytes), shared, is_handed
+            self._run(first, contents, origins, expiries, is_redelivered, body_bytes), shared, is_handed
         ):
             self._write(run, confirm, is_handed)
             self._pending.add(run)
@@ -325,13 +335,14 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         first: int,
         contents: Sequence[bytes],
         origins: Origins,
-        expiry: int | None,
+        expiries: Expiries,
         redelivered: bool,
         body_bytes: int,
     ) -> Run:
         """The run of messages that are published."""
-        column = slice_of(origins, slice(None))
-        return Run(first, list(contents), column, expiry, redelivered, body_bytes, arrived=self.arrived)
+        whole = slice(None)
+        columns = slice_of(origins, whole), expiries_of(expiries, whole)
+        return Run(first, list(contents), *columns, redelivered, body_bytes, arrived=self.arrived)
 
     def discard(
         self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = (), is_recorded: bool = False
@@ -454,17 +465,23 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         for run in self._take_expired(now, limit):
             for whole, contents in self._readable(run):
                 messages += [
-                    QueuedMessage(whole.first + index, content, whole.origin_at(index), whole.expiry, whole.redelivered)
+                    QueuedMessage(
+                        whole.first + index,
+                        content,
+                        whole.origin_at(index),
+                        whole.expiry_at(index),
+                        whole.redelivered,
+                    )
                     for index, content in enumerate(contents)
                 ]
                 self._hand_out(whole, True)
         return messages
 
     def _take_expired(self, now: int, limit: int) -> Iterator[Run]:
-        """Take up to `limit` messages that expire no later than `now`. All messages of a run expire together."""
+        """Take up to `limit` messages that expire no later than `now`."""
         left = self.available(limit)
-        while left and (head := self.sub_queues.head()) is not None and head.expiry is not None and head.expiry <= now:
-            count = min(len(head.contents), left)
+        while left and (head := self.sub_queues.head()) is not None and (expired := head.expired(now)):
+            count = min(expired, left)
             left -= count
             yield from self._take(count)
 

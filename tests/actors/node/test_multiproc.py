@@ -174,9 +174,8 @@ def test_publish_deliver_ack_confirm(system):
 
     bodies = [b"message %d" % number for number in range(400)]
     contents = [build_content(1, PERSISTENT, body, 131072) for body in bodies]
-    system.tell(
-        office, ("say", [(RUN, 1, BasicPublish(routing_key="q").encode(), PERSISTENT, contents, sum(map(len, bodies)))])
-    )
+    publish = BasicPublish(routing_key="q").encode()
+    system.tell(office, ("say", [(RUN, 1, publish, PERSISTENT, contents, sum(map(len, bodies)), None)]))
     frames, _ = ask(system, office, "until", 5 + 10 + 1)
     acked = 0
     while acked < 400:

@@ -95,7 +95,7 @@ def any_decision(rng):
     if rng.random() < 0.3:
         found["priority"] = rng.randrange(5)
     if rng.random() < 0.2:
-        found["expiration"] = rng.choice(["0", "600000"])
+        found["expiration"] = rng.choice(["0", "600000", "700000", "900000"])
     if rng.random() < 0.2:
         found["user_id"] = "guest"
     return found
@@ -148,7 +148,7 @@ def split_runs():
     """Every run that arrives or is made inside has one message, whose properties the channel decodes."""
     with (
         patch.object(connection, "FrameReader", lambda: FrameReader(fast=False)),
-        patch.object(reader, "fate", lambda props: SPECIAL + props),
+        patch.object(reader, "fate", lambda props: (SPECIAL + props, None)),
         patch.object(Arrival, "join", lambda *_: False),
         patch.object(run, "COALESCE_BELOW", 0),
     ):

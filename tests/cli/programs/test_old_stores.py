@@ -30,7 +30,7 @@ QUEUES = {
     "graves": {},
 }
 #: The formats before the present one.
-FORMATS = range(2, 7)
+FORMATS = range(2, 8)
 #: Messages published, and those acknowledged: the deliveries of a run are 0 to 3, and then 1, 3, 8 and 9.
 STATES = {"stopped": (40, {0, 2}), "killed": (80, {0, 2, 1, 8})}
 

@@ -22,9 +22,10 @@ def origin_of_the_first(extend: Any, self: Any, contents: Any, origins: Any, *re
 
 
 @bug("the fate of a message")
-def priority_overlooked(fate: Any, props: bytes) -> bytes:
+def priority_overlooked(fate: Any, props: bytes) -> Any:
     """Messages with different priorities have the same fate."""
-    return re.sub(rb"^(H?(?:m.)?)p.", rb"\1", fate(props), flags=re.DOTALL)
+    key, expiration = fate(props)
+    return re.sub(rb"^(H?(?:m.)?)p.", rb"\1", key, flags=re.DOTALL), expiration
 
 
 @bug("which values of deciding properties match a header pattern", "after how many headers a pattern is made")

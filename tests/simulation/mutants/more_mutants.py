@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from warren.store.messages.message import each_of
+
 from .one_node import bug
 
 
@@ -78,14 +80,18 @@ def auto_delete_forgotten(consumers_left: Any, *arguments: Any) -> None:
 def expiry_lost_on_requeue(insert: Any, self: Any, returned: Any) -> None:
     """A requeued message never expires."""
     for run in returned:
-        run.expiry = None
+        run.expiries = None
     insert(self, returned)
 
 
 @bug("when a message expires")
-def expired_too_early(of: Any, self: Any, origin: Any, *others: Any) -> Any:
+def expired_too_early(of: Any, self: Any, origins: Any) -> Any:
     """Messages with an expiration expire after half of it."""
-    return of(self, origin._replace(expiration=origin.expiration and origin.expiration // 2), *others)
+    count = len(origins) if isinstance(origins, list) else 1
+    halves = [
+        origin._replace(expiration=origin.expiration and origin.expiration // 2) for origin in each_of(origins, count)
+    ]
+    return of(self, halves if isinstance(origins, list) else halves[0])
 
 
 @bug("how many bytes an acknowledgement frees")

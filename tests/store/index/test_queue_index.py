@@ -408,12 +408,12 @@ def test_expiry_and_size_survive(disk):
     """The index returns every property of a message unchanged."""
     journal, index, _ = opened(disk)
     run = run_of(0, 2)
-    run.expiry, run.redelivered = 123456789, True
+    run.expiries, run.redelivered = [123456789, None], True
     index.publish(run)
     index.flush()
     ((got, is_stored),) = index.read(0, ENTRIES)
-    assert (got.expiry, got.redelivered, got.body_bytes, got.contents, is_stored) == (
-        123456789,
+    assert (got.expiries, got.redelivered, got.body_bytes, got.contents, is_stored) == (
+        [123456789, None],
         True,
         10,
         run.contents,

@@ -34,7 +34,7 @@ def test_each_message_keeps_its_time(parts, data):
     for count, time in parts[1:]:
         added = run_of(run.end, count, time)
         if data.draw(st.booleans()):
-            run.extend(added.contents, added.origins, added.body_bytes, added.arrived)
+            run.extend(added.contents, added.origins, added.expiries, added.body_bytes, added.arrived)
         else:
             run.join(added)
     assert times(run) == expected
@@ -50,7 +50,7 @@ def test_each_message_keeps_its_time(parts, data):
         assert times(head) == expected[:low] and times(run) == expected[low:]
         run.join(head)
         assert times(run) == expected
-    run.extend(run_of(0, 1, 7).contents, ORIGIN, 5, 7)
+    run.extend(run_of(0, 1, 7).contents, ORIGIN, None, 5, 7)
     assert latest(run.arrived) == 7
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.disk.walk_frames import WholeFrame, walk_frames
-from warren.store.messages.message import Origin, body_size
+from warren.store.messages.message import Origin, body_size, each_of
 from warren.store.messages.records import (
     Damaged,
     Kind,
@@ -24,6 +24,7 @@ from warren.store.messages.records import (
     read_frame,
     record,
     records,
+    skim_runs,
     stub_id,
 )
 from warren.store.messages.run import Run
@@ -31,6 +32,7 @@ from warren.store.messages.run import Run
 contents = st.lists(
     st.integers(0, 40).map(lambda n: bytes(11) + n.to_bytes(8, "big") + bytes(n)), min_size=1, max_size=9
 )
+expiries = st.one_of(st.none(), st.integers(0, 1 << 60))
 origins = st.builds(
     Origin,
     st.sampled_from(["", "x", "\udcff"]),
@@ -46,26 +48,32 @@ origins = st.builds(
     origins,
     st.lists(st.text(max_size=3), max_size=3),
     st.integers(0, 1 << 60),
-    st.one_of(st.none(), st.integers(0, 1 << 60)),
+    st.one_of(expiries, st.lists(expiries, min_size=9, max_size=9)),
+    st.sampled_from([0, 77]),
     st.booleans(),
     st.booleans(),
 )
-def test_runs_come_back(contents, origin, keys, first, expiry, redelivered, is_stored):
+def test_runs_come_back(contents, origin, keys, first, expiries, arrived, redelivered, is_stored):
     """Two runs in one buffer, with every field; strings that are not UTF-8 survive."""
     column = [origin._replace(routing_keys=(keys[n % len(keys)],)) for n in range(len(contents))] if keys else origin
-    run = Run(first, contents, column, expiry, redelivered, 0)
+    if isinstance(expiries, list):
+        del expiries[len(contents) :]
+    run = Run(first, contents, column, expiries, redelivered, 0, arrived=arrived)
     data = b"".join(encode_run(run, is_stored) * 2)
     for got, stored in decode_runs(data):
-        assert (got.first, got.contents, got.origins, got.expiry, got.redelivered, stored) == (
+        assert (got.first, got.contents, got.origins, got.expiries, got.arrived, got.redelivered, stored) == (
             first,
             contents,
             column,
-            expiry,
+            expiries,
+            arrived,
             redelivered,
             is_stored,
         )
         assert got.body_bytes == sum(map(body_size, contents))
     assert len(list(decode_runs(data))) == 2
+    times = [expiry for expiry in each_of(expiries, 1) if expiry is not None]
+    assert [head.expiry for head in skim_runs(data)] == [max(times, default=None)] * 2
 
 
 @pytest.mark.parametrize("count", [1 << 16, (1 << 16) + 1])

@@ -22,17 +22,22 @@ def content(number):
     return bytes(11) + (number % 3).to_bytes(8, "big") + number.to_bytes(8, "big")
 
 
+def expiry_of(number):
+    return number % 5 or None
+
+
 def run_of(first, count, is_mixed=False, redelivered=False):
     origins = [Origin("", (str(number % 2),)) for number in range(first, first + count)]
     contents = [content(number) for number in range(first, first + count)]
     size = sum(number % 3 for number in range(first, first + count))
-    return Run(first, contents, origins if is_mixed else Origin("", ("0",)), None, redelivered, size)
+    columns = (origins, [expiry_of(number) for number in range(first, first + count)])
+    return Run(first, contents, *(columns if is_mixed else (Origin("", ("0",)), None)), redelivered, size)
 
 
 def spread(runs):
-    """The messages of `runs`: number, content, origin, redelivered."""
+    """The messages of `runs`: number, content, origin, expiry, redelivered."""
     return [
-        (message.tag, message.content, message.origin, message.redelivered)
+        (message.tag, message.content, message.origin, message.expiry, message.redelivered)
         for run in runs
         for message in run.messages()
     ]
@@ -115,6 +120,7 @@ def test_ready_and_pending_runs_are_two_dicts(block_runs):
                         number,
                         content(number),
                         Origin("", (str(number % 2) if mixed[number] else "0",)),
+                        expiry_of(number) if mixed[number] else None,
                         model[number],
                     )
                     for number in sorted(model)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from copy import copy
 from dataclasses import dataclass, replace
+from itertools import cycle, islice
 from random import Random
 
 import hypothesis.strategies as st
@@ -33,6 +35,11 @@ def content(body: int, mark: int = 0) -> bytes:
     return (
         head + b"\x03\x00\x01" + body.to_bytes(4, "big") + mark.to_bytes(4, "big").ljust(body, b"\0")[:body] + b"\xce"
     )
+
+
+def each_expiry(expiries, count):
+    """One expiry for all of `count` messages, or a list in which some take turns."""
+    return list(islice(cycle(expiries), count)) if isinstance(expiries, list) else expiries
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,8 @@ class QueueMachine(RuleBasedStateMachine):
         if confirm:
             self.unconfirmed.update(numbers)
 
+    expiry = st.one_of(st.none(), st.integers(0, 9))
+    expiries = st.one_of(expiry, st.lists(expiry, min_size=2, max_size=5))
     runs = dict(
         origin=st.sampled_from(ORIGINS),
         differ=st.booleans(),
@@ -104,33 +113,41 @@ class QueueMachine(RuleBasedStateMachine):
         ),
     )
 
-    @rule(expiry=st.one_of(st.none(), st.integers(0, 9)), **runs)
-    def publish(self, origin, differ, sizes, expiry, confirm):
+    @rule(expiries=expiries, **runs)
+    def publish(self, origin, differ, sizes, expiries, confirm):
         contents, expected = self.make_run(origin, sizes)
+        expiries = each_expiry(expiries, len(sizes))
+        given_expiries = copy(expiries)
         given, origins = list(contents), self.origins_of(origin, differ, len(sizes))
         given_origins = list(origins) if differ else origin
-        numbers = self.queue.publish(given_origins, given, sum(sizes), expiry, confirm)
+        numbers = self.queue.publish(given_origins, given, sum(sizes), given_expiries, confirm)
         assert list(numbers) == expected
         assert given == contents
         given.clear()  # the queue must not depend on the caller's lists
         if differ:
             assert given_origins == origins
             given_origins.clear()
+        if isinstance(expiries, list):
+            assert given_expiries == expiries
+            given_expiries.clear()
         self.expect_confirm(expected, confirm)
-        held = [Held(n, c, o, expiry, False) for n, c, o in zip(expected, contents, origins, strict=True)]
+        columns = zip(expected, contents, origins, each_of(expiries, len(sizes)), strict=True)
+        held = [Held(n, c, o, expiry, False) for n, c, o, expiry in columns]
         self.ready += held
         self.since_sync += held
         self.ready.sort(key=self.order)
 
     @precondition(lambda self: not self.ready)
-    @rule(expiry=st.one_of(st.none(), st.integers(0, 9)), **runs)
-    def publish_delivered(self, origin, differ, sizes, expiry, confirm):
+    @rule(expiries=expiries, **runs)
+    def publish_delivered(self, origin, differ, sizes, expiries, confirm):
         contents, expected = self.make_run(origin, sizes)
+        expiries = each_expiry(expiries, len(sizes))
         origins = self.origins_of(origin, differ, len(sizes))
         column = list(origins) if differ else origin
-        assert list(self.queue.publish_delivered(column, contents, sum(sizes), expiry, confirm)) == expected
+        assert list(self.queue.publish_delivered(column, contents, sum(sizes), expiries, confirm)) == expected
         self.expect_confirm(expected, confirm)
-        held = {n: Held(n, c, o, expiry, False) for n, c, o in zip(expected, contents, origins, strict=True)}
+        columns = zip(expected, contents, origins, each_of(expiries, len(sizes)), strict=True)
+        held = {n: Held(n, c, o, expiry, False) for n, c, o, expiry in columns}
         self.pending.update(held)
         self.since_sync += held.values()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from unittest.mock import patch
 
 import pytest
 
@@ -10,6 +11,7 @@ from warren.amqp.constants import FRAME_METHOD
 from warren.amqp.errors import AmqpError
 from warren.amqp.frames import build_content, frame, heartbeat, method_frame
 from warren.amqp.methods import BasicAck, BasicDeliver, BasicNack, BasicPublish, QueueDeclare
+from warren.amqp.parser import known_headers
 from warren.amqp.parser.events import ACKS, HEARTBEAT, METHOD, OVERSIZED, RUN, Event
 from warren.amqp.parser.reader import FrameReader
 from warren.amqp.parser.skimmer import fate
@@ -20,7 +22,7 @@ from ..conversations import unfinished
 both_paths = pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
 PROPS = b"\x10\x00\x02"
 PAYLOAD = BasicPublish(routing_key="q").encode()
-KEY = fate(PROPS)
+KEY, _ = fate(PROPS)
 
 
 def publish(body: bytes, channel: int = 1, key: str = "q", props: bytes = PROPS, frame_max: int = 4096) -> bytes:
@@ -47,7 +49,7 @@ def test_publishes_with_the_same_method_and_properties_are_one_run() -> None:
     reader = a_reader()
     reader.feed(b"".join(map(publish, bodies)))
     assert events_of(reader) == [
-        (RUN, 1, PAYLOAD, KEY, [build_content(1, PROPS, body, 4096) for body in bodies], sum(map(len, bodies)))
+        (RUN, 1, PAYLOAD, KEY, [build_content(1, PROPS, body, 4096) for body in bodies], sum(map(len, bodies)), None)
     ]
 
 
@@ -82,12 +84,33 @@ def test_messages_with_ids_of_their_own_share_a_run() -> None:
     assert [(event[2], len(event[4])) for event in events_of(reader)] == [(PAYLOAD, 200)]
 
 
+@both_paths
+@pytest.mark.parametrize("before_a_pattern", [1, 1000])
+def test_messages_with_other_expirations_share_a_run(fast: bool, before_a_pattern: int) -> None:
+    """The run has one expiration for each message, None for those without; an expiration of 0 ends it (AB-96)."""
+    texts = [b"100", b"100", b"250", None, b"7", b"999", b"000", b"0", b"100", None, b"-1", b"none"]
+    octets = [
+        publish(b"x" * 5, props=encode_properties(Properties(expiration=text and text.decode(), delivery_mode=2)))
+        for text in texts * 20
+    ]
+    with patch.object(known_headers, "headers_before_a_pattern", lambda: before_a_pattern):
+        reader = a_reader(fast=fast)
+    reader.feed(b"".join(octets))
+    found: list[bytes | None] = []
+    for _, _, _, key, contents, _, expirations in (events := events_of(reader)):
+        column = expirations if isinstance(expirations, list) else [expirations] * len(contents)
+        assert {key == b"m\x02z"} == {text in (b"0", b"000") for text in column}
+        found += column
+    assert found == texts * 20
+    assert not fast or len(events) == 41
+
+
 @pytest.mark.parametrize("props", [b"\0\0", b"\x10\0\1"], ids=["of another length", "of the same length"])
 def test_a_fate_that_comes_back_begins_a_run_of_its_own(props: bytes) -> None:
     """A run has one fate, also when the message after it is like those before it."""
     reader = a_reader()
     reader.feed(publish(b"x") * 4 + publish(b"x", props=props) + publish(b"x") * 4)
-    assert [(event[3], len(event[4])) for event in events_of(reader)] == [(KEY, 4), (fate(props), 1), (KEY, 4)]
+    assert [(event[3], len(event[4])) for event in events_of(reader)] == [(KEY, 4), (fate(props)[0], 1), (KEY, 4)]
 
 
 @both_paths
@@ -187,8 +210,8 @@ def test_frames_of_other_channels_may_come_between_those_of_a_content(fast: bool
         b"".join(a + b for a, b in zip(first, second + [b""] * 9, strict=False)) + b"".join(second[len(first) :])
     )
     assert events_of(reader) == [
-        (RUN, 1, PAYLOAD, KEY, [b"".join(first[1:])], 6),
-        (RUN, 2, PAYLOAD, KEY, [b"".join(second[1:])], 6),
+        (RUN, 1, PAYLOAD, KEY, [b"".join(first[1:])], 6, None),
+        (RUN, 2, PAYLOAD, KEY, [b"".join(second[1:])], 6, None),
     ]
 
 

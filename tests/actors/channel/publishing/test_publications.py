@@ -42,7 +42,7 @@ def decide(publications, routing, routing_key="q", **properties):
         publications.forget()
     content = build_content(1, encode_properties(Properties(**properties)), b"x", 0)
     payload = BasicPublish(exchange="", routing_key=routing_key).encode()
-    return publications.decide(payload, fate(content_properties(content)), content, False)
+    return publications.decide(payload, fate(content_properties(content))[0], content, False)
 
 
 def test_messages_keep_their_origin_when_the_routing_table_changes(publications, routing):

@@ -23,7 +23,7 @@ from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable
 from warren.runtime.credit import CreditFlow
 from warren.runtime.turn_work import TurnWork
-from warren.store.messages.message import Origin
+from warren.store.messages.message import Origin, each_of
 from warren.store.queue.memory_queue import MemoryQueue
 
 from ...stage import PROPS
@@ -96,14 +96,18 @@ class Core:
         first: int = 0,
         channel: str = "publisher",
         number: int = 1,
-        expiration: int | None = None,
+        expiration: int | list[int | None] | None = None,
         awaits_confirm: bool = True,
     ) -> None:
-        """Publish messages with the bodies `first`, `first + 1`, …; the publish number of the first is `number`."""
+        """Publish messages with the bodies `first`, `first + 1`, …; the publish number of the first is `number`.
+
+        They have one expiration, or one each.
+        """
         contents = [build_content(1, PROPS, b"%d" % body, 4096) for body in range(first, first + count)]
-        origin = Origin("", ("q",), False, 0, expiration)
+        one = [Origin("", ("q",), False, 0, each) for each in each_of(expiration, 1)]
+        origins = one if isinstance(expiration, list) else one[0]
         size = sum(len(content_body(content)) for content in contents)
-        self.master.publish(self.channel(channel), [(origin, contents, size, number, awaits_confirm, 0)])
+        self.master.publish(self.channel(channel), [(origins, contents, size, number, awaits_confirm, 0)])
 
     def consume(self, channel: str = "a channel", tag: str = "c", **options: Any) -> Consumer:
         fields = {

@@ -46,6 +46,50 @@ def test_the_shorter_of_queue_ttl_and_expiration_counts():
     assert core.master.dead_letterer.counters["expired"] == 1
 
 
+@pytest.mark.parametrize(("has_one_expiry", "runs"), [(False, 1), (True, 4)])
+def test_messages_that_expire_at_different_times_are_one_run(has_one_expiry, runs):
+    """AB-94, AB-95: each has its own time, and stays behind one that has not expired. They are runs of their own if
+    some replicas cannot read other ones.
+    """
+    core = Core()
+    core.apply(replace(core.settings, has_one_expiry=has_one_expiry))
+    core.publish(4, expiration=[100, 5_000, 50, None])
+    core.turn()
+    assert len(core.backing._ready.runs) == runs
+    assert core.timers() == {"expiry": pytest.approx(0.101)}
+    core.seconds += 0.2
+    core.master.timer_fired("expiry")
+    core.turn()
+    assert len(core.backing) == 3
+    core.consume()
+    core.turn()
+    assert core.bodies() == [1, 3]
+    assert core.master.dead_letterer.counters["expired"] == 2
+
+
+def test_the_queue_ttl_bounds_each_of_several_expirations():
+    """AB-94: the shorter one counts for each message; with one time for all of them there is no list of times."""
+    core = Core(x_message_ttl=500)
+    core.publish(3, expiration=[600, 100, None])
+    core.publish(2, first=3, expiration=[600, 700])
+    core.turn()
+    now = 1_000_000_000_000
+    assert [run.expiries for run in core.backing._ready.runs] == [
+        [now + 500_000, now + 100_000, now + 500_000, now + 500_000, now + 500_000]
+    ]
+
+
+def test_an_expiration_of_zero_joins_no_others():
+    """AB-96: it is dropped from an empty queue at once, and waits behind others until it is the head."""
+    core = Core()
+    core.publish(1, expiration=0)
+    core.publish(1, first=1, expiration=100)
+    core.publish(1, first=2, expiration=0)
+    core.turn()
+    assert len(core.backing) == 2
+    assert core.master.dead_letterer.counters["expired"] == 1
+
+
 def test_a_long_stretch_expires_in_steps():
     """FC-36: others have their turn between two steps, and nothing is delivered before the last."""
     core = Core(x_message_ttl=100)
