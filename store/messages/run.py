@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from ...seams import seam
@@ -141,15 +142,17 @@ class Run:
         expiries = self.expiries
         return expiries[index] if isinstance(expiries, list) else expiries
 
-    def expired(self, now: int) -> int:
-        """How many messages at the start of the run expire no later than `now`, up to the first that does not."""
+    def expired(self, now: int, most: int) -> int:
+        """How many messages at the start of the run expire no later than `now`, up to the first that does not, or to
+        `most`.
+        """
         expiries = self.expiries
         if not isinstance(expiries, list):
-            return len(self.contents) if expiries is not None and expiries <= now else 0
-        for index, expiry in enumerate(expiries):
+            return min(most, len(self.contents)) if expiries is not None and expiries <= now else 0
+        for index, expiry in enumerate(islice(expiries, most)):
             if expiry is None or expiry > now:
                 return index
-        return len(expiries)
+        return min(most, len(expiries))
 
     def accepts(
         self, first: int, origin: Origin, expiries: Expiries, redelivered: bool, kind: int = 0, id_base: int = 0

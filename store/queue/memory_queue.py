@@ -141,11 +141,11 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         """How many messages at the head, up to `limit`, expire no later than `now`."""
         count = 0
         for run in self._ready.runs:
-            expired = run.expired(now)
+            expired = run.expired(now, limit - count)
             count += expired
-            if count >= limit or expired < len(run.contents):
+            if count == limit or expired < len(run.contents):
                 break
-        return min(count, limit)
+        return count
 
     def ack(self, tags: Sequence[int]) -> int:
         return self._pending.discard(tags)

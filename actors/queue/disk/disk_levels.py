@@ -188,7 +188,7 @@ class DiskLevels:
         return self._active
 
     def rest(self) -> None:
-        """At the end of a turn, stop looking at levels that do not wait for the disk. Level 0 stays, because it may
+        """At the end of a turn, stop watching levels that do not wait for the disk. Level 0 stays, because it may
         reserve numbers.
         """
         if self._tally is not None:

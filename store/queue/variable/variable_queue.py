@@ -480,8 +480,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
     def _take_expired(self, now: int, limit: int) -> Iterator[Run]:
         """Take up to `limit` messages that expire no later than `now`."""
         left = self.available(limit)
-        while left and (head := self.sub_queues.head()) is not None and (expired := head.expired(now)):
-            count = min(expired, left)
+        while left and (head := self.sub_queues.head()) is not None and (count := head.expired(now, left)):
             left -= count
             yield from self._take(count)
 
