@@ -75,15 +75,18 @@ class Turns:
 
     async def _run(self, key: TurnKey) -> None:
         waiting = self._waiting[key]
-        while waiting:
-            sender, operation, arguments = waiting.popleft()
-            try:
-                answer = await operation(*arguments)
-            except (AmqpError, ProcessError) as error:
-                self._process.reply_error(sender, error)
-            else:
-                self._process.reply(sender, answer)
-        del self._waiting[key]
+        try:
+            while waiting:
+                sender, operation, arguments = waiting.popleft()
+                try:
+                    answer = await operation(*arguments)
+                except (AmqpError, ProcessError) as error:
+                    self._process.reply_error(sender, error)
+                else:
+                    self._process.reply(sender, answer)
+        finally:
+            # If the process ends before, the operations that wait would keep the parts to which they belong in memory.
+            del self._waiting[key]
         self._one_ended.wake_all()
 
     async def all_of(self, vhost: str) -> None:

@@ -284,3 +284,8 @@ def test_a_queue_that_crashes_as_it_starts_keeps_its_counts_of_returns():
     outcome = run(84_004_237, parse_plan(CRASH_OF_A_QUEUE_THAT_COUNTS_RETURNS))
     assert outcome.failure is None, outcome.story
     assert "the process of queue 'retried' crashes" in outcome.story
+
+
+def test_a_node_that_crashes_while_operations_wait_for_each_other_leaves_nothing_behind():
+    """They kept its Metadata, and the environment with the rows, which the next run of the node could not open."""
+    assert run(7_300).failure is None
