@@ -144,14 +144,15 @@ class ClusterChecks:
 
     def are_in_sync(self) -> bool:
         """Whether each mirrored queue has a ring of exactly the replicas that it shall have, and no learners."""
-        return all(
+        groups = self._groups()
+        return groups is not None and all(
             group is None or (not group.learners and {member.node for member in group.ring} == {*group.wanted})
-            for group in self._groups().values()
+            for group in groups.values()
         )
 
     def differing(self) -> str:
         """At rest: which replica has other messages than its master, as a text; empty if all have the same (I7)."""
-        for row, group in self._groups().items():
+        for row, group in (self._groups() or {}).items():
             if group is None:
                 continue
             found = {member.node: self._held(member.node, row) for member in group.ring}
@@ -165,12 +166,13 @@ class ClusterChecks:
                     )
         return ""
 
-    def _groups(self) -> dict[str, MirrorGroup | None]:
-        routing = next(node.routing for node in self._nodes if node.routing is not None)
-        return {row.name: row.group for row in routing.queues(VHOST)}
+    def _groups(self) -> dict[str, MirrorGroup | None] | None:
+        """The groups of all queues, None for a queue without mirrors; None if no node serves clients at the moment."""
+        routing = next((node.routing for node in self._nodes if node.routing is not None), None)
+        return None if routing is None else {row.name: row.group for row in routing.queues(VHOST)}
 
     def _held(self, name: str, queue: str) -> list[tuple[int, int]]:
-        """The number and the size of each message of a replica, level after level."""
+        """The number and the size of each message of a replica. A replica that has not started has none."""
         node = next(node for node in self._nodes if node.name == name)
-        view = next(view for view in map(QueueView, node.processes("Queue")) if view.name == queue)
-        return list(view.held())
+        views = [view for view in map(QueueView, node.processes("Queue")) if view.is_started and view.name == queue]
+        return list(views[-1].held()) if views and views[-1].is_open else []

@@ -2,8 +2,9 @@
 
 import pytest
 
-from warren.simulation.cluster.plan import parse_cluster_plan
-from warren.simulation.cluster.schedule import ClusterSchedule
+from warren.runtime.sim.choosing import SeedChooser
+from warren.simulation.cluster.plan import draw_cluster_plan, parse_cluster_plan
+from warren.simulation.cluster.schedule import ClusterSchedule, run
 from warren.simulation.model.copies import PromiseBroken
 
 PLAN = """cluster nodes=3 files=small mirrored=1
@@ -30,3 +31,9 @@ def test_a_replica_that_has_lost_a_message_is_found():
     schedule.faults.heal = lose_one
     with pytest.raises(PromiseBroken, match=r"the replica of a\.orders on warren@. lacks \[\(0, 4"):
         schedule.run()
+
+
+def test_a_replica_that_has_not_started_yet_is_waited_for():
+    """The check itself failed, because it expected a process of each member of a ring."""
+    plan = draw_cluster_plan(SeedChooser(92_000_162).below, is_mirrored=True)
+    assert run(92_000_162, plan).failure is None
