@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 #: Worker processes of a test run. They wait often: four left a quarter of two cores idle.
-JOBS   ?= 6
+JOBS   ?= 5
 #: More arguments for pytest: make test PYTEST_ARGS="-k pika"
 PYTEST_ARGS ?=
 #: The files or folders of tests that run, instead of all that the goal has: make tests TEST_FILES=tests/wire

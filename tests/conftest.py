@@ -140,6 +140,9 @@ sys.path[:] = [entry for entry in sys.path if Path(entry or os.curdir).resolve()
 #: When a search ends, in seconds since the epoch; None in a test run.
 SEARCH_END = float(os.environ["WARREN_SEARCH"]) if "WARREN_SEARCH" in os.environ else None
 
+#: Seconds after which a test of a search hangs for certain, also one that sets itself a lower limit.
+SEARCHED_SECONDS = 1_200
+
 # Fewer than Hypothesis' 100, because they are the same each time: a search draws new ones, and more.
 settings.register_profile("repeated", derandomize=True, deadline=None, max_examples=50)
 settings.register_profile("search", derandomize=False, deadline=None, database=None, print_blob=True)
@@ -167,6 +170,9 @@ def pytest_collection_modifyitems(config, items):
         return
     drawing = [item for item in items if item.get_closest_marker("hypothesis") or "first_seed" in item.fixturenames]
     config.hook.pytest_deselected(items=[item for item in items if item not in drawing])
+    for item in drawing:
+        # A search has the processor time that others leave, and a test that waits for that has found nothing.
+        item.add_marker(pytest.mark.timeout(SEARCHED_SECONDS), append=False)
     # All workers of a run must have the same order.
     random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID")).shuffle(drawing)
     items[:] = drawing
