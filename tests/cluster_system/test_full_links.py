@@ -87,7 +87,8 @@ def test_a_queue_keeps_what_a_node_that_stands_still_does_not_take(nodes, client
         near.publish(BODY, "kept")
         near.confirms(number, number)
     wait_for("the link to be full", lambda: unsent() >= FULL)
-    assert near.ready("kept") > COUNT - 200, "the queue stopped only at its limit of unsent deliveries"
+    waiting = near.ready("kept")
+    assert waiting > COUNT - 200, f"the queue stopped at its limit of unsent deliveries; {unsent():,} bytes are unsent"
     nodes.heal()
     assert len(far.bodies(COUNT)) == COUNT
     assert not [event for event in far.pending if isinstance(event.method, m.BasicCancel)]
