@@ -135,4 +135,4 @@ class LivePolicies:
 
 
 def _ignore(vhost: str) -> None:
-    """Stands for `on_alternates` until Metadata has started."""
+    """Do nothing: before Metadata has started, no queue follows the alternate exchanges that policies set."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 
 from warren import Broker
@@ -14,6 +12,7 @@ from warren.parted_table import SPLIT_AT
 from warren.tests.behaviour.wire import Client
 from warren.tests.system_crash.anatomy import Anatomy
 
+from .large_dicts import large_dicts
 from .metered_broker import all_at_once, broker, client, metered_broker, turns
 
 # Importing the fixtures makes them available in this module.
@@ -25,19 +24,6 @@ MANY = SPLIT_AT + 300
 ARGUMENTS = 2_000
 #: How often a turn may touch each argument.
 TOUCHED = 8
-
-
-def large_dicts(*roots):
-    """All dicts with as many entries as there are bindings, that belong to the roots."""
-    seen, waiting = {}, list(roots)
-    while waiting:
-        each = waiting.pop()
-        if id(each) in seen or isinstance(each, type):
-            continue
-        seen[id(each)] = each
-        if isinstance(each, (dict, list, tuple)) or type(each).__module__.startswith(("warren.", "collections")):
-            waiting += gc.get_referents(each)
-    return [each for each in seen.values() if isinstance(each, dict) and len(each) >= SPLIT_AT]
 
 
 @pytest.mark.parametrize("kind", ["direct", "topic", "headers"])

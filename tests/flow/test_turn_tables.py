@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 
 import pytest
@@ -14,6 +13,8 @@ from warren.amqp.frames import method_frame
 from warren.parted_table import SPLIT_AT
 from warren.tests.behaviour.wire import Client
 from warren.tests.system_crash.anatomy import Anatomy
+
+from .large_dicts import large_dicts
 
 MANY = SPLIT_AT + 300
 
@@ -37,19 +38,6 @@ def open_channels(client):
         client.events.setdefault(number, deque())
     for number in range(1, MANY + 1):
         client.wait(number, m.ChannelOpenOk)
-
-
-def large_dicts(*roots):
-    """All dicts with as many entries as a client has made that belong to the roots, however deep."""
-    seen, waiting = {}, list(roots)
-    while waiting:
-        each = waiting.pop()
-        if id(each) in seen or isinstance(each, type):
-            continue
-        seen[id(each)] = each
-        if isinstance(each, (dict, list, tuple)) or type(each).__module__.startswith(("warren.", "collections")):
-            waiting += gc.get_referents(each)
-    return [each for each in seen.values() if isinstance(each, dict) and len(each) >= SPLIT_AT]
 
 
 def keys(dicts):

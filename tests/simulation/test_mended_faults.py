@@ -287,5 +287,7 @@ def test_a_queue_that_crashes_as_it_starts_keeps_its_counts_of_returns():
 
 
 def test_a_node_that_crashes_while_operations_wait_for_each_other_leaves_nothing_behind():
-    """They kept its Metadata, and the environment with the rows, which the next run of the node could not open."""
+    """Two declares of one queue waited for each other when the machine lost power. They kept the node's Metadata in
+    memory, and with it the LMDB environment of its rows open, so the next run of the node could not open it.
+    """
     assert run(7_300).failure is None

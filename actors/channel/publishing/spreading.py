@@ -30,8 +30,8 @@ class ShardedRow(NamedTuple):
     row: QueueRow
     policy: ShardPolicy
     shards: tuple[QueueRow, ...]
-    #: Whether the shards deduplicate. Then messages with equal keys for that go to the same shard, whatever the policy
-    #: is, because a shard knows only what it has had itself.
+    #: Whether the shards deduplicate. A shard recognises only messages that it has had itself. So a message that is
+    #: published again has to reach the shard of the first one: its id decides, and `policy` does not.
     is_by_key: bool
 
 

@@ -34,7 +34,7 @@ class CameThrough:
         self._version = -1
 
     def which(self, origins: Origins, contents: Sequence[bytes]) -> Sequence[bool]:
-        """Whether each of these messages came through such an exchange; empty if none did."""
+        """For each of these messages, whether it came through an exchange that deduplicates; empty if none did."""
         if self._version != self._routing.version or len(self._known) > KINDS_KEPT:
             self._known.clear()
             self._version = self._routing.version

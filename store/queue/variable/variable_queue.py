@@ -168,7 +168,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
     def recover(self, terms: dict[str, Any] | None, missing: Sequence[int], is_copy: bool = False) -> None:
         self._begin(self._recovery.finish(terms, missing, is_copy))
         if terms is not None:
-            # Terms have counts only if an earlier version wrote them; now the journal keeps them (`close_flushed`).
+            # Terms have counts of returns only if an earlier version wrote them. Now the journal keeps these counts.
             self.returns |= terms.get("returns", {})
         if self.returns:
             # The journal may delete the file with the records of an earlier process.

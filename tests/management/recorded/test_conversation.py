@@ -69,7 +69,9 @@ def test_the_statuses_are_those_of_rabbitmq(answers):
 
 
 def test_refusals_are_those_of_rabbitmq(answers):
-    """CM-233, CM-248, CM-249, CM-287 to CM-293, CM-300, CM-310, CM-315."""
+    """Each refused request gets RabbitMQ's JSON with the same error and reason (CM-233, CM-248, CM-249, CM-287 to
+    CM-293, CM-300, CM-310, CM-315).
+    """
     differ = [
         (shown(recorded), recorded["answer"], value)
         for recorded, _, value, _ in answers
@@ -80,7 +82,9 @@ def test_refusals_are_those_of_rabbitmq(answers):
 
 
 def test_objects_have_all_fields_of_rabbitmq(answers):
-    """CM-245, CM-247, CM-250, CM-281 to CM-285."""
+    """A tool that reads a field of RabbitMQ's objects finds it in warren's, too (CM-245, CM-247, CM-250, CM-281 to
+    CM-285).
+    """
     for recorded, status, value, _ in answers:
         if recorded["status"] == status == 200 and "answer" in recorded and not is_different(recorded):
             compare(recorded["answer"], value, shown(recorded))
