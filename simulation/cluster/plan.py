@@ -223,7 +223,10 @@ def _check(plan: ClusterPlan, action: Action) -> None:
         **dict.fromkeys(CLIENTS, [*_CLIENT_CHOICES, "get"]),
     }
     if action.what not in actions.get(action.who, ()):
-        raise ValueError(f"nobody can do this in a cluster of the machines {', '.join(plan.letters)}: {action}")
+        raise ValueError(
+            f"nobody can do this in a cluster of the machines {', '.join(plan.letters)}, which may also be named by "
+            f"their roles, {', '.join(ROLES)}: {action}"
+        )
     for key in ("node", "from", "to"):
         if key in action.values and action.text(key) not in (*plan.letters, *ROLES):
             raise ValueError(f"there is no machine '{action.text(key)}': {action}")
