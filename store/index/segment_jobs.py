@@ -26,10 +26,12 @@ _LIVE = re.compile(b"\0+")
 RESERVED_CHUNK = 1 << 20
 
 
-def check_room(disk: Disk, size: int) -> None:
-    """Raise OSError if the disk has less free space than `size` bytes. Waits for the disk."""
-    if size > disk.free_space():
+def check_room(disk: Disk, size: int) -> int:
+    """Return how many bytes the disk has free beyond `size`. Raise OSError if it has less free. Waits for the disk."""
+    room = disk.free_space() - size
+    if room < 0:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return room
 
 
 class SegmentAppend(NamedTuple):
@@ -52,6 +54,7 @@ class FlushJob:
     is_synced   sync these segments, and those that earlier flushes left unsynced
     results     after `run`: for each part its new blocks and the size of its file
     salvaged    after `run`: the sizes of damaged files when they were rewritten, before anything was appended
+    room        after `run`: the free bytes of the disk after the last append, 0 if nothing was appended
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class FlushJob:
         self.emptied = emptied
         self.is_synced = is_synced
         self.results: list[tuple[list[Block], int]] = []
+        self.room = 0
         self._disk = disk
         self._directory = directory
         self._unsynced = unsynced
@@ -107,7 +111,7 @@ class FlushJob:
         A flush that the disk has no room for leaves nothing behind: what it wrote would take the room that the journal
         needs for acknowledgements, so consumers could not make room.
         """
-        check_room(self._disk, size - offset)
+        self.room = check_room(self._disk, size - offset)
         chunks = -(-size // RESERVED_CHUNK)
         if self.is_synced and size - offset >= RESERVED_CHUNK // 16 and chunks > -(-offset // RESERVED_CHUNK):
             file.reserve(chunks * RESERVED_CHUNK)

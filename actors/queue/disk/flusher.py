@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.queue")
 
-#: Bytes of a flush that is so small that no thread looks first whether the disk has room for it.
-UNCHECKED_BYTES = 64 << 10
-
 #: Parts after which a flush writes all the rest, so that it ends even if paging is quicker than the disk.
 MOST_PARTS = 64
 
@@ -168,7 +165,7 @@ class Flusher:
     async def _may_flush(self, level: DiskQueue) -> bool:
         """Wait until the disk has room, and run the releases. False if the queue is deleted meanwhile."""
         writer = level.segment_writer
-        if writer.unflushed_bytes > UNCHECKED_BYTES and not await self._is_run(writer.check_room):
+        if writer.may_lack_room and not await self._is_run(writer.check_room):
             return False
         # The releases run after the wait, because a purge may have asked for one meanwhile, and before the flush,
         # because they read what the flush may remove.

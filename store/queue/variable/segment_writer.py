@@ -29,11 +29,17 @@ from .unconfirmed import Unconfirmed
 PART_RUNS = 256
 PART_BYTES = 4 << 20
 
+#: Bytes of a flush that is so small that nobody checks first whether the disk has room for it.
+UNCHECKED_BYTES = 64 << 10
+
+#: A flush is not checked either if the disk had this many times its size free after the one before.
+AMPLE = 16
+
 
 class SegmentWriter:
     """See the module. `unconfirmed` is notified of flushes, because publishes may wait for one."""
 
-    __slots__ = ("_index", "_place", "_releases", "_unconfirmed", "needs_flush")
+    __slots__ = ("_index", "_place", "_releases", "_room", "_unconfirmed", "needs_flush")
 
     def __init__(self, place: Placement, unconfirmed: Unconfirmed) -> None:
         self._index = place.index
@@ -43,6 +49,8 @@ class SegmentWriter:
         self._releases: deque[ReleaseJob] | None = None
         #: Whether a flush would free memory or remove files.
         self.needs_flush = False
+        #: Free bytes that the disk had after the last flush; 0 if nobody knows.
+        self._room = 0
 
     # -- flushes
 
@@ -55,9 +63,14 @@ class SegmentWriter:
         self._index.flush(is_synced)
 
     @property
-    def unflushed_bytes(self) -> int:
-        """Body bytes that a flush would write."""
-        return self._index.unflushed_bytes
+    def may_lack_room(self) -> bool:
+        """Whether `check_room` should be called before a flush is taken.
+
+        The job of a flush checks the room as well. A check of its own costs a switch to another thread and back, which
+        a lazy queue would pay for every batch of messages.
+        """
+        size = self._index.unflushed_bytes
+        return size > UNCHECKED_BYTES and size > self._room // AMPLE
 
     def check_room(self) -> None:
         """Raise OSError if the disk has no room for a flush. Waits for the disk."""
@@ -97,6 +110,8 @@ class SegmentWriter:
         return self._index.take_flush(False, (PART_RUNS, PART_BYTES))
 
     def flushed(self, flush: FlushJob) -> None:
+        if flush.parts:
+            self._room = flush.room
         self._unconfirmed.flush_done()
         self._index.flushed(flush)
 

@@ -203,6 +203,28 @@ def test_lazy_backlog_is_not_in_memory(tmp_path):
     assert tags(node.queue.fetch(6000, False)) == list(range(5000))
 
 
+def test_a_lazy_backlog_checks_the_room_apart_only_while_the_disk_may_lack_it(tmp_path):
+    """A check costs a switch to another thread and back: one for each flush makes W6 of compare.py a fifth slower."""
+    node = Node(tmp_path, embed_below=4096, kind=VariableQueue)
+    node.queue.set_queue_mode("lazy")
+    writer = node.queue.segment_writer
+
+    def flushed() -> None:
+        flush = writer.take_flush()
+        flush.run()
+        writer.flushed(flush)
+
+    node.publish(100, size=1000)
+    assert writer.may_lack_room, "nobody has seen how much room there is"
+    flushed()
+    node.publish(100, size=1000)
+    assert not writer.may_lack_room
+    node.disk.limit = node.disk.held + 150_000
+    flushed()
+    node.publish(100, size=1000)
+    assert writer.may_lack_room, "the flush before left 50 KB"
+
+
 def test_paging_round_is_bounded(node):
     """QS-14: a round moves at most 8000 messages of a kind, and reports that it has more to do."""
     for _ in range(10):
