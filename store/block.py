@@ -13,9 +13,9 @@ multiple of 8:
 | sizes | u32 for each content; only one if the block has the flag 1 |
 | contents | header frame and body frames of each message |
 
-The flags of a run are 1 redelivered, 2 persistent, 4 each content has properties of its own; then those of the origin
-are empty. "Bytes of origins" does not count the zeros that fill the table up. Numbers of `[first, next)` that no run has
-are not in the queue.
+The flags of a run are 1 redelivered, 2 persistent, 4 each content has properties of its own, so that its origin has no
+properties. "Bytes of origins" does not count the zeros that fill the table up. Numbers of `[first, next)` that no run
+has are not in the queue.
 """  # noqa: E501  # a row of a table is one line
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BlockBuilder:
         self.count = 0
         #: [first, arrived, expires, count, origin, flags] of each run.
         self._runs: list[list[int]] = []
-        #: The place in the table of each origin.
+        #: By encoded origin: its place in the table of origins.
         self._origins: dict[bytes, int] = {}
         self._contents: list[bytes] = []
 
@@ -135,7 +135,7 @@ class BlockBuilder:
 
 
 def _groups(run: Run) -> list[tuple[Origin, int]]:
-    """The origins of a run, each with how many neighbours have it."""
+    """The origins of a run, each with how many consecutive messages have it."""
     origins = slice_of(run.origins, slice(None))
     if not isinstance(origins, list):
         return [(origins, len(run.contents))]
@@ -147,7 +147,7 @@ def _groups(run: Run) -> list[tuple[Origin, int]]:
 
 
 def _equal_expiries(expiries: Expiries, count: int) -> list[tuple[int | None, int]]:
-    """The expiries of `count` messages, each with how many neighbours have it."""
+    """The expiries of `count` messages, each with how many consecutive messages have it."""
     if not isinstance(expiries, list):
         return [(expiries, count)]
     return [(expiry, len(list(group))) for expiry, group in groupby(expiries)]

@@ -1,8 +1,8 @@
 """The table of a message store's files: how large each is, and how many of its bytes queues still refer to.
 
-`check` asserts the invariants. The sums are those of the rows (QS-26). Left and right neighbours form one chain in
-the order of the file numbers; its last file, the **current** one, is never locked (QS-27). The numbers have gaps
-where files were combined or deleted.
+`check` asserts the invariants. `sum_valid_data` and `sum_file_size` are the sums over all rows (QS-26). Left and right
+neighbours form one chain in the order of the file numbers; its last file, the **current** one, is never locked (QS-27).
+The numbers have gaps where files were combined or deleted.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Changes(NamedTuple):
 
     entries: dict[bytes, Entry | None]
     places: list[tuple[int, int, bytes]]
-    #: Files whose earlier places are void.
+    #: Files of which the commit deletes all earlier places before it adds `places`.
     emptied: list[int]
     rows: Mapping[int, tuple[int, int] | None]
     intents: list[tuple[int, ...]]
@@ -133,7 +133,8 @@ class LocationIndex:
         self._emptied: list[int] = []
         self._frozen: dict[bytes, Entry | None] = {}
         self._is_frozen = False
-        # For each source the highest id that is committed or frozen; less than each of its ids if there is none.
+        # By source: the highest of its ids that is committed or frozen. If there is none, the source itself, which is
+        # below each of its ids.
         self._highest: dict[bytes, bytes] = {}
 
     # -- the owner's view

@@ -23,8 +23,9 @@ helps.
 `location_index` has the places and reference counts of messages, `file_summary` the sizes of files, and
 `store_recovery` rebuilds both at a start.
 
-It differs from RabbitMQ in two ways. A message without references leaves the sums of a locked file at once instead of
-after the combining (`combine` says why this is safe). And clients never read files; the store does.
+It differs from RabbitMQ in two ways. A message that loses its last reference is subtracted from the sums of its file at
+once, even if the file is being combined (`combine` says why this is safe); RabbitMQ subtracts it afterwards. And
+clients never read files; the store does.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class StoreEngine:
         """
         assert self._syncing is None and not self._garbage.is_running, "a job is under way"
         self._garbage.cancel()
-        job = self._take_sync()  # even if no message waits, because a cancelled plan has left its intent
+        job = self._take_sync()  # even if no message waits: its commit removes the intent of a cancelled plan
         job.run()
         self.finish_sync(job)
         self._garbage.unlink()

@@ -6,8 +6,8 @@ clean, generation, boot id, clients]`, replaced by rename: a stop writes a clean
 writes an unclean one as its first change. The generation is also in the index, so an index that does not belong to
 the state (restored from elsewhere, or half rebuilt) is noticed (QS-42). There are three cases:
 
-- **Trusted**: the state is clean, its clients are those of the queues, and there is neither an `.rdt` file nor an
-  intent. Locations and reference counts are used as they are.
+- **Trusted**: the state is clean, its clients are exactly the queues that have recovery terms, and there is neither an
+  `.rdt` file nor an intent. Locations and reference counts are used as they are.
 - **Recounted**: otherwise, if the state is clean or the machine has not rebooted since. Locations are used, but the
   files of intents, files without a row and the bytes behind the checkpoint are scanned. References are counted again.
 - **Rebuilt**: otherwise, or if a file is shorter than its row, or if the index is damaged. All files are scanned, and
@@ -123,7 +123,8 @@ def recover(
 ) -> RecoveredStore:
     """See the module. Waits for the disk.
 
-    clients     the queues with recovery terms; None if any queue has none
+    clients     the queues with recovery terms; None if the index must not be trusted, because a queue ended uncleanly
+                or a deleted queue left files or terms
     references  see `References`
     progress    is notified of files that are scanned
     """
@@ -297,8 +298,8 @@ def _recount(
 ) -> dict[int, tuple[int, int]]:
     """Count references, then delete messages and files without any. Returns the rows of the files that stay."""
     index.forget_references()
-    # Without a byte in a file nobody's references matter, and to read the segments of a million messages takes a
-    # second.
+    # If all files are empty, no reference leads to a body. Then the segments need not be read for references, which
+    # would take a second for a million messages.
     if any(sizes.values()):
         for chunk in _chunks(message_id for ids in references() for message_id in ids):
             index.add_references(chunk)

@@ -6,8 +6,9 @@ otherwise at the next offset where a whole record with a valid checksum begins. 
 (when a user sends such a file as a message), so a record found inside a damaged one may not be the store's. Recovery
 treats it as garbage, since no queue refers to its id.
 
-A damaged size may lead to the end of a later record by chance. Then whole records fill the place up to there, and the
-walk continues with the first of them. Records in a message do not reach so far, because its own end follows them.
+A damaged size may by chance lead to the end of a later record. Then whole records, one behind the other, fill the file
+up to that place, and the walk continues with the first of them. Records inside the damaged record's own message are
+never taken for these: the end of that message comes behind them, so they do not reach up to that place.
 """
 
 from __future__ import annotations

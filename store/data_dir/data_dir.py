@@ -223,7 +223,7 @@ def _lock(path: str, lock: int, node_name: str) -> None:
             f"data directory '{path}' is in use by {lock_holder(lock)}. "
             "Stop that broker, or choose another data_dir for this one"
         )
-    reserve.give_back(path)  # what is written from here on may need the room
+    reserve.give_back(path)  # before the start writes anything, which may need this space on a full disk
     since = datetime.now().astimezone().isoformat(" ", "seconds")
     holder = f"{node_name} (process {os.getpid()} on {socket.gethostname()}, since {since})\n"
     os.ftruncate(lock, 0)

@@ -5,9 +5,9 @@
                       'start'               ->  the same head | msgpack [index, term, members]
                       'applied'             ->  the same head | msgpack index
 
-The log begins behind `start`, has no gaps, and ends at the last index. The rows of the other tables have the entries up
-to `applied` applied, because entries and rows are written in one transaction (cluster section 1.2). What entries and
-members mean is the caller's business.
+The log begins behind `start`, has no gaps, and ends at the last index. The other tables of the environment always have
+the changes of all entries up to `applied`, because one transaction writes these changes and `applied` (cluster section
+1.2). What entries and members mean is the caller's business.
 
 A node that has never written a log has neither table, and costs nothing for it.
 """
@@ -43,11 +43,11 @@ class LogStart(NamedTuple):
 class LogWrite(NamedTuple):
     """What one commit changes, in this order.
 
-    restored   the log is empty and begins here: the rows of the same commit are those of a snapshot
+    restored   the log is emptied and begins here, because the rows of the same commit are those of a snapshot
     ballot     term and vote
     entries    replace all entries from the first one's index on
-    applied    up to where the rows of this commit have the entries applied
-    start      the entries up to here are no longer needed
+    applied    the last entry whose changes are in the tables with this commit
+    start      the entries up to here are no longer needed, and are deleted
     """
 
     restored: LogStart | None = None

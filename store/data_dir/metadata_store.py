@@ -12,7 +12,7 @@ global_parameters, policies, nodes, cluster and features. The tables nodes and c
 cluster.
 
 On a node of a cluster the environment also has the log of consensus (`log_tables.py`), and its format is 2: a version
-of warren without the log must not open it, because it would change rows that the log does not have.
+of warren without the log must not open it, because it would change rows without an entry in the log.
 
 A row has a **key**, a tuple of str and bytes that identifies it, and **fields**, a dict of everything else. The caller
 decides what they contain. The key is hashed because LMDB keys have 511 bytes at most, and the names in one binding may
@@ -113,7 +113,7 @@ class MetadataStore:
         self._map_size = map_size
         self._is_read_only = is_read_only
         self._is_in_doubt = False
-        #: Guards the two flags.
+        #: Guards `_is_busy` and `_is_closed`, because `close` comes from any thread.
         self._closing = threading.Lock()
         self._is_busy = False
         self._is_closed = False

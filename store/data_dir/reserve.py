@@ -28,7 +28,8 @@ def give_back(path: str) -> None:
 def keep(disk: Disk, size: int, limit: int) -> bool:
     """Make the reserve unless it exists, and return whether it exists now. Waits for the disk.
 
-    It is made only if at least `size` bytes, and at least `limit`, that of the disk alarm, stay free. Raises OSError.
+    It is made only if at least `size` bytes stay free, and at least `limit` bytes, below which the disk alarm is set.
+    Raises OSError.
     """
     if disk.exists(NAME):
         return True

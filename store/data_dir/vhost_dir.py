@@ -56,7 +56,8 @@ class FoundVhost:
     segment_entries   entries in each segment of the queues' indexes
     terms             of the queues that stopped cleanly, by queue
     numbers           of the queues' directories
-    is_complete       there were no files or terms of deleted queues
+    is_complete       no deleted queue has left files or terms. Otherwise the message store may have bodies to which
+                      only that queue referred, so its references must be counted again
     """
 
     segment_entries: int
@@ -184,7 +185,10 @@ def _segments(disk: Disk, numbers: Iterable[int]) -> Iterator[str]:
 
 
 def _fits(disk: Disk, path: str, segment_entries: int) -> bool:
-    """Whether the first block of a segment has numbers that belong there; True if it begins with something else."""
+    """Whether the numbers in the first block of a segment fit this many entries a segment.
+
+    True as well if the file does not begin with a whole block, because then nothing in it contradicts.
+    """
     file = disk.open(path)
     try:
         head = file.read(0, FRAME.size + BLOCK.size)

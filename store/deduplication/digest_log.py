@@ -25,8 +25,8 @@ from .window import Window
 
 
 class DigestFlush:
-    """Append digests to a file, synced, and delete files that the window has left behind; or, with `is_first`, all
-    files that an earlier window has left.
+    """Append digests to a file, synced, and delete files whose digests the window has given up. With `is_first`, delete
+    all files before, because an earlier window has left them.
     """
 
     def __init__(
@@ -97,7 +97,8 @@ class DigestLog:
     def begin(self, nonce: bytes) -> None:
         """Begin with an empty window, whatever earlier windows have left on the disk.
 
-        The record that says so has a number that the queue has not used before, by `nonce`, which is 7 random bytes.
+        Records a new beginning. Its number comes from `nonce`, 7 random bytes, so that an earlier window of the queue
+        has not used it.
         """
         self._is_first = True
         self._copies = COPIED + int.from_bytes(nonce, "big")
@@ -136,8 +137,8 @@ class DigestLog:
         self._record(encode_digests(first, digests))
 
     def copied(self, digests: Sequence[bytes]) -> None:
-        """Record digests that another replica of the queue has. Without any, what was recorded before counts no more
-        after the next start.
+        """Record digests that another replica of the queue has. An empty list is a new beginning: the next start
+        ignores all records before it.
         """
         self._record(encode_digests(self._copies, digests))
         self._copies += 1
@@ -146,7 +147,8 @@ class DigestLog:
         self._unflushed.append((self._log.digests(self._queue, body), body))
 
     def take_flush(self, is_last: bool = False) -> DigestFlush | None:
-        """The job that writes what only the journal has, as far as the journal has synced it; with `is_last` all.
+        """The job that writes the digests that only the journal has, as far as the journal has synced them; with
+        `is_last` all of them. None if there are none.
 
         The last flush comes after the last one of the segments, so that no digest is on the disk before its message.
         """

@@ -37,10 +37,12 @@ DIGEST_SIZE = 16
 #: In the place of a digest: the message has no key. No digest is all zeros but by a chance of 1 in 2 to the 128.
 NO_KEY = bytes(DIGEST_SIZE)
 
-#: The digests of one set at most, about. A window has no more sets than this.
+#: About the most digests in one set. A generation has at most `MOST_SETS` sets for persistent messages, and as many for
+#: transient ones.
 SET_SIZE = 4096
 MOST_SETS = 4096
-#: A window that becomes wider begins a generation with more sets if those that it has would get more digests than this.
+#: A window that becomes wider begins a generation with more sets if each of its present sets would get more digests
+#: than this.
 MOST_PER_SET = 4 * SET_SIZE
 
 
@@ -186,7 +188,10 @@ class Window:
         return (at if at < len(places) else 0), persistent, transient
 
     def add_all(self, digests: Iterable[bytes], is_transient: bool = False) -> None:
-        """Add the digests, in their order, that are no `NO_KEY`. One that the window had becomes young again."""
+        """Add the digests in their order, without `NO_KEY`.
+
+        A digest that an older generation has enters the recent one as well, so that the window keeps it longer.
+        """
         for digest in digests:
             if digest != NO_KEY and digest not in self._recent:
                 self.add(digest, is_transient)

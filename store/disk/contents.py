@@ -1,7 +1,7 @@
 """`Contents`: the bytes of a small file, which was read with one call.
 
-A start reads the files of ten thousand small queues. Each call of the system costs as much as to decode what such a
-file has, and more when other threads want the interpreter back.
+A start reads the files of ten thousand small queues. A system call takes as long as decoding all that such a file
+contains, and longer if the thread must then wait for the interpreter, because another thread has taken it meanwhile.
 """
 
 from __future__ import annotations

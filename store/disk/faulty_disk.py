@@ -8,9 +8,9 @@
 
 `kill()` ends the process alone: everything written survives. Both make open files unusable.
 
-`fail_after(operations, error)` makes one operation raise, the one that comes after `operations - 1` others. `EROFS`
-lasts: all operations after it raise as well, until `heal`. With `Crash` as the error the program stops there, as at a
-power cut. `limit` bounds the bytes in all files (ENOSPC).
+`fail_after(operations, error)` makes one operation raise: the next one if `operations` is 1, the one after it if it is
+2, and so on. `EROFS` lasts: all operations after it raise as well, until `heal`. With `Crash` as the error the program
+stops there, as at a power cut. `limit` bounds the bytes in all files (ENOSPC).
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ class FaultyDisk(Disk):
     # -- faults ---
 
     def fail_after(self, operations: int, error: BaseException) -> None:
-        """Let the operation after `operations - 1` others raise `error`. Only `EROFS` lasts: until `heal`."""
+        """Have the operation number `operations` from now on, counted from 1, raise `error`. Only `EROFS` lasts, until
+        `heal`.
+        """
         self._fail_at = self.operations + operations
         self._error = error
 

@@ -13,7 +13,9 @@ from .segment import Segment
 
 
 class EmptiedSegments:
-    """Those of the queue with the number `queue`, whose `segments` belong to its index."""
+    """The emptied segments of one queue. `queue` is its number in the journal, `segments` are all segments of its
+    index.
+    """
 
     __slots__ = ("_log", "_positions", "_queue", "_segments")
 

@@ -134,8 +134,8 @@ class QueueIndex:
             self.reads.has_lost_entries = True
             self._log.sizes(self._queue, changed)
         if found.unrecorded:
-            # The segment may be removed before the journal gives up the file with these messages. A crash in between
-            # would bring them back.
+            # Only the segment's file has the acks of these messages, and it may be removed before the journal gives up
+            # the file with their publishes. A crash in between would bring them back, so the journal gets the acks too.
             self._log.ack(self._queue, found.unrecorded)
         self.unflushed.embedded, self.unflushed.stored = replayed.embedded, replayed.stored
         return found
@@ -208,7 +208,7 @@ class QueueIndex:
                 continue
             segment = self._segments.get(number)
             if segment is None:
-                continue  # the entry was read before damage cost the segment all that it had left
+                continue  # the message was read before damage was found, which left the segment without any entry
             segment.ack(part, number * self._entries)
             if not segment.unacked and segment.size:
                 self._emptied.note(number)
@@ -231,7 +231,8 @@ class QueueIndex:
             if len(span) == self._entries and bisect_left(kept, high) == bisect_left(kept, low):
                 self.unflushed.discard(span)
                 if segment is not None:
-                    # This holds even if the flush under way is about to write the file: no acks of its entries follow.
+                    # Note it now, even if the flush under way has still to write the file: no later ack of its entries
+                    # would note it.
                     self._emptied.note(number)
                     segment.unacked = 0
                     segment.acks = []
@@ -244,11 +245,12 @@ class QueueIndex:
                 )
 
     def shared_between(self, start: int, stop: int, keep: Iterable[int]) -> tuple[list[Run], list[ReleaseJob]]:
-        """Find the shared bodies of entries in `[start, stop)` except `keep`: before `ack_between` or `forget` of them.
+        """Find the shared bodies of entries in `[start, stop)` except `keep`.
 
-        Returns the entries in memory whose bodies are in a store, and the jobs that find shared bodies in segments.
-        Each job must be run and handed to `released` before the next flush or removal is taken and before
-        `delete_files`, for the job reads the segment's file as it is now.
+        Call it before `ack_between` or `forget` removes these entries. Returns the entries in memory whose bodies are
+        in a store, and the jobs that find shared bodies in segments. Each job must be run and handed to `released`
+        before the next flush or removal is taken and before `delete_files`, for the job reads the segment's file as it
+        is now.
         """
         kept = set(keep)
         known = []
@@ -356,8 +358,8 @@ class QueueIndex:
     def take_flush(self, is_synced: bool = False, most: tuple[int, int] | None = None) -> FlushJob | None:
         """A flush of all unflushed entries that are not held, and of all acks; None if there are none.
 
-        The flush before has been `flushed`. With `most`, of only this many runs and bytes of embedded and of stored
-        entries.
+        The flush before has been `flushed`. `most` are runs and bytes: with it, the flush has at most so many runs of
+        embedded entries and of stored ones, and takes no further run of a kind when it has so many bytes of it.
         """
         assert self._flush is None, "one flush at a time"
         removable = self._emptied.take()
@@ -374,7 +376,7 @@ class QueueIndex:
         for number in sorted(pieces.keys() | changed | empty):
             segment = self._segments.setdefault(number, Segment())
             if number not in pieces and not segment.unacked and segment.size and number not in removable:
-                # The acks are written: the journal may give up its records before the file can be removed.
+                # Write the acks, because the journal may give up its records of them before the file can be removed.
                 self._emptied.note(number)
                 if segment.acks:
                     parts.append(SegmentAppend(number, [], segment.acks, segment.size, segment.is_damaged))
@@ -418,7 +420,7 @@ class QueueIndex:
                 segment = self._replace_segment(part.number, segment)
             segment.size = size
             if flush.is_synced or part.is_damaged:
-                # Only what is synced is recorded, because a start syncs what is longer.
+                # Record synced sizes only: a start does not sync a file that has the recorded size (`scan_segment`).
                 sizes[part.number] = size if flush.is_synced else flush.salvaged[part.number]
             segment.acks_in_flight = []
             self.reads.cache.add_blocks(part.number, added)

@@ -4,8 +4,8 @@
 
 After `loaded`, `read(start, stop)` finds everything in memory. Only one segment is read at a time.
 
-When a segment is damaged (`segment_salvage`), its entries in whole frames count from then on and no others, and the
-next flush rewrites the file.
+When a segment is damaged (`segment_salvage`), only its entries in whole frames count from then on, and the next flush
+rewrites the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .unflushed import Unflushed
 
 
 class SegmentReads:
-    """The reads of one index, whose `segments` and `unflushed` these are. `entries` is the number in a segment."""
+    """The reads of one index, to which `segments` and `unflushed` belong. `entries` is how many a segment has."""
 
     __slots__ = (
         "_directory",
@@ -75,7 +75,7 @@ class SegmentReads:
         return self.cache.read(number, start, stop, blocks)
 
     def drop(self) -> None:
-        """Drop what reads keep for the next one, which is not expected soon: 16 KiB for a queue."""
+        """Drop the cache, which takes 16 KiB or more, because no read is expected soon."""
         self.cache.clear()
 
     def take(self, start: int, stop: int) -> SegmentReadJob | None:
@@ -100,7 +100,8 @@ class SegmentReads:
         if self._segments.get(job.number) is not job.segment or not job.segment.unacked:
             return {}
         if job.table is None:
-            # Only a flush removes a segment's file, and only when it has no un-acked entry: somebody else removed it.
+            # The file is missing, although a flush removes it only when it has no un-acked entry: somebody outside of
+            # warren has removed it.
             job.salvaged = Salvaged(BlockTable(self._entries), bytearray(self._entries), [], 0)
         if job.salvaged is not None or self.cache.table(job.number) is None:
             if job.segment.size != job.size:

@@ -48,7 +48,7 @@ class Scan(NamedTuple):
     may_expire    whether any message has an expiry
     spans         the un-acked messages of each segment, and of each run that only the journal has, in no order
     arrived       the latest time of arrival
-    unrecorded    messages that the journal has, and that only a segment has as acked
+    unrecorded    messages whose publishes the journal has, and whose acks only a segment has
     """
 
     messages: int
@@ -99,7 +99,9 @@ class ScannedSegment(NamedTuple):
 def scan_segments(
     disk: Disk, directory: str, entries: int, replayed: Replayed, progress: Progress
 ) -> tuple[dict[int, Segment], Scan]:
-    """Scan all segments of an index, each of `entries` numbers; their entries leave `replayed`. Waits for the disk."""
+    """Scan all segments of an index, each of `entries` numbers, and remove their entries from `replayed`. Waits for the
+    disk.
+    """
     segments: dict[int, Segment] = {}
     messages = body_bytes = 0
     may_expire = any(run.expiries is not None for runs in (replayed.embedded, replayed.stored) for run in runs.runs)
@@ -128,8 +130,8 @@ def scan_segments(
         if not found.size:
             disk.delete(path)  # a crash came before the file's first block was written
             continue
-        # Without a body in the message store the queue is recovered in the same call. Otherwise thousands of queues
-        # would keep this until the store runs.
+        # Keep the file's bytes only if no body must be looked up in the message store: then the queue is recovered in
+        # the same call, which reads them again. Otherwise thousands of queues would keep theirs until the store runs.
         content = found.content if found.unacked and not found.stored else None
         segments[number] = Segment(found.size, found.unacked, found.acks, content)
         messages += found.unacked

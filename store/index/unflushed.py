@@ -22,7 +22,9 @@ from .segment_file import Entries
 
 
 class DurablePosition(Protocol):
-    """The part of the journal that decides what is held no longer."""
+    """What `Unflushed` uses of the journal: the position up to which records are synced, so that entries with such
+    records are no longer held.
+    """
 
     @property
     def durable(self) -> int: ...
@@ -73,7 +75,8 @@ class Unflushed:
                     found.append((unflushed, pieces))
                     count += here
         if found:
-            # A consumer that takes every fifth message often acknowledges embedded and stored ones at once.
+            # The span may have both embedded and stored entries, as the acks of one of five consumers often do. If that
+            # is all of it, nothing else must be searched.
             if count == len(span):
                 for unflushed, pieces in found:
                     unflushed.discard_pieces(pieces)
@@ -140,7 +143,8 @@ class Unflushed:
     def take(self, most: tuple[int, int] | None) -> tuple[PendingRuns, PendingRuns]:
         """Take out the embedded and the stored entries that a flush is to write: all that are not held.
 
-        With `most`, only so many runs and bytes of each.
+        `most` are runs and bytes: with it, at most so many runs of each kind, and no further run of a kind when its
+        bodies have so many bytes.
         """
         held = self._take_held()
         if most is None:

@@ -99,7 +99,7 @@ class InTransit:
         self._bytes: dict[int, int] = {}
 
     def __len__(self) -> int:
-        """How many there are, once for each target."""
+        """How many dead letters are in transit; one with several targets counts once for each."""
         return sum(len(item.contents) for waiting in self._by_target.values() for item in waiting.values())
 
     @property

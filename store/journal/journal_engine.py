@@ -200,10 +200,10 @@ class JournalEngine:
     ) -> int:
         """Append records of one queue, as `LogWriter` encoded them; returns the position after them.
 
-        `next_number` is where the queue's numbering stands after them, None if the queue was deleted. `sizes` are those
-        of segments that the records have, and `lives` those of the queue if the records have them. They are all in one
-        frame, with `is_joined` in that of the records before. `repeated` of their bytes are in older files as well,
-        which are about to be given up.
+        `next_number` is where the queue's numbering stands after them, None if the queue was deleted. `sizes` are the
+        sizes of segments in SIZES records among them, and `lives` the lives in a LIVES record. All records of one call
+        are in one frame; with `is_joined` it is the frame of the call before. `repeated` of their bytes are in older
+        files as well, which are about to be given up.
         """
         if sizes:
             merge_sizes(self._sizes.setdefault(queue, {}), sizes)

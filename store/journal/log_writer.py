@@ -133,7 +133,7 @@ class LogWriter:
 
     def reserve(self, queue: int, number: int) -> int:
         """Record that the numbering continues at `number` or above after an unclean end; returns the position."""
-        self.is_awaited = True  # by range readers, who see only numbers that are kept
+        self.is_awaited = True  # range readers wait for it, because they get only messages whose numbers are kept
         self._advance(queue, number)
         return self._add(queue, record(Type.STATE, queue, [number.to_bytes(8, "big")]))
 
@@ -174,7 +174,7 @@ class LogWriter:
 
         Transient ones get no record: the journal only passes them on, in order with the others.
         """
-        self.is_awaited = True  # by the targets
+        self.is_awaited = True  # the targets wait for it: they get the dead letters when the record is on the disk
         gathered = self._of(queue)
         gathered.handed_over.append(handed)
         if handed.is_recorded:

@@ -1,8 +1,8 @@
 """Reserves a queue's message numbers, so that no number is given twice after a crash (design section 5).
 
 A queue numbers its messages from 0 for ever. The journal has records of persistent messages only, and writes them a
-moment later, so after a crash other numbers would be given again. A range reader that had read such a number would then
-continue behind it, and skip the new message with that number.
+moment later, so after a crash the queue would give the numbers of transient and of the latest messages again. A range
+reader that had read such a number would then continue behind it, and skip the new message with that number.
 
 So a queue records in the journal **in advance** how far its numbering may go, and renews the reservation when half of
 it is used. After an unclean end it continues behind all reserved numbers. Range readers get only messages whose numbers

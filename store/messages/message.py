@@ -6,10 +6,10 @@ A **content** is one `bytes`: the AMQP content header frame followed by its body
             1  channel number                9  weight                19  property flags and values (`props`)
             3  header payload size
 
-A **run** is a list of contents that share their fate: persistence and priority, and whether they have time to live at
-all. Where a run came from, and when its messages expire, are columns: one value if all its messages have the same, else
-a list of one for each message. Whatever follows from the fate is decided once per run; a queue only ever slices runs,
-so that its cost per message is that of a list slice. Properties stay in the contents.
+A **run** is a list of contents that share their fate: persistence, priority, and whether they expire at once (an
+expiration of 0). Where the messages of a run came from, and when they expire, are columns: one value if all messages
+have the same, else a list of one for each message. Whatever follows from the fate is decided once per run; a queue only
+ever slices runs, so that its cost per message is that of a list slice. Properties stay in the contents.
 """
 
 from __future__ import annotations

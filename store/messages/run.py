@@ -47,14 +47,14 @@ class Run:
     """The messages with the numbers `first .. first + len(contents) - 1`.
 
     contents          a slot for each message; None for a message settled in `PendingRuns`, which leaves a hole
-    origin            what the messages have in common
+    origins           where the messages came from; `origin` is one of them, for the fate that all of them share
     expiries          when the messages expire, parallel to `contents` if it is a list
     redelivered       the messages may have been delivered before
     body_bytes        sum of the body sizes of the slots that are not None
     sizes             body sizes, None until they are measured
     live              how many slots are not None
     kind              where the bodies and the index entries are: `TO_STORE` and the others above
-    id_base           belongs to the owner (see `placement`); runs with another `kind` or `id_base` are never joined
+    id_base           belongs to the owner (see `placement`); runs that differ in `kind` or `id_base` are never joined
     arrived           when the messages arrived (see `arrivals`)
     """
 
@@ -380,7 +380,11 @@ def _spread(sizes: Sizes, count: int) -> tuple[int, ...]:
 
 
 def _may_share(expiries: Expiries, others: Expiries) -> bool:
-    """Whether messages with these expiries may become one run. Two times do not: a list would take more than a run."""
+    """Whether messages with these expiries may become one run.
+
+    Two runs that have one time each, and different ones, stay apart: a list with a time for each message would take
+    more memory than the second run does.
+    """
     return isinstance(expiries, list) or isinstance(others, list) or expiries == others
 
 

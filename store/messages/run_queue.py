@@ -118,7 +118,7 @@ class RunQueue:
             self.body_bytes += run.body_bytes
             if run.kind & ABSENT:
                 self.absent += len(run.contents)
-        # Runs above the head go between others one by one; the rest are put before all others at once.
+        # Runs above the present head are inserted one by one; the runs below it are put before all others at once.
         below = len(returned)
         if runs:
             head = runs.head.first

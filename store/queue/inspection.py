@@ -109,8 +109,8 @@ def held(backing: SupportsRangeRead) -> Iterator[tuple[int, int]]:
 
 
 def check(backing: BackingQueue) -> None:
-    """Check QS-1 to QS-10 for each level that keeps messages on the disk, and what a queue with levels says of them
-    together. Raises AssertionError.
+    """Check QS-1 to QS-10 for each level that keeps messages on the disk, and that the totals of a queue with levels
+    are the sums over its levels. Raises AssertionError.
     """
     levels = _levels(backing)
     for level in levels:

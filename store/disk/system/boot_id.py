@@ -32,5 +32,5 @@ def portable_boot_id() -> str:
     return f"process {uuid.uuid4().hex}"
 
 
-#: The one that this process uses.
+#: The function that this process uses.
 this_boot: Callable[[], str] = portable_boot_id if IS_PORTABLE else linux_boot_id

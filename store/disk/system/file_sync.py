@@ -46,5 +46,5 @@ def _module(name: str) -> Any:
 _fcntl = _module("fcntl")
 _FULL_SYNC: int | None = getattr(_fcntl, "F_FULLFSYNC", None)
 
-#: The one that this process uses.
+#: The function that this process uses.
 sync_file: Callable[[int], None] = sync_fully if IS_PORTABLE else sync_data

@@ -89,5 +89,5 @@ def _write_fully(fd: int, rest: memoryview) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-#: The one that this process uses.
+#: The class that this process uses.
 Access = SeekingAccess if IS_PORTABLE else PositionedAccess

@@ -45,7 +45,7 @@ def reserve_blocks(fd: int, size: int) -> None:
 def allocate_blocks(fd: int, size: int) -> None:
     """Make an empty file `size` bytes long, with blocks for all of them. Raises OSError if there is no room."""
     if IS_PORTABLE or not hasattr(os, "posix_fallocate"):
-        # Bytes that no file system can compress.
+        # Random bytes, because a file system that compresses would hardly reserve any space for zeros.
         for start in range(0, size, _PIECE):
             os.write(fd, os.urandom(min(_PIECE, size - start)))
     else:

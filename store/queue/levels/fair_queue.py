@@ -11,9 +11,9 @@ How a value gets its lane:
 
 1. The lane that has messages of this value, if there is one.
 2. A lane without a message, ready or unacknowledged. Its old values are forgotten.
-3. Without one the lane at `hash(value) % most`, which is *shared* from then on. Another value with that hash enters a
-   shared lane even if a lane is free again, since messages of the same value may be in it; so their order is kept. A
-   lane is no longer shared when it has no message.
+3. If every lane has messages, the lane at `hash(value) % most`, which is *shared* from then on. A value whose hash
+   leads to a shared lane enters that lane even if another lane is free again: messages of this value may be in the
+   shared lane already, and their order must be kept. A lane is no longer shared when it has no message.
 
 A restart finds the messages of each lane, but not the values. The value of the message at the head stands for the
 lane, which counts as shared.
@@ -21,9 +21,9 @@ lane, which counts as shared.
 Length limits drop from the longest lane: from that of the tenant with the flood, not from that of a tenant with few
 messages.
 
-A policy may give a queue lanes, take them away, or change what decides about them. A queue without lanes becomes lane 0
-as it is, so numbers and ack tags stay valid. When a queue loses its lanes (`value_of` is None), new messages enter lane
-0, and the others are served in turn until they are empty (`is_over`).
+A policy may give a queue lanes, take them away, or change which value of a message decides about its lane. A queue
+without lanes becomes lane 0 as it is, so numbers and ack tags stay valid. When a queue loses its lanes (`value_of` is
+None), new messages enter lane 0, and the others are served in turn until they are empty (`is_over`).
 """
 
 from __future__ import annotations
@@ -71,14 +71,15 @@ class FairQueue(LevelledQueue):
         self._round = Round()
         #: Values that may share lanes before the next search.
         self._until_search = 0
-        #: By lane: how many messages wait for their confirm, except those that the first lane had before.
+        #: By lane: how many messages wait for their confirm, without those that lane 0 had before the queue had lanes.
         self._unconfirmed: dict[int, int] = {}
         #: Whether any message has, or had, an expiry.
         self._may_expire = any(
             level.totals().depth and (not isinstance(level, DiskQueue) or level.may_expire)
             for level in self._by_number.values()
         )
-        self._is_drop_waiting = False  # for the head of the longest lane, which is on the disk
+        #: Whether `drop` cannot go on before the head of the longest lane has been read from the disk.
+        self._is_drop_waiting = False
         self.tally = Tally()
         self.tally.touch_all(self._lanes.values())
         self._round.join(self._lanes.values())
@@ -162,7 +163,7 @@ class FairQueue(LevelledQueue):
     # -- lanes
 
     def divide_by(self, value_of: ValueOf | None, most: int) -> None:
-        """Let another value decide about the lanes of new messages, and another number of lanes."""
+        """Choose the lanes of new messages by the value that `value_of` computes from now on, among at most `most`."""
         self.value_of = value_of
         self._most = most
         self._by_value.clear()
@@ -203,7 +204,8 @@ class FairQueue(LevelledQueue):
             lane = self._lane(self.value_of(any_of(origins), contents[0]))
         self.tally.touch(lane)
         if contents:
-            # The caller adds a ready message, or one that is pending; in the latter case the lane leaves the round.
+            # The caller adds messages now. If they are pending at once (`publish_delivered`), the lane may have no
+            # ready message; then it leaves the round when its turn comes.
             self._round.enter(lane)
         return lane.number, lane.level
 
@@ -324,7 +326,7 @@ class FairQueue(LevelledQueue):
                 least = here if least is None else min(least, here)
             lanes += 1
             if lanes == limit:
-                break  # each visit delivers a message
+                break  # no further lane is needed, because each visit delivers at least one message
         if least is None:
             return min(total, limit)
         return min(limit, least)
@@ -347,9 +349,9 @@ class FairQueue(LevelledQueue):
         return job
 
     def _read_first(self) -> Iterable[Lane]:
-        """The lanes whose messages should be read from the disk, if they are there."""
+        """The lanes whose head should be in memory, so that it is read if it is on the disk."""
         if self._may_expire or self._is_drop_waiting:
-            # A message expires, and is dropped, when its lane is not at the front of the round either.
+            # Expiry and length limits remove messages from lanes that are not at the front of the round as well.
             return iter(self._round)
         return islice(self._round, READ_AHEAD_LANES)
 

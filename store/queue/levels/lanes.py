@@ -10,7 +10,8 @@ from ...messages.message import Delivery, Origin, any_of, body_size, each_of
 from ..backing_queue import BackingQueue
 from .levelled_queue import outer_tags
 
-#: Computes the value of a message that decides about its lane. It must depend on nothing but these two arguments.
+#: Computes, from the origin and the content of a message, the value that decides which lane the message enters. It must
+#: depend on nothing else, so that messages with the same value always enter the same lane.
 ValueOf = Callable[[Origin, bytes], str]
 
 

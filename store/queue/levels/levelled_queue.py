@@ -62,7 +62,7 @@ class LevelledQueue(BackingQueue):
         return self._by_number.keys()
 
     def level_from(self, number: int) -> tuple[int, BackingQueue] | None:
-        """The lowest level with this number or a higher one that there is."""
+        """Of the levels that exist, the lowest one whose number is not below `number`; None if there is none."""
         return min((level for level in self._levels if level[0] >= number), key=itemgetter(0), default=None)
 
     def delete_and_terminate(self) -> Dispose:

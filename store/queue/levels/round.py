@@ -103,7 +103,9 @@ class Round:
                 lane.credit += rounds * self._quantum(lane)
 
     def delivered(self, lane: Lane, sizes: int) -> None:
-        """Note that the lane at the front has delivered messages of this size, their number if bytes do not count."""
+        """Note that the lane at the front has delivered messages. `sizes` are their bytes, or their number if credit
+        counts messages.
+        """
         lane.credit -= sizes
         if not len(lane.level):
             lane.is_in_round = False

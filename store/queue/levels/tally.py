@@ -50,7 +50,10 @@ class Tally:
         self._news.update(lanes)
 
     def read_for(self, purpose: str, lane: Lane | None) -> None:
-        """Note the lane whose messages the job reads that is given out now, if there is one. The last one is over."""
+        """Note that a job for this purpose is given out now, and reads messages of `lane`; None if there is no job.
+
+        The job before it for the same purpose has ended.
+        """
         before = self.reading.pop(purpose, None)
         if before is not None:
             self.touch(before)

@@ -123,7 +123,7 @@ class StreamQueue(VariableQueue, StreamBacking):
             self.segment_writer.release(Delta(delta.start, stop, stop - delta.start), self._pending)
             self._place.forget_between(delta.start, stop)
             if self.has_lost_entries:
-                # Which numbers have a message must be read, from one file at most.
+                # Damage has left numbers without a message, so the numbers to ack are read, from one file at most.
                 self._index.ack_between(delta.start, stop)
             else:
                 self._index.ack(range(delta.start, stop))

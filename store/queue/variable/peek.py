@@ -68,8 +68,8 @@ class Peek:
         return min(held, default=otherwise)
 
     def prepare_range(self, first: int, last: int, window: int) -> SegmentReadJob | None:
-        """As the interface says. The job reads more than one batch needs; the next batches find the rest in memory,
-        unless another read replaces it.
+        """As `SupportsRangeRead.prepare_range`. The job reads more than one batch needs; the next batches find the rest
+        in memory, unless another read replaces it.
         """
         sub, index = self._sub_queues, self._index
         part = sub.on_disk(first, last, window)

@@ -138,7 +138,7 @@ class Placement:
         return self._persistent if run.origin.persistent else self._transient
 
     def ids(self, run: Run) -> list[bytes]:
-        """The ids under which its bodies are in a store, or would be; without those of settled messages."""
+        """The ids under which the bodies of a run are in a store, or would be; without those of settled messages."""
         if run.kind & ABSENT:
             return [stub_id(stub) for stub in run.contents if stub is not None]
         base = run.id_base or self._own

@@ -29,7 +29,7 @@ class RecoveredQueue(NamedTuple):
     has_shared   other queues may refer to bodies of this one
     gap          numbers that no message has
     is_scanned   the terms were not enough, so the segments were scanned
-    spans        what the scan found together
+    spans        the un-acked messages that the scan found, by segment or run (`Scan.spans`)
     recorded     the journal keeps the numbering up to here
     lives        of the queue, without the one that the gap begins
     arrived      when the last message arrived
@@ -136,7 +136,8 @@ class QueueRecovery:
         A copy passes over no numbers (`DiskQueue.recover`). Call it after `scan`.
         """
         known = known or {}
-        # Both have the same, but the terms of an earlier version have none, and the journal may have none of a queue.
+        # The journal and the terms have the same lives. But an earlier version wrote none to the terms, and the journal
+        # need not have any record of this queue.
         lives = max(self._lives, lives_of(known))
         if self._scan is None:
             next_number = known["next_seq_id"]

@@ -60,7 +60,8 @@ class ReadAhead:
         found = [run.slot(index) for run, index in self._pending.find(tags) if run.kind & ABSENT]
         if all(map(self._place.readable, found)):
             return None
-        # The job reads the bodies that are in memory as well, because they would not outlive it.
+        # The job reads all these bodies again, even those that an earlier job has read: what this job brings replaces
+        # them (`Placement.loaded`).
         return ReadAheadJob(self, None, self._place.missing_bodies(found, UNBOUNDED))
 
     def head(self, becomes_default: bool) -> ReadAheadJob | None:

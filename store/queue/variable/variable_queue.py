@@ -245,7 +245,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         return self._index.has_lost_entries
 
     def delete_and_terminate(self) -> Dispose:
-        """As the interface says. The owner then also runs the releases of `segment_writer`, and its `delete_files`."""
+        """As in `BackingQueue`. The owner then also runs the releases of `segment_writer`, and its `delete_files`."""
         self.segment_writer.release(self.sub_queues.delta, self._pending)
         self._place.forget_between(0, self._next)
         self.segment_writer.forget()
@@ -506,7 +506,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
             elif all([is_persistent and kind & INDEXED for is_persistent, kind in kinds]) and (
                 count_in(pieces) == len(span)
             ):
-                # Persistent messages are one record as well, whatever else is pending, and wherever their bodies are.
+                # A span of persistent messages costs one ack record here too, although it may lie in several runs, and
+                # have its bodies in a store.
                 self._journal_position = self._index.ack(span)
                 self._place.forget_bodies(pieces)
                 known += pending.discard_pieces(pieces)
