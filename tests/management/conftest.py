@@ -1,4 +1,4 @@
-"""A broker with its management process, which the tests of a file share, and clients of the API."""
+"""A broker with its management process, which the tests of one file share, and clients of the HTTP API."""
 
 import base64
 import http.client
@@ -11,12 +11,12 @@ import pytest
 from warren import Broker
 from warren.actors.contracts.node import to_node
 
-#: Seconds that the management process may take to listen, and that statistics may take to show what has happened.
+#: Seconds that a test waits for the management process to listen, or for statistics to show what has happened.
 PATIENCE = 300.0
 
 
 def ports(broker):
-    """The ports of the management process, as soon as it listens."""
+    """Wait until the management process listens, and return its ports by protocol."""
     deadline = time.monotonic() + PATIENCE
     while not (found := broker._running.ask_node(to_node.status())["management"]):
         assert time.monotonic() < deadline, "the management process does not listen"
@@ -25,7 +25,7 @@ def ports(broker):
 
 
 def until(look, good=bool):
-    """The first value of `look` that is good."""
+    """Call `look` until its value is good, and return that value."""
     deadline = time.monotonic() + PATIENCE
     while not good(value := look()):
         assert time.monotonic() < deadline, f"still {value!r}"
@@ -81,7 +81,9 @@ def api(broker):
 
 @pytest.fixture
 def user(api):
-    """`user(tags, vhost)` adds a user with these tags, and all permissions in the virtual host; returns his API."""
+    """`user(tags, vhost)` adds a user with these tags and all permissions in that virtual host, and returns an `Api`
+    that is logged in as this user.
+    """
     names = []
 
     def add(tags, vhost="/", name=None):

@@ -1,4 +1,4 @@
-"""Who may do what: each endpoint for each tag, logins, and cookies."""
+"""Who may do what with the API: each endpoint for each tag, permissions, logins and cookies."""
 
 import base64
 import contextlib
@@ -13,7 +13,7 @@ from warren.management.endpoints import ENDPOINTS
 
 from .conftest import Api, ports, until
 
-#: Names for the places in a path. They name nothing, so no request changes anything.
+#: Values for the parameters in a path. They name nothing that exists, so that no request changes anything.
 NAMES = {"vhost": "nosuch%2F", "port": "1", "unit": "days", "within": "1", "node": "nosuch"}
 
 TAGS = ("management", "policymaker", "monitoring", "administrator")
@@ -26,7 +26,9 @@ def path_of(pattern):
 
 @pytest.mark.parametrize("tag", TAGS)
 def test_a_tag_opens_what_it_grants_and_nothing_else(api, user, tag):
-    """CM-228, CM-229, CM-260 to CM-267."""
+    """Each endpoint refuses the users whose tag does not grant it, with RabbitMQ's reason, and no others (CM-228,
+    CM-229, CM-260 to CM-267).
+    """
     client = user(tag)
     for pattern, endpoint in ENDPOINTS.items():
         for method, (who, _) in endpoint.methods.items():
@@ -34,7 +36,7 @@ def test_a_tag_opens_what_it_grants_and_nothing_else(api, user, tag):
                 continue
             if method == "PUT" or pattern.startswith(("definitions", "all-configuration")) and method != "GET":
                 if tag in GRANTS[who]:
-                    continue  # it would change something
+                    continue  # The request is allowed, and would change something.
             status, value = client(method, path_of(pattern))
             refused = {"error": "not_authorised", "reason": REFUSALS[who]}
             if tag in GRANTS[who]:
@@ -44,20 +46,20 @@ def test_a_tag_opens_what_it_grants_and_nothing_else(api, user, tag):
 
 
 def test_a_user_without_a_tag_may_do_nothing(user):
-    """CM-228."""
+    """A user without a tag may not use the API at all (CM-228)."""
     client = user("")
     assert client("GET", "/api/overview") == (401, {"error": "not_authorised", "reason": "Not management user"})
 
 
 def test_nobody_is_asked_to_log_in(api):
-    """CM-229."""
+    """A request without a login is answered with 401 and an empty body (CM-229)."""
     status, value = api.as_user(None)("GET", "/api/overview")
     assert (status, value) == (401, None)
 
 
 @pytest.mark.parametrize("header", ["Basic", "Basic !!!", "Basic Z3Vlc3Q=", "Bearer abc", "Basic " + "A" * 4000])
 def test_a_login_that_is_none_is_refused(api, header):
-    """CM-226, CM-229."""
+    """A malformed login is answered as a wrong password is (CM-226, CM-229)."""
     client = api.as_user(None)
     status, value = client("GET", "/api/overview", headers={"authorization": header})
     assert (status, value) == (401, {"error": "not_authorized", "reason": "Login failed"})
@@ -65,7 +67,9 @@ def test_a_login_that_is_none_is_refused(api, header):
 
 
 def test_a_user_sees_his_own_virtual_hosts_only(api, user):
-    """CM-228, CM-264."""
+    """A user with the tag `management` sees the virtual hosts that the user has permissions in, and nothing of the
+    others (CM-228, CM-264).
+    """
     assert api("PUT", "/api/vhosts/hidden")[0] in (201, 204)
     assert api("PUT", "/api/queues/hidden/secret", {})[0] in (201, 204)
     assert api("PUT", "/api/queues/%2F/open", {})[0] in (201, 204)
@@ -80,7 +84,9 @@ def test_a_user_sees_his_own_virtual_hosts_only(api, user):
 
 
 def test_the_cookie_of_a_login_is_opaque_and_ends_with_the_password(api, user):
-    """CM-226, CM-432."""
+    """The cookie of a login contains no password, cannot be forged or used by another site, and a change of the
+    password ends it (CM-226, CM-432).
+    """
     user("management", name="cookie monster")
     client = api.as_user(None)
     form = "username=cookie+monster&password=pw"
@@ -105,14 +111,14 @@ def test_the_cookie_of_a_login_is_opaque_and_ends_with_the_password(api, user):
 
 
 def test_the_cookie_of_rabbitmq_is_accepted_over_loopback(api):
-    """CM-226."""
+    """A cookie of RabbitMQ's page, name and password in Base64, logs in over loopback (CM-226)."""
     cookie = "auth=" + quote(base64.b64encode(b"guest:guest").decode(), safe="")
     status, value = api.as_user(None)("GET", "/api/whoami", headers={"cookie": cookie})
     assert (status, value["name"]) == (200, "guest")
 
 
 def test_permissions_of_amqp_hold(api, user):
-    """CM-229, CM-262, CM-263."""
+    """What a user does through the API needs the same permissions as over AMQP (CM-229, CM-262, CM-263)."""
     client = user("management", name="limited")
     api("PUT", "/api/permissions/%2F/limited", {"configure": "^mine", "write": "^mine", "read": "^mine"})
     refused = (401, {"error": "not_authorised", "reason": "Access refused."})
@@ -129,7 +135,9 @@ def test_permissions_of_amqp_hold(api, user):
 
 
 def test_topic_permissions_are_cleared_for_one_exchange_or_for_all(api, user):
-    """rabbit-hole clears them so, and takes the 404 as the sign that none is left (CM-264, CM-283)."""
+    """A DELETE without an exchange clears all topic permissions of the user, and one with an exchange only those for
+    it. The client library rabbit-hole uses both, and takes a 404 as the sign that none is left (CM-264, CM-283).
+    """
     user("management", name="gardener")
     path = "/api/topic-permissions/%2F/gardener"
     none = (404, {"error": "Object Not Found", "reason": "Not Found"})
@@ -138,7 +146,7 @@ def test_topic_permissions_are_cleared_for_one_exchange_or_for_all(api, user):
     for exchange in ("amq.topic", "plants", "tools"):
         assert api("PUT", path, {"exchange": exchange, "write": "a", "read": "b"})[0] == 201
     assert api("DELETE", f"{path}/plants")[0] == 204
-    assert api("DELETE", f"{path}/plants")[0] == 204  # as in RabbitMQ: the user has others
+    assert api("DELETE", f"{path}/plants")[0] == 204  # not a 404, as in RabbitMQ, because the user has others
     assert [row["exchange"] for row in api.get(path)] == ["amq.topic", "tools"]
     assert api("DELETE", path)[0] == 204
     assert api("GET", path) == none
@@ -146,9 +154,9 @@ def test_topic_permissions_are_cleared_for_one_exchange_or_for_all(api, user):
 
 
 def test_a_closed_connection_is_not_listed_any_more(api, broker):
-    """bunny's own tests close all connections, and take the next one in the list for a client that has come back.
-
-    CM-261.
+    """When the DELETE of a connection is answered, the lists no longer contain the connection, even if its client has
+    not closed the socket yet. The tests of the client library bunny rely on that: they close all connections and take
+    the next one that is listed for their reconnected client (CM-261).
     """
     client = pika.BlockingConnection(pika.URLParameters(broker.url))
     (row,) = until(lambda: api.get("/api/connections"))
@@ -165,7 +173,9 @@ def test_a_closed_connection_is_not_listed_any_more(api, broker):
 
 
 def test_counts_of_logins_begin_again(api, broker, user):
-    """CM-230, CM-267: those of the API and of AMQP, also by source, while the metrics go on."""
+    """A DELETE resets the counts of login attempts, in all or by source, while the metrics go on counting (CM-230,
+    CM-267).
+    """
     node = api.get("/api/overview")["node"]
     path = f"/api/auth/attempts/{node}"
 

@@ -146,7 +146,9 @@ def test_the_user_needs_permission_to_read(api, broker, user, queue, path):
 
 
 def test_operators_leave_a_queue_in_memory_running(broker):
-    """Both operations crashed a queue whose broker has no data directory, which then lost its messages."""
+    """`peek` and `reclaim_quorum_memory` leave a queue running whose broker has no data directory; both crashed it
+    once, and its messages were lost.
+    """
     broker.declare_queue("peeked", durable=True, arguments={"x-queue-type": "quorum"})
     broker.publish("one", "peeked")
     shown = broker._node.operate("peek", name="peeked", vhost="/", position=1)
@@ -163,7 +165,9 @@ def test_an_exclusive_queue_is_locked(api, channel):
 
 
 def test_messages_on_the_disk_are_read(tmp_path):
-    """Bodies in the store, an index that is on the disk alone, and numbers that go on after a restart."""
+    """After a restart a lazy queue is browsed by the numbers that its messages had before, although bodies and index
+    are on disk only.
+    """
     settings = {"data_dir": str(tmp_path), "management": True, "management_port": 0, "prometheus_port": 0}
     with Broker(**settings) as broker:
         broker.declare_queue("kept", durable=True, arguments={"x-queue-mode": "lazy"})

@@ -1,4 +1,6 @@
-"""The API of a cluster: each node answers for all (CM-270, CM-273), and its metrics are its own (CM-330)."""
+"""The API in a cluster: each node answers for all nodes (CM-270, CM-273), and its metrics are about itself alone
+(CM-330).
+"""
 
 from __future__ import annotations
 
@@ -28,19 +30,23 @@ def cluster():
 
 @pytest.fixture
 def apis(cluster):
-    """A client of each node. The process of a node that a test has lost listens on another port afterwards."""
+    """A client of each node's API. It is made for each test, because a node that a test has killed listens on another
+    port afterwards.
+    """
     return [Api(ports(cluster.broker(index))["http"]) for index in range(NODES)]
 
 
 @pytest.fixture
 def name_of(request):
-    """The name that the client of a node gives its connection: no other test's client has it."""
+    """The name of the client's connection to the node of this number; it begins with the test's name, so that no two
+    tests share one.
+    """
     return lambda number: f"{request.node.name} {number}"
 
 
 @pytest.fixture
 def clients(cluster, name_of):
-    """A connection to each node with a channel, and a queue that it has declared and that has a message."""
+    """A channel to each node, with a queue that it has declared there, a message in the queue, and a consumer."""
     parameters = [pika.URLParameters(url) for url in cluster.urls]
     for number, each in enumerate(parameters):
         each.client_properties = {"connection_name": name_of(number)}
@@ -91,7 +97,7 @@ def test_each_node_shows_the_objects_of_all(cluster, apis, clients):
 
 def test_a_connection_of_another_node_is_closed(apis, clients, name_of):
     first, *_ = apis
-    # The copy of another node may still have the connections of an earlier test.
+    # The node may not know yet that connections of an earlier test have ended, so the connection is chosen by its name.
     remote = until(lambda: [row for row in first.get("/api/connections") if row["user_provided_name"] == name_of(2)])[0]
     assert remote["node"] == "warren3@localhost"
     status, value = first("DELETE", f"/api/connections/{remote['name'].replace(' ', '%20')}")
@@ -118,7 +124,9 @@ def test_metrics_are_those_of_one_node(cluster, clients):
 
 
 def test_what_a_lost_node_has_counted_stays_in_the_sums(cluster, apis, clients):
-    """CM-376: a rate below zero would be drawn as a fall of the whole cluster."""
+    """When a node is lost, the messages that it has counted stay in the overview's sums: otherwise the sum would fall,
+    and the charts would show a negative rate (CM-376).
+    """
     first = apis[0]
     published = until(lambda: first.get("/api/overview")["message_stats"]["publish"], lambda count: count >= NODES)
     cluster.kill(2)
@@ -132,7 +140,7 @@ def test_what_a_lost_node_has_counted_stays_in_the_sums(cluster, apis, clients):
 
 
 def test_each_node_shows_what_another_one_uses(cluster, apis):
-    """Memory, settings and links of a node are its own, whichever node is asked (CM-272)."""
+    """Any node answers with another node's own memory, settings and links (CM-272)."""
     names = [cluster.broker(index).settings.node_name for index in range(NODES)]
     other = f"/api/nodes/{names[1]}"
     until(lambda: apis[0].get("/api/nodes"), lambda rows: all("mem_used" in row for row in rows))
@@ -149,7 +157,9 @@ def test_each_node_shows_what_another_one_uses(cluster, apis):
 
 
 def test_the_traffic_of_a_link_has_a_rate(cluster, apis):
-    """Statistics of the others come over the links in each interval, so there is always some."""
+    """Each link of a node has a rate of its traffic, which is never 0, because the other nodes send their statistics in
+    each interval.
+    """
     name = cluster.broker(0).settings.node_name
 
     def rates():
@@ -161,7 +171,9 @@ def test_the_traffic_of_a_link_has_a_rate(cluster, apis):
 
 
 def test_the_metrics_of_a_node_have_its_links(cluster):
-    """CM-369, CM-375."""
+    """The metrics of a node have the state, traffic and round trip of each of its links, and say which node leads
+    (CM-369, CM-375).
+    """
     client = Api(ports(cluster.broker(0))["http/prometheus"], user=None)
     for index in (1, 2):
         labels = f'{{peer="{cluster.broker(index).settings.node_name}"}}'
@@ -190,7 +202,9 @@ def test_a_queue_is_browsed_from_any_node(cluster, apis, clients):
 
 
 def test_the_check_of_mirrored_queues_names_those_with_a_single_replica(cluster, apis):
-    """CM-48. The node of the other replica is not critical, nor is that of a queue without mirrors."""
+    """The check fails on the node whose mirrored queue has no other replica in sync, and names the queue. It succeeds
+    on the other nodes, and for queues without mirrors (CM-48).
+    """
     path = "/api/health/checks/node-is-mirror-sync-critical"
 
     def failed():
@@ -213,7 +227,9 @@ def test_the_check_of_mirrored_queues_names_those_with_a_single_replica(cluster,
 
 
 def test_the_metrics_of_the_leading_node_have_the_rings(cluster, apis):
-    """CM-268, CM-375: how many replicas of a mirrored queue are in sync, and how many are not."""
+    """The metrics of the queue's master node say how many members the ring of a mirrored queue has, and how many are
+    not in sync (CM-268, CM-375).
+    """
     cluster.set_policy("ring", "^ringed", {"ha-mode": "exactly", "ha-params": 2})
     cluster.broker(1).declare_queue("ringed.metrics", durable=True)
     until(lambda: len(cluster.queue("ringed.metrics").in_sync), lambda count: count == 2)

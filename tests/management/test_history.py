@@ -1,4 +1,4 @@
-"""Rates and samples over time, on a clock of the test's own."""
+"""Rates and samples over time, by a clock that the tests set."""
 
 from warren.management.copy.history import GLOBAL_RETENTION, TRACKS_KEPT, History
 
@@ -41,7 +41,7 @@ def test_what_was_counted_before_the_first_tick_is_no_rate():
 
 
 def test_samples_come_newest_first_at_the_wanted_distance():
-    """CM-249."""
+    """Samples are answered newest first, at the distance that the request asks for (CM-249)."""
     history = History()
     ticked(history, 10, lambda number: number)
     found = history.get("thing").range(0, 20, 5, history.time)
@@ -57,7 +57,7 @@ def test_between_two_samples_the_older_one_holds():
 
 
 def test_old_samples_are_kept_at_larger_distances():
-    """CM-249."""
+    """Older samples are kept at larger distances, so that a day's history takes bounded memory (CM-249)."""
     history = History()
     for number in range(3_000):
         history.begin_tick(600_000.0 + number * 5)

@@ -1,4 +1,4 @@
-"""The life of the management process: it starts and ends with its broker, and is started again."""
+"""The management process starts and ends with its broker, and is restarted when it dies."""
 
 import http.client
 import os
@@ -15,7 +15,7 @@ from .conftest import Api, ports, until
 
 
 def children():
-    """The management processes of this process's brokers."""
+    """The process ids of the management processes that brokers in this process have started."""
     text = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
     return [int(line.split()[0]) for line in text.splitlines() if "warren.management" in line]
 

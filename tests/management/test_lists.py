@@ -1,4 +1,6 @@
-"""Lists and objects: pages, columns, order, names of every kind, and what clients do while one looks."""
+"""Lists and objects of the API: pages, columns, order, names with any characters, and what they show of a client's
+work.
+"""
 
 import json
 import random
@@ -15,7 +17,7 @@ NAMES = ["a/b", "sp ace", "per%cent", "plus+plus", "ünïcode", "quo\"te'", "q?x
 
 @pytest.fixture(scope="module")
 def vhost(api):
-    """A virtual host with queues of many lengths."""
+    """A virtual host with 23 queues, which differ in `durable` and in their argument `x-max-length`."""
     api("PUT", "/api/vhosts/lists")
     for number in range(23):
         api(
@@ -30,7 +32,9 @@ def vhost(api):
 @pytest.mark.parametrize("size", [1, 2, 7, 23, 100])
 @pytest.mark.parametrize("query", ["", "&sort=durable", "&sort=arguments.x-max-length&sort_reverse=true", "&sort=zzz"])
 def test_pages_are_the_list(api, vhost, size, query):
-    """CM-246, CM-247, CM-248."""
+    """The pages of a list together are the whole list in its order, with correct counts, and a page beyond the last one
+    is 400 (CM-246, CM-247, CM-248).
+    """
     whole = api.get(f"/api/queues/{vhost}?x=1{query}")
     assert len(whole) == 23
     found, count = [], 1
@@ -45,7 +49,9 @@ def test_pages_are_the_list(api, vhost, size, query):
 
 
 def test_pages_are_filtered_by_name(api, vhost):
-    """CM-247, CM-248."""
+    """With `page`, the parameter `name` filters by a part of the name or by a regular expression; without `page` it is
+    ignored (CM-247, CM-248).
+    """
     page = api.get(f"/api/queues/{vhost}?page=1&name=Q1")
     assert [row["name"] for row in page["items"]] == [f"q1{digit}" for digit in range(10)]
     assert (page["filtered_count"], page["total_count"]) == (10, 23)
@@ -56,20 +62,20 @@ def test_pages_are_filtered_by_name(api, vhost):
 
 
 def test_columns_choose_and_descend(api, vhost):
-    """CM-245."""
+    """`columns` chooses the fields of rows and of single objects, and a dot descends into a field (CM-245)."""
     rows = api.get(f"/api/queues/{vhost}?columns=name,arguments.x-max-length,nosuch")
     assert rows[3] == {"name": "q03", "arguments": {"x-max-length": 3}}
     assert api.get(f"/api/queues/{vhost}/q03?columns=name") == {"name": "q03"}
 
 
 def test_the_header_x_vhost_names_one_virtual_host(api, vhost):
-    """CM-237."""
+    """The request header `x-vhost` limits a list to one virtual host (CM-237)."""
     status, rows = api("GET", "/api/queues", headers={"x-vhost": vhost})
     assert status == 200 and {row["vhost"] for row in rows} == {vhost}
 
 
 def test_names_of_every_kind_survive_the_path(api):
-    """CM-231."""
+    """A percent-encoded path reaches a queue whose name has any characters (CM-231)."""
     for name in NAMES:
         path = f"/api/queues/%2F/{quote(name, safe='')}"
         assert api("PUT", path, {})[0] == 201, name
@@ -79,7 +85,9 @@ def test_names_of_every_kind_survive_the_path(api):
 
 
 def test_the_properties_key_finds_its_binding_and_no_other(api):
-    """CM-290, CM-294."""
+    """The properties key of a binding, percent-encoded, finds and deletes this binding and no other, whatever its
+    routing key and arguments are (CM-290, CM-294).
+    """
     api("PUT", "/api/exchanges/%2F/keys", {"type": "topic"})
     api("PUT", "/api/queues/%2F/keyed", {})
     base = "/api/bindings/%2F/e/keys/q/keyed"
@@ -116,7 +124,9 @@ def test_the_properties_key_finds_its_binding_and_no_other(api):
 
 @pytest.mark.parametrize("key", ["a.#", "a b", "%"])
 def test_a_binding_is_found_by_its_key_as_it_is_too(api, key):
-    """RabbitMQ finds it by `…/a.%23` as well as by `…/a.%2523`; a script may not encode what is encoded already."""
+    """A binding is found by its properties key without a second percent-encoding, too: RabbitMQ accepts `…/a.%23` and
+    `…/a.%2523`, and scripts rely on the first.
+    """
     api("PUT", "/api/queues/%2F/keyed", {})
     base = "/api/bindings/%2F/e/amq.topic/q/keyed"
     for body in ({"routing_key": key}, {"routing_key": key, "arguments": {"x": 1}}):
@@ -132,7 +142,9 @@ def test_a_binding_is_found_by_its_key_as_it_is_too(api, key):
 
 
 def test_messages_can_be_looked_at_put_back_and_taken(api):
-    """CM-263, CM-301."""
+    """`get` returns messages in queue order, and its ack mode decides whether they are put back, removed or
+    dead-lettered (CM-263, CM-301).
+    """
     api(
         "PUT",
         "/api/queues/%2F/mail",
@@ -165,7 +177,9 @@ def test_messages_can_be_looked_at_put_back_and_taken(api):
 
 
 def test_what_a_client_does_is_seen(api, broker):
-    """CM-240, CM-271, CM-276, CM-277, CM-278, CM-279."""
+    """The API shows a client's connection, channel, consumer and message counters, and a DELETE closes the connection
+    with the reason given (CM-240, CM-271, CM-276, CM-277, CM-278, CM-279).
+    """
     client = pika.BlockingConnection(pika.URLParameters(f"{broker.url}?connection_attempts=1"))
     client._impl.params.client_properties = {}
     channel = client.channel()
@@ -210,7 +224,7 @@ def test_what_a_client_does_is_seen(api, broker):
 
 
 def test_rates_and_samples_follow_what_happens(api):
-    """CM-249."""
+    """A queue that is published to has a rate above 0, and samples if the request asks for them (CM-249)."""
     api("PUT", "/api/queues/%2F/rated", {})
     body = {"properties": {}, "routing_key": "rated", "payload": "x", "payload_encoding": "string"}
 
@@ -225,7 +239,9 @@ def test_rates_and_samples_follow_what_happens(api):
 
 
 def test_definitions_come_back_as_they_were(api):
-    """CM-312, CM-313, CM-425."""
+    """An export, imported again, gives the same objects, in the same virtual host and in another one; a document with
+    an error changes nothing (CM-312, CM-313, CM-425).
+    """
     api("PUT", "/api/vhosts/copy")
     api("PUT", "/api/queues/copy/q", {"durable": True, "arguments": {"x-max-length": 3}})
     api("POST", "/api/bindings/copy/e/amq.topic/q/q", {"routing_key": "a.#"})
@@ -259,7 +275,7 @@ def test_definitions_come_back_as_they_were(api):
     ],
 )
 def test_bodies_that_are_wrong_are_400(api, body):
-    """CM-233."""
+    """A body that is not valid JSON for the object is 400, and declares nothing (CM-233)."""
     status, value = api("PUT", "/api/queues/%2F/never", body)
     assert status == 400 and value["error"] == "bad_request", value
     assert api("GET", "/api/queues/%2F/never")[0] == 404
@@ -273,7 +289,9 @@ def test_odd_paths_are_404(api, path):
 
 
 def test_what_is_opened_and_closed_adds_up_however_it_ends(api, broker):
-    """Opened less closed is what is open: after a lost socket, a forced close and a clean one (CM-377, CM-428)."""
+    """The numbers of opened less closed connections and channels are those that are open, whether one ends by a lost
+    socket, a forced close or a clean one (CM-377, CM-428).
+    """
 
     def open_one():
         connection = pika.BlockingConnection(pika.URLParameters(broker.url))
@@ -298,6 +316,6 @@ def test_what_is_opened_and_closed_adds_up_however_it_ends(api, broker):
     (name,) = [each for each in names if f":{port} ->" in each]
     assert api("DELETE", f"/api/connections/{quote(name, safe='')}")[0] == 204
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
-        forced.process_data_events(60)  # the broker would wait half a minute for the answer
+        forced.process_data_events(60)  # answer connection.close, for which the broker would wait 30 s
     clean.close()
     until(counts, lambda found: found == [(0, 0), (0, 0)])

@@ -28,7 +28,9 @@ def test_a_node_counts_collections(api, name):
 @pytest.mark.skipif(program.disk_bytes() is None, reason="the system does not count what a program reads and writes")
 @pytest.mark.parametrize(("field", "counter"), [("io_read_bytes", "read"), ("io_write_bytes", "written")])
 def test_a_node_has_the_bytes_that_the_kernel_counts(api, name, field, counter):
-    """The broker runs in this process, so its counts lie between two readings of this process's."""
+    """A node reports the bytes that the kernel counts for its process. The broker runs in the test's process, so its
+    count lies between two readings of the test's own (CM-272).
+    """
 
     def counted():
         return getattr(program.disk_bytes(), counter)
@@ -41,7 +43,7 @@ def test_a_node_has_the_bytes_that_the_kernel_counts(api, name, field, counter):
 
 
 def test_the_settings_of_a_node_have_origins_and_no_secrets(api, name):
-    """CM-411."""
+    """The settings of a node have their values and whether they were set, and secrets are blanked (CM-411)."""
     rows = {row["key"]: row for row in api.get(f"/api/nodes/{name}/environment")}
     assert rows["management_interval"] == {"key": "management_interval", "value": 100, "origin": "set"}
     assert rows["heartbeat"]["origin"] == "default"
@@ -60,7 +62,9 @@ def test_a_node_that_does_not_exist_is_not_found(api, part):
 
 @pytest.fixture
 def lines(api, name, caplog):
-    """`lines(query)` are the texts of the log of the tests here; each test logs what no other one does."""
+    """`lines(query)` gives the texts of the node's log that match. Each test logs a text of its own, so that the lines
+    of other tests do not match.
+    """
     caplog.set_level(logging.INFO, "warren")
 
     def get(query):
@@ -70,7 +74,7 @@ def lines(api, name, caplog):
 
 
 def test_the_log_of_a_node_is_chosen_by_level_and_text(lines):
-    """CM-411."""
+    """The log of a node is filtered by text in any case, lowest level and number of lines (CM-411)."""
     log = logging.getLogger("warren.test")
     for number in range(5):
         log.info("choose <%s>", number)
@@ -82,7 +86,7 @@ def test_the_log_of_a_node_is_chosen_by_level_and_text(lines):
 
 
 def test_changes_over_the_api_are_in_the_log(lines, api):
-    """CM-296."""
+    """A change through the API is a line of the log with user, address, request and status (CM-296)."""
     assert api("PUT", "/api/queues/%2F/logged", {})[0] == 201
     (text,) = until(lambda: lines("?text=/api/queues/%252F/logged"))
     assert text.startswith("user 'guest' from 127.0.0.1: PUT") and text.endswith("201")

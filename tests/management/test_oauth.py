@@ -1,4 +1,4 @@
-"""Logins with tokens of an OAuth 2 provider (CM-226), which is a small server of this test."""
+"""Logins with tokens of an OAuth 2 provider, for which the tests run a small server (CM-226)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AUDIENCE, ISSUER = "warren", "https://login.example"
 
 
 class Provider:
-    """Issues tokens. `keys` are its private keys by name, whose public halves it serves."""
+    """An OAuth provider: it issues tokens, signed with its private `keys`, and serves the public keys over HTTP."""
 
     def __init__(self):
         self.keys = {"one": ec.generate_private_key(ec.SECP256R1())}
@@ -54,7 +54,7 @@ class Provider:
 
     @contextmanager
     def serving(self):
-        """The address at which the keys are."""
+        """Serve the public keys, and yield their address."""
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -106,7 +106,7 @@ def broker(provider):
 
 @pytest.fixture(scope="module")
 def bearer(broker):
-    """`bearer(token)` is a client that sends this token."""
+    """`bearer(token)` is a client of the API that sends this token."""
     port = ports(broker)["http"]
     first = Api(port)
     until(lambda: {"olga", "root"} <= {user["name"] for user in first.get("/api/users")})
@@ -124,7 +124,7 @@ def test_the_rights_are_those_of_the_user(bearer, provider):
     assert client("PUT", "/api/queues/%2F/olga.queue", {})[0] == 201
     assert client("PUT", "/api/queues/%2F/other", {})[1]["reason"] == "Access refused."
     assert client("DELETE", "/api/queues/%2F/olga.queue")[0] == 204
-    # Scopes that other brokers would grant rights by grant none here.
+    # RabbitMQ would grant rights by these scopes; warren grants those of the user only.
     client = bearer(provider.token(scope="warren.tag:administrator warren.configure:*/*"))
     assert client("GET", "/api/users")[0] == 401
 
@@ -134,7 +134,9 @@ def unsigned(provider):
 
 
 def signed_with_the_public_key(provider):
-    """What a library accepts that takes the public key for the secret of an HMAC."""
+    """A forged token: an HMAC whose secret is the public key, which everybody can read. A library that trusts the
+    token's own `alg` accepts it.
+    """
     (key,) = json.loads(provider.jwks)["keys"]
     header = {"alg": "HS256", "typ": "JWT", "kid": key["kid"]}
     claims = {"sub": "root", "aud": AUDIENCE, "iss": ISSUER, "exp": 4_000_000_000}
@@ -178,7 +180,7 @@ def test_other_tokens_are_refused_with_the_reason(bearer, provider, made, reason
     status, value = client("GET", "/api/whoami")
     assert status == 401 and value["error"] == "not_authorized"
     if made is unsigned:
-        # It names no key, and the provider has one, whose algorithm it does not have.
+        # The token names no key, so the provider's only key is tried, and it does not allow the algorithm "none".
         assert "is not valid" in value["reason"]
     else:
         assert reason in value["reason"]
@@ -186,7 +188,7 @@ def test_other_tokens_are_refused_with_the_reason(bearer, provider, made, reason
 
 
 def test_a_token_may_be_the_password(broker, provider):
-    """As tools send it that know names and passwords only."""
+    """A client that can send only a name and a password logs in with the token as the password."""
     port, token = ports(broker)["http"], provider.token()
     assert Api(port, f"olga:{token}").get("/api/whoami")["name"] == "olga"
     assert Api(port, f":{token}").get("/api/whoami")["name"] == "olga"
@@ -292,7 +294,7 @@ def test_a_changed_token_logs_nobody_in(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "keys.json"
     path.write_bytes(PROVIDER.jwks)
     token = PROVIDER.token()
-    # The last letter of a part has bits that decoding ignores.
+    # Decoding ignores the low bits of the last letter of each part, so another letter there need not change the token.
     ends = {token.index(".") - 1, token.rindex(".") - 1, len(token) - 1}
     at = data.draw(st.integers(0, len(token) - 1).filter(lambda at: at not in ends))
     letter = data.draw(st.sampled_from("abcXYZ019-_.").filter(lambda letter: letter != token[at]))

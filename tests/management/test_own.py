@@ -1,4 +1,4 @@
-"""Endpoints that RabbitMQ does not have."""
+"""Endpoints of the API that RabbitMQ does not have: streams of events, routes of messages, and flow."""
 
 import http.client
 import json
@@ -10,7 +10,7 @@ from .conftest import PATIENCE
 
 
 class Stream:
-    """An open stream of events."""
+    """An open stream of server-sent events, the answers to GETs of several paths."""
 
     def __init__(self, api, *paths):
         self.connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=PATIENCE)
@@ -21,7 +21,7 @@ class Stream:
         assert self.answer.getheader("content-type").startswith("text/event-stream")
 
     def next(self, number):
-        """The data of the next event of this path."""
+        """Read until the next event of the path with this number, and return its data."""
         event = None
         while True:
             line = self.answer.readline().decode()
@@ -49,7 +49,7 @@ def stream(api):
 
 
 def test_a_stream_sends_what_is_and_then_what_changes(stream, api, broker):
-    """CM-268, CM-387."""
+    """A stream sends the answer to each path at once, and again when it has changed (CM-268, CM-387)."""
     events = stream("whoami", "queues/%2F?columns=name,messages")
     assert events.next(0) == {"name": "guest", "tags": ["administrator"]}
     assert "streamed" not in str(events.next(1))
@@ -62,7 +62,7 @@ def test_a_stream_sends_what_is_and_then_what_changes(stream, api, broker):
 
 
 def test_a_stream_gives_nobody_more_than_a_get(stream, user):
-    """CM-228, CM-268."""
+    """In a stream each path is refused exactly as a GET of it would be (CM-228, CM-268)."""
     events = stream("nodes", "users", "nosuch", "events?get=whoami", of=user("management"))
     assert events.next(0) == {"error": "not_authorised", "reason": "Not monitor user"}
     assert events.next(1) == {"error": "not_authorised", "reason": "Not administrator user"}
@@ -84,7 +84,9 @@ def test_a_stream_without_paths_is_refused(api):
 
 
 def test_where_a_message_would_go(api, broker):
-    """CM-400."""
+    """`/route` names the queues that a message would reach, by routing key or headers, and publishes
+    nothing (CM-400).
+    """
     for name in ("by-key", "by-header"):
         api("PUT", f"/api/queues/%2F/{name}", {})
     api("POST", "/api/bindings/%2F/e/amq.topic/q/by-key", {"routing_key": "a.#"})

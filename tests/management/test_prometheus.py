@@ -1,4 +1,4 @@
-"""The metrics: a text that Prometheus reads, with the names that dashboards of RabbitMQ use."""
+"""The metrics, as text that Prometheus reads, under the names that dashboards for RabbitMQ use."""
 
 import gzip
 import re
@@ -18,7 +18,7 @@ RECORDED = Path(__file__).parents[1] / "testdata" / "management" / "rabbitmq-3.1
 UNITS = ("bytes", "packets")
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
-#: RabbitMQ's families that warren has not, and why (docs/management.md).
+#: Families of RabbitMQ's metrics that warren lacks, and why (docs/management.md).
 ABSENT = {
     "rabbitmq_channel_process_reductions_total": "reductions are Erlang's",
     "rabbitmq_connection_process_reductions_total": "reductions are Erlang's",
@@ -29,17 +29,20 @@ ABSENT = {
     "rabbitmq_queue_process_memory_bytes": "a queue has no heap of its own",
     "rabbitmq_schema_db_ram_tx_total": "all metadata are on the disk",
 }
-#: Parts of the names of further ones: the place of messages and the index of queues, file operations, and Raft's log.
+#: Parts of the names of further families that warren lacks: where messages are kept, operations of queue indexes and
+#: files, and RabbitMQ's Raft log.
 NOT_COUNTED = re.compile(
     "_(ram|paged_out|persistent)(_bytes)?$|_index_(read|write)_ops_|_io_((read|write)_(ops|time)|seek|reopen)|_raft_"
 )
 
-#: RabbitMQ's exporter gives the type of these as unknown.
+#: RabbitMQ's exporter declares the families with this prefix as untyped; warren declares them as gauges.
 GAUGES = "rabbitmq_alarms_"
 
 
 def parsed(text):
-    """The values by name and labels. Raises AssertionError if the text is not in Prometheus's format."""
+    """The values by name and labels. It asserts that the text is in Prometheus's format, and that no series comes
+    twice.
+    """
     found, types = {}, {}
     for line in text.splitlines():
         if line.startswith("# TYPE "):
@@ -72,7 +75,9 @@ def scrape(broker):
 
 
 def test_families_are_those_of_rabbitmq(scrape):
-    """CM-331, CM-336, CM-340 to CM-368, CM-370: names, types and labels, except for those that warren lacks."""
+    """All of RabbitMQ's families are there, with the same names, types and labels, except for those that warren lacks;
+    no other family has RabbitMQ's prefix (CM-331, CM-336, CM-340 to CM-368, CM-370).
+    """
     text = scrape.client.raw("GET", "/metrics")[1].decode()
     types = dict(re.findall("^# TYPE (.*) (.*)$", text, re.MULTILINE))
     assert types.keys() == set(re.findall("^# HELP ([^ ]+) .", text, re.MULTILINE))
@@ -89,7 +94,7 @@ def test_families_are_those_of_rabbitmq(scrape):
 
 
 def test_a_node_is_identified(scrape, broker):
-    """CM-334: dashboards join every other metric with this one."""
+    """`rabbitmq_identity_info` names node and cluster: dashboards join every other metric with it (CM-334)."""
     ((_, labels),) = [key for key in scrape() if key[0] == "rabbitmq_identity_info"]
     found = dict(labels)
     assert (found["rabbitmq_node"], found["rabbitmq_cluster"]) == (broker.settings.node_name,) * 2
@@ -97,7 +102,7 @@ def test_a_node_is_identified(scrape, broker):
 
 
 def test_dead_letters_of_a_deleted_queue_stay_counted(scrape, broker):
-    """CM-358, CM-376."""
+    """The dead letters of a queue stay counted when the queue is deleted (CM-358, CM-376)."""
     labels = (("queue_type", "rabbit_classic_queue"), ("dead_letter_strategy", "at_most_once"))
     key = "rabbitmq_global_messages_dead_lettered_maxlen_total", labels
     before = scrape()[key]
@@ -112,7 +117,9 @@ def test_dead_letters_of_a_deleted_queue_stay_counted(scrape, broker):
 
 
 def test_what_a_closed_connection_has_counted_stays(scrape, broker):
-    """CM-359, CM-363, CM-376, CM-377: also its consumers are gone, however it has ended."""
+    """The bytes of a connection stay counted when it is lost, and its consumers are no longer counted (CM-359, CM-363,
+    CM-376, CM-377).
+    """
     protocol = (("protocol", "amqp091"),)
     bytes_names = [f"rabbitmq_connection_{way}_{unit}_total" for way in ("incoming", "outgoing") for unit in UNITS]
     before = scrape()
@@ -129,7 +136,9 @@ def test_what_a_closed_connection_has_counted_stays(scrape, broker):
 
 
 def test_counters_count_and_gauges_show_what_is(scrape, broker, api):
-    """CM-341, CM-343, CM-348, CM-350, CM-353, CM-354, CM-360, CM-376."""
+    """Publishes, gets and deletions change counters and gauges by the right amounts, and no counter falls when a queue
+    is deleted (CM-341, CM-343, CM-348, CM-350, CM-353, CM-354, CM-360, CM-376).
+    """
     before = scrape()
     broker.declare_queue("metered")
     for _ in range(5):
@@ -158,7 +167,9 @@ def test_counters_count_and_gauges_show_what_is(scrape, broker, api):
 
 
 def test_objects_have_labels(scrape, broker):
-    """CM-330, CM-333."""
+    """`/metrics/per-object` has a series for each queue, its name escaped in the label; `/metrics` has only sums
+    (CM-330, CM-333).
+    """
     name = 'odd "name"\\'
     broker.declare_queue(name)
     escaped = name.replace("\\", "\\\\").replace('"', '\\"')
@@ -169,7 +180,9 @@ def test_objects_have_labels(scrape, broker):
 
 
 def test_families_are_chosen(scrape, broker):
-    """CM-330."""
+    """`/metrics/detailed` has only the families that the request chooses, and of one virtual host if it names one
+    (CM-330).
+    """
     broker.declare_queue("chosen")
     name = "rabbitmq_detailed_queue_messages_ready"
     key = name, (("vhost", "/"), ("queue", "chosen"))
@@ -182,19 +195,21 @@ def test_families_are_chosen(scrape, broker):
 
 
 def test_answers_are_compressed_for_who_takes_that(scrape):
-    """CM-331."""
+    """An answer is compressed with gzip if the client accepts that (CM-331)."""
     status, body = scrape.client.raw("GET", "/metrics", headers={"accept-encoding": "gzip"})
     assert status == 200 and parsed(gzip.decompress(body).decode())
 
 
 def test_other_paths_and_methods_are_refused(scrape):
-    """CM-330."""
+    """A path other than the metrics is 404, and a method other than GET 405 (CM-330)."""
     assert scrape.client.raw("GET", "/other")[0] == 404
     assert scrape.client.raw("POST", "/metrics")[0] == 405
 
 
 def test_connections_are_counted_by_what_holds_them_back(scrape, broker):
-    """FC-67 (c)."""
+    """`warren_bottleneck_connections` counts the connections that a resource alarm blocks, until the alarm ends (FC-67
+    (c)).
+    """
 
     def held_back():
         name = "warren_bottleneck_connections"
@@ -205,7 +220,7 @@ def test_connections_are_counted_by_what_holds_them_back(scrape, broker):
     broker.set_alarm("memory", True)
     try:
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
-            # A connection is blocked from its first publish on.
+            # A connection is blocked from its first publish on, so one that has not published is not counted.
             connection.channel().basic_publish("", "nowhere", b"x")
             until(held_back, {**nothing, "resource alarm": 1}.__eq__)
             broker.set_alarm("memory", False)
@@ -216,7 +231,9 @@ def test_connections_are_counted_by_what_holds_them_back(scrape, broker):
 
 
 def buckets(found, name):
-    """The bounds of a histogram with the number of values up to each; checks that the text makes sense."""
+    """The number of values up to each bound of a histogram. It asserts that bounds and numbers rise and agree with the
+    count.
+    """
     series = {dict(labels)["le"]: value for (each, labels), value in found.items() if each == f"{name}_bucket"}
     bounds = [float(bound) for bound in series]
     assert bounds == sorted(bounds) and bounds[-1] == float("inf")
@@ -226,7 +243,7 @@ def buckets(found, name):
 
 
 def test_histograms_show_commits_confirms_and_deliveries(tmp_path):
-    """CM-375."""
+    """Histograms count commits of the journal, confirms, deliveries and changes of metadata (CM-375)."""
     ports_and_interval = {"management_port": 0, "prometheus_port": 0, "management_interval": 100}
     with Broker(data_dir=tmp_path, management=True, **ports_and_interval) as broker:
         client = Api(ports(broker)["http/prometheus"], user=None)
@@ -242,7 +259,8 @@ def test_histograms_show_commits_confirms_and_deliveries(tmp_path):
             for number in range(20):
                 channel.basic_publish("", "timed", b"%d" % number, pika.BasicProperties(delivery_mode=2))
             assert channel.basic_get("timed", auto_ack=True)[2] == b"0"
-        # Statistics that were sent while the client was still publishing have a part of it.
+        # Wait for the delivery, because statistics that were sent while the client was still publishing lack later
+        # values.
         last = "warren_publish_to_deliver_seconds_count", ()
         found = until(scrape, lambda found: found[last] > before[last])
 
@@ -256,12 +274,15 @@ def test_histograms_show_commits_confirms_and_deliveries(tmp_path):
         counted = buckets(found, name)
         assert counted[float("inf")] - before[f"{name}_count", ()] >= least, name
     assert found["warren_journal_sync_messages_sum", ()] == 20, "each message is in one commit"
-    # A publish less than 1 ms after the timed one before it counts with the next one that is timed.
+    # A publish less than 1 ms after the last timed one is not timed itself, but counted with the next one that is
+    # timed.
     assert 1 <= found["warren_publish_to_confirm_seconds_count", ()] <= 20
 
 
 def test_messages_that_a_pace_refuses_are_counted(scrape, broker):
-    """Also when the queue is not paced any more, and when it is gone (CM-375, CM-376)."""
+    """Messages that a pace drops stay counted when the queue is no longer paced, and when it is deleted (CM-375,
+    CM-376).
+    """
     name, outcome = "warren_pace_refused_total", ("outcome", "drop")
     before = scrape()[name, (outcome,)]
     pace = {"pace-rate": 1, "pace-period-ms": 3_600_000, "pace-max-wait-ms": 0, "pace-overflow": "drop"}
@@ -281,7 +302,9 @@ def test_messages_that_a_pace_refuses_are_counted(scrape, broker):
 
 
 def test_messages_that_wait_for_groups_of_consumers_are_counted(scrape, broker):
-    """A queue that paces its groups of consumers is a paced queue like any other (QP-108)."""
+    """A queue with a pace for each group of its consumers counts its waiting messages as every paced queue does
+    (QP-108).
+    """
     pace = {"pace-rate": 1, "pace-period-ms": 3_600_000, "pace-scope": "group"}
     broker.set_policy("grouped", "^grouped$", pace, apply_to="queues")
     broker.declare_queue("grouped")

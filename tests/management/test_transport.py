@@ -1,4 +1,4 @@
-"""How the API is reached: paths, origins, headers and bodies, with the settings that change them."""
+"""How clients reach the API: paths, origins, headers and bodies, and the settings that change them."""
 
 import base64
 import gzip
@@ -17,7 +17,9 @@ ORIGIN = "https://dashboard.example"
 
 @pytest.fixture(scope="module")
 def broker():
-    """A broker with other settings than the default."""
+    """A broker on all addresses, with a path prefix, a small body limit, a short idle timeout and one
+    allowed origin.
+    """
     settings = {
         "management_host": "0.0.0.0",
         "management_path_prefix": "/warren/",
@@ -34,7 +36,7 @@ def broker():
 
 @pytest.fixture
 def own(api):
-    """A client with the prefix."""
+    """Call the API below its path prefix."""
     return lambda method, path, *more, **others: api(method, f"/warren{path}", *more, **others)
 
 
@@ -50,7 +52,7 @@ def test_all_paths_begin_with_the_prefix(api, own):
 
 
 def test_the_reference_lists_the_endpoints(api):
-    """CM-225."""
+    """`/api/` is a page that lists all endpoints with their methods (CM-225)."""
     for path in ("/warren/api/", "/warren/api/index.html"):
         status, text = api.raw("GET", path)
         assert status == 200 and api.answer_headers["content-type"].startswith("text/html")
@@ -79,16 +81,18 @@ def test_a_client_that_sends_nothing_is_disconnected(api):
         request = "GET /warren/api/auth HTTP/1.1\r\nhost: x\r\n\r\n"
         idle.sendall(request.encode())
         received = b""
-        while piece := idle.recv(65_536):  # ends with the connection
+        while piece := idle.recv(65_536):  # until the broker closes the connection
             received += piece
         assert received.startswith(b"HTTP/1.1 200")
 
 
 def test_guest_may_log_in_from_this_machine_only(broker, api):
-    """CM-227, CM-229: tested from an address of this machine that is not loopback, if there is one."""
+    """`guest` may log in over loopback only, and other users from everywhere. The test uses another address of this
+    machine, and is skipped if there is none (CM-227, CM-229).
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing; the system chooses the address
+            probe.connect(("192.0.2.1", 9))  # sends nothing, but chooses an address of this machine
         except OSError:
             pytest.skip("this machine has no address but loopback")
         address = probe.getsockname()[0]
@@ -108,13 +112,13 @@ def test_guest_may_log_in_from_this_machine_only(broker, api):
     refused = {"error": "not_authorized", "reason": "User can only log in via localhost"}
     assert ask("/api/whoami", authorization=basic("guest:guest")) == (401, refused)
     until(lambda: ask("/api/whoami", authorization=basic("remote:pw"))[0] == 200)
-    # CM-226: the cookie of RabbitMQ's page is a password, so it is accepted over loopback alone.
+    # The cookie of RabbitMQ's page contains a password, so it is accepted over loopback only (CM-226).
     cookie = "auth=" + base64.b64encode(b"remote:pw").decode()
     assert ask("/api/whoami", cookie=cookie)[0] == 401
 
 
 def test_metrics_of_each_object_can_be_the_default(broker):
-    """CM-332."""
+    """A setting makes `/metrics` answer with a series for each object (CM-332)."""
     broker.declare_queue("each")
     client = Api(ports(broker)["http/prometheus"], user=None)
     until(lambda: b'rabbitmq_queue_messages{vhost="/",queue="each"} 0\n' in client.raw("GET", "/metrics")[1])
@@ -131,14 +135,16 @@ def test_metrics_of_each_object_can_be_the_default(broker):
     ],
 )
 def test_json_is_the_one_form_of_answers(own, api, accept, status):
-    """CM-234, CM-235."""
+    """Answers are JSON; a client that accepts no JSON gets 406 (CM-234, CM-235)."""
     assert api.raw("GET", "/warren/api/whoami", headers={"accept": accept})[0] == status
     if status == 200:
         assert api.answer_headers["content-type"] == "application/json"
 
 
 def test_answers_have_headers_that_limit_browsers_and_caches(api, own):
-    """CM-236."""
+    """Answers have headers against caching and foreign scripts, and are compressed with gzip if the client accepts that
+    (CM-236).
+    """
     own("GET", "/api/whoami")
     headers = api.answer_headers
     assert headers["cache-control"] == "no-cache"
@@ -150,7 +156,7 @@ def test_answers_have_headers_that_limit_browsers_and_caches(api, own):
 
 
 def test_head_and_wrong_methods(api):
-    """CM-232."""
+    """HEAD is answered as GET without a body, and another method with 405 and the allowed ones (CM-232)."""
     assert api.raw("HEAD", "/warren/api/overview") == (200, b"")
     assert api.raw("PATCH", "/warren/api/queues/%2F/q") == (405, b"")
     assert api.answer_headers["allow"] == "HEAD, GET, PUT, DELETE, OPTIONS"
@@ -158,7 +164,9 @@ def test_head_and_wrong_methods(api):
 
 @pytest.mark.parametrize("body", [None, "", "null", "{}", '{"unknown": [1]}'])
 def test_an_empty_body_is_an_empty_object(own, body):
-    """CM-238, CM-289: an empty body declares a transient queue, and a transient direct exchange."""
+    """An empty body declares a transient queue, and a transient direct exchange; unknown fields are ignored (CM-238,
+    CM-289).
+    """
     assert own("PUT", "/api/queues/%2F/bare", body)[0] == 201
     assert own("PUT", "/api/exchanges/%2F/bare", body)[0] == 201
     queue, exchange = own("GET", "/api/queues/%2F/bare")[1], own("GET", "/api/exchanges/%2F/bare")[1]
@@ -169,7 +177,9 @@ def test_an_empty_body_is_an_empty_object(own, body):
 
 
 def test_booleans_may_be_texts(own):
-    """CM-233, CM-239."""
+    """Booleans may be given as texts, and a queue that exists with other properties is refused with both values
+    (CM-233, CM-239).
+    """
     assert own("PUT", "/api/queues/%2F/texts", {"durable": "true", "auto_delete": "false"})[0] == 201
     assert own("PUT", "/api/queues/%2F/texts", {"durable": True}) == (204, None)
     reason = "inequivalent arg 'durable' for queue 'texts' in vhost '/': received 'false' but current is 'true'"
@@ -180,7 +190,7 @@ def test_booleans_may_be_texts(own):
 
 
 def test_a_slash_behind_a_collection_and_a_plus_in_a_name(own):
-    """CM-231."""
+    """A slash after a collection is accepted, and `+` in a path is a plus and no blank (CM-231)."""
     assert own("PUT", "/api/queues/%2F/a+b", {})[0] == 201
     for path in ("/api/vhosts/", "/api/queues/%2F/", "/api/queues/"):
         assert own("GET", path)[0] == 200

@@ -1,4 +1,4 @@
-"""What requests write, and what the checks of the node's health answer when something is wrong."""
+"""What requests that write change, and what health checks answer when something is wrong."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ def queue(api):
 
 
 def test_a_message_that_the_queue_refuses(api, queue):
-    """CM-300."""
+    """A publish that the queue refuses because of its length limit is 400 (CM-300)."""
     path = "/api/exchanges/%2F/amq.default/publish"
     assert api("POST", path, message(queue)) == (200, {"routed": True})
     assert api("POST", path, message(queue)) == bad("Unable to publish message. Check queue limits.")
@@ -35,13 +35,15 @@ def test_a_message_that_the_queue_refuses(api, queue):
 
 @pytest.mark.parametrize("mode", ["", "ack_requeue", 1, None])
 def test_an_unknown_ack_mode(api, queue, mode):
-    """CM-302, CM-426: RabbitMQ answers with 500."""
+    """An unknown ack mode is 400, where RabbitMQ answers with 500 (CM-302, CM-426)."""
     assert api("POST", f"/api/queues/%2F/{queue}/get", {**GET, "ackmode": mode}) == bad(["unknown_ackmode", mode])
 
 
 def test_values_of_json_become_types_of_amqp(api, broker, queue):
-    """CM-295: and a client gets them; bytes that are no UTF-8 come back as Base64 (CM-301, CM-302)."""
-    # The client library cuts doubles to whole numbers.
+    """A client gets headers with the types of AMQP that belong to those of JSON, and a Base64 payload as bytes; `get`
+    returns a payload that is not UTF-8 as Base64 (CM-295, CM-301, CM-302).
+    """
+    # The double is a whole number, because pika truncates the doubles that it decodes.
     values = {"n": 3, "big": 1 << 40, "f": 2.0, "t": "ž", "b": True, "l": [1, "a"], "d": {"k": None}}
     body = {**message(queue, headers=values, delivery_mode="2"), "payload": "/wA=", "payload_encoding": "base64"}
     assert api("POST", "/api/exchanges/%2F/amq.default/publish", body) == (200, {"routed": True})
@@ -54,7 +56,9 @@ def test_values_of_json_become_types_of_amqp(api, broker, queue):
 
 
 def test_whoever_adds_a_virtual_host_may_use_it(api, user):
-    """CM-297, CM-314: with PUT and with an import; a virtual host that exists grants nothing to others."""
+    """The user who adds a virtual host, by PUT or by an import, gets all permissions in it; a second PUT or import by
+    another user grants that user none (CM-297, CM-314).
+    """
     other = user("administrator", name="founder")
     for name, add in (
         ("put", lambda client: client("PUT", "/api/vhosts/put", None)),
@@ -69,7 +73,7 @@ def test_whoever_adds_a_virtual_host_may_use_it(api, user):
 
 @pytest.mark.parametrize("fields", [{}, {"password_hash": ""}, {"password": ""}])
 def test_a_user_without_a_password_cannot_log_in(api, fields):
-    """CM-287."""
+    """A user who was added without a password or with an empty one cannot log in (CM-287)."""
     assert api("PUT", "/api/users/locked", {"tags": "administrator", **fields})[0] == 201
     for password in ("", "x"):
         assert api.as_user(f"locked:{password}")("GET", "/api/whoami")[0] == 401
@@ -77,14 +81,16 @@ def test_a_user_without_a_password_cannot_log_in(api, fields):
 
 
 def test_an_export_has_a_name_and_needs_a_login(api):
-    """CM-312: a password in the address would be in logs and in the history of browsers."""
+    """`download` gives the export a file name without characters that would break the header. A login in the address is
+    not accepted, because it would be in logs and in the history of browsers (CM-312).
+    """
     assert api("GET", "/api/definitions?download=a%22b%0d%0a.json")[0] == 200
     assert api.answer_headers["content-disposition"] == 'attachment; filename="ab.json"'
     assert api.as_user(None)("GET", "/api/definitions?auth=Z3Vlc3Q6Z3Vlc3Q%3D")[0] == 401
 
 
 def test_definitions_come_in_a_form_as_well(api):
-    """CM-260: the form of RabbitMQ's page, with the field `file`."""
+    """Definitions may be sent as a multipart form with the field `file`, as RabbitMQ's page does (CM-260)."""
     document = json.dumps({"global_parameters": [{"name": "formed", "value": {"a": 1}}]})
     lines = ["--cut", 'Content-Disposition: form-data; name="file"; filename="d.json"', "", document, "--cut--", ""]
     form = {"content-type": "multipart/form-data; boundary=cut"}
@@ -95,7 +101,9 @@ def test_definitions_come_in_a_form_as_well(api):
 
 
 def test_an_alarm_fails_the_checks_at_once(api, broker):
-    """CM-310, CM-430: and the list of nodes shows it without waiting for the next interval."""
+    """An alarm fails the health checks at once, and the list of nodes shows it without waiting for the next interval
+    (CM-310, CM-430).
+    """
     broker.set_alarm("memory", True)
     try:
         alarm = {"node": broker.settings.node_name, "resource": "memory"}
@@ -109,7 +117,9 @@ def test_an_alarm_fails_the_checks_at_once(api, broker):
 
 
 def test_listeners_are_checked_by_port_and_protocol(api, broker):
-    """CM-310."""
+    """The checks of listeners answer for a port and for a protocol, and a failure names the missing port and those that
+    listen (CM-310).
+    """
     path = "/api/health/checks"
     assert api.get(f"{path}/port-listener/{broker.port}") == {"status": "ok", "port": broker.port}
     assert api.get(f"{path}/protocol-listener/http") == {"status": "ok", "protocol": "http"}
@@ -118,7 +128,9 @@ def test_listeners_are_checked_by_port_and_protocol(api, broker):
 
 
 def test_the_aliveness_test_leaves_no_message(api, broker, user):
-    """CM-311, CM-435: its queue stays. A user who may not read is refused, and what was published expires."""
+    """The aliveness test leaves its queue without a message. If the user may publish and not read, it fails with 401,
+    and its message expires (CM-311, CM-435).
+    """
     assert api.get("/api/aliveness-test/%2F") == {"status": "ok"}
     assert api.get("/api/queues/%2F/aliveness-test")["messages"] == 0
     user("management", name="onlooker")
@@ -130,7 +142,7 @@ def test_the_aliveness_test_leaves_no_message(api, broker, user):
 
 
 def test_an_empty_broker_has_totals_of_0(api):
-    """CM-270: RabbitMQ has no totals before the first sample."""
+    """An idle broker's overview has totals of 0, where RabbitMQ has none before the first sample (CM-270)."""
     totals = api.get("/api/overview")["queue_totals"]
     assert {name: totals[name] for name in ("messages", "messages_ready", "messages_unacknowledged")} == {
         "messages": 0,
@@ -141,7 +153,7 @@ def test_an_empty_broker_has_totals_of_0(api):
 
 @pytest.mark.parametrize("change", [("PUT", "/api/vhosts/audited", 201), ("DELETE", "/api/vhosts/audited", 204)])
 def test_each_change_is_a_line_of_the_log(api, caplog, change):
-    """CM-296."""
+    """Each change through the API is one line of the log: user, address, method, path and status (CM-296)."""
     method, path, status = change
     caplog.set_level(logging.INFO, "warren")
     assert api(method, path)[0] == status

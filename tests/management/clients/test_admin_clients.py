@@ -1,4 +1,6 @@
-"""Programs that know RabbitMQ's HTTP API, unchanged: Celery's Flower, and the client library pyrabbit2."""
+"""Two programs written for RabbitMQ's HTTP API work with warren as they are: Celery's monitor Flower, and the client
+library pyrabbit2.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ pyrabbit2 = pytest.importorskip("pyrabbit2.api", reason="pyrabbit2 is not instal
 
 @contextlib.contextmanager
 def flower(broker, api, folder):
-    """Flower beside the broker; yields what fetches one of its pages."""
+    """Run Flower with this broker and yield `page(path)`, which fetches a page of Flower, or "" while it does not
+    answer.
+    """
     pytest.importorskip("flower", reason="Flower is not installed")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -47,7 +51,7 @@ def flower(broker, api, folder):
 
 
 def test_flower_shows_the_queue_of_celery(broker, api, tmp_path):
-    """CM-320."""
+    """Flower's page of the broker lists a queue with the numbers of its messages (CM-320)."""
     api("PUT", "/api/queues/%2F/celery", {"durable": True})
     for number in range(3):
         message = {"properties": {}, "routing_key": "celery", "payload": str(number), "payload_encoding": "string"}
@@ -63,7 +67,9 @@ def test_flower_shows_the_queue_of_celery(broker, api, tmp_path):
 
 
 def test_pyrabbit2_declares_publishes_gets_and_deletes(api):
-    """CM-231, CM-238, CM-320."""
+    """pyrabbit2 does its whole work through the API, from a virtual host to messages and users (CM-231, CM-238,
+    CM-320).
+    """
     client = pyrabbit2.Client(f"127.0.0.1:{api.port}", "guest", "guest")
     assert client.is_alive()
     client.create_vhost("shop")

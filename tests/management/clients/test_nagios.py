@@ -1,4 +1,4 @@
-"""The checks for Nagios that Debian has (nagios-plugins-rabbitmq), unchanged."""
+"""The checks for Nagios from the Debian package nagios-plugins-rabbitmq work with warren as they are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
     shutil.which("check_rabbitmq_overview") is None, reason="needs the Debian package nagios-plugins-rabbitmq"
 )
 
-#: Exit codes of Nagios.
+#: The exit codes by which a check tells Nagios its result.
 OK, CRITICAL, UNKNOWN = 0, 2, 3
 
 
@@ -32,7 +32,9 @@ def check(broker):
 
 
 def test_the_checks_of_a_healthy_broker(check, broker, api):
-    """CM-311, CM-320."""
+    """Each check of a healthy broker exits with 0, and the check of a queue gives the queue's message counts (CM-311,
+    CM-320).
+    """
     broker.declare_queue("watched")
     for _ in range(3):
         broker.publish(b"x", "watched")
@@ -46,7 +48,9 @@ def test_the_checks_of_a_healthy_broker(check, broker, api):
 
 
 def test_a_backlog_above_the_limit_is_critical(check, broker, api):
-    """CM-320."""
+    """A queue with more messages than the critical limit makes the check exit with 2, so that Nagios alerts
+    (CM-320).
+    """
     broker.declare_queue("behind")
     for _ in range(3):
         broker.publish(b"x", "behind")

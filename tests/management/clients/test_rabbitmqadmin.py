@@ -1,4 +1,6 @@
-"""RabbitMQ 3.10's own `rabbitmqadmin`, unchanged, from an installed RabbitMQ. Its licence keeps it out of this tree."""
+"""RabbitMQ 3.10's own `rabbitmqadmin`, unchanged, works with warren. The tests run it from an installed RabbitMQ,
+because its licence keeps it out of this tree.
+"""
 
 import json
 import subprocess
@@ -30,7 +32,9 @@ def listed(admin, *arguments):
 
 
 def test_it_declares_publishes_gets_and_deletes(admin, tmp_path):
-    """CM-233, CM-239, CM-294, CM-320."""
+    """`rabbitmqadmin` declares, binds, publishes, gets, purges, exports, imports and deletes (CM-233, CM-239, CM-294,
+    CM-320).
+    """
     admin("declare", "queue", "name=orders", "durable=true", 'arguments={"x-max-length": 10}')
     admin("declare", "exchange", "name=ex", "type=topic")
     admin("declare", "binding", "source=ex", "destination=orders", "routing_key=a.#")
@@ -53,7 +57,7 @@ def test_it_declares_publishes_gets_and_deletes(admin, tmp_path):
 
 
 def test_it_shows_everything(admin):
-    """CM-320."""
+    """`rabbitmqadmin` lists every kind of object, shows the overview, and reports a wrong password (CM-320)."""
     for kind in ("users", "vhosts", "connections", "channels", "consumers", "nodes", "parameters", "policies"):
         admin("list", kind)
     assert "3.10.8" in admin("show", "overview")

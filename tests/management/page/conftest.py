@@ -1,24 +1,25 @@
-"""A browser without a screen, which all tests of the folder share, and what it shows."""
+"""A headless browser, which all tests of the folder share, and `Screen`, which reads and operates the page in it."""
 
 import json
 import shutil
 
 import pytest
 
-#: Seconds until something must be shown, on a machine that does other things as well.
+#: Seconds that a test waits for the page to show something; long, because other tests may slow the machine down.
 PATIENCE = 300.0
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
-#: Visible text of each element that the selector finds. Each command of the browser's driver takes milliseconds of
-#: three processes, and its own command for the text of an element runs a long script, so that one script for all
-#: elements saves most of the tests' time.
+#: JavaScript: `texts(selector)` gives the visible text of each element that the selector finds. One script reads all
+#: elements, because each command of the browser's driver costs milliseconds in three processes, and the driver's own
+#: command for the text of one element runs a long script.
 TEXTS = """
 const shown = (each) => each.checkVisibility({checkVisibilityCSS: true, checkOpacity: true});
 const text = (each) => (each.innerText ?? each.textContent).replaceAll("\\t", " ").trim();
 const texts = (selector) => [...document.querySelectorAll(selector)].map((each) => shown(each) ? text(each) : "");
 """
-#: The first element that is found by the selector and has this visible text, in the middle of the window.
+#: JavaScript: find the first element that matches the selector and has this visible text, and scroll it to the middle
+#: of the window.
 FIND_BY_TEXT = f"""{TEXTS}
 const [selector, wanted] = arguments;
 const found = [...document.querySelectorAll(selector)].find((each) => shown(each) && text(each) === wanted);
@@ -28,14 +29,16 @@ return found;
 
 
 class Screen:
-    """What a person sees of the page and does with it."""
+    """What a person sees on the page and does with it."""
 
     def __init__(self, driver, port):
         self.driver = driver
         self.base = f"http://127.0.0.1:{port}/"
 
     def until(self, look, what=""):
-        """The first value of `look` that is true. The page may replace an element while one looks at it."""
+        """Call `look` until its value is true, and return it. Errors are ignored meanwhile, because the page may
+        replace an element between two commands of the driver.
+        """
         from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
         from selenium.webdriver.support.wait import WebDriverWait
 
@@ -70,7 +73,7 @@ class Screen:
         return True
 
     def hit(self, element):
-        """Click the element where nothing covers it."""
+        """Scroll the element to the middle of the window, where no bar covers it, and click it."""
         self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
         element.click()
         return True
@@ -80,7 +83,7 @@ class Screen:
         self.until(lambda: self.click_text(f"{within} button", text), f"there is no button {text!r} in {within}")
 
     def unfold(self, title):
-        """Open the part of the view with this title."""
+        """Open the section of the view with this title, unless it is open already."""
 
         def unfolded():
             closed = "details.section:not([open]) > summary"
@@ -89,9 +92,8 @@ class Screen:
         self.until(unfolded, f"there is no part {title!r}")
 
     def fill(self, form, **values):
-        """Type into the fields of the form with this label, and send it.
-
-        Its button is disabled until the answer to what was sent before has come.
+        """Type the values into the fields of the form with this label, and submit it. The click waits until the button
+        is enabled: the page disables it until the answer to the previous submission has come.
         """
         from selenium.webdriver.support.ui import Select
 
@@ -120,11 +122,11 @@ class Screen:
         self.find("nav a")
 
     def complaints(self):
-        """What the browser has reported as an error."""
+        """The errors that the browser has logged since the last call."""
         return [each["message"] for each in self.driver.get_log("browser") if each["level"] == "SEVERE"]
 
     def requests(self):
-        """The addresses of all requests of the browser."""
+        """The addresses of all requests that the browser has made since the last call."""
         events = [json.loads(each["message"])["message"] for each in self.driver.get_log("performance")]
         return [each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"]
 
@@ -146,7 +148,9 @@ def browser():
 
 @pytest.fixture(scope="module")
 def driver(browser, broker):
-    """The browser. It leaves the page before the broker of the file ends, and forgets what it has reported."""
+    """The browser. After the tests of a file it leaves the page, because their broker ends, and its logs
+    are emptied.
+    """
     yield browser
     browser.get("about:blank")
     for kind in ("browser", "performance"):
@@ -155,10 +159,13 @@ def driver(browser, broker):
 
 @pytest.fixture
 def screen(driver, api):
-    """The page with a login; each test begins and ends without complaints of the browser."""
+    """The page, logged in as `guest`. After each test the browser must have logged no error and no request to another
+    host.
+    """
     driver.delete_all_cookies()
     screen = Screen(driver, api.port)
-    # As if somebody had typed the name and the password before. `test_frame.py` types them.
+    # A cookie of a login replaces typing name and password, which would cost time in each test; `test_frame.py` tests
+    # the form.
     login = {"content-type": "application/x-www-form-urlencoded"}
     api.raw("POST", "/api/login", "username=guest&password=guest", login)
     name, _, value = api.answer_headers["set-cookie"].partition(";")[0].partition("=")

@@ -1,4 +1,4 @@
-"""What an administrator sets on the page, and what others do not see."""
+"""What an administrator changes in the tab Admin, and what users with fewer tags do not see there."""
 
 import json
 from contextlib import contextmanager
@@ -10,13 +10,17 @@ from .conftest import Screen
 
 @contextmanager
 def refused(screen):
-    """The browser reports each refusal as an error, which is no fault of the page."""
+    """Drop the errors that the browser logs for refused requests: the test provokes them, and the page is
+    not at fault.
+    """
     yield
     screen.complaints()
 
 
 def test_a_user_is_added_given_permissions_and_deleted(screen, api):
-    """CM-384, CM-410."""
+    """An administrator adds a user, sets and clears permissions, changes password and tags, and deletes the user after
+    a confirmation; names become text, never markup (CM-384, CM-410).
+    """
     screen.go("#/users")
     screen.until(lambda: "guest" in screen.text("main tbody"))
     screen.unfold("Add a user")
@@ -40,7 +44,9 @@ def test_a_user_is_added_given_permissions_and_deleted(screen, api):
 
 
 def test_a_virtual_host_is_added_and_deleted(screen, broker):
-    """CM-410."""
+    """An administrator adds a virtual host, and the dialog before its deletion says what would be deleted with it
+    (CM-410).
+    """
     screen.go("#/vhosts")
     screen.unfold("Add a virtual host")
     screen.fill("Add a virtual host", name="shop/1", description="a shop", tags="a,b")
@@ -54,7 +60,9 @@ def test_a_virtual_host_is_added_and_deleted(screen, broker):
 
 
 def test_a_policy_shows_what_it_matches_before_it_is_set(screen, broker, api):
-    """CM-410, CM-411."""
+    """While one types a policy, the form lists the queues that its pattern matches, and whether the new policy or an
+    existing one would be in effect for each (CM-410, CM-411).
+    """
     for name in ("policy.a", "policy.b", "other"):
         broker.declare_queue(name)
     screen.go("#/policies")
@@ -93,7 +101,7 @@ def test_a_policy_shows_what_it_matches_before_it_is_set(screen, broker, api):
 
 
 def test_limits_are_set_and_cleared(screen, api):
-    """CM-410."""
+    """An administrator sets a limit of a virtual host, and clears it (CM-410)."""
     screen.go("#/limits")
     screen.unfold("Set a limit of a virtual host")
     screen.fill("Set a limit of a virtual host", limit="max-queues", value="500")
@@ -104,7 +112,7 @@ def test_limits_are_set_and_cleared(screen, api):
 
 
 def test_definitions_are_imported(screen, broker, tmp_path):
-    """CM-390."""
+    """An administrator imports a file of definitions, and its queue exists (CM-410)."""
     document = {"queues": [{"name": "imported", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}]}
     file = tmp_path / "definitions.json"
     file.write_text(json.dumps(document))
@@ -116,7 +124,7 @@ def test_definitions_are_imported(screen, broker, tmp_path):
 
 
 def test_feature_flags_are_listed(screen):
-    """CM-410."""
+    """An administrator sees the feature flags with their states (CM-410)."""
     screen.go("#/feature-flags")
     screen.until(lambda: "enabled" in screen.text("main tbody"))
 
@@ -130,7 +138,7 @@ def test_feature_flags_are_listed(screen):
     ],
 )
 def test_a_user_sees_what_the_tags_allow(driver, api, broker, tag, parts):
-    """CM-380."""
+    """Parts of Admin and forms that the tags of the user do not allow are absent (CM-380, CM-410)."""
     broker.add_user(tag, "secret", tags=[tag])
     driver.delete_all_cookies()
     screen = Screen(driver, api.port)

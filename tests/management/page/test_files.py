@@ -1,4 +1,4 @@
-"""The files of the page as the management process serves them; these tests need no browser."""
+"""How the management process serves the files of the page; these tests need no browser."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_no_other_file_is_served(api, path):
 
 
 def test_a_browser_may_run_scripts_of_the_page_alone(api):
-    """CM-386."""
+    """The content security policy allows scripts and styles from the page's own files only (CM-386)."""
     api.raw("GET", "/page/")
     policy = api.answer_headers["content-security-policy"]
     assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
@@ -45,7 +45,9 @@ def test_only_reading_is_allowed(api):
 
 
 def test_the_page_is_small_and_names_no_other_host():
-    """Less than 300 KB in all, and no address but that of the namespace of drawings."""
+    """All files together are smaller than 300 KB, and the only address in them is SVG's namespace, so that the page
+    works without access to the internet (CM-386).
+    """
     texts = {name: (FOLDER / name).read_text() for name in FILES}
     assert sum(map(len, texts.values())) < 300_000
     for name, text in texts.items():
@@ -53,7 +55,7 @@ def test_the_page_is_small_and_names_no_other_host():
 
 
 def test_no_text_ever_becomes_markup():
-    """Names have any character: the page makes text nodes only."""
+    """The page creates text nodes only, so that a queue named `<script>` runs no script (CM-386)."""
     forbidden = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\(|new Function")
     for name in FILES:
         assert not forbidden.search((FOLDER / name).read_text()), name

@@ -1,4 +1,4 @@
-"""What the page shows of alarms, and of what holds connections back."""
+"""What the page shows of alarms, and of what blocks connections."""
 
 from urllib.parse import quote
 
@@ -10,7 +10,7 @@ from ..conftest import until
 
 @pytest.fixture
 def publisher(broker):
-    """A client that publishes until the broker reads no more from it."""
+    """A client with a channel and a queue; a resource alarm blocks it at its first publish."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     channel = connection.channel()
     channel.queue_declare("held back")
@@ -19,7 +19,9 @@ def publisher(broker):
 
 
 def test_an_alarm_and_its_effect_are_shown_and_end(screen, publisher, broker, api):
-    """CM-380, CM-390."""
+    """An alarm shows a warning, and the overview names the alarm as the bottleneck of the blocked connection; both
+    disappear with the alarm (CM-380, CM-390).
+    """
     broker._node.operate("set_vm_memory_high_watermark", value=0.0)
     try:
         screen.shows("is short of memory: publishers are blocked.", ".warning")
@@ -39,7 +41,7 @@ def test_an_alarm_and_its_effect_are_shown_and_end(screen, publisher, broker, ap
 def test_the_stages_of_a_connection(publisher, api):
     name = until(lambda: api.get("/api/connections"))[0]["name"]
     path = f"/api/flow/{quote(name, safe='')}"
-    # The list may have a connection before its flow is known.
+    # The list of connections may contain this one before statistics of its stages have arrived.
     _, rows = until(lambda: api("GET", path), lambda answer: answer[0] == 200 and len(answer[1]) == 2)
     assert [(row["stage"], row["name"], row["bottleneck"]) for row in rows] == [
         ("connection", name, False),

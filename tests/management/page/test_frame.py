@@ -1,4 +1,4 @@
-"""The frame of the page: login, tabs, what is live, and names of every kind."""
+"""The frame of the page: the login, the tabs, live updates, lists, and names with any characters."""
 
 import pytest
 
@@ -6,7 +6,9 @@ NAMES = ['<img src=x onerror="document.title=1">', "</td><script>alert(1)</scrip
 
 
 def test_a_wrong_password_is_refused_and_what_was_typed_stays(driver, api):
-    """CM-380, CM-384."""
+    """A wrong password is refused with the reason, and the name that the user typed stays in its field (CM-380,
+    CM-384).
+    """
     from .conftest import Screen
 
     driver.delete_all_cookies()
@@ -21,7 +23,7 @@ def test_a_wrong_password_is_refused_and_what_was_typed_stays(driver, api):
 
 
 def test_a_login_lasts_until_one_logs_out(screen):
-    """CM-380."""
+    """A login survives a reload of the page, and after "Log out" a reload shows the form again (CM-380)."""
     screen.driver.refresh()
     screen.shows("Overview", "nav a[aria-current]")
     screen.press("Log out", "header")
@@ -31,7 +33,7 @@ def test_a_login_lasts_until_one_logs_out(screen):
 
 
 def test_the_overview_is_live(screen, broker):
-    """CM-387, CM-390."""
+    """The overview's total of ready messages follows each publish and a purge without a reload (CM-387, CM-390)."""
     broker.declare_queue("counted")
     tile = ".tile:first-child .figure"
     screen.until(lambda: screen.text(tile) == "0")
@@ -43,7 +45,7 @@ def test_the_overview_is_live(screen, broker):
 
 
 def test_the_charts_move(screen, broker):
-    """CM-383, CM-387."""
+    """The charts are redrawn as statistics arrive (CM-383, CM-387)."""
     broker.declare_queue("moving")
     line = ".chart path.line.series-1"
     screen.until(lambda: screen.find(line).get_attribute("d"))
@@ -58,7 +60,7 @@ def test_the_charts_move(screen, broker):
 
 
 def test_a_series_can_be_switched_off(screen):
-    """CM-383."""
+    """A click at its legend entry hides a series of a chart (CM-383)."""
     entry = screen.find(".chart .entry")
     screen.until(lambda: screen.all(".chart path.line.series-0"))
     entry.click()
@@ -95,7 +97,9 @@ def test_names_are_shown_and_never_executed(screen, queues):
 
 
 def test_a_list_is_sorted_filtered_and_divided_by_the_server(screen, queues):
-    """CM-382, CM-387."""
+    """The server sorts and filters the list of queues by a part of the name or a regular expression, and the page says
+    how many of how many it shows (CM-382, CM-387).
+    """
     screen.go("#/queues")
     screen.find(".filter").send_keys("SORTED")
     screen.until(lambda: listed(screen) == [f"sorted.{number}" for number in range(5)])
@@ -116,7 +120,7 @@ def test_a_list_is_sorted_filtered_and_divided_by_the_server(screen, queues):
 
 
 def test_columns_are_chosen_and_remembered(screen, queues):
-    """CM-382."""
+    """A column that the user has hidden stays hidden after a reload (CM-382)."""
     screen.go("#/queues")
     screen.until(lambda: "Policy" in screen.texts(".list th"))
     screen.click(".chooser summary")
@@ -130,7 +134,7 @@ def test_columns_are_chosen_and_remembered(screen, queues):
 
 
 def test_a_queue_is_added(screen, broker):
-    """CM-384, CM-405."""
+    """A form adds a queue. After a refusal it shows the API's reason and keeps what was typed (CM-384, CM-405)."""
     screen.go("#/queues")
     screen.unfold("Add a queue")
     screen.fill("Add a queue", name="added by hand")
@@ -139,13 +143,13 @@ def test_a_queue_is_added(screen, broker):
     screen.fill("Add a queue", name="amq.mine")
     screen.shows("Access refused.", "form .problem")
     assert screen.find('form [name="name"]').get_attribute("value") == "amq.mine"
-    # The browser reports each refusal.
+    # The browser logs each refused request as an error, which is no fault of the page.
     assert all("amq.mine" in each for each in screen.complaints())
     broker.delete_queue("added by hand")
 
 
 def test_the_search_finds_by_a_part_of_the_name(screen, queues):
-    """CM-388."""
+    """The key `/` leads to the search box, which finds a queue by a part of its name (CM-388)."""
     from selenium.webdriver.common.keys import Keys
 
     screen.find("body").send_keys("/")
@@ -157,7 +161,7 @@ def test_the_search_finds_by_a_part_of_the_name(screen, queues):
 
 
 def test_lists_are_about_the_chosen_virtual_host(screen, queues, api):
-    """CM-380."""
+    """The virtual host chosen in the header limits every list to its objects (CM-380)."""
     from selenium.webdriver.support.ui import Select
 
     api("PUT", "/api/vhosts/chosen")
@@ -171,7 +175,7 @@ def test_lists_are_about_the_chosen_virtual_host(screen, queues, api):
 
 
 def test_the_page_polls_or_pauses_on_request(screen, broker):
-    """CM-380, CM-387."""
+    """The user chooses whether the page is live, polls, or is paused, and the header says which (CM-380, CM-387)."""
     from selenium.webdriver.support.ui import Select
 
     broker.declare_queue("polled")

@@ -1,4 +1,4 @@
-"""The page on small screens, in light and dark, with the keyboard alone, and how fast it is."""
+"""The page on small screens, in light and dark, and with the keyboard alone, and the time of its first paint."""
 
 from urllib.parse import quote
 
@@ -31,13 +31,13 @@ def narrow(driver):
     driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-#: Where the tab ends that is open, and under Admin that of the part.
+#: JavaScript: the right edge of the open tab and, under Admin, of the open part's tab, whichever is further right.
 TAB = """return Math.max(...[...document.querySelectorAll('nav a[aria-current]')].map(
   (each) => each.getBoundingClientRect().right))"""
 
 
 def test_nothing_is_wider_than_360_pixels(screen, narrow, broker):
-    """Only tables scroll sideways, each in its own frame (CM-381, CM-386)."""
+    """On a screen of 360 pixels no view is wider than the screen, and the open tab is in view (CM-381, CM-386)."""
     from selenium.webdriver.support.expected_conditions import staleness_of
 
     broker.declare_queue("narrow")
@@ -45,14 +45,14 @@ def test_nothing_is_wider_than_360_pixels(screen, narrow, broker):
     for address in [*ADDRESSES, "queues/%2F/narrow", "exchanges/%2F/amq.topic", "users/guest"]:
         before = screen.find("main > *")
         screen.go(f"#/{address}")
-        if address:  # the page begins with the overview
+        if address:  # the overview is shown from the start
             screen.until(lambda before=before: staleness_of(before)(screen.driver), f"{address} is not shown")
         screen.find("main table, main form")
         screen.until(lambda: screen.driver.execute_script(width) <= 360, f"{address} is too wide")
         assert screen.driver.execute_script(TAB) < 361, f"the tab of {address} is out of view"
 
 
-#: The contrast of all texts that are shown with what is behind them (CM-386); those below 4.5:1 come back.
+#: JavaScript: the elements whose text has a contrast below 4.5:1 with the colour behind it (CM-386).
 CONTRAST = """
 const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
 function rgb(color) {
@@ -86,7 +86,7 @@ return poor;
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_text_has_enough_contrast(screen, driver, broker, theme):
-    """CM-386."""
+    """In the light and in the dark theme, every text has a contrast of at least 4.5:1 with its background (CM-386)."""
     features = [{"name": "prefers-color-scheme", "value": theme}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     broker.declare_queue("contrast", durable=True)
@@ -112,7 +112,7 @@ def test_the_colours_can_be_chosen(screen, driver):
 
 
 def test_a_queue_is_made_and_deleted_with_the_keyboard_alone(screen, driver, api):
-    """Each step moves the focus with the tabulator, as somebody without a pointer does (CM-386)."""
+    """Somebody without a pointer reaches every control with the tab key or the search box (CM-386)."""
 
     def tab_to(selector):
         for _ in range(200):
@@ -158,7 +158,7 @@ def test_the_focus_stays_while_the_list_changes(screen, driver, broker):
 
 
 def test_the_first_paint_takes_less_than_a_second(screen, driver):
-    """In one of several loads, because a machine that does other things as well may delay any of them."""
+    """One load of several paints within a second; a single load may be delayed by other programs on the machine."""
     paint = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 
     def is_quick():

@@ -1,4 +1,4 @@
-"""The page of a node: its figures, its memory, its links, and its settings."""
+"""The page of a node: its charts, memory, alarms, links, settings and log."""
 
 import logging
 import re
@@ -27,9 +27,9 @@ def test_the_overview_leads_to_a_node(screen, name):
 
 
 def test_a_node_shows_live_figures(screen, broker, name):
-    """CM-391."""
+    """A node has charts of its figures, and its counters follow what the broker does (CM-391)."""
     screen.go(f"#/nodes/{name}")
-    # The broker has no data directory, so there is no disk of which space could be free.
+    # There is no chart of free disk space, because this broker has no data directory.
     titles = ["Memory", "Descriptors and processes", "Disk traffic", "Message store", "Runtime"]
     screen.until(lambda: [each for each in screen.texts("figcaption") if each] == titles)
     screen.until(lambda: screen.all(".line.series-0"))
@@ -56,13 +56,14 @@ def test_a_node_with_a_data_directory_shows_its_journal(driver, tmp_path):
         screen.until(lambda: re.search(r"Journal commits\n[1-9]", screen.text("main")))
         screen.until(lambda: re.search(r"Messages in them\n1 ", screen.text("main")))
         assert screen.complaints() == []
-        # The page must not go on asking this broker, nor its requests count as those of another test.
+        # Leave the page before this broker ends, and drop its requests, which the fixture `screen` would report as made
+        # to another host.
         driver.get("about:blank")
         screen.requests()
 
 
 def test_memory_is_measured_on_opening_and_on_demand(screen, name):
-    """CM-391."""
+    """The page of a node measures its memory by category when it is opened, and again on demand (CM-391)."""
     screen.go(f"#/nodes/{name}")
     table = '[aria-label="Memory by category"] tbody'
     screen.until(lambda: "other system" in screen.text(table) and "code" in screen.text(table))
@@ -87,7 +88,9 @@ def test_an_alarm_is_shown_at_its_node(screen, broker, name):
 
 
 def test_settings_are_shown_with_their_origins(screen, name):
-    """CM-411."""
+    """An administrator sees the settings of a node with their values and origins, on demand only those that were set
+    (CM-411).
+    """
     screen.go(f"#/nodes/{name}")
     screen.unfold("Settings")
     screen.press("Show settings")
@@ -100,7 +103,9 @@ def test_settings_are_shown_with_their_origins(screen, name):
 
 
 def test_the_log_is_live_and_filtered(screen, broker, name, caplog):
-    """CM-411."""
+    """An administrator sees the newest lines of a node's log as they are written, filtered by level and
+    text (CM-411).
+    """
     caplog.set_level(logging.INFO, "warren")
     log = logging.getLogger("warren.page")
     log.info("shown <script>alert(1)</script>")
@@ -152,7 +157,9 @@ def test_a_user_without_the_tag_monitoring_gets_the_overview(driver, api, broker
 
 
 def test_links_of_a_cluster_are_listed(screen):
-    """The table alone: a broker that is alone has no links."""
+    """The table of links shows state, address, round trip, traffic, unsent bytes and last error of each. It is given a
+    made-up link, because a broker without a cluster has none (CM-391).
+    """
     screen.driver.execute_async_script(
         "const [done] = arguments; import('./views/node.js').then(({linkTable}) => {"
         "  const table = linkTable(); table.update([{name: '<b>@h', state: 'up', peer_addr: '::1', peer_port: 5,"

@@ -1,4 +1,4 @@
-"""Connections, channels, exchanges and queues: what the page shows of them, and what one does to them."""
+"""What the page shows of connections, channels, exchanges and queues, and what a user does to them there."""
 
 from urllib.parse import quote
 
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def client(broker):
-    """A client of AMQP with a channel and a consumer."""
+    """A connection with a name, a channel in confirm mode with a prefetch, and a consumer."""
     properties = {"connection_name": "a client with a name"}
     parameters = pika.URLParameters(broker.url)
     parameters.client_properties = properties
@@ -25,7 +25,7 @@ def client(broker):
 
 @pytest.fixture
 def queue(broker, request):
-    """A queue with a name that has to be escaped everywhere."""
+    """A queue whose name must be escaped in HTML and in addresses."""
     name = f"<b>{request.node.name}</b>/ü?#&"
     broker.declare_queue(name, durable=True)
     yield name
@@ -37,7 +37,9 @@ def address(name, kind="queues"):
 
 
 def test_a_connection_is_shown_and_closed(screen, client):
-    """CM-384, CM-395."""
+    """A connection shows its client properties and channels, and is closed only after the user has confirmed it
+    (CM-384, CM-395).
+    """
     screen.go("#/connections")
     screen.until(lambda: "a client with a name" in screen.text("main .list tbody"))
     screen.click("main .list tbody a")
@@ -56,7 +58,7 @@ def test_a_connection_is_shown_and_closed(screen, client):
 
 
 def test_a_channel_is_shown_with_its_consumers(screen, client):
-    """CM-396."""
+    """The list of channels shows their modes, and a channel shows its consumers (CM-396)."""
     screen.go("#/channels")
     screen.until(lambda: "guest" in screen.text("main .list tbody"))
     assert "C" in screen.texts("main .list tbody td")
@@ -66,7 +68,9 @@ def test_a_channel_is_shown_with_its_consumers(screen, client):
 
 
 def test_a_channel_shows_what_it_waits_for(screen, driver):
-    """CM-396: the facts alone, because a broker of a test has credit for its clients."""
+    """A channel shows what blocks it and for how long. Only the text is tested, from made-up values, because a test's
+    broker blocks no client for long (CM-396).
+    """
     shown = driver.execute_async_script(
         "const [done] = arguments; import('./details.js').then(({blocked}) => done(["
         "  blocked({alarms: ['memory'], blocked_by: ['orders', 'bills'], blocked_seconds: 65, blocked_share: 0.5}),"
@@ -79,7 +83,9 @@ def test_a_channel_shows_what_it_waits_for(screen, driver):
 
 
 def test_an_exchange_is_added_bound_tried_and_deleted(screen, broker, queue):
-    """CM-384, CM-400."""
+    """A user adds an exchange, binds it, sees which queues a message would reach without publishing it, publishes,
+    unbinds and deletes (CM-384, CM-400).
+    """
     screen.go("#/exchanges")
     screen.until(lambda: "(AMQP default)" in screen.text("main .list tbody"))
     screen.unfold("Add an exchange")
@@ -110,7 +116,9 @@ def test_an_exchange_is_added_bound_tried_and_deleted(screen, broker, queue):
 
 
 def test_a_queue_is_published_to_read_purged_and_deleted(screen, broker, queue, api):
-    """CM-384, CM-406."""
+    """A user publishes to a queue, gets messages with and without a requeue, purges and deletes it; the dialog before
+    the purge says how many messages would be lost (CM-384, CM-406).
+    """
     screen.go(address(queue))
     screen.shows(queue, "h1")
     screen.unfold("Publish a message")
@@ -135,7 +143,9 @@ def test_a_queue_is_published_to_read_purged_and_deleted(screen, broker, queue, 
 
 
 def test_messages_are_browsed_by_number_and_stay(screen, broker, queue, client):
-    """CM-407."""
+    """A user browses the messages of a queue by number, back and forth, with their states, and none is taken or marked
+    as redelivered (CM-407).
+    """
     for number in range(60):
         broker.publish(f"message <{number}>", queue)
     channel = client.channel()
@@ -161,7 +171,8 @@ def test_messages_are_browsed_by_number_and_stay(screen, broker, queue, client):
         screen.press("Newest")
         return screen.texts(".payload")[-1:] == ["later"]
 
-    # The page learns the queue's next number from its statistics.
+    # The page knows the queue's next number only from statistics, so the new message may not be the last one at the
+    # first press.
     screen.until(newest)
 
 
@@ -191,7 +202,9 @@ def test_a_queue_without_mirrors_has_no_ring(screen, api, queue):
 
 
 def test_the_trend_of_a_backlog(screen, driver):
-    """CM-407."""
+    """A queue's trend says how fast its backlog grows or when it will be empty or full, reckoned with the smaller of
+    both limits (CM-407).
+    """
     limits = "arguments: {'x-max-length': 5000}, effective_policy_definition: {'max-length': 1000}"
     shown = driver.execute_async_script(
         "const [done] = arguments; import('./format.js').then(({trend}) => done(["
@@ -204,7 +217,9 @@ def test_the_trend_of_a_backlog(screen, driver):
 
 
 def test_features_are_badges_with_explanations(screen, driver, broker):
-    """CM-385: an argument and a policy that set the same share a badge."""
+    """Each feature is a badge with an explanation; an argument and a policy that set the same feature share a badge
+    (CM-385).
+    """
     arguments = {"x-message-ttl": 5, "x-max-length": 9, "x-dead-letter-exchange": "d", "x-single-active-consumer": True}
     broker.declare_queue("badged", durable=True, auto_delete=True, arguments=arguments)
     broker.set_policy("short", "^badged$", {"max-length": 3}, apply_to="queues")
@@ -217,9 +232,8 @@ def test_features_are_badges_with_explanations(screen, driver, broker):
 
 
 def test_the_ring_of_a_mirrored_queue_is_drawn(screen, driver):
-    """The drawing alone: a broker of one node has no mirrors. All names are inside it; long ones are shortened.
-
-    CM-407.
+    """The ring of a mirrored queue is drawn with the master and what each member lacks, and no name leaves the drawing.
+    It is drawn from made-up members, because a broker without a cluster has no mirrors (CM-407).
     """
     members = [
         {"node": "a@h", "role": "master", "lag": 0, "unstored": 0, "messages": 5, "received": 9},

@@ -1,10 +1,10 @@
-"""Answers that RabbitMQ 3.10.8 gave, and how to compare those of warren with them."""
+"""Where RabbitMQ 3.10.8's recorded answers are, and how they are compared with warren's."""
 
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "testdata" / "management"
 
-#: Fields of objects that only RabbitMQ has, and why.
+#: Fields of RabbitMQ's objects that are not compared, and why: warren lacks them or gives them another content.
 ABSENT = {
     "socket_opts": "options of Erlang's sockets",
     "backing_queue_status": "the state of RabbitMQ's backing queue",

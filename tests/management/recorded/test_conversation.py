@@ -1,6 +1,7 @@
-"""What RabbitMQ 3.10.8 answered to a conversation is what warren answers, except where a difference is named.
+"""warren answers the requests of a recorded conversation as RabbitMQ 3.10.8 did, except where `DIFFERENT` names a
+difference.
 
-The recorded file has each request in its order, with RabbitMQ's status, answer and the headers that clients read. An
+The recorded file has the requests in order, each with RabbitMQ's status, answer and the headers that clients read. An
 error's answer must be the same; an object must have all of RabbitMQ's fields, with values of the same types.
 """
 
@@ -12,7 +13,7 @@ from .answers import FOLDER, compare
 
 RECORDED = FOLDER / "rabbitmq-3.10.8.json"
 
-#: Requests that warren answers otherwise on purpose, and why: method, path and a part of the body.
+#: Requests that warren deliberately answers otherwise: method, path, a part of the body, and why.
 DIFFERENT = [
     ("POST", "/api/exchanges/%2F/nosuch/publish", "", "an exchange that does not exist is 404, as elsewhere"),
     ("POST", "/api/queues/%2F/nosuch/get", "", "the text does not begin with the name of the reply code"),
@@ -43,7 +44,7 @@ def is_different(recorded):
 
 @pytest.fixture(scope="module")
 def answers(api):
-    """The requests of the file with both answers, in the order of the file."""
+    """Send the requests of the file in their order, and return each with warren's status, answer and headers."""
     found = []
     for recorded in conversation():
         client = api.as_user(recorded["user"]) if "user" in recorded else api
@@ -59,7 +60,7 @@ def shown(recorded):
 
 
 def test_the_statuses_are_those_of_rabbitmq(answers):
-    """CM-232, CM-260 to CM-267, CM-287 to CM-293."""
+    """Each request gets the status that RabbitMQ gave it (CM-232, CM-260 to CM-267, CM-287 to CM-293)."""
     differ = [
         (shown(recorded), recorded["status"], status, value)
         for recorded, status, value, _ in answers
@@ -91,7 +92,7 @@ def test_objects_have_all_fields_of_rabbitmq(answers):
 
 
 def test_headers_that_clients_read_are_those_of_rabbitmq(answers):
-    """CM-232, CM-290."""
+    """The headers `allow` and `location` are those of RabbitMQ (CM-232, CM-290)."""
     for recorded, _, _, headers in answers:
         if "allow" in recorded:
             assert headers["allow"] == recorded["allow"], shown(recorded)
@@ -100,7 +101,7 @@ def test_headers_that_clients_read_are_those_of_rabbitmq(answers):
 
 
 def test_each_named_difference_is_one(answers):
-    """A difference that is none any more is taken out of the list."""
+    """Each entry of `DIFFERENT` still differs in at least one answer; an entry that does not must leave the list."""
     for method, path, part, reason in DIFFERENT:
         same = [
             recorded["status"] == status and recorded.get("answer") == value

@@ -1,6 +1,6 @@
-"""What RabbitMQ 3.10.8 answered while a client was connected is what warren answers: each object has all its fields.
+"""While a client is connected, each of warren's objects has all fields of the object that RabbitMQ 3.10.8 answered.
 
-The client is the same as in the recording: it publishes five messages with confirms to a topic exchange with one queue,
+The client does what the recorded one did: it publishes five messages with confirms to a topic exchange with one queue,
 and five to no queue, and holds three messages of a consumer with a prefetch of 3.
 """
 
@@ -17,14 +17,14 @@ RECORDED = json.loads((FOLDER / "rabbitmq-3.10.8-with-a-client.json").read_text(
 
 RANGES = "&".join(f"{name}_age=60&{name}_incr=5" for name in ("msg_rates", "lengths", "data_rates", "node_stats"))
 
-#: Counters of a node that are 0 here and have no samples (docs/management.md).
+#: Counters of a node that are always 0 in warren, so that they have no `_details` (docs/management.md).
 UNCOUNTED = (
     *("gc_bytes_reclaimed", "io_read_count", "io_read_avg_time", "io_write_count", "io_write_avg_time"),
     *("io_sync_avg_time", "io_seek_count", "io_seek_avg_time", "io_reopen_count"),
     *("mnesia_ram_tx_count", "mnesia_disk_tx_count", "queue_index_read_count", "queue_index_write_count"),
 )
 
-#: Keys of the state of RabbitMQ's backing queue that warren has as well.
+#: Keys of RabbitMQ's `backing_queue_status` that warren has as well.
 BACKING = ("mode", "len", "next_seq_id")
 
 
@@ -72,13 +72,15 @@ def names(broker, api):
 
 
 def without(value, *keys):
-    """The recorded object without what warren has not."""
+    """The recorded object without the fields that warren lacks."""
     return {name: each for name, each in value.items() if name not in keys}
 
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=[each["request"] for each in RECORDED])
 def test_what_rabbitmq_answers_while_a_client_is_connected(api, names, recorded):
-    """CM-260 to CM-267, CM-270 to CM-286 (CM-251)."""
+    """Statuses, fields and their types are those of RabbitMQ, also with pages and samples (CM-251, CM-260 to CM-267,
+    CM-270 to CM-286).
+    """
     method, path = recorded["request"].split(" ", 1)
     for name, value in names.items():
         path = path.replace(name, value)
@@ -94,7 +96,7 @@ def test_what_rabbitmq_answers_while_a_client_is_connected(api, names, recorded)
 
 
 def test_the_state_of_the_backing_queue(api, names):
-    """CM-274."""
+    """`backing_queue_status` and the queue's counts have the values that RabbitMQ gave for the same state (CM-274)."""
     found = api.get("/api/queues/%2F/rec.q")
     theirs = next(each["answer"] for each in RECORDED if each["request"].startswith("GET /api/queues/%2F/rec.q?"))
     assert found["backing_queue_status"] == {key: theirs["backing_queue_status"][key] for key in BACKING}
