@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 #: The name of the client that empties the queues.
 AUDITOR = "auditor"
 
-#: A delivered message: its priority in the queue, the channel that published it, and its place among that channel's.
+#: A delivered message: its priority in the queue, the channel that published it, and its place among the publishes of
+#: that channel.
 Delivered = tuple[int, Channel, int]
 
 
@@ -45,7 +46,8 @@ def audit(schedule: Schedule) -> None:
     """Empty the queues. Raises PromiseBroken if anything is not as it was promised."""
     auditor = schedule.clients[AUDITOR]
     _check_names(schedule)
-    # The queue for dead letters last: messages that die meanwhile are in it by then.
+    # Empty the queue for dead letters last, so that it has by then the messages that died while the others were
+    # emptied.
     queues = sorted(
         (queue for queue in schedule.queues.values() if queue.exists is not False),
         key=lambda queue: bool(queue.dead_letter_sources),
@@ -66,7 +68,9 @@ def audit(schedule: Schedule) -> None:
 
 
 def _check_once(unseen: list[Copy]) -> None:
-    """Check that of each message either the message itself or its dead letter was there, whatever has crashed."""
+    """Check that the auditor or a client received either each message or its dead letter, and received it once. No
+    crash may lose both or leave both.
+    """
     for copy in unseen:
         times = copy.seen + (copy.dead_letter.seen if copy.dead_letter is not None else 0)
         if times != 1:
@@ -127,9 +131,11 @@ def _read(schedule: Schedule, queue: QueueModel) -> BlockRead | None:
 
 
 def _check_read(read: BlockRead, delivered: list[int], schedule: Schedule) -> None:
-    """Check that what a consumer got was in the blocks, in the same order. Other messages may have expired since."""
+    """Check that everything that the consumer got was in the blocks, in the same order. The blocks were read first, so
+    they may contain messages that expired before the consumer came.
+    """
     numbers = iter([schedule.number_in(body) for body in read.bodies])
-    missing = [number for number in delivered if number not in numbers]  # goes through the iterator once
+    missing = [number for number in delivered if number not in numbers]  # `in` consumes the iterator
     if missing:
         raise PromiseBroken(
             f"queue '{read.queue}' delivered message {missing[0]}, which was not in its blocks at that place"

@@ -40,7 +40,7 @@ class Brokers:
     """The nodes of one broker. Every change adds a line to the story.
 
     nodes   the nodes, by index
-    down    those that were ended and not started again
+    down    the indexes of the nodes that were killed or lost power, and were not started again
     """
 
     def __init__(self, world: SimWorld, tell: Tell, nodes: Sequence[SimNode], network: ClusterNodes | None) -> None:
@@ -49,7 +49,7 @@ class Brokers:
         self.down: set[int] = set()
         self._tell = tell
         self._network = network
-        #: The nodes that the cluster has declared down, and that stop, to begin another run.
+        #: Nodes that the cluster has declared down. They are stopping now, and are booted again when they have stopped.
         self._stopping: set[int] = set()
 
     def start_all(self) -> None:
@@ -167,7 +167,9 @@ class Brokers:
     # -- after each step ---
 
     def after_step(self) -> None:
-        """Do what the program does that runs a node: begin another run of one that the cluster has declared down."""
+        """Stop each node that its cluster has declared down, and boot it again, as the program `warren` does in
+        reality.
+        """
         for index, node in enumerate(self.nodes):
             if self._network is None or index in self.down or node.base is None:
                 continue

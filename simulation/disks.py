@@ -28,7 +28,7 @@ T = TypeVar("T")
 class ChosenRandom:
     """The methods of `random.Random` that a `FaultyDisk` calls, decided by the world's chooser.
 
-    0 keeps what was written, so a shrunk schedule loses little.
+    Where the chooser returns 0, everything that was written is kept, so a shrunk schedule loses little.
     """
 
     def __init__(self, below: Callable[[int], int]) -> None:

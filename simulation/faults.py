@@ -174,7 +174,8 @@ class Faults:
             for stream, _ in client.silent:
                 invariants.check_silent_closed(base, stream)
         if not any(client.is_stalled for client in clients):
-            # The queue for dead letters last: messages that have died by now are moved there.
+            # Tell the queue for dead letters last, because the other queues add to it the messages that have died by
+            # now.
             for queue in sorted(self.schedule.queues.values(), key=lambda queue: bool(queue.dead_letter_sources)):
                 queue.on_rest()
         return True

@@ -1,7 +1,8 @@
 """The programs that run in a `Sim`: those that publish, and those that consume.
 
-A program is an object, whose process, as far as the broker can tell, is its connection. It connects again whenever it
-loses that.
+A program is a Python object that stands for a process of its own. The broker sees no more of a process than its
+connection, so the simulation lets a process crash by breaking the connection. The program connects again whenever it
+has lost its connection.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ CONDITIONS = Conditions(link_delay=1e-3, blocking_delay=2e-3)
 
 
 class Sim:
-    """One run: a simulated world with a broker in it. `seed` decides everything that `chooser` does not.
+    """One run: a simulated world with a broker in it. A `chooser`, if given, makes the decisions of the world instead
+    of the `seed`.
 
     nodes        how many nodes the broker has; several are a cluster, and each has a simulated disk
     with_store   whether a single node keeps durable queues on a simulated disk; if not, they are lost when it ends

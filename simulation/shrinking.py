@@ -79,7 +79,9 @@ class _Shrinking(Generic[P]):
         return False
 
     def _leave_out(self) -> bool:
-        """Leave out actions: half of them at a time, then ever fewer. Whether any attempt failed in the same way."""
+        """Leave out actions: half of them at a time, then ever fewer. Return whether any shorter plan failed in the
+        same way.
+        """
         found = False
         size = max(1, len(self._best.plan.actions) // 2)
         while size:
@@ -92,7 +94,9 @@ class _Shrinking(Generic[P]):
         return found
 
     def _simplify(self) -> bool:
-        """Make the rest of the plan and the values of actions plainer. Whether any attempt failed in the same way."""
+        """Make the node or cluster of the plan and the values of its actions plainer. Return whether any plainer plan
+        failed in the same way.
+        """
         found = False
         progress = True
         while progress and self._left > 0:

@@ -11,7 +11,9 @@ from ..model.copies import PromiseBroken
 
 @dataclass(slots=True, eq=False)
 class BlockRead:
-    """One reader. `bodies` are those of the messages that it has received, `next` is behind the last number covered."""
+    """One reader. `bodies` are those of the messages that it has received. The next block must begin at the number
+    `next`.
+    """
 
     queue: str
     next: int = 0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SimConnection(Peer):
-    """A connection of a client, which gets its methods and its end."""
+    """A connection of a client. It passes to the client the methods that arrive, and the end of the connection."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client.heartbeat)
@@ -58,11 +58,11 @@ class Client:
         self.schedule = schedule
         self.name = name
         self.heartbeat = heartbeat
-        #: Connections that have fallen silent, and when.
+        #: Connections that have fallen silent, each with the time at which it did.
         self.silent: list[tuple[SimStream, float]] = []
         self.connection: SimConnection | None = None
         self.channels: dict[int, SimChannel] = {}
-        #: Whether it does not read.
+        #: Whether the client has stopped reading from its connection.
         self.is_stalled = False
         #: Whether it waits for the answer to its connection.close.
         self.is_closing = False

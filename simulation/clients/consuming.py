@@ -82,7 +82,7 @@ class ConsumingSide:
         self.consumers: dict[str, SimConsumer] = {}
         #: By delivery tag.
         self.unacked: dict[int, SimDelivery] = {}
-        #: By consumer tag: what it reads in blocks.
+        #: The block reads, by the consumer tag of each reader.
         self.reads: dict[str, BlockRead] = {}
         #: The queues that it has consumed or got from, and whether ever without acknowledgement.
         self._used_queues: dict[QueueModel, bool] = {}
@@ -156,7 +156,8 @@ class ConsumingSide:
     def do_qos(self, action: Action) -> None:
         """Limit the whole channel.
 
-        Only before it has consumers or deliveries: the model does not predict what the limit means for these.
+        Do nothing if the channel has consumers or deliveries, because the model does not predict how a new limit
+        affects those.
         """
         limit = action.number("limit")
         if self.consumers or self.unacked or not limit:
@@ -318,7 +319,8 @@ class ConsumingSide:
         if dead_letter is not None:
             dead_letter.make_uncertain()  # the broker ignores the reject if the channel no longer has the delivery
         if copy.state in (State.SENT, State.READY):
-            # Delivered when the broker might have closed the channel. If it had not, this settles the copy.
+            # The delivery arrived when the broker might already have closed the channel. If the channel was still open,
+            # this settles the copy; otherwise the broker ignores it.
             copy.state = State.UNCERTAIN
 
     def take_tx_settlements(self) -> list[TxSettlement]:
@@ -348,7 +350,7 @@ class ConsumingSide:
             self._mark_unacked_returned()
             self.unacked.clear()
             for consumer in self.consumers.values():
-                # The deliveries that the transaction has settled still count.
+                # Deliveries that the transaction has settled still count against the prefetch until it is committed.
                 consumer.unacked = sum(delivery.consumer is consumer for _, delivery, _ in self._tx_settlements)
 
         self.channel.request(methods.BasicRecover(True), methods.BasicRecoverOk, on_recover_ok)

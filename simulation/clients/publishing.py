@@ -65,7 +65,8 @@ class PublishingSide:
             targets, message.is_unroutable = [], True
         bound: list[tuple[int, int] | None] = []
         for target in targets:
-            # A copy even for a queue that is not bound: it may be when the broker routes the message.
+            # Make a copy even for a queue that is not bound now: it may be bound by the time the broker routes the
+            # message.
             is_routed = (target.is_bound if by_exchange else target.exists) is True
             target.on_publish(message, is_routed)
             bound.append((target.delete_count, target.unbind_count) if is_routed else None)
@@ -164,8 +165,10 @@ class PublishingSide:
         channel.tell(f"commits {len(publishes)} messages and {len(settlements)} acknowledgements")
         for message, bound in publishes:
             for copy, route in zip(message.copies, bound):
-                # The broker looks for the queues at the commit. A queue that was not there at the publish gets what is
-                # published to it by its name, and what is published to an exchange if it was bound at the publish.
+                # The broker looks up the queues only at the commit, so a message published to a queue by name also
+                # reaches a queue that was declared after the publish. A message published to an exchange was routed at
+                # the publish: it reaches a queue that was bound then, if neither the queue nor its binding was removed
+                # since.
                 queue = copy.queue
                 is_bound = not message.by_exchange or route == (queue.delete_count, queue.unbind_count)
                 queue.on_commit(copy, is_bound and queue.exists is True)

@@ -91,7 +91,7 @@ class ClientChannel:
         return f"{self} waits for {self._expected[0].__name__} from {self.client.node}" if self._expected else ""
 
     def do_look(self, action: Action) -> None:
-        """Declare a queue passively: its answer comes behind what it has delivered to this channel."""
+        """Declare a queue passively. The queue answers after all deliveries that it has sent to this channel before."""
         queue = action.text("queue") or self.client.declared
         if queue:
             self.found = None

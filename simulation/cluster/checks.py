@@ -35,11 +35,11 @@ class ClusterChecks:
         self._schedule = schedule
         self._world = schedule.world
         self._nodes = schedule.nodes
-        #: Who has led in each term.
+        #: The node that was seen leading in each term.
         self._leaders: dict[int, str] = {}
-        #: The committed entries by index, and who has shown each first.
+        #: The committed entries by index, each with the node that was the first to have it committed.
         self._agreed: dict[int, tuple[Entry, str]] = {}
-        #: Up to where each run of a node was compared.
+        #: For each run of a node, the index of the last committed entry that was compared with those of the others.
         self._compared: dict[str, int] = {}
 
     def after_step(self) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 VHOST = "/"
 
-#: Later than every moment: the end of what has not ended.
+#: Stands for the last moment at which two nodes reached each other if they still do. Later than every other moment.
 NOW = float("inf")
 
 #: Virtual seconds that a node may take to stop before its process is killed.
@@ -34,8 +34,8 @@ class ClusterFaults:
 
     is_disturbed    something has happened because of which connections may end, and publishes may be refused
     has_promoted    an operator has moved masters, which ends the consumers of a stream, and nothing else
-    alone           since when each node without a majority has had none: it has reached neither a majority, all at
-                    once or one after the other, nor a node that does and may lead
+    alone           by node that is cut off from a majority, the last moment at which it was not: it reached enough
+                    nodes to lead, though not necessarily all at once, or it reached a node that did so and may lead
     """
 
     def __init__(self, schedule: ClusterSchedule) -> None:
@@ -44,7 +44,7 @@ class ClusterFaults:
         self.nodes = schedule.nodes
         self.is_disturbed = self.has_promoted = False
         self.alone: dict[str, float] = {}
-        #: The pairs of nodes that reach each other, and until when those did that do not.
+        #: The pairs of nodes that reach each other, and for each other pair the last moment at which it did.
         self._reaches: set[tuple[str, str]] = set()
         self._reached: dict[tuple[str, str], float] = {}
         #: The nodes that are down on purpose, and those whose process is to be killed if they do not stop before.
@@ -52,7 +52,8 @@ class ClusterFaults:
         self._stopping: dict[str, float] = {}
         #: Milliseconds for which a node stays down after a power cut in the middle of a write, or after a stop.
         self._down_for: dict[str, int] = {}
-        #: How often each machine was paused or its disk was filled: an earlier end does not end the later one.
+        #: How often each machine was paused or its disk was filled. The planned end of a fault compares this count with
+        #: its own, so that it does not end a later fault of the same kind.
         self._times: dict[tuple[str, str], int] = {}
         self._full: set[str] = set()
         #: Whether a disk was full, so that a process may get that error.
@@ -108,7 +109,7 @@ class ClusterFaults:
         self.schedule.tell("cluster", text)
 
     def changed(self) -> None:
-        """See who reaches a majority now."""
+        """Find out which nodes reach a majority now, and report to the ledger those that have lost or regained one."""
         time, ledger, letters = self.world.time, self.schedule.ledger, self.nodes.letters
         self._reached.update(dict.fromkeys(self._reaches, time))
         pairs = [(one, other) for one in letters for other in letters if one != other]
@@ -126,8 +127,8 @@ class ClusterFaults:
                 ledger.alone([node_name(letter)], self.lease - (time - since))
 
     def _until_majority(self, letter: str, until: dict[tuple[str, str], float]) -> float:
-        """Until when a majority could answer what this node had sent. A node that stood still answers later what it was
-        sent before, when others may not be reached any more.
+        """The last moment at which a majority could answer what this node had sent, not necessarily all of them at
+        once: a node that stood still answers old requests when it goes on, and others may be unreachable by then.
         """
         reached = sorted((until[letter, other] for other in self.nodes.letters if other != letter), reverse=True)
         return reached[self.nodes.majority - 2]
@@ -214,7 +215,8 @@ class ClusterFaults:
         queue = action.text("queue")
         self.schedule.tell("cluster", f"an operator has {node.name} lead {queue}")
         self.has_promoted = True
-        # Acks that are in flight when the master comes to rest are lost.
+        # A master that hands over to another replica comes to rest first, and acks that are in flight to it then are
+        # lost.
         self.schedule.ledger.acks_may_be_lost()
         node.begin_operation("promote", name=queue, vhost=VHOST, node=node.name)
 

@@ -173,7 +173,8 @@ class Ledger:
         self._queues: dict[str, Presence] = {}
         #: By stream: the message that each offset has.
         self._offsets: dict[str, dict[int, Key]] = {}
-        #: When each node lost the majority: a promise holds for what it was sent later.
+        #: By node without a majority, the time at which its lease has certainly ended. It must not answer what it is
+        #: sent later.
         self._alone_since: dict[str, float] = {}
         self._acks_may_be_lost = False
 
@@ -284,7 +285,8 @@ class Ledger:
         # After a failover the same consumer may get again what it has not settled.
         if copy.holder is reader and not (redelivered and self.promises.fails_over):
             raise Violation(f"{queue}: {key} was delivered twice to {reader.name}, which had not settled it (doubled)")
-        # A client may read the first delivery later than another client reads the second one.
+        # Compare with an unflagged delivery only if a client has read it: the redelivery to another client may be read
+        # before the first delivery is.
         if copy.had_first and not redelivered and self.promises.flags_redelivered:
             raise Violation(
                 f"{queue}: {key} was delivered before, {', '.join(copy.deliveries)}, and comes again to {reader.name} "

@@ -38,12 +38,12 @@ Machines are `a`, `b` and `c`; `all` stands for all of them. After `for` ms they
 A role may stand for a machine. The machine is the one that has the role of the first queue when the action is done:
 
     leader                of the cluster's consensus; `follower` is the first node that does not lead
-    master, second, last  of the queue's ring; `learner` is the first node outside
+    master, second, last  of the queue's ring; `learner` is the first node outside the ring
 
 The network is `net`:
 
-    isolate               `node` and all others do not hear each other
-    cut, mute             `from` and `to` do not hear each other; `to` does not hear `from`
+    isolate               nothing passes between `node` and all others
+    cut, mute             nothing passes between `from` and `to`; only what `from` sends to `to` is lost
     slow                  what `from` sends to `to` takes up to `delay` ms
     heal                  everything is well
     wait                  `for` ms pass
@@ -61,7 +61,7 @@ from ..plan import SHORT_TURN, SMALL_FILES, TURN_MESSAGES, Action, Below, parse_
 from .nodes import LETTERS
 
 CLIENTS = ("alice", "bob", "carol")
-#: What a client does on its channels.
+#: The numbers of the channels on which a client publishes, consumes and declares.
 PUBLISHING, CONSUMING, DECLARING = 1, 2, 3
 #: The actors of actions that are not a client's: all machines together, and the network.
 ALL, NET = "all", "net"
@@ -107,7 +107,7 @@ PROMOTED_ONE_IN, PROMOTED_MOST = 2, 4
 #: One in this many plans has no faults at all.
 CALM_ONE_IN = 8
 
-#: Plainer values, by key.
+#: The plainest value of each parameter of an action, for shrinking.
 _PLAIN_VALUES: dict[str, int | str] = {
     "count": 1,
     "size": SIZES[0],

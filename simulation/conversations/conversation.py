@@ -36,9 +36,9 @@ one step are given at once, without waiting between them. These are the commands
     end                           the last step: faults are undone, every client leaves, and the auditor empties the
                                   queues; only the auditor's reports are compared
 
-MESSAGE is the name of a message in the process's contract, also if it is asked; `answer` for an answer; or `down`,
-`timer`, `exited`. PROCESS is one of `PROCESSES`; `queue`, `connection`, `channel` and `store` may have a name, such as
-`queue orders`, `connection bob`, `channel bob/1`, `store persistent`.
+MESSAGE is the name of a message in the process's contract, whether it is sent or asked; `answer` for an answer; or
+`down`, `timer`, `exited`. PROCESS is one of `PROCESSES`; `queue`, `connection`, `channel` and `store` may have a name,
+such as `queue orders`, `connection bob`, `channel bob/1`, `store persistent`.
 
 A conversation holds back what must not happen yet, and so it names the order that it is about. No other order may
 matter: whatever order the scheduler takes, the same reports follow.

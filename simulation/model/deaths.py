@@ -83,7 +83,7 @@ class Deaths:
     def unseen(self) -> list[Copy]:
         """The safe copies of which no client has received anything, if nothing but their death can have removed them.
 
-        From now on either the copy or its dead letter is delivered, and once.
+        From now on exactly one of the two must be delivered, the copy or its dead letter.
         """
         queues = (self._queue, self.target)
         if not all(queue is not None and queue.survives_restart and queue.exists is True for queue in queues):

@@ -67,7 +67,8 @@ class DeliveryChecks:
             raise PromiseBroken(f"{copy} was delivered for the second time, and not flagged as redelivered")
         if redelivered and not copy.seen and not copy.may_be_redelivered:
             raise PromiseBroken(f"{copy} was flagged as redelivered, though no client can have received it before")
-        # Dead letters have no order: of several messages, those with a consumer die later.
+        # Dead letters come in the order of the deaths, which need not be that of the publishes: a message that a
+        # consumer holds does not expire until it comes back.
         if not redelivered and copy.source is None and not queue.kind.is_sharded:
             key = queue, copy.message.channel, copy.message.priority if queue.kind.has_priorities else 0
             if newest.get(key, 0) > copy.message.order:

@@ -125,7 +125,7 @@ def _open_groups(base: SimBase) -> Iterator[GroupQueue]:
 
 
 def _check_unacked(channel: ChannelView) -> None:
-    """A channel may settle exactly the deliveries that its queues have pending for it."""
+    """Check that the deliveries which the channel may settle are exactly those that its queues have pending for it."""
     tags = channel.settleable()
     for queue_id, row in channel.queues.items():
         cell = cell_at(row.address)
@@ -140,7 +140,9 @@ def _check_unacked(channel: ChannelView) -> None:
 
 
 def _check_queue(queue: QueueView, channels: set[str]) -> None:
-    """A queue is routed to, has the channels that exist, and counts as many unacknowledged messages as they hold."""
+    """Check that the queue is in the routing table, that it keeps records of channels that exist only, and that it
+    counts as many unacknowledged messages as those channels hold.
+    """
     name = f"queue '{queue.name}'"
     if not queue.is_routed:
         raise PromiseBroken(f"{name} runs, but is not in the routing table")
@@ -158,7 +160,7 @@ def _check_queue(queue: QueueView, channels: set[str]) -> None:
 
 
 def _check_counts(queue: QueueView) -> None:
-    """A queue's counts of messages and bytes are those of its runs.
+    """Check that a queue's counters of messages and bytes agree with a new count of its runs.
 
     The memory monitor, the length limits and the listings use these counts.
     """
@@ -203,9 +205,9 @@ def _check_no_channels(queue: QueueView, groups: set[str]) -> None:
 
 
 def _check_references(base: SimBase, cell: Cell, store: MessageStoreView) -> None:
-    """A message store counts each reference that a queue has.
+    """Check that a message store counts each reference that a queue has.
 
-    It counts no other, unless a queue is not open or has crashed: then its references may still be counted.
+    It may count others only if a queue is not open or has crashed: that queue's references may still be counted.
     """
     is_persistent = store.name == PERSISTENT
     referred: Counter[bytes] = Counter()

@@ -328,7 +328,7 @@ class QueueModel:
             self.consumers.remove(consumer)
         if not consumer.has_left:
             consumer.has_left = True
-            # A stale consumer belonged to a queue that was deleted, unless it is unknown whether this one is another.
+            # A stale consumer belonged to an earlier queue, unless nobody knows whether that was deleted (None).
             if not consumer.is_stale or self.exists is None:
                 self.may_auto_delete(is_known and not consumer.is_stale)
 
@@ -338,7 +338,7 @@ class QueueModel:
             self._may_end(is_certain)
 
     def on_owner_leaving(self, is_certain: bool = True) -> None:
-        """The connection that owns the queue is about to end, perhaps, or has ended without a close."""
+        """The owning connection is about to end, or has ended without a close; if not `is_certain`, it may go on."""
         self._copies_before_end = self._arrived()
         self._may_end(is_certain)
 
@@ -361,7 +361,7 @@ class QueueModel:
         self._make_all_uncertain()
 
     def _has_ended(self, gone: list[Copy] | None = None) -> None:
-        """The queue is gone, with the copies `gone`, by default all; the others may be in a later queue."""
+        """The queue is gone, with the copies `gone`, by default all; others may be in a later queue of its name."""
         self.delete_count += 1
         self.exists = self.is_bound = False
         self.owner = self._expected_end = None
