@@ -134,7 +134,7 @@ def listing(
 def cell(value: Any, escape: bool = True) -> str:
     """A value in a table, on one line (CM-29, CM-32)."""
     text = _text(value)
-    # Nothing of a printable text has an escape, and this test takes a tenth of the time of the translation.
+    # A printable text has no control character to escape, and this test takes a tenth of the translation's time.
     return text.translate(_ESCAPES) if escape and not text.isprintable() else text
 
 

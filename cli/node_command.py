@@ -105,7 +105,7 @@ class Call:
 
     @property
     def asked_name(self) -> str:
-        """The same without opening a connection: how the node is looked for until a connection is open."""
+        """The node's name if a connection is open already, else how the node is looked for. Opens no connection."""
         return self.target.phrase if self._client is None else self._client.node_name
 
     def close(self) -> None:
@@ -296,7 +296,7 @@ class JsonFailure(CommandFailure):
 
 
 class BadArguments(CommandFailure):
-    """Arguments that do not fit, in the shape of rabbitmqctl (CM-20): 65 for malformed ones, otherwise 64."""
+    """Wrong arguments, reported as rabbitmqctl does (CM-20). The exit code is 65 if one is malformed, otherwise 64."""
 
     def __init__(self, text: str, details: Sequence[str] = (), is_data: bool = False):
         super().__init__(text, EX_DATAERR if is_data else EX_USAGE)

@@ -31,7 +31,7 @@ ANSWER_SECONDS = 30.0
 DAY = 86_400
 UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 
-#: The protocol names of listeners, by other names of these protocols (without hyphens, underscores and capitals).
+#: For each other name of a protocol, in small letters without hyphens and underscores: the name that listeners have.
 PROTOCOLS = {
     "amqp091": "amqp",
     "amqp10": "amqp",
@@ -45,7 +45,7 @@ PROTOCOLS = {
     "prometheus": "http/prometheus",
 }
 
-#: Addresses that stand for all addresses of a machine, and one to which a command of this machine can connect.
+#: Addresses that stand for all addresses of a machine, each with one to which a command on this machine can connect.
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -313,7 +313,7 @@ def await_online_synchronized_mirror(call: Call) -> None:
     """
     end = time.monotonic() + (call.timeout or 120.0)
     while True:
-        # A look that starts just before the end still says which queues have no mirror.
+        # Each look has its own time limit, so that one which starts just before the end can still name the queues.
         call.node.allow(ANSWER_SECONDS)
         if not (found := _without_mirror(call)):
             break

@@ -49,7 +49,7 @@ def _running(own: dict[str, Any], membership: dict[str, Any] | None) -> list[str
 
 
 def _partitions(own: dict[str, Any], membership: dict[str, Any] | None) -> dict[str, list[str]]:
-    """The members that run and to which the asked node has no link."""
+    """By the name of the asked node, the running members to which it has no link; empty if there are none."""
     members = [] if membership is None else membership["members"]
     cut_off = [member["node"] for member in members if member["incarnation"] and not member["is_linked"]]
     return {own["node"]: cut_off} if cut_off else {}
@@ -134,7 +134,7 @@ def _member_line(member: dict[str, Any], is_voter: bool) -> str:
 
 
 def _reserve(voters: int, running: int) -> str:
-    """How many more nodes may fail."""
+    """A sentence about how many more voters may fail while the others still are a majority."""
     more = running - (voters // 2 + 1)
     if voters < 2:
         return "The node is the only voter: nothing is served while it is down"

@@ -51,7 +51,7 @@ def status(call: Call, unit: str) -> None:
 
 
 def status_facts(call: Call) -> dict[str, Any]:
-    """What the node says of itself. Among it is what uses its memory, by category, if the node runs and measures it."""
+    """The node's status. It has the memory use by category if the node has started and can measure its memory."""
     facts: dict[str, Any] = call.ask("status")
     if facts["is_running"] and facts["memory"]["total"]["rss"] is not None:
         facts["memory"] |= call.ask("memory_breakdown")

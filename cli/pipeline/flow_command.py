@@ -73,7 +73,7 @@ def flow(
 
 
 class _Shown:
-    """Shows a line for each window of time. The node is in it as soon as there are several."""
+    """Prints a line for each window of time. The line names the node once windows of several nodes have come."""
 
     def __init__(self, to_stdout: bool) -> None:
         self._is_error = not to_stdout

@@ -34,7 +34,8 @@ def ended_at_once() -> Iterator[None]:
 
 @contextmanager
 def ended_in_order(goal: str) -> Iterator[Callable[[], bool]]:
-    """Have Ctrl-C ask the job to end, and a second one end the program; yields whether the job is to end.
+    """Have Ctrl-C ask the job to end, and a second one end the program; yields a function that returns whether the job
+    is to end.
 
     `goal` states what the job still does: "Ending after the files that are being written".
     """

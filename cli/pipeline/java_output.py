@@ -18,10 +18,11 @@ _ABOUT_ITSELF = re.compile(
     r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN) |WARNING: |Picked up |Using Spark's default log4j profile"
     r"|Setting default log level|To adjust logging level|Setting Spark log level|\tat |\t\.\.\. "
 )
-#: What ends a thread of Java. A failure of a job reaches its program as an exception besides, and the end of a query
-#: that is stopped while Java compiles it is no failure.
+#: Lines in which Java reports that an exception ended one of its threads. They are dropped once Java runs: if a job has
+#: failed, its program gets the exception anyway, and a query that is stopped while Java compiles it ends a thread in
+#: this way without any failure.
 _END_OF_THREAD = re.compile(r"Exception in thread |Caused by: ")
-#: Seconds that the last words of a Java that did not start may take.
+#: Seconds to wait for the rest of the output of a Java that has failed to start.
 _LAST_WORDS = 5.0
 
 
@@ -38,8 +39,8 @@ class JavaOutput:
 
     @contextmanager
     def inherited(self) -> Iterator[None]:
-        """Let processes that are started meanwhile inherit the pipe. Their words are passed on from the end of this
-        block on; if it raises, `reason` returns them.
+        """Let processes that are started within the block inherit the pipe. Their output is passed on when the block
+        has ended; if it raises, `reason` returns that output.
         """
         reading, writing = os.pipe()
         error = os.dup(2)
@@ -68,7 +69,7 @@ class JavaOutput:
         os.close(error)
 
     def join(self) -> None:
-        """Wait until the processes have ended and their last words are read."""
+        """Wait until the processes have ended and their output was read to its end, at most `_LAST_WORDS` seconds."""
         if self._thread is not None:
             self._thread.join(_LAST_WORDS)
 
