@@ -18,7 +18,8 @@ class SparkSourceError(Exception):
         self.code = code
 
     def __reduce__(self) -> tuple[type[SparkSourceError], tuple[str, str]]:
-        # Errors cross processes: Exception alone would be made again from its text only.
+        # Spark pickles errors to pass them between processes. `Exception` would be unpickled by a call with its text
+        # alone, without the code.
         return type(self), (self.code, str(self))
 
 

@@ -23,8 +23,8 @@ class Guard:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        #: By exchange and queue, how many messages the queue remembers at least. The queue is '' for an exchange that
-        #: is not the default one: then it is each queue behind the exchange.
+        #: By exchange and queue, how many messages the queue remembers at least. For an exchange other than the default
+        #: one, the queue is '' and the number is that of its queue with the smallest window.
         self._windows: dict[tuple[str, str], int] = {}
         #: In the same way, how many rows this task has published.
         self._rows: Counter[tuple[str, str]] = Counter()

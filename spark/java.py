@@ -94,7 +94,8 @@ def _launched(home: Path) -> Path:
     text = _LAUNCHER.format(incubator=_INCUBATOR, java=home / "bin" / "java")
     if not launcher.exists() or launcher.read_text() != text:
         launcher.parent.mkdir(parents=True, exist_ok=True)
-        # Two programs may write it at the same time, and another one may be executing it.
+        # Write a file of its own and rename it: two programs may write the launcher at the same time, and another one
+        # may be executing it.
         making = launcher.with_name(f"java.{os.getpid()}")
         making.write_text(text)
         making.chmod(stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)

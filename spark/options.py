@@ -21,7 +21,7 @@ from .errors import unknown_option, wrong_option, wrong_options
 #: Ports of the schemes of a URL.
 PORTS = {"amqp": 5672, "amqps": 5671}
 
-#: The names of queues of subscriptions begin so.
+#: How the name of each queue begins that a subscription declares.
 SUBSCRIPTION = "spark."
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -40,7 +40,7 @@ class Secret(str):
 
 
 class Wrong(ValueError):
-    """A value does not fit its option; the text is what would."""
+    """A value does not fit its option; the text describes the values that fit."""
 
 
 # --- parsers: each takes the text of an option, and raises Wrong ------------------------------------------------------
@@ -433,7 +433,7 @@ class DirectoryOptions(RowOptions):
 
 
 def parse_read(given: Mapping[str, str], cls: type[Parsed]) -> Parsed:
-    """The options of a read. An option that only another way of reading has is named as such."""
+    """The options of a read. The error for an option that only another way of reading has names that way."""
     others: Iterable[tuple[type[AnyOptions], str]] = (
         (BatchOptions, "spark.read on a broker"),
         (StreamOptions, "spark.readStream"),

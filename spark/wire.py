@@ -65,7 +65,7 @@ class Connection:
 
     features    names of what the broker announces beyond AMQP, in `warren_features`
     product     what the broker calls itself
-    is_warren   it is warren
+    is_warren   whether the broker is warren
     """
 
     def __init__(self, options: ConnectionOptions, name: str, heartbeat_seconds: int = 0, at: str = "") -> None:

@@ -66,7 +66,9 @@ class ArchiveOptions(StreamOptions):
 
 
 class ArchivePartition(RangePartition):
-    """`covers`: the numbers that the files stand for; those before the piece are gaps. `at`: the trigger's time."""
+    """`covers`: the numbers that the files of this task stand for; those outside the piece are gaps. `at`: the
+    trigger's time.
+    """
 
     def __init__(self, piece: Piece, endpoint: str, covers: range, at: int) -> None:
         super().__init__(piece, endpoint)

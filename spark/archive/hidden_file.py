@@ -12,9 +12,10 @@ import pyarrow.parquet
 
 #: A row group ends with the record batch that brings it to this many rows or bytes.
 GROUP_ROWS, GROUP_BYTES = 128 << 10, 64 << 20
-#: Columns by whose values messages are sought. A Bloom filter in each row group lets a reader pass over the others.
+#: Columns by whose values messages are sought. Each row group has a Bloom filter of their values, so that a reader can
+#: skip the row groups without the value that it seeks.
 SOUGHT = ("message_id", "correlation_id")
-#: How often a Bloom filter is wrong.
+#: The share of values outside a row group that its Bloom filter takes for values of the row group.
 WRONG = 0.01
 
 _HAS_BLOOM_FILTERS = "bloom_filter_options" in inspect.signature(pa.parquet.ParquetWriter.__init__).parameters

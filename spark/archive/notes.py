@@ -142,7 +142,8 @@ def committed_files(target: str) -> list[ArchivedFile]:
 
 
 class CommittedFiles:
-    """Reads the notes about the files of committed micro-batches, those that are new at each call.
+    """Reads the notes about the files of committed micro-batches. Each call returns those that were committed since the
+    last one.
 
     Spark's file sink lists its files in a log that has an entry for each micro-batch, or one that repeats all before it
     (`.compact`).
@@ -159,7 +160,7 @@ class CommittedFiles:
         found = []
         for name in self._new_notes():
             for row in pa.parquet.read_table(f"{self._folder}/{name}").to_pylist():
-                # Spark's files of Parquet have times in UTC, and do not state the zone.
+                # Spark writes times in UTC into Parquet, but without the zone, so it is added here.
                 times = {
                     name: row[name] and row[name].replace(tzinfo=UTC) for name in ("arrived_least", "arrived_most")
                 }
@@ -180,7 +181,9 @@ class CommittedFiles:
         return names
 
     def _new_entries(self) -> list[Path]:
-        """The entries behind the last one, from the last of those that repeat all before it on."""
+        """The log's entries that are newer than the last one that was read. Those before the newest `.compact` entry
+        are left out, because it repeats them.
+        """
         log = Path(self._folder, "_spark_metadata")
         if not log.exists():
             return []

@@ -177,7 +177,7 @@ def _view(
     since: str | None,
     options: dict[str, Any],
 ) -> None:
-    """Make the view `messages`. Without bodies: only their sizes count."""
+    """Make the view `messages`. It lacks the bodies, because the tables use only their sizes."""
     from pyspark.sql import functions
 
     if archive is not None:

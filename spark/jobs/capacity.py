@@ -30,7 +30,8 @@ LAZY_ABOVE = 1 / 3
 SMALL_FILES = 16 << 20
 #: The most that is advised as prefetch: above that a consumer has nothing more to gain.
 MOST_PREFETCH = 2_000
-#: Less time than this says nothing about a day.
+#: An archive that spans less time than this is taken to span this long, so that a few minutes of traffic are not
+#: multiplied to those of a day.
 LEAST_SECONDS = 3600.0
 
 _DAY = 86_400

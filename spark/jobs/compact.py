@@ -121,7 +121,8 @@ def _alone(target: str) -> Iterator[None]:
 def _groups(
     files: Sequence[ArchivedFile], closed: str, target_size: int, queue: str | None
 ) -> Iterator[list[ArchivedFile]]:
-    """The files that become one, in the order of their numbers, with the entries of ranges between them that have none.
+    """Groups of files, each of which becomes one file. A group also has the entries without a file for ranges between
+    its files that have no message; all are in the order of their numbers.
 
     closed    files of this date and later are left as they are
     """

@@ -38,10 +38,10 @@ EXPIRES = 1800
 #: Seconds between two declarations that keep the queue from expiring, between two micro-batches, and between two looks
 #: at whether the query has ended.
 ALIVE, TRIGGER, LOOK = 60.0, 5.0, 0.25
-#: The result and the report of a run have only its last seconds, this many: all windows of a long run are too many to
-#: draw.
+#: The result and the report of a run cover at most this many seconds, the last ones, because all windows of a long run
+#: are too many to draw.
 REPORTED = 24 * 3600
-#: Seconds between two heartbeats of the job's connection, of which the broker expects one in `HEARTBEAT`.
+#: The heartbeat timeout of the job's connection in seconds, and the seconds between two heartbeats that the job sends.
 HEARTBEAT, BEAT = 60, 15.0
 
 _VERDICT = "bottleneck string, subject string, connections int, share double, evidence string, advice string"

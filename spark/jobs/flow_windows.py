@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-#: The stages from the client to the disk, and alarms. All but the ends are blocked by the next one.
+#: The stages from the client to the disk, and alarms. A stage between two others can be blocked by the next one.
 STAGES = ("client", "connection", "channel", "queue", "link", "message store", "alarm")
-#: What holds connections back in a window must have blocked one of them for this part of it.
+#: A cause counts as the bottleneck of a window only if it held a connection back for at least this share of it.
 LEAST_SHARE = 0.05
 #: Seconds by which samples of one node may be later than those of another.
 LATE = 30
@@ -31,9 +31,10 @@ class Key(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """`value` is seconds: those that the samples cover (`node`), those blocked (`object`), or a sum of blocked shares,
-    one for each sample (`verdict`), or seconds times messages that consumers held (`consumed`). `connections` are the
-    most connections, or consumers.
+    """The sums of the samples that fall into a window. What `value` is depends on the kind: seconds that the samples
+    cover (`node`), seconds for which the object was blocked (`object`), the sum of the share of each sample for which
+    the cause blocked connections (`verdict`), or seconds times messages that consumers held (`consumed`). `connections`
+    is the most connections that a sample shows, for the kind `consumed` the most consumers.
     """
 
     samples: int
@@ -52,7 +53,7 @@ class FlowRow:
     """A stage of a node in a window of time.
 
     object           what the stage's row is about: the one that was blocked the longest, or the bottleneck
-    blocked_share    the share of the window during which the next stage blocked it; the ends are never blocked
+    blocked_share    the share of the window during which the next stage blocked it; 0 for the first and the last stages
     verdict          a sentence if this stage is the bottleneck, else None
     connections      how many connections the bottleneck held back at most
     since            when the bottleneck began, if it was the same in the windows before

@@ -115,7 +115,7 @@ def _seconds(bucket: str) -> int:
 
 
 def _largest(rows: Sequence[dict[str, Any]], weight: str) -> list[str]:
-    """The queues with the most of something."""
+    """The names of the queues with the largest sums of the column `weight`, at most `LINES`, the largest first."""
     sums: dict[str, float] = {}
     for row in rows:
         sums[row["queue"]] = sums.get(row["queue"], 0) + (row[weight] or 0)

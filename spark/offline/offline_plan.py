@@ -63,7 +63,7 @@ class SegmentPart:
 
     @property
     def directory(self) -> str:
-        """That of the virtual host."""
+        """The directory of the virtual host."""
         return self.level.directory
 
 

@@ -49,7 +49,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: BatchOptions, rows: RowPlan) -> None:
         self._options = options
         self._rows = rows
-        #: Set by filters.
+        #: The queues and the numbers that Spark's filters leave; by default all.
         self._queues: set[str] | None = None
         self._low, self._high = 0, 1 << 62
 

@@ -170,7 +170,9 @@ class Planner:
                         self._drop()
 
     def _drop(self) -> None:
-        """Give a broken connection up. What it held is held again when it is needed."""
+        """Give a broken connection up. Its leases have ended with it, and the next connection takes those that it
+        needs.
+        """
         connection, self._connection = self._connection, None
         self._leases.clear()
         if connection is not None:

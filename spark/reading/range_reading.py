@@ -30,7 +30,7 @@ log = logging.getLogger("warren.spark")
 
 #: Seconds between two attempts to connect: the first, and the longest.
 PAUSES = 0.1, 5.0
-#: Is in the text with which the broker refuses a range whose low end is gone.
+#: A part of the text with which the broker refuses a range whose first numbers are gone.
 _CANNOT_READ = "cannot be read: the queue holds only numbers"
 
 

@@ -2,8 +2,8 @@
 
 Spark writes the range of a micro-batch to the checkpoint before it runs, and runs the same range again after a failure.
 The range has the same messages then, because numbers are never given twice, and because a message leaves the queue only
-by this query's acknowledgements, which are sent when the micro-batch is in the commit log. What leaves it otherwise is
-noticed when it is missing.
+by this query's acknowledgements, which are sent when the micro-batch is in the commit log. If a message leaves the
+queue in another way, the query finds its number missing and reports a loss.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .range_reading import RangeReader, task_name
 
 log = logging.getLogger("warren.spark")
 
-#: Seconds that an idle query waits before it says that nothing is new: Spark asks again at once.
+#: Seconds that an idle query waits before it answers that nothing is new, because Spark then asks again at once.
 IDLE_PAUSE = 0.1
 #: A limit that no micro-batch reaches, for queries that have none.
 UNLIMITED = 1 << 62
