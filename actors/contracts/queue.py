@@ -36,13 +36,14 @@ if TYPE_CHECKING:
 
     #: A run that is published: origins, contents, body bytes, publish number of the first content, whether the channel
     #: awaits confirms, id of the first content (`store/messages/message_ids.py`) if other queues get the same large
-    #: bodies, else 0. One credit for each content.
+    #: bodies, else 0. Each content costs the channel one credit.
     PublishEntry = tuple[Origins, Sequence[bytes], int, int, bool, int]
 
     #: A run that is neither credited nor confirmed: origin, contents, body bytes, id of the first content or 0.
     AtMostOnceEntry = tuple[Origin, Sequence[bytes], int, int]
 
-    #: What a get takes: a message, as a run of one, or None if there is none; and the ready messages that are left.
+    #: The answer to a get: the message, as a run of one, or None if there is none; and how many ready messages are
+    #: left.
     Got = tuple[Delivery | None, int]
 
     #: Messages whose bodies a recovering queue needs from the persistent store, by level (the number that a queue, or
@@ -122,15 +123,15 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
     def open(self, needed: NeededBodies) -> int:
         """From the supervisor, when the persistent store runs: finish the recovery.
 
-        `needed` is what `start` was answered with. Answered with the number of messages in the queue.
+        `needed` is the answer that the queue gave to `start`. Answered with the number of messages in the queue.
         """
 
     @message
     def recovered(self) -> None:
         """From the supervisor: all exchanges, queues and bindings of the virtual host are recovered.
 
-        Only from then on may messages leave by themselves, since they may become dead letters (queue-and-store section
-        10.1).
+        Only from then on may messages expire or exceed a limit: they may become dead letters, and before that the
+        exchanges and queues that receive them might be missing (queue-and-store section 10.1).
         """
 
     @message
@@ -149,7 +150,9 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
 
     @message
     def dismiss(self) -> bool:
-        """From the supervisor: this replica is not in the group of the queue any more. Never answered: it ends."""
+        """From the supervisor: this replica is not in the group of the queue any more. The replica ends without an
+        answer.
+        """
 
     @message
     def node_met(self, node: str) -> None:
@@ -194,8 +197,9 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
 
     @message
     def sync_floors(self) -> tuple[int, list[int]]:
-        """From a new learner of this mirrored queue: answered with the present reign, and the number with which a
-        master of this reign begins, at least, for each level.
+        """From a new learner of this mirrored queue: answered with the present reign, which is the epoch at which the
+        present master became the master, and for each level with the lowest number with which that master may have
+        begun.
 
         Raises AmqpError if this replica does not have all messages itself.
         """
@@ -214,15 +218,16 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
 
     @message
     def copy_lags(self, generation: int) -> bool:
-        """From a learner of this mirrored queue, with this generation: it has copied for a while without coming nearer,
-        because clients publish faster. Take messages more slowly until it has all of them, or is gone. Answered whether
-        this replica is the master and does so.
+        """From a learner of this mirrored queue, with this generation: it has copied for a while without catching up,
+        because clients publish faster than it copies. Take messages more slowly until it has all of them, or has ended.
+        Answered whether this replica is the master and does so.
         """
 
     @message
     def sync_held(self, first: int, limit: int) -> tuple[int, int, int, list[tuple[int, int]], bytes]:
-        """From a learner of this mirrored queue that has messages of an earlier life: answered with those that it must
-        have of the numbers from `first` to before `limit`, a number of the same level.
+        """From a learner of this mirrored queue that has messages of an earlier life: answered with which of the
+        numbers from `first` to before `limit` the queue has, so that the learner can compare them with its own. Both
+        numbers are of one level.
 
         The answer is the position of the stream, the `first` of the next request, the number that the next message of
         the level gets, closed ranges of numbers, and a digest of the body sizes (`mirror/sync/held.py`).

@@ -1,8 +1,8 @@
 """`Arrivals`: what is published to a queue in one turn.
 
-Runs wait until the end of the queue's turn, so that runs of one fate are joined, whichever channel sent them: many
-publishers that each send a few similar messages would otherwise cost the queue a pass over its consumers for each of
-them. Then the queue's role takes the runs and decides what happens to them.
+Runs wait until the end of the queue's turn, so that neighbours of one fate are joined, whichever channel sent them.
+Without that, many publishers that each send a few similar messages would cost the queue one pass over its consumers for
+each publisher. At the end of the turn the queue's role takes the runs and decides what happens to them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..contracts.queue import AtMostOnceEntry, PublishEntry
     from .master.deduplication import Deduplication
 
-#: Origins that are remembered with the persistence under which they are stored.
+#: How many origins `Arrivals.as_stored` remembers, each with the one under which its messages are stored.
 ORIGINS_REMEMBERED = 256
 
 
@@ -52,8 +52,8 @@ class Arrival:
     awaits_confirm: bool
     #: The id of the first message if other queues get the same large bodies, else 0.
     shared: int
-    #: Whether another queue has handed the messages over, so that the journal has them until they are taken. Then
-    #: `shared` is set.
+    #: Whether these are dead letters that another queue has handed over to the journal, which keeps them until this
+    #: queue records that it has taken them (`Arrivals.take_over`). Then `shared` is set.
     is_handed: bool = False
     #: Whether the limiters of channels were asked for grants for these messages.
     has_asked: bool = False
@@ -62,7 +62,7 @@ class Arrival:
     digests: list[bytes] | None = None
     #: Whether a former process of the queue, or another master of it (CL-95), may have delivered the messages.
     is_redelivered: bool = False
-    #: When the messages expire; None as long as nobody has decided that.
+    #: When the messages expire; None until `Intake` has computed it, or if they never expire.
     expiries: Expiries = None
     #: The same list as `contents` after the first join. None before: then `contents` belongs to the actor's message
     #: that brought the run, and must not be changed.
@@ -136,8 +136,8 @@ class Arrival:
             yield single
 
     def stretches(self, ends: Iterable[int]) -> Iterator[Arrival]:
-        """The arrival in stretches: the first one up to before the first of the `ends`, and so on to the last of them,
-        which is the end of the arrival.
+        """Cut the arrival at the indexes `ends`, and yield the pieces. `ends` ascend, and the last one is the number of
+        messages.
         """
         rest, start = self.parts, 0
         for end in ends:
@@ -180,11 +180,11 @@ class Arrivals:
         """`persistence`: whether messages are stored as persistent ones; None: as they were published."""
         self._persistence = persistence
         self._transit = transit
-        #: None if the queue does not deduplicate.
+        #: Finds the key of each message that arrives; None if the queue does not deduplicate.
         self.deduplication = deduplication
         self.arrivals: list[Arrival] = []
-        #: For each origin with which messages came, without its expiration, the one with which they are stored. It has
-        #: the queue's persistence, and no expiration.
+        #: For each origin with which messages came, without its expiration: the origin with which they are stored. That
+        #: one has the queue's persistence, and no expiration.
         self._stored_origins: dict[tuple[object, ...], Origin] = {}
 
     def add(self, record: ChannelRecord, entries: Iterable[PublishEntry]) -> None:
@@ -210,7 +210,9 @@ class Arrivals:
             self.arrivals.append(Arrival(origin, origin, contents, body_bytes, parts, False, shared))
 
     def add_handed_over(self, entries: Iterable[HandedEntry]) -> None:
-        """Keep dead letters in transit until the end of the turn. The journal has the persistent ones until then."""
+        """Keep dead letters in transit until the end of the turn. The journal keeps those that it has recorded until
+        `take_over` is on the disk.
+        """
         for origin, contents, body_bytes, first_id, is_recorded, is_redelivered in entries:
             parts = [part_of_nobody(len(contents))]
             arrival = Arrival(origin, origin, contents, body_bytes, parts, False, first_id, is_recorded)
@@ -218,7 +220,9 @@ class Arrivals:
             self.arrivals.append(arrival)
 
     def deduplicate(self, deduplication: Deduplication | None) -> None:
-        """Look for duplicates from now on, or do so no longer. What has arrived before is kept in either case."""
+        """Look for duplicates from now on, or do so no longer. Runs that have arrived already are accepted without that
+        check in either case.
+        """
         self.deduplication = deduplication
         for arrival in self.arrivals:
             arrival.digests = None
@@ -229,21 +233,24 @@ class Arrivals:
         return arrivals
 
     def take_over(self, arrival: Arrival, is_kept: bool = True) -> None:
-        """Record that the queue takes dead letters in transit; the journal keeps them until this is on the disk."""
+        """Record that the queue has taken dead letters in transit; the journal keeps them until this record is on the
+        disk. `is_kept` is False if the queue has dropped them, so that their stored bodies are removed.
+        """
         assert self._transit is not None
         self._transit.take_over(arrival.shared, len(arrival.contents))
         if not is_kept:
             self._transit.drop_bodies(arrival.shared, arrival.contents)
 
     def as_stored(self, origins: Origins) -> Origins:
-        """The origins with the queue's persistence and without expirations: what is stored has its expiry.
+        """The origins with the queue's persistence and without expirations: a stored message has its expiry beside its
+        origin.
 
         The last answers are remembered, because publishers repeat their origins.
         """
         if not isinstance(origins, list):
             return self._stored(origins)
         stored = [self._stored(origin) for origin in origins]
-        # Origins that differed in their expirations alone are one value now.
+        # Origins that differed in nothing but their expirations have become one value.
         first = stored[0]
         return first if all(origin is first for origin in stored) else stored
 

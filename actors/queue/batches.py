@@ -1,18 +1,23 @@
-"""The work of a settlement, and its ack tags in batches that a turn may settle."""
+"""How much work a settlement is, and its ack tags in batches that one turn may settle.
+
+The unit of work is settling one message on its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-#: Messages in a row, which are settled and moved by slices of lists, cost a quarter of others at most.
+#: How many messages in a row cost as much as one message on its own, or less: they are settled and moved by slices of
+#: lists.
 IN_A_ROW = 4
 
-#: The work of a rejection that is done at once. Rejected messages may become dead letters, and may be large.
+#: The largest work of a rejection that is done at once, without batches. It is small because rejected messages may
+#: become dead letters, and may be large.
 REJECTED_AT_ONCE = 3
 
 
 def fits(pieces: Sequence[Sequence[int]], left: int) -> int:
-    """The work of settling these ack tags; 0 if it is more than `left`."""
+    """The work of settling these ack tags; 0 if it is more than `left`, the work that the present turn may still do."""
     work = 0
     for tags in pieces:
         work += 1 + len(tags) // IN_A_ROW if type(tags) is range and tags.step == 1 else len(tags)

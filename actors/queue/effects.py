@@ -97,11 +97,11 @@ class Effects:
         self.grants: list[tuple[str, int]] = []
         #: Whether messages were published to the queue, so that its memory has to be watched.
         self.messages_came = False
-        #: Whether one of the attributes below is set. Few turns set any, so one test saves the others.
+        #: Whether one of the requests below is set. Few turns set any, so in most turns the replica tests this alone.
         self.has_requests = False
         #: Seconds from now after which the role's `timer_fired` is called with the name; None: cancel the timer.
         self.timers: dict[TimerName, float | None] = {}
-        #: Reads more of the head of the queue. `HeadRead` asks for one at a time.
+        #: The job that reads more of the head of the queue, if there is one. `HeadRead` asks for one at a time.
         self.head_read: ReadAheadJob | None = None
         #: Other reads, which wait for the disk. A tuple, because idle queues share the empty one.
         self.jobs: tuple[Job, ...] = ()

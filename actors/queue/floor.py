@@ -13,7 +13,7 @@ log = logging.getLogger("warren.mirror")
 
 
 def is_short_now(definitions: Definitions, row: QueueRow, was_short: bool) -> bool:
-    """Whether the queue has too few replicas in sync. A change is logged."""
+    """Whether the queue has too few replicas in sync. If the answer differs from `was_short`, that is logged."""
     found = is_short(definitions, row)
     if found != was_short:
         phrase = queue_phrase(row.vhost, row.name)

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from .role import Role
 
 
-#: The payloads of the timers of a replication, in this order: tell the other members what they may forget; attach again
-#: to a neighbour that has not answered; check whether the node has its lease again; check whether the ring makes
-#: progress; forget the publishes of channels that this replica does not know; wait no longer for the old master; block
-#: publishers, or unblock them, so that a copy comes to an end.
+#: The payloads of the timers of a replication. When one fires, the replication does this, in the same order: tell the
+#: other members what they may forget; attach again to a neighbour that has not answered; check whether the node has its
+#: lease again; check whether the ring makes progress; forget the publishes of channels that this replica does not know;
+#: wait no longer for the old master; block publishers, or unblock them, so that a learner can finish its copy.
 DONE_TIMER, RETRY_TIMER, LEASE_TIMER, STALL_TIMER, ORPHAN_TIMER, HANDOVER_TIMER, COPY_TIMER = RING_TIMERS = (
     "ring done",
     "ring retry",
@@ -43,8 +43,9 @@ DONE_TIMER, RETRY_TIMER, LEASE_TIMER, STALL_TIMER, ORPHAN_TIMER, HANDOVER_TIMER,
     "ring copy",
 )
 
-#: The peers under whose names a replication blocks the queue's credit: while the mirrors are too far behind, and for a
-#: part of the time while a replica copies the queue and does not come nearer.
+#: The peers under whose names a replication blocks the queue's credit. The first blocks it while the mirrors are too
+#: far behind, the second for a part of the time in which a learner copies the queue and does not catch up with its
+#: publishers.
 RING_PEER, COPY_PEER = "ring", "copy"
 
 
@@ -127,7 +128,7 @@ class Replica(Protocol):
         """Reads from the disk; None for a queue in memory."""
 
     def credit_freed(self) -> None:
-        """Go on with what waited for credit."""
+        """Continue with paging, which pauses while the queue has no credit."""
 
     def stop(self, reason: ExitReason) -> None: ...
 
@@ -185,7 +186,7 @@ class Replication(Protocol):
         """Go on with the members on a node to which there is a connection again."""
 
     def copy_lags(self, generation: int) -> bool:
-        """A learner copies the queue and does not come nearer (`ToQueue.copy_lags`)."""
+        """Note that a learner copies the queue and does not catch up with its publishers (`ToQueue.copy_lags`)."""
 
     def follows(self, generation: int) -> None:
         """Note that a learner has all messages of the queue."""
@@ -206,7 +207,9 @@ class Replication(Protocol):
         """The oldest numbers that the queue has (`ToQueue.sync_numbers`). Raises AmqpError as `chunk` does."""
 
     def floors(self) -> tuple[int, list[int]]:
-        """Where masters have begun to number (`ToQueue.sync_floors`). Raises AmqpError as `chunk` does."""
+        """The lowest numbers with which a master of the present reign may have begun (`ToQueue.sync_floors`). Raises
+        AmqpError as `chunk` does.
+        """
 
     def window(self, at: int) -> tuple[int, int, int, int, bytes, bytes]:
         """A part of what the queue remembers for deduplication (`ToQueue.sync_window`). Raises AmqpError as `chunk`
@@ -214,7 +217,7 @@ class Replication(Protocol):
         """
 
     def remembers(self, deduplication: Deduplication, size: int) -> None:
-        """Note that the replica remembers the last `size` publishes from now on; 0: it has ended to deduplicate."""
+        """Note that the replica remembers the last `size` publishes from now on; 0: it no longer deduplicates."""
 
     def synchronise(self, is_wanted: bool) -> bool:
         """Have a learner copy the queue, or stop that (`ToQueue.synchronise`)."""
@@ -242,12 +245,12 @@ class Replication(Protocol):
     def status(self) -> InfoItems:
         """How far this replica is, for operators.
 
-        received    the position up to which it has the stream
-        stored      the position up to which it has the stream safe; at the master, up to which all others have it safe
-        waiting     how many instructions its right neighbour has not been sent
+        received    the position up to which it has received the stream
+        stored      the position up to which it has stored the stream safely; at the master, up to which all others have
+        waiting     how many instructions have not been sent to its right neighbour yet
         messages    how many messages it has
         stage       `following` if it has all messages, `copying` while it gets them, `comparing` while it finds out
-                    which of its own it may keep, `waiting` before it does
+                    which of its own it may keep, `waiting` while it does none of these
         """
 
     def timer_fired(self, payload: str) -> None:

@@ -21,7 +21,8 @@ def policed_settings(
 ) -> QueueSettings:
     """Merge the arguments in `row` with the policies of its virtual host, and with what exchanges ask for.
 
-    `queue_mode_precedence` is the setting of that name; it matters only to who reads `queue_mode` in the result.
+    `queue_mode_precedence` is the setting of that name; it matters only to a caller that reads `queue_mode` in the
+    result.
     """
     policies = definitions.policies_of(row.vhost)
     name = row.name if row.shard_of is None else row.shard_of
@@ -44,8 +45,9 @@ def policed_settings(
 
 
 def _may_deduplicate(row: QueueRow, definitions: Definitions) -> bool:
-    """Whether a policy or an exchange may have the queue deduplicate: not a logical queue, whose shards do, and a
-    mirrored queue only if all nodes know the instructions for it.
+    """Whether a policy or an exchange may have the queue deduplicate. A logical queue never does, because its shards
+    do. A mirrored queue does only if all nodes know the instructions with which a master reports the keys to its
+    mirrors.
     """
     return not row.shards and (row.group is None or (MIRRORED_DEDUPLICATION,) in definitions.features)
 

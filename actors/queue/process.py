@@ -2,8 +2,8 @@
 
 There is one for each queue and node. It has what a process must have, whatever part its node plays for the queue:
 address, mailbox and timers, the monitors and the credit of channels, and the conversation with journal, message stores
-and other threads (`replica/`). What the messages mean is the matter of its `Role` (`role.py`). There are two roles, the
-`Master` and the `Stream`; a group is a process of its own, which derives from this one (`group/`).
+and other threads (`replica/`). What the messages mean is the matter of its `Role`: `Master`,
+`Stream` or, for the mirrors of a mirrored queue, `Mirror`. A group queue has its own process and role (`group/`).
 
 A role is pure. The handlers below pass it what came in, and it writes what is to be done into `Effects`, which the
 replica does at the end of the turn. Effects are also done before somebody who asked is answered, so that, for example,
@@ -66,11 +66,11 @@ class Queue(ReplicaProcess):
 
     def on_reclaim(self, sender: Sender, channel_id: str, ranges: list[ConfirmRange]) -> list[ConfirmRange] | None:
         if self.membership.keeps:
-            # Publishes of the channel may be among what is kept. An answer before they are taken would double them.
+            # Publishes of the channel may be kept. If it were answered before them, it would publish them again.
             self.membership.keep(sender, lambda: self.on_reclaim(sender, channel_id, ranges))
             return None
         self.membership.ring.reclaim(sender, channel_id, ranges)
-        self.request_turn()  # an idle queue may answer in this one
+        self.request_turn()  # the answer is sent at the end of a turn, and an idle queue would have none
         return None
 
     def on_ring(
@@ -125,7 +125,7 @@ class Queue(ReplicaProcess):
 
     def on_serve_kept(self, sender: Sender) -> Slices[None]:
         if not self.membership.serves:
-            return  # it rests again, and this message comes again
+            return  # the master rests again, and receives another `serve_kept` when it serves clients again
         for number, (asker, handle) in enumerate(self.membership.take_kept(), 1):
             try:
                 answer = handle()
@@ -258,7 +258,7 @@ class Queue(ReplicaProcess):
                 if self.stage.is_open:
                     yield from self.runner.in_slices(self.role.forget_channel(record))
             finally:
-                # The queue may be ending, or end between two slices, and its end no longer finds this record.
+                # A queue that is ending does not find this record among its channels, so nothing else would free it.
                 record.drop_consumers()
 
     # -- publishing ------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ class Queue(ReplicaProcess):
 
     def on_cancel(self, sender: Sender, channel_id: str, tag: str) -> bool:
         self._catch_up()
-        if self.stage.is_open:  # else the queue forgets its consumers in steps, and has dropped those of some channels
+        if self.stage.is_open:  # a queue that is ending forgets its consumers in steps, and may have forgotten this one
             self.role.cancel(channel_id, tag)
         self.runner.do_effects()  # cancel-ok follows every delivery already decided
         return True

@@ -40,15 +40,15 @@ class PublisherConfirms:
         self._channels = channels
         #: `Intake` appends each run of this turn for which a channel awaits a confirm. At the end of the turn most of
         #: them are safe and are confirmed from here; only the others go to `awaiting`. Putting every run there first
-        #: would cost 1 µs more, where a run of one message costs its channel and its queue 16 µs in all.
+        #: would cost 1 µs more, and a run of one message costs its channel and its queue 16 µs in all.
         self.recent: list[NumberedRun] = []
         self.awaiting = AwaitingConfirms()
         #: Parts of messages of this turn that the backing queue has discarded, and that are refused.
         self.refused: list[Part] = []
         #: Parts of duplicates of this turn whose first message is safe.
         self.known: list[Part] = []
-        #: Returns the duplicates whose first message has become safe; None if the queue looks for none. It
-        #: stays here, when the queue no longer looks for them, as long as some wait.
+        #: Reports the duplicates whose first message has become safe; None if the queue does not deduplicate. If the
+        #: queue ceases to deduplicate, this object stays here until no duplicate waits any more.
         self.deduplication: Deduplication | None = None
 
     @property
@@ -62,7 +62,7 @@ class PublisherConfirms:
         if len(recent) == len(safe) == 1 and not (awaiting.runs or self.refused or self.deduplication is not None):
             first, last, parts = recent[0]
             if len(parts) == 1 and safe[0][0] <= first and last <= safe[0][1]:
-                # Usually one publisher is alone, and this shorter way takes half of the work.
+                # Usually there is one publisher, and this shorter way takes half of the time.
                 recent.clear()
                 channel_id, number, count, _ = parts[0]
                 record = self._channels.get(channel_id)
@@ -102,7 +102,9 @@ class PublisherConfirms:
             self.deduplication.begin()
 
     def settled(self) -> None:
-        """All that this replica took as a mirror is safe on all members of its ring."""
+        """Confirm the duplicates that waited until all that this replica took as a mirror is safe on all members of its
+        ring.
+        """
         if self.deduplication is not None:
             self.known += self.deduplication.settled()
 

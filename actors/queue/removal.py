@@ -16,7 +16,7 @@ from .disk.durability import Durability
 from .replica.channel_records import ChannelRecords
 from .role import Role
 
-#: How many messages a queue that ends may free in a turn instead of settling one.
+#: How many messages a queue that ends may free in a turn for each one that it could settle in a turn.
 FREED_AS_ONE = 8
 
 

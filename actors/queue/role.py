@@ -76,13 +76,16 @@ class Role(Protocol):
         """
 
     def use_backing(self, backing: BackingQueue) -> None:
-        """Use this backing queue from now on, because the queue has become mirrored or has got fair lanes, or is so no
-        longer. The backing queue before and this one have the same messages under the same numbers.
+        """Use this backing queue from now on, because the queue has become mirrored, or is mirrored no longer, or
+        because it has got or lost its fair lanes. The new backing queue has the same messages as the old one, under the
+        same numbers.
         """
         raise AssertionError("queues with this role are neither mirrored nor have lanes")
 
     def leave(self) -> None:
-        """Give everything back to the backing queue, because the replica gets another role."""
+        """Forget the consumers, and requeue the messages that they have not acknowledged, because the replica gets
+        another role.
+        """
 
     def end(self) -> None:
         """Give back what other processes have lent, because the queue ends."""
@@ -153,7 +156,9 @@ class Role(Protocol):
         return
 
     def pacer_lost(self) -> None:
-        """Ask again for slots: a request for some may be lost."""
+        """Ask the pacers for slots again: a pacer has ended, or no longer holds its clock, so an earlier request may be
+        lost.
+        """
         return
 
     def forget_channel(self, record: ChannelRecord) -> Slices[None]:

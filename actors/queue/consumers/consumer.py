@@ -113,7 +113,8 @@ class Consumer:
     user: str
     #: Deliveries that await an ack; those to a `no_ack` consumer do not count.
     unacked: int = 0
-    #: What bounds it beside prefetch, socket and limiter. Only a `GatedConsumer` has one of these (`set_bounds`).
+    #: What bounds it beside prefetch, socket and limiter. Only a `GatedConsumer` has a gate or a limit
+    #: (`Consumers.set_bounds`).
     gate: ConsumerGate | None = None
     limit: Limit | None = None
 
@@ -151,7 +152,7 @@ class Consumer:
         )
 
     def took(self, count: int) -> None:
-        """Count `count` messages that it was given."""
+        """Count `count` messages as given to it."""
         channel = self.channel
         channel.unsent += count
         if channel.is_limited:

@@ -79,8 +79,8 @@ class Consumers:
         self.looks_at_head = False
         #: By gate: the consumers that it holds back. They are in no line, and not set aside at their channels.
         self._held: dict[ConsumerGate, OrderedDict[Consumer, None]] = {}
-        #: The gates that have begun or ended to hold consumers back, or have let some go, since `GroupPacing` last
-        #: looked.
+        #: The gates that `GroupPacing` has to look at again: since it last looked, they have begun or ceased to hold
+        #: consumers back, or have let some go.
         self.changed_gates: dict[ConsumerGate, None] = {}
         #: All consumers count as set aside, though they are in their lines: see `_wait_for_one_channel`.
         self._waits_in_line = False
@@ -237,7 +237,7 @@ class Consumers:
         if self.single_active:
             if self.active in gone:
                 leaving = frozenset(gone)
-                # The next by priority, then age: `max` keeps the first of equals.
+                # The next active consumer is the oldest one of the highest priority: `max` returns the first of equals.
                 others = filterfalse(leaving.__contains__, self)
                 self.active = max(others, key=lambda other: other.priority, default=None)
         elif len(gone) == 1:
@@ -246,7 +246,8 @@ class Consumers:
             elif not self._release(gone[0]):
                 self._lines[gone[0].priority].remove(gone[0])
         else:
-            # A line is searched once for all of them: a thousand consumers of 20,000 would take 50 ms one by one.
+            # Each line is searched once for all that leave: to remove a thousand consumers of 20,000 one by one would
+            # take 50 ms.
             leaving = frozenset(gone)
             channel.set_aside.clear()
             for line in self._lines.values():
@@ -412,7 +413,8 @@ class Consumers:
         """Set the first consumer of the line aside."""
         consumer = line.popleft()
         channel = consumer.channel
-        # A gate may have opened since the capacity was read. It then opens again at once.
+        # The gate may have got room since the capacity was read, because time has passed. Then the consumer waits for
+        # its gate all the same, and `open_gate` lets it go at once.
         if self._has_gates and consumer.gate is not None and (consumer.awaits_gate or consumer.capacity > 0):
             self._hold(consumer, consumer.gate)
             return

@@ -45,7 +45,7 @@ class Grants:
         self._effects.send(record.address, to_channel.limiter_request_now(self._queue_id, wanted))
 
     def give_back(self, record: ChannelRecord) -> None:
-        """Return the unused rest of its grant to the limiter."""
+        """Return to the limiter the part of its grant that is not used."""
         self.unused.pop(record.channel_id, None)
         if record.granted > 0:
             self._effects.send(record.address, to_channel.limiter_return(self._queue_id, record.granted))

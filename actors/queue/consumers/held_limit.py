@@ -42,7 +42,8 @@ def bounds_of(consumer: Consumer, settings: QueueSettings) -> Bounds:
     return Bounds(
         settings.consumer_max_unacked,
         _smaller(max_unacked_bytes(arguments), settings.consumer_max_bytes),
-        # The numbers of messages on different levels have nothing to do with each other.
+        # Each level of a queue with priorities numbers its messages by itself, so the distance between two numbers
+        # means nothing.
         _smaller(max_unacked_span(arguments), settings.consumer_max_span) if settings.top_level is None else 0,
     )
 

@@ -2,8 +2,8 @@
 disk.
 
 A queue with priorities or fair lanes has a variable queue for each level that was ever used, any other queue has one.
-They gather entries for the journal of the virtual host, and bodies too large for it for one of its message stores.
-`send`, which is called at the end of each turn and before a store is asked for a body, sends both.
+They gather entries for the journal of the virtual host. Bodies that are too large for the journal go to one of the
+message stores. `send`, which is called at the end of each turn and before a store is asked for a body, sends both.
 
 This part refers neither to `Durability` nor to the backing queue. They and `DiskLoader` refer to it, so that no
 reference cycle keeps a deleted queue in memory until the garbage collector runs.
@@ -103,7 +103,8 @@ class DiskLevels:
         #: Whether the index keeps the numbers of messages that are gone, because readers may read the queue by number.
         #: That includes lane 0 of a queue that has fair lanes by a policy: without the policy the queue is its lane 0.
         self._keeps_numbers = row.durable and not has_levels and not self._is_stream
-        #: Whether no publish may bypass the journal, because the journal has what belongs to it.
+        #: Whether all publishes must go by way of the journal: the queue deduplicates, and the journal has the digests
+        #: of its messages.
         self._is_journaled_only = is_journaled_only
         #: The queue's number in the journal and in the names of its directories.
         self.number = number
@@ -130,9 +131,9 @@ class DiskLevels:
         self._direct_of: dict[int, tuple[int, int]] = {}
         #: Seconds of the queue's traffic that may be in memory.
         self.target = INFINITE
-        #: Tells which levels operations have changed; None if `active` has to look at all.
+        #: Reports which levels operations have changed; None if `active` has to return all levels.
         self._tally: Tally | None = None
-        #: The levels at which `active` looks.
+        #: The levels that `active` returns.
         self._active = self.by_priority
         credit.share(_relations(storage.credit))
 
@@ -159,7 +160,8 @@ class DiskLevels:
         self.by_priority[priority] = level
         numbering = self.numberings.pop(priority, None)
         if numbering is not None:
-            # Records of the journal may have these numbers, so the journal must get a record if the level is deleted.
+            # The journal may still have records with these numbers, which a deletion of the level must cancel by a
+            # record of its own.
             self.journal.resume(number, numbering.stop)
             level.begin_empty(numbering)
         if self.target != INFINITE:
@@ -232,7 +234,7 @@ class DiskLevels:
                 level.page()
 
     def _look_at_all(self) -> None:
-        """Have this turn look at levels that no operation has changed."""
+        """Have `active` return all levels in this turn, not only those that operations have changed."""
         if self._tally is not None:
             self._active = dict(self.by_priority)
 
@@ -281,7 +283,7 @@ class DiskLevels:
 
     def _send_to_store(self, name: str, address: Address[ToMessageStore], sent: Sent | None) -> None:
         if sent is None:
-            return  # what was written has been removed again
+            return  # nothing is left to send: what was written has been removed again
         process = self._process
         if sent.writes:
             process.send(address, to_message_store.write(self.client, sent.writes, sent.is_urgent))
@@ -294,7 +296,9 @@ class DiskLevels:
     # -- what is durable ----------------------------------------------------------------------------
 
     def hurry(self) -> Callable[[], bool]:
-        """Have the journal write all its records soon. Returns what tells whether all that was written is synced."""
+        """Have the journal write all its records soon. Returns a function that returns whether all that was written so
+        far is synced.
+        """
         journal = self.journal
         journal.hurry()
         self.send()

@@ -67,7 +67,7 @@ _NO_TERMS: Mapping[int, Terms | None] = {}
 
 
 class Durability:
-    """The disk side of the queue `row`, whose process is `process`, and whose replica has come to `stage`."""
+    """The disk side of the queue `row`, whose process is `process`, and whose replica is at `stage`."""
 
     __slots__ = (
         "_context",
@@ -98,7 +98,7 @@ class Durability:
     )
 
     loader: DiskLoader
-    #: The digests of `digest_log`.
+    #: The digests that `digest_log` records, of the last messages.
     window: Window
 
     def __init__(

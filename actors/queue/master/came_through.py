@@ -15,7 +15,8 @@ from ....routing.rows import QueueRow
 from ....routing.table import RoutingTable
 from ....store.messages.message import Origin, Origins, each_of
 
-#: The kinds of messages whose way is remembered.
+#: How many kinds of messages are remembered at most, each with the answer for it. Messages with the same exchange and
+#: routing keys are of one kind.
 KINDS_KEPT = 512
 
 

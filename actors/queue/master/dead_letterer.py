@@ -107,8 +107,8 @@ class DeadLetterer:
         self._routing_key: str | None = None
         #: Dead messages by reason, whether or not they became dead letters (AB-154).
         self.counters = _NONE_DEAD
-        #: How many messages those who remove dead messages should take at a time. It is small while messages are large,
-        #: because the size of a message is known only when it is taken.
+        #: How many messages callers that remove dead messages should take at a time. It is small while messages are
+        #: large, because the size of a message is known only when it is taken.
         self.batch = FIRST_BATCH
         self._ids = SharedIds(random_bytes)
         #: How often dead letters were routed, so that they go to the shards of a sharded queue in turn.
@@ -147,7 +147,7 @@ class DeadLetterer:
             index.gone("dropped", tags, reason)
 
     def remove(self, reason: str, messages: Sequence[QueuedMessage]) -> int:
-        """Remove dead messages, which are pending, and have their dead letters go where they belong, in order.
+        """Remove dead messages, which are pending, and publish their dead letters in the order of the messages.
 
         Returns how many small messages would have taken as long.
         """
@@ -302,7 +302,7 @@ class Rejections:
             messages = self.backing.pending_messages(tags)
             cost = self._dead_letterer.remove(reason, messages)
             if len(messages) < len(tags):
-                # The bodies of these were lost on the disk.
+                # The messages that are missing here had bodies that the disk has lost. They cannot become dead letters.
                 found = {message.tag for message in messages}
                 self.backing.ack([tag for tag in tags if tag not in found])
             return cost

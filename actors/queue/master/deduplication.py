@@ -1,16 +1,17 @@
 """`Deduplication`: a queue that keeps each message once, although it is published twice (SP-30).
 
 A publisher whose connection broke before a confirm came does not know whether its message is in the queue. So it
-publishes the message again. `Intake` asks this part which messages of a run the queue has accepted before, drops them,
-and tells it which ones it has accepted now.
+publishes the message again. `Intake` asks `Deduplication` which messages of a run the queue has accepted before, drops
+these, and then reports which ones it has accepted now.
 
-A duplicate is confirmed as soon as the first message is safe, and not before: most are at once. For that, the backing
-queue reports the numbers of all messages that have a key (`BackingQueue.drain_confirmed`), and this part keeps those
-that it has not reported yet.
+A duplicate is confirmed as soon as its first message is safe, and not before. Usually that message is safe already, so
+that the duplicate is confirmed at once. For that, the backing queue reports the numbers of all messages with a key when
+they are safe (`BackingQueue.drain_confirmed`), and `Deduplication` keeps the numbers that have not been reported yet.
 
-**Mirrored queues.** The master's mirrors are told what it has accepted (`tell_mirrors`), with each message in one
-instruction, and `follow` it. So a new master knows what the old one had accepted. It confirms a duplicate when all that
-it took as a mirror is safe on all members of its ring (`settled`): the first message may be among that.
+**Mirrored queues.** The master sends its mirrors the digest of each message that it accepts in the same instruction as
+the message (`tell_mirrors`), and the mirrors remember it (`follow`). So a new master recognizes the messages that the
+old one accepted. It confirms a duplicate of one of them only when all that it took as a mirror is safe on all members
+of its ring (`settled`), because the first message may not be safe yet.
 
 **Exchanges.** A queue that deduplicates only because of exchanges that lead to it compares and remembers the messages
 that came through one of these, and no others (`CameThrough`).
@@ -19,8 +20,8 @@ that came through one of these, and no others (`CameThrough`).
 (`../replica/remembering.py`). Duplicates that wait for their first message when the window ends are still confirmed as
 if it went on.
 
-Limits: dead letters and traced messages are no publishes of a client, so they are never taken for duplicates. A message
-that is refused is forgotten, because its publisher may try again.
+Limits: no client publishes dead letters and traced messages, so they are never taken for duplicates. A message that is
+refused is forgotten, because its publisher may try again.
 """
 
 from __future__ import annotations
@@ -113,10 +114,10 @@ class Deduplication:
         return found
 
     def stretches(self, digests: Sequence[bytes]) -> list[tuple[int, bool]]:
-        """Where the messages with these digests turn from new ones to duplicates, and back.
+        """Cut the messages with these digests into stretches of new ones and of duplicates.
 
-        Each stretch as the place behind it, and whether its messages are duplicates: of accepted messages, or of
-        earlier ones of the same run, which may yet be refused.
+        Each stretch is given as the index behind its last message, and whether its messages are duplicates: of accepted
+        messages, or of earlier ones of the same run, which may yet be refused.
         """
         window = self.window
         earlier: set[bytes] = set()
@@ -157,13 +158,15 @@ class Deduplication:
             self._log.record(first, digests)
 
     def forget(self) -> Window:
-        """Remember nothing but what comes from now on. Returns the window that is not used any more."""
+        """Forget all messages that were accepted before. Returns the window that is not used any more."""
         self.forget_on_disk()
         old, self.window = self.window, Window(self.window.size)
         return old
 
     def forget_on_disk(self) -> None:
-        """Have the disk remember only what is `copied` from now on, and what comes then."""
+        """Have the disk forget all digests. It remembers those that `copied` gets from now on, and those of messages
+        that the queue accepts from now on.
+        """
         if self._log is not None:
             self._log.copied([])
 
@@ -247,7 +250,8 @@ class Deduplication:
                 found = [number for number in unsafe if first <= number <= last]
             for number in found:
                 digest = unsafe.pop(number)
-                if self._numbers.get(digest) == number:  # a narrow window has the same key twice by now
+                # a narrow window may have forgotten this key, and have it again under a later number
+                if self._numbers.get(digest) == number:
                     del self._numbers[digest]
                 parts += self._waiting.pop(number, ())
         return parts

@@ -18,7 +18,7 @@ from ....store.queue.range_read import SupportsRangeRead
 
 HEADER = "x-delivery-count"
 
-#: How many counts there are at least before those of messages that have left the queue are looked for.
+#: At this many counts, the counts of messages that have left the queue are looked for and dropped.
 PRUNED_AFTER = 1024
 
 

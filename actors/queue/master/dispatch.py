@@ -115,9 +115,9 @@ class Dispatch:
             ready = backing.available(1 if is_single else DELIVERY_BATCH)
             if not ready:
                 if consumers.can_any_take():
-                    # The head is on the disk. The end of the read makes a delivery due again; if nothing had to be
-                    # read after all, no such event comes, so the loop must go on here. Only now is the expiry of the
-                    # head known.
+                    # The head is on the disk. The end of the read makes a delivery due again. But if nothing had to be
+                    # read after all, no such event comes, so the loop must go on here. The expiry of the head was
+                    # unknown while it was on the disk, so it is checked now.
                     self._head_read.prepare()
                     if backing.available(1) and (not expiry.is_needed or expiry.expire()):
                         continue
@@ -195,8 +195,9 @@ class Dispatch:
                 else delivery
                 for delivery in deliveries
             ]
-        # The number of the first message of each delivery. A share looks only at the deliveries that have a part of it:
-        # a channel that has ended may give back a thousand messages one by one, to a thousand consumers.
+        # The number of the first message of each delivery. By it each share finds the deliveries that have a part of
+        # it, without a pass over all deliveries: a channel that has ended may give back a thousand messages as a
+        # thousand deliveries, for a thousand consumers.
         firsts = [0, *accumulate([len(delivery.contents) for delivery in deliveries])]
         total = firsts.pop()
         for consumer, start, stop, step in shares:
@@ -221,7 +222,8 @@ class Dispatch:
     def follow(self, parts: Sequence[Part], numbers: range) -> None:
         """Time the sampled message of these publishes, if one is among them, until a consumer gets it."""
         found = self.histograms.samples.arrived(self._queue_id, parts)
-        # A queue with levels may deliver a later message first, so an earlier sample of it may never be met.
+        # A queue with levels may deliver messages of a higher level for ever, so that a followed message never leaves.
+        # There a new sample takes its place.
         if found is not None and (self.followed is None or numbers[-1] > LEVELS_FROM):
             at, began = found
             self.followed = numbers[at], began

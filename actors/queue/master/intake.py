@@ -94,7 +94,9 @@ class PublishDelay:
         self.is_stalled = True
 
     def take_next(self) -> Publish | None:
-        """The next publish that need not wait any longer; None if there is none. Stops the timer when none waits."""
+        """Remove and return the next publish that need not wait any longer; None if there is none. Stops the timer when
+        no publish waits any more.
+        """
         if self.delayed and (not self._dispatch.awaits_write or self.allowance > 0):
             return self.delayed.popleft()
         if self.is_timing and not self.delayed:
@@ -197,7 +199,8 @@ class Intake(Arrivals):
         pieces = list(arrival.stretches([end for end, _ in stretches]))
         for at, (piece, (_, are_duplicates)) in enumerate(zip(pieces, stretches)):
             if are_duplicates:
-                # The first message of a key may have been refused meanwhile. Then its duplicate is a new message.
+                # The first message of a key may have been refused since the stretches were found. Then its duplicate is
+                # a new message.
                 for single in piece.singles() if self._has_new(piece) else (piece,):
                     if self._has_new(single):
                         self._accept_admitted(single)
@@ -208,7 +211,7 @@ class Intake(Arrivals):
         return []
 
     def _has_new(self, arrival: Arrival) -> bool:
-        """Whether the queue has not accepted some of the messages before."""
+        """Whether the queue has to accept some of the messages as new ones."""
         deduplication = self.deduplication
         assert deduplication is not None
         return not all(map(deduplication.is_known, arrival.digests or ()))

@@ -181,7 +181,8 @@ class Master(Role):
 
     def leased(self, clock: ClockName, first: int, last: int, count: int, sharers: int) -> None:
         if self.pace_clocks is None or not self.pace_clocks.leased(clock, first, last, count, sharers):
-            # The policy has changed meanwhile, or the group has no consumer any more.
+            # The policy has changed since the queue asked, or the pace group has no consumer any more, so the slots are
+            # for other queues.
             self.effects.send_to_pacer(clock, to_pacer.give_back(*clock, first, last, count, 0))
             return
         self.dispatch.is_due = True
@@ -415,12 +416,13 @@ class Master(Role):
         while True:
             if record is not None and record.has_ended:
                 return None, 0  # the channel ended while the head was read, so the message would never be settled
-            backing = self.backing  # it may have got lanes meanwhile
+            backing = self.backing  # while this waited, the queue may have got lanes, and so another backing queue
             if self.length_limit.is_behind or work.left <= 0:
                 yield Wait.NEXT_TURN
                 continue
             if self.message_expiry.is_needed and not self.message_expiry.expire():
-                self.dispatch.is_due = True  # the rest expires in another turn
+                # expired messages that this turn has no work left for are removed in another turn
+                self.dispatch.is_due = True
                 work.left -= EXPIRY_STEP
                 if backing.available(1):
                     yield Wait.NEXT_TURN

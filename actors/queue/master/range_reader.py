@@ -22,8 +22,8 @@ from ..consumers.consumer import Consumer
 #: A message in a reader's buffer: origin, redelivered, the content as it is delivered.
 Buffered = tuple[Origin, bool, bytes]
 
-#: Blocks that a reader may have got which are not written to its socket yet. With two of them the socket always has
-#: something to write, and with more a reader that is slow would hold as many blocks in memory.
+#: How many blocks a reader may have been given that are not written to its socket yet. With two of them the socket
+#: always has something to write; with more, each slow reader would hold more blocks in memory.
 UNSENT_BLOCKS = 2
 
 #: Bytes of the frames that a block is cut into. Most clients accept so large a frame, and for the others the channel
@@ -34,8 +34,8 @@ BLOCK_FRAME = 131_072
 class RangeReader(ABC):
     """One reader. Its `consumer` counts its deliveries, and is not among the queue's consumers.
 
-    `batches_per_turn` are read for it before other messages of the queue's mailbox get their turn. A batch may be
-    empty, so that the room for deliveries alone would not end the loop.
+    `batches_per_turn` are read for it before other messages of the queue's mailbox get their turn. The number is
+    bounded because batches may be empty, and those leave the room for deliveries as it is.
     """
 
     __slots__ = ("buffer", "consumer", "is_exact", "is_loading", "last", "number", "position")

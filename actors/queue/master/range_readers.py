@@ -196,7 +196,9 @@ class RangeReaders:
             self._serve(reader)
 
     def use_grant(self, record: ChannelRecord) -> None:
-        """Let the readers of a channel use what its limiter has granted. What they leave is for its consumers."""
+        """Let the readers of a channel use what its limiter has granted. Grants that they do not use are left to its
+        consumers.
+        """
         for reader in list(self.readers.values()):
             if reader.consumer.channel is record:
                 self._serve(reader)
@@ -262,7 +264,9 @@ class RangeReaders:
         return None if self.backing is None else self.backing.numbers()
 
     def _read(self, reader: RangeReader, backing: SupportsRangeRead, numbers: range) -> None:
-        """Read a batch into the empty buffer. If the disk or a message store has to be asked, only start that."""
+        """Read a batch into the empty buffer. If it needs segments or stored bodies from the disk, start reading them
+        and return without waiting.
+        """
         if reader.position < numbers.start:
             if reader.is_exact:
                 self._end(reader, range_gone(reader.position, reader.last, numbers, self._phrase))

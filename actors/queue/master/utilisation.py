@@ -1,15 +1,15 @@
 """`Utilisation`: the share of the time in which a queue could have delivered at once (`consumer_utilisation`).
 
 The queue is *held back* from when messages are ready and no consumer can take one until a consumer can. The share is a
-moving average in which a second counts fully, as RabbitMQ computes it. A queue pays for it only when it begins or
-ceases to be held back.
+moving average, computed as RabbitMQ does: what happened in the last second replaces the earlier average. A queue pays
+for it only when it begins or ceases to be held back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-#: Seconds of the present that count fully; a shorter time counts in proportion.
+#: Seconds after which new measurements replace the earlier average wholly; a shorter time gets a weight in proportion.
 FULL_WEIGHT = 1.0
 
 
@@ -21,7 +21,7 @@ class Utilisation:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._since = now()
-        #: Seconds before `_since` in which the queue was not held back, while it is.
+        #: While the queue is held back: for how many seconds before `_since` it was not. 0 while it is not held back.
         self._active = 0.0
         self._average = 1.0
         self.is_held_back = False
