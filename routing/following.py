@@ -31,22 +31,6 @@ class VhostTable:
         self.windows = ExchangeWindows()
 
 
-def walk(
-    host: VhostTable,
-    exchange: str,
-    keys: tuple[str, ...],
-    headers: Table | None,
-    decorators: tuple[ExchangeDecorator, ...],
-) -> dict[str, None]:
-    """The names of the queues that the message reaches from `exchange`, each once."""
-    found: dict[str, None] = {}
-    for _, destinations in visits(host, exchange, keys, headers, decorators):
-        for kind, destination in destinations:
-            if kind == "queue":
-                found[destination] = None
-    return found
-
-
 def visits(
     host: VhostTable,
     exchange: str,
@@ -54,7 +38,10 @@ def visits(
     headers: Table | None,
     decorators: tuple[ExchangeDecorator, ...],
 ) -> Iterator[tuple[str, Sequence[Destination]]]:
-    """Each exchange that the message visits from `exchange` on, with the destinations to which it sends the message."""
+    """Each exchange that the message visits from `exchange` on, with the destinations to which it sends the message.
+
+    The table may change between two steps. An exchange that is gone before the message visits it is left out.
+    """
     seen = {exchange}
     waiting = [exchange]
     while waiting:
@@ -63,12 +50,14 @@ def visits(
             # The default exchange is reached only as an alternate exchange. Its bindings are implicit.
             yield name, [("queue", key) for key in keys if key in host.queues and key not in host.unbound]
             continue
+        row = host.exchanges.get(name)
+        if row is None:
+            continue
         destinations = host.routers[name].route(keys, headers)
-        alternate = host.exchanges[name].alternate
-        if not destinations and alternate is not None:
-            destinations = (("exchange", alternate),)
+        if not destinations and row.alternate is not None:
+            destinations = (("exchange", row.alternate),)
         for decorator in decorators:
-            destinations = (*destinations, *decorator.route(host.exchanges[name], keys, headers))
+            destinations = (*destinations, *decorator.route(row, keys, headers))
         yield name, destinations
         for kind, destination in destinations:
             if kind != "queue" and destination not in seen and destination in host.exchanges:

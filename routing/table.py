@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from sys import maxsize
 from typing import Any
 
@@ -38,13 +39,14 @@ from .decorators import ExchangeDecorator, notify, notify_of
 from .destinations import Destination, DestinationSet
 from .exchanges.exchange_types import EXCHANGE_TYPES, HeadersRouter, TopicRouter, UnavailableRouter
 from .exchanges.exchange_windows import ExchangeWindows, carried_windows, reached_through
-from .following import VhostTable, following, reachable, visits, walk
+from .following import VhostTable, following, reachable, visits
 from .queue_types import GROUP
 from .rows import Binding, ExchangeRow, QueueRow
 from .vhost_rows import VhostRows
-from .wide_route import WideRoute, extra_queues, with_extra_queues
+from .wide_route import WideRoute, add_queues, extra_queues, with_extra_queues
 
-#: The rows of more destinations than this are looked up a part at a time, and the last result is kept.
+#: The rows of more destinations than this are looked up a part at a time, and the last result is kept. If a message
+#: visits as many exchanges, they are visited a part at a time as well.
 WIDE = 256
 
 #: If bindings name more headers than this, messages are routed by all their headers: `header_names` takes 0.15 µs for
@@ -116,7 +118,7 @@ class RoutingTable:
     def begin_route(
         self, vhost: str, exchange: str, routing_keys: Iterable[str], headers: Table | None = None
     ) -> tuple[QueueRow, ...] | WideRoute:
-        """As `route`, but the queues still have to be looked up if they are very many."""
+        """As `route`, but the queues still have to be looked up if they, or the exchanges on the way, are very many."""
         host = self._vhosts.get(vhost)
         if host is None or exchange not in host.exchanges:
             return ()
@@ -129,9 +131,15 @@ class RoutingTable:
                 return self._wide_route(host, destinations)
             names = [name for _, name in destinations]
         else:
-            names = walk(host, exchange, keys, headers, self._decorators)
-            if len(names) > self._wide:
-                return self._wide_route(host, [("queue", name) for name in names])
+            way = visits(host, exchange, keys, headers, self._decorators)
+            found: dict[str, None] = {}
+            for number, (_, onward) in enumerate(way, 1):
+                add_queues(found, onward)
+                if number == self._wide:
+                    return WideRoute((), host.queues, found, way)
+            if len(found) > self._wide:
+                return self._wide_route(host, [("queue", name) for name in found])
+            names = found
         return _rows(host.queues, names)
 
     def begin_rows(self, vhost: str, names: Sequence[str]) -> tuple[QueueRow, ...] | WideRoute:
@@ -166,23 +174,36 @@ class RoutingTable:
         return isinstance(router, TopicRouter) and router.has_patterns(word)
 
     def depends_on_headers(self, vhost: str, exchange: str) -> bool:
-        """Whether the headers of a message published to this exchange may decide where it goes."""
+        """Whether the headers of a message published to this exchange may decide where it goes.
+
+        True as well if the message may visit so many exchanges that a look at each would take too long.
+        """
         host = self._vhosts.get(vhost)
         if host is None:
             return False
-        return bool(self._decorators) or any(row.type == "headers" for row in reachable(host, exchange))
+        near = self._near(host, exchange)
+        return bool(self._decorators) or near is None or any(row.type == "headers" for row in near)
+
+    def _near(self, host: VhostTable, exchange: str) -> list[ExchangeRow] | None:
+        """Every exchange that some message published to this one could visit; None if they are very many."""
+        near = list(islice(reachable(host, exchange), self._wide + 1))
+        return None if len(near) > self._wide else near
 
     def header_names(self, vhost: str, exchange: str) -> frozenset[bytes] | None:
         """The encoded names of the headers that may decide where a message goes that is published to this exchange.
 
-        None if any header may, because an exchange decorator reads them or very many headers do.
+        None if any header may: an exchange decorator reads them, bindings name very many headers, or the message may
+        visit very many exchanges.
         """
         if self._decorators:
             return None
         host = self._vhosts.get(vhost)
         if host is None:
             return frozenset()
-        routers = [host.routers[row.name] for row in reachable(host, exchange) if row.type == "headers"]
+        near = self._near(host, exchange)
+        if near is None:
+            return None
+        routers = [host.routers[row.name] for row in near if row.type == "headers"]
         found: set[bytes] = set()
         for router in routers:
             if isinstance(router, HeadersRouter):

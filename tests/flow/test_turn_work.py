@@ -13,7 +13,7 @@ from warren.amqp.frames import method_frame
 from warren.cli.node_client import NodeClient, Target
 from warren.routing.wide_route import WideRoute
 from warren.settings import Settings
-from warren.tests.behaviour.wire import Client
+from warren.tests.behaviour.wire import Client, table
 
 from .metered_broker import MOST, PATIENCE, all_at_once, broker, client, metered_broker, turns
 
@@ -79,6 +79,28 @@ def test_a_fanout_exchange_with_many_queues_is_used_listed_and_deleted(client, b
     assert not bindings_of(broker, "many")
     delete(channel)
     channel.close()
+
+
+def test_a_message_passes_a_chain_of_many_exchanges(client, turns):
+    """Messages stay in order, each is confirmed, and one that no queue gets is returned; with headers and without."""
+    channel = client.channel()
+    channel.queue("q")
+    declares = []
+    for number in range(MANY):
+        alternate = table({"alternate-exchange": f"e{number + 1}"} if number + 1 < MANY else None)
+        declares.append(m.ExchangeDeclare(exchange=f"e{number}", type="direct", nowait=True, arguments=alternate))
+    all_at_once(channel, declares)
+    channel.bind("q", f"e{MANY - 1}", "key")
+    channel.confirm()
+    with client.in_one_piece():
+        for number in range(4):
+            channel.publish(f"{number}", "key", "e0", headers={"number": number} if number % 2 else None)
+        channel.publish("unroutable", "other", "e0", mandatory=True)
+    assert channel.confirms(1, 5)[1] == []
+    assert channel.get_all("q") == [b"0", b"1", b"2", b"3"]
+    assert channel.wait(m.BasicReturn).method.reply_code == 312
+    all_at_once(channel, [m.ExchangeDelete(exchange=f"e{number}", nowait=True) for number in range(MANY)])
+    channel.delete("q")
 
 
 def test_messages_with_many_headers_are_decoded_a_few_in_a_turn(client, turns):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warren.amqp.fields import Table
-from warren.routing.changes import BindingAdded, ExchangePut, QueueRemoved
+from warren.routing.changes import BindingAdded, BindingRemoved, ExchangePut, ExchangeRemoved, QueueRemoved
 from warren.routing.rows import Binding, ExchangeRow, QueueRow
 from warren.routing.table import RoutingTable
 from warren.routing.wide_route import WideRoute
@@ -84,3 +84,48 @@ def test_few_queues_are_looked_up_at_once(table):
     assert isinstance(route, WideRoute)
     route.look_up(MANY)
     assert names(route.rows) == ["q1", "q3", "q4", "q5"]
+
+
+@pytest.fixture
+def chain(table):
+    """Ten exchanges, each bound to the one before; the third, the sixth and the last have a queue."""
+    for number in range(MANY):
+        table.publish([ExchangePut(ExchangeRow("/", f"e{number}", "fanout"))])
+        if number:
+            table.publish([BindingAdded("/", Binding(f"e{number - 1}", "exchange", f"e{number}", "", Table()), True)])
+    for number, queue in ((2, "q2"), (5, "q5"), (MANY - 1, "q9")):
+        table.publish([BindingAdded("/", Binding(f"e{number}", "queue", queue, "", Table()), True)])
+    return table
+
+
+def test_a_long_way_through_exchanges_is_followed_a_part_at_a_time(chain):
+    """A chain of 20,000 exchanges would take its channel 30 ms in one turn."""
+    route = chain.begin_route("/", "e0", ("",))
+    assert isinstance(route, WideRoute)
+    assert (route.look_up(4), route.rows) == (4, None)
+    assert route.look_up(100) == MANY - WIDE - 4 + 3, "the exchanges that are left, then the queues"
+    assert names(route.rows) == ["q2", "q5", "q9"] == names(chain.route("/", "e0", ("",)))
+
+
+def test_an_exchange_that_goes_before_the_message_comes_is_not_visited(chain):
+    route = chain.begin_route("/", "e0", ("",))
+    chain.publish([ExchangeRemoved(ExchangeRow("/", "e6", "fanout"))])
+    route.look_up(MANY)
+    assert names(route.rows) == ["q2", "q5"]
+
+
+def test_a_long_way_without_any_queue_leads_nowhere(chain):
+    for number, queue in ((2, "q2"), (5, "q5"), (MANY - 1, "q9")):
+        chain.publish([BindingRemoved("/", Binding(f"e{number}", "queue", queue, "", Table()), True)])
+    route = chain.begin_route("/", "e0", ("",))
+    while route.rows is None:
+        route.look_up(1)
+    assert route.rows == ()
+
+
+def test_behind_very_many_exchanges_any_header_may_decide(chain):
+    """Whether one of them reads headers is not looked for, because that would take as long as the way itself."""
+    assert not chain.depends_on_headers("/", f"e{MANY - WIDE}")
+    assert chain.header_names("/", f"e{MANY - WIDE}") == frozenset()
+    assert chain.depends_on_headers("/", "e0")
+    assert chain.header_names("/", "e0") is None
