@@ -12,6 +12,8 @@ from warren.actors.channel.consuming.gets import GOT_TOGETHER
 from warren.actors.contracts.channel import ToChannel
 from warren.actors.contracts.queue import ToQueue
 from warren.actors.node.queue_supervisor import QueueSupervisor
+from warren.actors.queue.master.message_expiry import EXPIRY_STEP
+from warren.actors.queue.process import Queue
 from warren.amqp import methods
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content
@@ -273,6 +275,9 @@ def messages_that_expire_together(stage: Stage, count: int) -> Callable[[], None
     entry = Origin("", ("q",), False, 0, 1), [content] * count, count, 0, False, 0
     stage.tell(publisher, queue.address, "publish", publisher.actorAddressString, [entry])
     stage.until(lambda: len(queue.actor.backing) == count + 1)
+    expiry = queue.actor.role.message_expiry
+    passed = expiry.now() / 1_000_000 + 1
+    expiry._wall_clock = lambda: passed  # all have expired when the message at the head is taken
 
     def act() -> None:
         queue.tell(publisher, "get", publisher, True)
@@ -493,3 +498,24 @@ def test_acks_of_several_inputs_share_the_work_of_a_turn() -> None:
         channel.input(*[(ACKS, 1, [(tag, False) for tag in tags[at : at + size]]) for at in range(0, SMALL, size)])
         stage.until(lambda: not unacked.count and not channel.actor.busy)
         assert most <= TURN_MESSAGES
+
+
+def test_no_turn_has_more_than_one_step_of_messages_expire() -> None:
+    """The basic.get that takes the message before them begins with a step, and the end of its turn adds none."""
+    with Stage(turn_messages=TURN_MESSAGES) as stage:
+        act = messages_that_expire_together(stage, LARGE)
+        queue = next(
+            cell.actor for cell in stage.base.cells.values() if isinstance(getattr(cell, "actor", None), Queue)
+        )
+        turn, most = stage.base.turn, 0
+
+        def counted(cell: Any) -> Any:
+            nonlocal most
+            before = len(queue.backing)
+            message = turn(cell)
+            most = max(most, before - len(queue.backing))
+            return message
+
+        stage.base.turn = counted  # type: ignore[method-assign]
+        act()
+        assert most == EXPIRY_STEP + 1

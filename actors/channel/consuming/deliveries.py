@@ -115,12 +115,13 @@ class Deliveries:
         return None
 
     async def _settle_in_turns(
-        self, outcome: Outcome, runs: list[UnackedRun], last: int, is_held_back: bool = False
+        self, outcome: Outcome, runs: list[UnackedRun], last: int | None, is_held_back: bool = False
     ) -> None:
         """Settle `runs`, and those up to the delivery tag `last`, in as many turns as it takes.
 
-        The queues get everything at once, at the end. Otherwise a queue would deliver what it got back first, and then
-        messages that stand behind the rest.
+        If `last` is None, settle all deliveries, those included that are made meanwhile. The queues get everything at
+        once, at the end. Otherwise a queue would deliver what it got back first, and then messages that stand behind
+        the rest.
         """
         unacked = self.unacked
         settlements: dict[DeliverySource, Settlement] = {}
@@ -132,7 +133,7 @@ class Deliveries:
             if len(runs) < self.work.most:
                 break
             await self._process.next_turn()
-            runs = unacked.take_up_to(last, self.work.most)
+            runs = unacked.take_up_to(unacked.last_tag if last is None else last, self.work.most)
             self.work.left -= len(runs)
             if self.streams and outcome != "ack":
                 self._check_returnable(runs)
@@ -295,17 +296,18 @@ class Deliveries:
     def recover_without_answer(self, method: methods.BasicRecover | methods.BasicRecoverAsync) -> Waiting:
         """Return all unacknowledged messages to their queues.
 
-        Returns what to await if one turn may not return that many.
+        Returns what to await if one turn may not return that many. Messages that are delivered during the wait are
+        returned as well: to a client, all that it has received before basic.recover-ok is void. If it then acknowledged
+        a later delivery with `multiple`, it would acknowledge messages that it has thrown away.
         """
         if not method.requeue:
             raise AmqpError(540, "requeue=false")
-        last = self.unacked.last_tag
-        runs = self.unacked.take_up_to(last, self.work.most)
+        runs = self.unacked.take_up_to(self.unacked.last_tag, self.work.most)
         self.work.left -= len(runs)
         if self.streams:
             self._check_returnable(runs)
-        if len(runs) == self.work.most and self.unacked.has_up_to(last):
-            return self._settle_in_turns("requeue", runs, last)
+        if len(runs) == self.work.most and self.unacked.has_up_to(self.unacked.last_tag):
+            return self._settle_in_turns("requeue", runs, None)
         self._settle_runs("requeue", runs)
         return None
 

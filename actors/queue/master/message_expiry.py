@@ -30,6 +30,7 @@ class MessageExpiry:
         "backing",
         "_dead_letterer",
         "_effects",
+        "_has_done_step",
         "_has_settings",
         "_head_read",
         "_timer_at",
@@ -63,6 +64,8 @@ class MessageExpiry:
         #: Whether a message may expire before the one ahead of it: then each head is examined before it is delivered.
         self.is_uneven = False
         self._timer_at: int | None = None
+        #: Whether as many messages have expired in this turn as one may have expire.
+        self._has_done_step = False
 
     def apply(self, settings: QueueSettings) -> None:
         """Use the TTL of `settings` for messages that arrive from now on; others keep the expiry that they have."""
@@ -114,12 +117,16 @@ class MessageExpiry:
         now = self.now()
         total = 0
         while (head := self.backing.head_expiry()) is not None and head <= now:
+            if self._has_done_step:
+                self._effects.need_turn()
+                return False
             cost = self._expire_available(now)
             if not cost:
                 self._head_read.prepare()  # the head is on the disk
                 return False
             total += cost
             if total >= EXPIRY_STEP:
+                self._has_done_step = True
                 self._effects.need_turn()
                 return False
         return True
@@ -137,7 +144,8 @@ class MessageExpiry:
         return self._dead_letterer.remove("expired", messages) if messages else 0
 
     def set_timer(self) -> None:
-        """Set the timer to the expiry of the present head."""
+        """Set the timer to the expiry of the present head. Called at the end of each turn."""
+        self._has_done_step = False
         backing = self.backing
         head = backing.head_expiry()
         if head is None and len(backing) and not backing.available(1):
