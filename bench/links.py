@@ -19,9 +19,9 @@ import click
 from warren.cluster.links.admission import LinkIdentity
 from warren.cluster.links.config import LinkConfig
 from warren.cluster.links.encoding.codecs import INTEGER, RAW_LIST, TEXT
-from warren.cluster.links.encoding.frames import MAX_FRAME, FrameReader
+from warren.cluster.links.encoding.frames import MAX_FRAME, LinkFrameReader
 from warren.cluster.links.encoding.registry import DATA, Crossing, Registry
-from warren.cluster.links.lane import Lane
+from warren.cluster.links.lane import LinkLane
 from warren.cluster.links.session import Session
 from warren.heap import keep_freed_heap
 from warren.runtime.contract import Contract, message
@@ -64,7 +64,7 @@ class Systems:
         return lambda *args: None
 
 
-def session(systems: Systems, peer: str, sock: socket.socket) -> tuple[Session, Lane]:
+def session(systems: Systems, peer: str, sock: socket.socket) -> tuple[Session, LinkLane]:
     node, _, incarnation = peer.rpartition("-")
     config = LinkConfig(b"", REGISTRY, {})
     made = Session(
@@ -79,7 +79,7 @@ def session(systems: Systems, peer: str, sock: socket.socket) -> tuple[Session, 
         lambda sender: None,
     )
     sock.setblocking(False)
-    lane = Lane(DATA, sock.fileno(), sock, FrameReader(MAX_FRAME), made.frame)
+    lane = LinkLane(DATA, sock.fileno(), sock, LinkFrameReader(MAX_FRAME), made.frame)
     made.add_lane(lane)
     return made, lane
 

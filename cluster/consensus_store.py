@@ -11,10 +11,10 @@ from ..store.data_dir.log_tables import LogFound, LogStart, LogWrite
 from .consensus.core import Raft, Ready
 from .consensus.election import Ballot
 from .consensus.log import Entry, Mark, RaftLog
-from .consensus.membership import Members
+from .consensus.membership import RaftMembers
 
 
-def first_write(members: Members) -> LogWrite:
+def first_write(members: RaftMembers) -> LogWrite:
     """The write that begins the log of a node: with these members, or with none if it is to join a cluster."""
     return LogWrite(ballot=(0, None), applied=0, start=LogStart(0, 0, members.packed()))
 
@@ -22,7 +22,7 @@ def first_write(members: Members) -> LogWrite:
 def found_on_disk(found: LogFound) -> tuple[Ballot, RaftLog]:
     """Ballot and log of a node that starts again."""
     assert found.start is not None, "the log was never begun"
-    start = Mark(found.start.index, found.start.term, Members.unpacked(found.start.members))
+    start = Mark(found.start.index, found.start.term, RaftMembers.unpacked(found.start.members))
     return Ballot(*found.ballot), RaftLog(start, [Entry(*entry) for entry in found.entries], found.applied)
 
 

@@ -41,9 +41,9 @@ from typing import NamedTuple
 
 from ...seams import seam
 from .election import Ballot, Election
-from .leader import Leader, Refused
+from .leader import Leader, ProposalRefused
 from .log import Entry, RaftLog
-from .membership import Members
+from .membership import RaftMembers
 from .messages import (
     Append,
     AppendAnswer,
@@ -61,7 +61,7 @@ from .messages import (
 )
 
 
-class Role(Enum):
+class RaftRole(Enum):
     """See the module."""
 
     FOLLOWER = "follower"
@@ -93,7 +93,7 @@ class Raft:
         self.node = node
         self.log = log
         self.term, self._voted_for = ballot
-        self.role = Role.FOLLOWER
+        self.role = RaftRole.FOLLOWER
         #: The leader of the term, if this node knows it.
         self.leader_name: str | None = None
         #: What only the leader has.
@@ -152,7 +152,7 @@ class Raft:
             self.leading.relieve_witness()
             self._progressed()
         elif self._leads_alone:
-            if self.role is not Role.CANDIDATE:
+            if self.role is not RaftRole.CANDIDATE:
                 self._campaign(is_transfer=False)
         elif election.is_due and self._may_lead:
             self._ask_for_pre_votes()
@@ -161,19 +161,19 @@ class Raft:
         """Append a command to the log and return its index. The command is committed if the entry that is committed at
         this index has this term.
 
-        Raises Refused, if this node does not lead, among others.
+        Raises ProposalRefused, if this node does not lead, among others.
         """
         return self._as_leader().propose(data)
 
-    def change_members(self, members: Members) -> int:
-        """Append a change of the members and return its index. Raises Refused."""
+    def change_members(self, members: RaftMembers) -> int:
+        """Append a change of the members and return its index. Raises ProposalRefused."""
         leader = self._as_leader()
         index = leader.change_members(members)
         self._progressed()
         return index
 
     def transfer(self, to: str | None = None) -> str:
-        """Hand leadership over to this voter, or to the fittest; return its name. Raises Refused."""
+        """Hand leadership over to this voter, or to the fittest; return its name. Raises ProposalRefused."""
         leader = self._as_leader()
         successor = leader.transfer(to)
         self._progressed()
@@ -255,7 +255,7 @@ class Raft:
         if done.committed:
             self._commit(done.committed[-1].index)
             self.log.applied = done.committed[-1].index
-        if self.role is Role.CANDIDATE and self._written_ballot == self.ballot:
+        if self.role is RaftRole.CANDIDATE and self._written_ballot == self.ballot:
             self._count(self.node, True)
         self._progressed()
         if self._late_snapshot is not None:
@@ -300,7 +300,7 @@ class Raft:
         """Be a follower in this term, of this leader if it is known."""
         if term != self.term:
             self.term, self._voted_for = term, None
-        self.role = Role.FOLLOWER
+        self.role = RaftRole.FOLLOWER
         self.leading = None
         self.leader_name = leader
         self._election.put_off()
@@ -308,12 +308,12 @@ class Raft:
     def _hear(self, leader: str) -> None:
         """Note a sign of life of this term's leader, and follow it."""
         assert self.leading is None, f"{leader} and {self.node} both lead in term {self.term}"
-        if self.role is not Role.FOLLOWER or self.leader_name != leader:
+        if self.role is not RaftRole.FOLLOWER or self.leader_name != leader:
             self._follow(self.term, leader)
         self._election.hear_leader()
 
     def _ask_for_pre_votes(self) -> None:
-        self.role = Role.PRE_CANDIDATE
+        self.role = RaftRole.PRE_CANDIDATE
         self.leader_name = None
         self._election.begin()
         last = self.log.last_index, self.log.last_term
@@ -322,7 +322,7 @@ class Raft:
 
     def _campaign(self, is_transfer: bool) -> None:
         """Begin a term as its candidate. Own vote and questions wait for the write, which also has the whole log."""
-        self.role = Role.CANDIDATE
+        self.role = RaftRole.CANDIDATE
         self.leader_name = None
         self.term, self._voted_for = self.term + 1, self.node
         self._election.begin()
@@ -344,7 +344,7 @@ class Raft:
         self._send(PreVoteAnswer(message.sender, self.node, term, is_granted))
 
     def _pre_vote_answered(self, message: PreVoteAnswer) -> None:
-        if self.role is Role.PRE_CANDIDATE and (not message.is_granted or message.term == self.term + 1):
+        if self.role is RaftRole.PRE_CANDIDATE and (not message.is_granted or message.term == self.term + 1):
             self._count(message.sender, message.is_granted)
 
     def _vote_asked(self, message: Vote) -> None:
@@ -360,7 +360,7 @@ class Raft:
         return is_free and self.log.is_behind(message.last_index, message.last_term)
 
     def _vote_answered(self, message: VoteAnswer) -> None:
-        if self.role is Role.CANDIDATE:
+        if self.role is RaftRole.CANDIDATE:
             self._count(message.sender, message.is_granted)
 
     def _count(self, voter: str, is_granted: bool) -> None:
@@ -368,13 +368,13 @@ class Raft:
         has_won = self._election.count(voter, is_granted, self.log.members)
         if has_won is False:
             self._follow(self.term)
-        elif has_won and self.role is Role.PRE_CANDIDATE:
+        elif has_won and self.role is RaftRole.PRE_CANDIDATE:
             self._campaign(is_transfer=False)
         elif has_won:
             self._lead()
 
     def _lead(self) -> None:
-        self.role = Role.LEADER
+        self.role = RaftRole.LEADER
         self.leader_name = self.node
         self.leading = Leader(self.node, self.term, self.log, self._election.now, self._send)
         self.leading.tick(self._election.now)
@@ -491,5 +491,5 @@ class Raft:
     def _as_leader(self) -> Leader:
         if self.leading is None:
             known = f"{self.leader_name} does" if self.leader_name else "no leader is known"
-            raise Refused(f"{self.node} does not lead the cluster; {known}")
+            raise ProposalRefused(f"{self.node} does not lead the cluster; {known}")
         return self.leading

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .membership import Members
+from .membership import RaftMembers
 
 #: Ticks without a leader after which a node begins an election: at least, at most. The generator draws one of them.
 ELECTION_TICKS = (20, 40)
@@ -79,7 +79,7 @@ class Election:
         self._again = max(0, self._again - 1)
         self._votes = {}
 
-    def count(self, voter: str, is_granted: bool, members: Members) -> bool | None:
+    def count(self, voter: str, is_granted: bool, members: RaftMembers) -> bool | None:
         """Count a vote or a pre-vote. Returns whether the node has won, or None as long as no majority is clear."""
         self._votes[voter] = is_granted
         if members.has_majority(sum(self._votes.get(node, False) for node in members.voters)):

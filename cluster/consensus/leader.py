@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from ...seams import seam
 from .log import COMMAND, EMPTY, MEMBERS, Entry, RaftLog
-from .membership import Members
+from .membership import RaftMembers
 from .messages import Append, AppendAnswer, ConsensusMessage, Heartbeat, HeartbeatAnswer, TimeoutNow
 from .progress import Progress, Sending
 
@@ -38,7 +38,7 @@ APPEND_BYTES = 512 << 10
 UNCOMMITTED_BYTES = 64 << 20
 
 
-class Refused(Exception):
+class ProposalRefused(Exception):
     """The node cannot take this proposal now; the text is the reason."""
 
 
@@ -76,15 +76,15 @@ class Leader:
         return index
 
     def propose(self, data: bytes) -> int:
-        """Append a command and return its index. Raises Refused."""
+        """Append a command and return its index. Raises ProposalRefused."""
         if self.successor is not None:
-            raise Refused(f"{self._node} hands leadership over to {self.successor}")
+            raise ProposalRefused(f"{self._node} hands leadership over to {self.successor}")
         if self._uncommitted_bytes > UNCOMMITTED_BYTES:
-            raise Refused(f"{self._uncommitted_bytes} bytes of changes already wait for a majority")
+            raise ProposalRefused(f"{self._uncommitted_bytes} bytes of changes already wait for a majority")
         return self.append(COMMAND, data)
 
     @seam("consensus: when the members may change")
-    def change_refusal(self, members: Members) -> str | None:
+    def change_refusal(self, members: RaftMembers) -> str | None:
         """Why the members cannot become these now; None if they can."""
         if self._log.members_index > self._log.committed:
             return "another change of the members is not committed yet"
@@ -92,11 +92,11 @@ class Leader:
             return f"{self._node} has committed no entry of its term yet"
         return self._log.members.why_not(members)
 
-    def change_members(self, members: Members) -> int:
-        """Append a change of the members, which is in force at once; return its index. Raises Refused."""
+    def change_members(self, members: RaftMembers) -> int:
+        """Append a change of the members, which is in force at once; return its index. Raises ProposalRefused."""
         refusal = self.change_refusal(members)
         if refusal is not None:
-            raise Refused(refusal)
+            raise ProposalRefused(refusal)
         index = self.append(MEMBERS, members.packed())
         self._follow_members()
         return index
@@ -277,10 +277,12 @@ class Leader:
     # -- transfer ---
 
     def transfer(self, to: str | None = None) -> str:
-        """Hand over to this voter, or to the one that has most; return its name. Raises Refused."""
+        """Hand over to this voter, or to the one that has most; return its name. Raises ProposalRefused."""
         successor = to or self._fittest()
         if successor is None or successor not in self._log.members.voters or successor == self._node:
-            raise Refused(f"{self._node} cannot hand leadership over to {to or 'anybody'}: no other voter of that name")
+            raise ProposalRefused(
+                f"{self._node} cannot hand leadership over to {to or 'anybody'}: no other voter of that name"
+            )
         if self.successor != successor:
             self.successor = successor
             self._successor_asked = False

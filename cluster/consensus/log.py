@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...seams import seam
-from .membership import Members
+from .membership import RaftMembers
 
 #: Kinds of entries: the empty first entry of a leader's term, a command for the state, a change of the members.
 EMPTY, COMMAND, MEMBERS = range(3)
@@ -42,7 +42,7 @@ class Mark(NamedTuple):
 
     index: int  # type: ignore[assignment]  # hides tuple.index
     term: int
-    members: Members
+    members: RaftMembers
 
 
 class RaftLog:
@@ -52,7 +52,7 @@ class RaftLog:
         self.start = start
         self.entries: list[Entry] = []
         #: Where each set of members came into force.
-        self._members: list[tuple[int, Members]] = [(start.index, start.members)]
+        self._members: list[tuple[int, RaftMembers]] = [(start.index, start.members)]
         self.append(entries)
         self.handed = self.written = self.last_index
         self.committed = self.applied = start.index if applied is None else applied
@@ -67,7 +67,7 @@ class RaftLog:
         return self.entries[-1].term if self.entries else self.start.term
 
     @property
-    def members(self) -> Members:
+    def members(self) -> RaftMembers:
         """The members in force."""
         return self._members[-1][1]
 
@@ -76,7 +76,7 @@ class RaftLog:
         """The entry that brought the members in force."""
         return self._members[-1][0]
 
-    def members_at(self, index: int) -> Members:
+    def members_at(self, index: int) -> RaftMembers:
         """The members that were in force when the log ended at `index`."""
         return next(members for at, members in reversed(self._members) if at <= index)
 
@@ -132,7 +132,7 @@ class RaftLog:
             assert entry.index == self.last_index + 1, "the log has no gaps"
             self.entries.append(entry)
             if entry.kind == MEMBERS:
-                self._members.append((entry.index, Members.unpacked(entry.data)))
+                self._members.append((entry.index, RaftMembers.unpacked(entry.data)))
 
     @seam("consensus: which entries a leader's entries replace")
     def merge(self, entries: Sequence[Entry]) -> None:

@@ -1,4 +1,4 @@
-"""`Members`: the nodes of a cluster, as the log has them, and what a majority of them is.
+"""`RaftMembers`: the nodes of a cluster, as the log has them, and what a majority of them is.
 
 Three kinds of nodes follow the log:
 
@@ -21,7 +21,7 @@ import msgpack  # type: ignore[import-untyped]
 from ...seams import seam
 
 
-class Members(NamedTuple):
+class RaftMembers(NamedTuple):
     """Names of nodes, each of the three in ascending order; the witnesses are also voters."""
 
     voters: tuple[str, ...]
@@ -47,22 +47,22 @@ class Members(NamedTuple):
         """The highest number that the `value` of more than half of the voters has reached."""
         return sorted(map(value, self.voters), reverse=True)[len(self.voters) // 2]
 
-    def with_learner(self, node: str) -> Members:
+    def with_learner(self, node: str) -> RaftMembers:
         """These members and `node`, which follows the log without a vote; a voter becomes a learner."""
         rest = self.without(node)
         return rest._replace(learners=tuple(sorted({*rest.learners, node})))
 
-    def with_voter(self, node: str, is_witness: bool = False) -> Members:
+    def with_voter(self, node: str, is_witness: bool = False) -> RaftMembers:
         """These members, of which `node` has a vote."""
         rest = self.without(node)
         witnesses = {*rest.witnesses, node} if is_witness else rest.witnesses
-        return Members(tuple(sorted({*rest.voters, node})), rest.learners, tuple(sorted(witnesses)))
+        return RaftMembers(tuple(sorted({*rest.voters, node})), rest.learners, tuple(sorted(witnesses)))
 
-    def without(self, node: str) -> Members:
+    def without(self, node: str) -> RaftMembers:
         """These members except `node`."""
-        return Members(*(tuple(name for name in kind if name != node) for kind in self))
+        return RaftMembers(*(tuple(name for name in kind if name != node) for kind in self))
 
-    def why_not(self, new: Members) -> str | None:
+    def why_not(self, new: RaftMembers) -> str | None:
         """Why the members must not become `new` in one step; None if they may."""
         if not new.voters:
             return "the last voter cannot leave"
@@ -79,6 +79,6 @@ class Members(NamedTuple):
         return packed
 
     @classmethod
-    def unpacked(cls, data: bytes) -> Members:
+    def unpacked(cls, data: bytes) -> RaftMembers:
         """From the data of an entry."""
         return cls(*map(tuple, msgpack.unpackb(data)))

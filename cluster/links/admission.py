@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .encoding.frames import FrameError
+from .encoding.frames import LinkFrameError
 
 #: The protocol versions that this build speaks: the oldest and the newest.
 VERSIONS = (1, 1)
@@ -28,7 +28,7 @@ MAX_TEXT, MAX_ITEMS = 255, 1_000
 Facts = dict[str, Any]
 
 
-class Membership(NamedTuple):
+class ClusterMembership(NamedTuple):
     """What a node sends about its cluster in the greeting, and whom it admits.
 
     cluster_id  None as long as the node belongs to no cluster. A node without one may link to every node, because it
@@ -69,7 +69,7 @@ class LinkIdentity(NamedTuple):
     versions: tuple[int, int] = VERSIONS
     features: frozenset[str] = frozenset()
     facts: Facts = {}
-    membership: Membership = Membership()
+    membership: ClusterMembership = ClusterMembership()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -84,22 +84,22 @@ class LinkIdentity(NamedTuple):
 
     @classmethod
     def from_json(cls, given: dict[str, Any]) -> LinkIdentity:
-        """Raises FrameError unless every field has the right type and a sensible size."""
+        """Raises LinkFrameError unless every field has the right type and a sensible size."""
         texts = [given.get(key) for key in ("node", "id", "incarnation")]
         cluster, versions, features = given.get("cluster"), given.get("versions"), given.get("features")
         facts = given.get("facts", {})
         if not all(type(text) is str and 0 < len(text) <= MAX_TEXT and text.isprintable() for text in texts):
-            raise FrameError("a greeting without node, id or incarnation")
+            raise LinkFrameError("a greeting without node, id or incarnation")
         if "/" in texts[0] or "/" in texts[2] or "-" in texts[2]:  # type: ignore[operator]
-            raise FrameError("a greeting with a name or incarnation that no node has")
+            raise LinkFrameError("a greeting with a name or incarnation that no node has")
         if cluster is not None and (type(cluster) is not str or len(cluster) > MAX_TEXT):
-            raise FrameError("a greeting with a wrong cluster id")
+            raise LinkFrameError("a greeting with a wrong cluster id")
         if type(versions) is not list or [type(item) for item in versions] != [int, int]:
-            raise FrameError("a greeting without versions")
+            raise LinkFrameError("a greeting without versions")
         if type(features) is not list or len(features) > MAX_ITEMS or not all(type(item) is str for item in features):
-            raise FrameError("a greeting without features")
+            raise LinkFrameError("a greeting without features")
         if type(facts) is not dict:
-            raise FrameError("a greeting with wrong facts")
+            raise LinkFrameError("a greeting with wrong facts")
         node, node_id, incarnation = map(str, texts)
         return cls(node, node_id, incarnation, cluster, (versions[0], versions[1]), frozenset(features), facts)
 
@@ -155,7 +155,7 @@ def refusal(own: LinkIdentity, peer: LinkIdentity, expected: str = "") -> Refusa
 
 
 def _differing_setting(own: LinkIdentity, peer: LinkIdentity) -> str:
-    """What is wrong if a setting differs that must be the same on both nodes (see `Membership`); empty if none does."""
+    """What is wrong if a setting differs that must be the same on both nodes (see `ClusterMembership`), else empty."""
     given, theirs = own.facts.get(SETTINGS), peer.facts.get(SETTINGS)
     if type(given) is not dict or type(theirs) is not dict:
         return ""
@@ -169,7 +169,7 @@ def _differing_setting(own: LinkIdentity, peer: LinkIdentity) -> str:
     return ""
 
 
-def _of_a_stranger(membership: Membership, peer: LinkIdentity) -> Refusal | None:
+def _of_a_stranger(membership: ClusterMembership, peer: LinkIdentity) -> Refusal | None:
     """Why a node without a cluster is refused: it may ask where it belongs, but not under the name of a member."""
     known = membership.members.get(peer.node)
     is_admitted = known is None or known == peer.node_id or membership.replaces

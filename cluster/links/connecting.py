@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .encoding.registry import LANE_NAMES
 from .greeting import NONCE_BYTES, SESSION_BYTES, Connector
-from .handshake import Connected, Handshake
+from .handshake import Connected, LinkHandshake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,7 @@ class Attempt:
     def __init__(self, session: str) -> None:
         self.session = session
         self.endpoints: list[Any] = []
-        self.handshake: Handshake | None = None
+        self.handshake: LinkHandshake | None = None
         self.done: dict[str, Connected] = {}
 
     def is_answered_by(self, incarnation: str) -> bool:
@@ -191,7 +191,7 @@ class Connecting:
             return
         nonce = process.random_bytes(NONCE_BYTES)
         connector = Connector(self.identity, config.key, nonce, self._node, lane, attempt.session)
-        handshake = attempt.handshake = Handshake(sock, connector, self.place_text(), config.client_tls)
+        handshake = attempt.handshake = LinkHandshake(sock, connector, self.place_text(), config.client_tls)
         process.watch(handshake.fd, read=True, write=True)
 
     def _not_connected(self, attempt: Attempt, error: OSError) -> None:
@@ -212,7 +212,7 @@ class Connecting:
         self._advance(attempt, attempt.handshake)
         return True
 
-    def _advance(self, attempt: Attempt, handshake: Handshake) -> None:
+    def _advance(self, attempt: Attempt, handshake: LinkHandshake) -> None:
         process = self._process
         was_connected = handshake.is_connected
         try:

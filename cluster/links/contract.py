@@ -12,7 +12,7 @@ from ...runtime.contract import Address, Contract, message
 
 if TYPE_CHECKING:
     from ...actors.context.node_context import NodeContext
-    from .admission import Facts, LinkIdentity, Membership
+    from .admission import ClusterMembership, Facts, LinkIdentity
     from .config import LinkConfig
     from .handshake import Connected
 
@@ -87,7 +87,7 @@ class ToLinks(Contract):
         """From members: keep a link to each of these nodes, at this host and port. Links to former peers end."""
 
     @message
-    def set_membership(self, membership: Membership) -> None:
+    def set_membership(self, membership: ClusterMembership) -> None:
         """From members: greet with this from now on, and admit by it. Links that are up stay."""
 
     @message

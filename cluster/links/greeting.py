@@ -28,8 +28,8 @@ from .encoding.frames import (
     JSON_TYPE,
     MAX_GREETING_FRAME,
     RESPONSE,
-    FrameError,
-    FrameReader,
+    LinkFrameError,
+    LinkFrameReader,
     json_header,
     shown,
 )
@@ -63,7 +63,7 @@ class Greeted(NamedTuple):
     version: int
 
 
-class Step(NamedTuple):
+class GreetingStep(NamedTuple):
     """What follows from input: bytes to send, and perhaps the end of the greeting."""
 
     reply: bytes = b""
@@ -83,7 +83,7 @@ class _Side:
         self.own = own
         self.key = key
         self.nonce = nonce
-        self.reader = FrameReader(MAX_GREETING_FRAME)
+        self.reader = LinkFrameReader(MAX_GREETING_FRAME)
         #: Who the other side says that it is; None before it has said so.
         self.peer: LinkIdentity | None = None
         #: The first bytes that came, to say what they are if they are no greeting.
@@ -91,7 +91,7 @@ class _Side:
         #: The headers of all frames so far.
         self._headers: list[bytes] = []
 
-    def feed(self, data: bytes) -> Step:
+    def feed(self, data: bytes) -> GreetingStep:
         """Take input. After a step that ends the greeting, `reader` has what came behind it."""
         if len(self._first) < 32:
             self._first += data[:32]
@@ -99,20 +99,20 @@ class _Side:
         try:
             found = self.reader.next()
             if found is None:
-                return Step()
+                return GreetingStep()
             if found.type != JSON_TYPE:
-                raise FrameError("a frame that is not one of the greeting")
+                raise LinkFrameError("a frame that is not one of the greeting")
             header = found.header
             fields = json_header(header)
             ext = fields.get("extFields")
             remark = fields.get("remark")
             if type(ext) is not dict or type(fields.get("code")) is not int or type(remark) not in (str, type(None)):
-                raise FrameError(f"a greeting without code and fields: {shown(header)}")
+                raise LinkFrameError(f"a greeting without code and fields: {shown(header)}")
             return self._step(fields["code"], remark or "", ext, header, found.body)
-        except FrameError as error:
-            return Step(refused=Refusal(MALFORMED, not_a_greeting(self._first, str(error))))
+        except LinkFrameError as error:
+            return GreetingStep(refused=Refusal(MALFORMED, not_a_greeting(self._first, str(error))))
 
-    def _step(self, code: int, remark: str, ext: dict[str, Any], header: bytes, body: bytes) -> Step:
+    def _step(self, code: int, remark: str, ext: dict[str, Any], header: bytes, body: bytes) -> GreetingStep:
         raise NotImplementedError
 
     def _frame(self, code: int, flag: int, ext: dict[str, Any], role: bytes = b"", remark: str = "") -> bytes:
@@ -142,23 +142,25 @@ class Connector(_Side):
         ext = {**self._ext(), "lane": self._lane, "workers": [0, 0], "session": self._session}
         return self._frame(HELLO, 0, ext)
 
-    def _step(self, code: int, remark: str, ext: dict[str, Any], header: bytes, body: bytes) -> Step:
+    def _step(self, code: int, remark: str, ext: dict[str, Any], header: bytes, body: bytes) -> GreetingStep:
         if self.peer is not None:
             if code:
-                return Step(refused=Refusal(code, remark or f"refused with code {code}", by_peer=True))
-            return Step(greeted=Greeted(self.peer, self._lane, self._session, _common_version(self.own, self.peer)))
+                return GreetingStep(refused=Refusal(code, remark or f"refused with code {code}", by_peer=True))
+            return GreetingStep(
+                greeted=Greeted(self.peer, self._lane, self._session, _common_version(self.own, self.peer))
+            )
         if code:
-            return Step(refused=Refusal(code, remark or f"refused with code {code}", by_peer=True))
+            return GreetingStep(refused=Refusal(code, remark or f"refused with code {code}", by_peer=True))
         peer = LinkIdentity.from_json(ext)
         self._headers.append(header)
         if not self._is_proof(_ACCEPTOR, body):
             # An AUTH without a proof only shows the acceptor that the secrets differ.
             reply = self._frame(AUTH, 0, {})
-            return Step(reply, refused=Refusal(BAD_SECRET, f"{peer.node} has another secret: {SAME_SECRET}"))
+            return GreetingStep(reply, refused=Refusal(BAD_SECRET, f"{peer.node} has another secret: {SAME_SECRET}"))
         self.peer = peer
         refused = refusal(self.own, peer, self._expected)
         reply = self._frame(AUTH, 0, {}, _CONNECTOR, "" if refused is None else refused.sentence)
-        return Step(reply, refused=refused)
+        return GreetingStep(reply, refused=refused)
 
 
 class Acceptor(_Side):
@@ -168,34 +170,34 @@ class Acceptor(_Side):
         super().__init__(own, key, nonce)
         self._lane = self._session = ""
 
-    def _step(self, code: int, remark: str, ext: dict[str, Any], header: bytes, body: bytes) -> Step:
+    def _step(self, code: int, remark: str, ext: dict[str, Any], header: bytes, body: bytes) -> GreetingStep:
         if self.peer is None:
             return self._hello(code, ext, header)
         self._headers.append(header)
         if code != AUTH:
-            raise FrameError(f"code {code} instead of the proof")
+            raise LinkFrameError(f"code {code} instead of the proof")
         if not self._is_proof(_CONNECTOR, body):
             sentence = f"{self.own.node} has another secret than the node that calls itself {self.peer.node}"
             return self._refuse(Refusal(BAD_SECRET, f"{sentence}: {SAME_SECRET}"))
         if remark:
-            return Step(refused=Refusal(CONFLICT, remark, by_peer=True))
+            return GreetingStep(refused=Refusal(CONFLICT, remark, by_peer=True))
         refused = refusal(self.own, self.peer)
         if refused is not None:
             return self._refuse(refused)
         greeted = Greeted(self.peer, self._lane, self._session, _common_version(self.own, self.peer))
-        return Step(self._frame(0, RESPONSE, {}), greeted=greeted)
+        return GreetingStep(self._frame(0, RESPONSE, {}), greeted=greeted)
 
-    def _hello(self, code: int, ext: dict[str, Any], header: bytes) -> Step:
+    def _hello(self, code: int, ext: dict[str, Any], header: bytes) -> GreetingStep:
         lane, session = ext.get("lane"), ext.get("session")
         if code != HELLO or lane not in LANE_NAMES or type(session) is not str or len(session) != 2 * SESSION_BYTES:
-            raise FrameError(f"no greeting: {shown(header)}")
+            raise LinkFrameError(f"no greeting: {shown(header)}")
         self.peer = LinkIdentity.from_json(ext)
         self._lane, self._session = lane, session
         self._headers.append(header)
-        return Step(self._frame(0, RESPONSE, self._ext(), _ACCEPTOR))
+        return GreetingStep(self._frame(0, RESPONSE, self._ext(), _ACCEPTOR))
 
-    def _refuse(self, refused: Refusal) -> Step:
-        return Step(self._frame(refused.code, RESPONSE, {}, remark=refused.sentence), refused=refused)
+    def _refuse(self, refused: Refusal) -> GreetingStep:
+        return GreetingStep(self._frame(refused.code, RESPONSE, {}, remark=refused.sentence), refused=refused)
 
 
 #: The way out of a wrong secret.

@@ -1,4 +1,4 @@
-"""`Handshake`: a connection between two nodes until its greeting is over (`greeting`)."""
+"""`LinkHandshake`: a connection between two nodes until its greeting is over (`greeting`)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from ...actors.connection.tls.tls_transport import TlsTransport
 from .admission import MALFORMED, Refusal
-from .encoding.frames import MAX_GREETING_FRAME, FrameReader
-from .greeting import Acceptor, Connector, Greeted, Step
+from .encoding.frames import MAX_GREETING_FRAME, LinkFrameReader
+from .greeting import Acceptor, Connector, Greeted, GreetingStep
 
 
-class Handshake:
+class LinkHandshake:
     """Drives one side of a greeting over a non-blocking socket. `advance` is called when the socket is ready.
 
     With a `tls` context a TLS handshake comes before the greeting.
@@ -48,11 +48,11 @@ class Handshake:
         return self._tls is not None and self._tls.has_unsent
 
     @property
-    def reader(self) -> FrameReader:
+    def reader(self) -> LinkFrameReader:
         """The reader of the greeting. The session must use it too: it may hold frames that came behind the greeting."""
         return self.side.reader
 
-    def advance(self) -> Step | None:
+    def advance(self) -> GreetingStep | None:
         """Go on as far as the socket allows. Returns the step that ends the greeting, None before that.
 
         Raises OSError if the connection breaks or could not be established.
@@ -86,14 +86,16 @@ class Handshake:
         self._flush()
         return None if step.greeted is None else step
 
-    def _tls_handshake(self, tls: TlsTransport) -> Step | None:
+    def _tls_handshake(self, tls: TlsTransport) -> GreetingStep | None:
         try:
             tls.handshake()
         except ssl.SSLCertVerificationError as error:
-            return Step(refused=Refusal(MALFORMED, f"its certificate is not accepted: {error.verify_message}"))
+            return GreetingStep(refused=Refusal(MALFORMED, f"its certificate is not accepted: {error.verify_message}"))
         except ssl.SSLError as error:
             reason = (error.reason or str(error)).lower().replace("_", " ")
-            return Step(refused=Refusal(MALFORMED, f"no TLS: {reason}; set cluster_tls_* on all nodes or on none"))
+            return GreetingStep(
+                refused=Refusal(MALFORMED, f"no TLS: {reason}; set cluster_tls_* on all nodes or on none")
+            )
         return None
 
     def _flush(self) -> None:
@@ -107,5 +109,5 @@ class Handshake:
 class Connected(NamedTuple):
     """A connection whose greeting is over."""
 
-    handshake: Handshake
+    handshake: LinkHandshake
     greeted: Greeted

@@ -1,4 +1,4 @@
-"""`Lane`: one of the connections of a link, once its greeting is over.
+"""`LinkLane`: one of the connections of a link, once its greeting is over.
 
     lane.write(buffers)     take what follows; it leaves with the next `flush`
     lane.unsent             bytes that wait here
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
-from .encoding.frames import MAX_FRAME, Buffer, FrameReader, RawFrame
+from .encoding.frames import MAX_FRAME, Buffer, LinkFrameReader, RawFrame
 
 #: Most bytes of one read. What a read has brought is handled before other processes have turns.
 READ_SIZE = 1_048_576
@@ -34,11 +34,11 @@ class LaneClosed(Exception):
     """The other side has ended the connection, or it broke. The text is for a person."""
 
 
-class Lane:
+class LinkLane:
     """A lane over a connected, non-blocking socket. `reader` has what has come behind the greeting."""
 
     def __init__(
-        self, name: str, fd: int, sock: Any, reader: FrameReader, on_frame: Callable[[Lane, RawFrame], None]
+        self, name: str, fd: int, sock: Any, reader: LinkFrameReader, on_frame: Callable[[LinkLane, RawFrame], None]
     ) -> None:
         self.name = name
         self.fd = fd

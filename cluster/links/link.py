@@ -26,10 +26,10 @@ from .config import LinkConfig
 from .connecting import Connecting
 from .contract import LinkItems, ToLink, ToLinkWatcher, to_link_watcher
 from .encoding.codecs import CodecError
-from .encoding.frames import FrameError
+from .encoding.frames import LinkFrameError
 from .encoding.registry import CONTROL, LANE_NAMES
 from .handshake import Connected
-from .lane import Lane, LaneClosed
+from .lane import LaneClosed, LinkLane
 from .session import Session
 
 log = logging.getLogger("warren.links")
@@ -191,7 +191,7 @@ class Link(Process):
         log.info("link to %s is up, to its run %s", self.node, session.peer.incarnation)
         for name in LANE_NAMES:
             handshake = connected[name].handshake
-            lane = Lane(name, handshake.fd, handshake.sock, handshake.reader, session.frame)
+            lane = LinkLane(name, handshake.fd, handshake.sock, handshake.reader, session.frame)
             if handshake.unsent:
                 lane.write([handshake.unsent])
             session.add_lane(lane)
@@ -260,24 +260,24 @@ class Link(Process):
         elif not self.connecting.serve(fd):
             self.unwatch(fd)
 
-    def _serve(self, lane: Lane, action: Callable[[], None]) -> None:
+    def _serve(self, lane: LinkLane, action: Callable[[], None]) -> None:
         """Read from a lane, write to it, or hand out what it holds; the link breaks if that fails."""
         try:
             action()
         except LaneClosed as error:
             self._broken(lane, str(error))
-        except (FrameError, CodecError) as error:
+        except (LinkFrameError, CodecError) as error:
             log.warning("link to %s: malformed input on the lane %s: %s", self.node, lane.name, error)
             self._broken(lane, f"malformed input: {error}")
         else:
             if not lane.is_closed:
                 self._watch(lane)
 
-    def _watch(self, lane: Lane) -> None:
+    def _watch(self, lane: LinkLane) -> None:
         reads = lane.held_bytes < self.config.windows[lane.name] and not self.holds_input
         self.watch(lane.fd, read=reads, write=lane.wants_write and not self.holds_output)
 
-    def _broken(self, lane: Lane, reason: str) -> None:
+    def _broken(self, lane: LinkLane, reason: str) -> None:
         if not lane.is_closed:
             self._end_session(f"{reason} (lane {lane.name})")
             self._attempt_later()

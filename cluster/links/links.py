@@ -24,13 +24,13 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.log_format import one_line
 from ...runtime.process import Process
 from ...settings.cluster_settings import DEFAULT_CLUSTER_PORT
-from .admission import BAD_SECRET, MALFORMED, LinkIdentity, Membership, Refusal
+from .admission import BAD_SECRET, MALFORMED, ClusterMembership, LinkIdentity, Refusal
 from .config import LinkConfig, LinksError
 from .contract import LinkItems, ToLink, ToLinks, ToLinkWatcher, to_link
 from .encoding.messages import MESSAGES
 from .encoding.registry import Registry
 from .greeting import NONCE_BYTES, Acceptor
-from .handshake import Connected, Handshake
+from .handshake import Connected, LinkHandshake
 from .link import Link
 from .refusals import Refusals
 
@@ -82,7 +82,7 @@ class Links(Process):
         self.nodes: dict[str, str] = {}
         self.peers: dict[str, tuple[str, int]] = {}
         #: Connections in their greeting by descriptor, the oldest one first, and when each was accepted.
-        self.greeting: dict[int, tuple[Handshake, float]] = {}
+        self.greeting: dict[int, tuple[LinkHandshake, float]] = {}
         self.socket: Any = None
 
     async def on_start(self, sender: Sender, context: NodeContext, node_id: str, incarnation: str) -> tuple[str, int]:
@@ -118,7 +118,7 @@ class Links(Process):
             if former.get(node) != place or node not in self.links:
                 self.send(self._link(node), to_link.place(place))
 
-    def on_set_membership(self, sender: Sender, membership: Membership) -> None:
+    def on_set_membership(self, sender: Sender, membership: ClusterMembership) -> None:
         self.own = self.own._replace(cluster_id=membership.cluster_id, facts=membership.facts, membership=membership)
         for link in self.links.values():
             self.send(link, to_link.greet_as(self.own))
@@ -210,7 +210,7 @@ class Links(Process):
         elif not self.greeting:
             self.start_timer(GREETING_SECONDS, LATE)
         acceptor = Acceptor(self.own, self.config.key, self.random_bytes(NONCE_BYTES))
-        handshake = Handshake(sock, acceptor, address, self.config.server_tls)
+        handshake = LinkHandshake(sock, acceptor, address, self.config.server_tls)
         self.greeting[handshake.fd] = (handshake, self.now())
         self.watch(handshake.fd)
 
@@ -219,7 +219,7 @@ class Links(Process):
         self.unwatch(fd)
         handshake.sock.close()
 
-    def _advance(self, handshake: Handshake) -> None:
+    def _advance(self, handshake: LinkHandshake) -> None:
         try:
             step = handshake.advance()
         except OSError as error:

@@ -21,14 +21,14 @@ from .encoding.frames import (
     PING,
     RESPONSE,
     SEND,
-    FrameError,
     Header,
+    LinkFrameError,
     RawFrame,
     msgpack_frame,
     msgpack_header,
 )
 from .encoding.registry import CONTROL
-from .lane import Lane
+from .lane import LinkLane
 from .outbox import Outbox
 
 #: The link is full for senders of contents from the first number of unsent bytes on, until fewer are left than the
@@ -64,8 +64,8 @@ class Session:
         self.since = now()
         #: The name of the peer's system of actors.
         self.system = f"{peer.node}-{peer.incarnation}"
-        self.lanes: dict[str, Lane] = {}
-        self.by_fd: dict[int, Lane] = {}
+        self.lanes: dict[str, LinkLane] = {}
+        self.by_fd: dict[int, LinkLane] = {}
         #: Milliseconds from the last ping to its answer.
         self.round_trip: float | None = None
         #: Whether a lane holds frames for which this node has not applied enough of the log.
@@ -92,15 +92,15 @@ class Session:
         self._last_header = b""
         self._header = Header(0, 0, 0, "", {})
 
-    def add_lane(self, lane: Lane) -> None:
+    def add_lane(self, lane: LinkLane) -> None:
         self.lanes[lane.name] = self.by_fd[lane.fd] = lane
 
     # -- frames that arrive ------------------------------------------------------------------------
 
-    def frame(self, lane: Lane, raw: RawFrame) -> None:
-        """Take a frame. Raises FrameError or CodecError if it is malformed."""
+    def frame(self, lane: LinkLane, raw: RawFrame) -> None:
+        """Take a frame. Raises LinkFrameError or CodecError if it is malformed."""
         if raw.type != MSGPACK_TYPE:
-            raise FrameError("a frame of the greeting after its end")
+            raise LinkFrameError("a frame of the greeting after its end")
         if raw.header == self._last_header:
             header = self._header
         else:
@@ -109,7 +109,7 @@ class Session:
         if header.code == SEND:
             index = header.ext.get("i", 0)
             if type(index) is not int:
-                raise FrameError("a frame with an index that is no number")
+                raise LinkFrameError("a frame with an index that is no number")
             if lane.held or (index > self._systems.applied and lane.name != CONTROL):
                 lane.held.append((index, raw))
                 lane.held_bytes += raw.end - raw.at
@@ -124,14 +124,14 @@ class Session:
             self._pinged_at = 0.0
         # Other codes are those of a newer version, whose sender does not wait for an answer.
 
-    def release(self, lane: Lane) -> None:
+    def release(self, lane: LinkLane) -> None:
         """Hand out the frames of a lane for which this node has now applied enough of the log."""
         while lane.held and lane.held[0][0] <= self._systems.applied and not lane.is_closed:
             _, raw = lane.held.popleft()
             lane.held_bytes -= raw.end - raw.at
             self._messages(lane, msgpack_header(raw.header), raw)
 
-    def _messages(self, lane: Lane, header: Header, raw: RawFrame) -> None:
+    def _messages(self, lane: LinkLane, header: Header, raw: RawFrame) -> None:
         part = header.ext.get("p")
         if part is not None:
             whole = _joined(lane, part, raw.body)
@@ -139,7 +139,7 @@ class Session:
                 return
             found = self._envelopes.decode(whole)
         elif lane.parts:
-            raise FrameError(f"a whole frame after {len(lane.parts)} parts of another message")
+            raise LinkFrameError(f"a whole frame after {len(lane.parts)} parts of another message")
         else:
             found = self._envelopes.decode(raw.data, raw.at, raw.end)
         lane.received_messages += len(found)
@@ -223,13 +223,13 @@ class Session:
         ]
 
 
-def _joined(lane: Lane, part: Any, body: bytes) -> bytes | None:
-    """The whole body of a message whose last part has arrived; None before. Raises FrameError."""
+def _joined(lane: LinkLane, part: Any, body: bytes) -> bytes | None:
+    """The whole body of a message whose last part has arrived; None before. Raises LinkFrameError."""
     if type(part) is not list or [type(item) for item in part] != [int, int]:
-        raise FrameError("a part without number and count")
+        raise LinkFrameError("a part without number and count")
     number, count = part
     if number != len(lane.parts) or not 0 <= number < count or count * len(body) > MAX_MESSAGE:
-        raise FrameError(f"part {number} of {count}, after {len(lane.parts)} parts")
+        raise LinkFrameError(f"part {number} of {count}, after {len(lane.parts)} parts")
     lane.parts.append(body)
     if number + 1 < count:
         return None

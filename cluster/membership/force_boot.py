@@ -15,7 +15,7 @@ from ...store.data_dir.log_tables import LogFound, LoggedEntry, LogStart, LogWri
 from ...store.data_dir.metadata_store import MetadataError, MetadataStore, Row
 from ...store.disk.real_disk import RealDisk
 from ..consensus.log import EMPTY, MEMBERS
-from ..consensus.membership import Members
+from ..consensus.membership import RaftMembers
 from .identity import IdentityError, read_identity, write_identity
 
 
@@ -86,7 +86,7 @@ def sole_voter(found: LogFound, node: str) -> LogWrite:
         for index, term, kind, data in found.entries
         if index > found.applied
     ]
-    start = LogStart(found.applied, terms[found.applied], Members((node,)).packed())
+    start = LogStart(found.applied, terms[found.applied], RaftMembers((node,)).packed())
     return LogWrite(ballot=(found.ballot[0] + 1, None), entries=later, start=start)
 
 

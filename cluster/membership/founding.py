@@ -59,13 +59,13 @@ class Stop(NamedTuple):
     text: str
 
 
-class Wait(NamedTuple):
+class AskAgain(NamedTuple):
     """Ask again later; the text says what is missing."""
 
     text: str
 
 
-Decision = Found | Join | Stop | Wait
+Decision = Found | Join | Stop | AskAgain
 
 
 def hash_of(nodes: Iterable[str]) -> str:
@@ -156,9 +156,9 @@ class Founding:
                 " cluster_formation the same names on all nodes, and start them again"
             )
         if self.node not in self.nodes:
-            return Wait(f"{self.node} is not in its own list, so it only joins a cluster; it has found none yet")
+            return AskAgain(f"{self.node} is not in its own list, so it only joins a cluster; it has found none yet")
         if self.nodes[0] != self.node:
-            return Wait(f"{self.nodes[0]} has the lowest name of the list, and founds the cluster; it has not yet")
+            return AskAgain(f"{self.nodes[0]} has the lowest name of the list, and founds the cluster; it has not yet")
         return self._as_founder()
 
     def _two_clusters(self, clusters: list[str]) -> str:
@@ -195,7 +195,7 @@ class Founding:
                 f" not mounted, mount it; if it is lost, start {self.node} once with --found"
             )
         missing = sorted(set(self.nodes) - set(promises))
-        return Wait(
+        return AskAgain(
             f"{len(promises)} of {len(self.nodes)} nodes agree that there is no cluster yet, and"
             f" {len(self.nodes) // 2 + 1} are needed; missing {', '.join(missing)}"
         )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .majority.leadership import Leadership
     from .member_table import MemberTable
     from .own_node import OwnNode
-    from .peers import Peers
+    from .peers import PeerLinks
 
 #: Seconds within which a link to another node must be up.
 LINK_SECONDS = 10.0
@@ -48,7 +48,7 @@ class Moving:
     """A part of the process `process`, a `Members`."""
 
     def __init__(
-        self, process: Process, own: OwnNode, table: MemberTable, peers: Peers, leadership: Leadership
+        self, process: Process, own: OwnNode, table: MemberTable, peers: PeerLinks, leadership: Leadership
     ) -> None:
         self._process = process
         self._own = own

@@ -1,4 +1,4 @@
-"""`Peers`: the other nodes that this one links to: which of them are linked now, and why the others are not."""
+"""`PeerLinks`: the other nodes that this one links to: which of them are linked now, and why the others are not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...runtime.signal import Signal
 from ...version import __version__
-from ..links.admission import SETTINGS, Facts, Membership
+from ..links.admission import SETTINGS, ClusterMembership, Facts
 from ..links.contract import to_links
 from .addresses import address_of
 from .majority.failure_detector import FailureDetector
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NAME = "members"
 
 
-class Peers:
+class PeerLinks:
     """A part of the process `process`, a `Members`."""
 
     #: The process that makes the links. It is started after this object is made, and before any node is linked.
@@ -91,7 +91,7 @@ class Peers:
     def show_membership(self) -> None:
         """Have the links greet with what is true now."""
         own, settings = self._own, self._own.settings
-        membership = Membership(
+        membership = ClusterMembership(
             cluster_id=None if self.is_stranger else own.identity.cluster or None,
             members={} if self.is_stranger else {name: node.node_id for name, node in self._table.nodes.items()},
             replaces=own.replaces_lost,

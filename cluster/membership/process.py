@@ -47,7 +47,7 @@ from .majority.serving import Serving
 from .member_table import MemberTable
 from .moving import Moving
 from .own_node import OwnNode
-from .peers import NAME, Peers
+from .peers import NAME, PeerLinks
 from .seeking import Seeking
 from .starting import Starting
 
@@ -85,7 +85,7 @@ class Members(Process):
         self.own = own = OwnNode(self, context, system_of(self.myAddress).rpartition("-")[2])
         self.table = table = MemberTable(self, context, own)
         self.asker = Asker(context.lease)
-        self.peers = peers = Peers(self, context, own, table)
+        self.peers = peers = PeerLinks(self, context, own, table)
         self.starting = Starting(self, node, context.lease, own, table, peers)
         self.leadership = Leadership(self, context, own, table, peers, self.asker)
         self.serving = Serving(self, node, context.lease, own, table, self.starting)

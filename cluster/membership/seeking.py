@@ -13,14 +13,14 @@ from ..metadata.contract import to_cluster_metadata
 from .addresses import address_of
 from .contract import to_members
 from .discovery import DiscoveryError, listed_nodes
-from .founding import Found, Founding, Join, Report, Stop, Wait
+from .founding import AskAgain, Found, Founding, Join, Report, Stop
 from .identity import ID_BYTES
 
 if TYPE_CHECKING:
     from ...runtime.process import Process
     from .member_table import MemberTable
     from .own_node import OwnNode
-    from .peers import Peers
+    from .peers import PeerLinks
     from .starting import Starting
 
 log = logging.getLogger("warren.members")
@@ -43,7 +43,7 @@ class Seeking:
         process: Process,
         own: OwnNode,
         table: MemberTable,
-        peers: Peers,
+        peers: PeerLinks,
         starting: Starting,
         is_founder: bool,
     ) -> None:
@@ -99,7 +99,7 @@ class Seeking:
                     # One more round of questions tells the others why this node stops.
                     await self._round(founding)
                     raise MembershipError(text)
-                case Wait(text):
+                case AskAgain(text):
                     self._starting.waits_for = text
             refused = [text for text in peers.refusals.values() if ANOTHER_DIRECTORY in text]
             if refused:

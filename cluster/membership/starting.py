@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...runtime.process import Process
     from .member_table import MemberTable
     from .own_node import OwnNode
-    from .peers import Peers
+    from .peers import PeerLinks
 
 log = logging.getLogger("warren.members")
 
@@ -32,7 +32,7 @@ class Starting:
     """A part of the process `process`, a `Members`."""
 
     def __init__(
-        self, process: Process, node: Address[ToNode], lease: Lease, own: OwnNode, table: MemberTable, peers: Peers
+        self, process: Process, node: Address[ToNode], lease: Lease, own: OwnNode, table: MemberTable, peers: PeerLinks
     ) -> None:
         self._process = process
         self._node = node

@@ -97,7 +97,7 @@ class UnknownCommand(Exception):
     """The log has a command that this version does not know."""
 
 
-class Batch(NamedTuple):
+class CommandBatch(NamedTuple):
     """Commands that one node proposed in one turn; the serial of each is one more than that of the one before."""
 
     node: str
@@ -121,19 +121,19 @@ def unpack_command(data: bytes) -> Command | CompareDigest:
     return known
 
 
-def pack_batch(batch: Batch) -> bytes:
+def pack_batch(batch: CommandBatch) -> bytes:
     packed: bytes = msgpack.packb([batch.node, batch.incarnation, batch.first, list(batch.commands)])
     return packed
 
 
-def unpack_batch(data: bytes) -> Batch:
+def unpack_batch(data: bytes) -> CommandBatch:
     """Decode a batch. Raises ValueError for bytes that are no batch."""
     found = msgpack.unpackb(data)
     node, incarnation, first, packed = found
     are_texts = isinstance(node, str) and isinstance(incarnation, str)
     if not are_texts or type(first) is not int or not all(isinstance(each, bytes) for each in packed):
         raise ValueError("these bytes are no batch of commands")
-    return Batch(node, incarnation, first, packed)
+    return CommandBatch(node, incarnation, first, packed)
 
 
 def _pack(value: Any) -> bytes:

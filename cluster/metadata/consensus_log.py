@@ -2,7 +2,7 @@
 
 As long as the node has never had a cluster, it hands every change to a `LocalLog`: no other node needs entries, and a
 commit on the node's own disk decides. `found` and `follow` begin the log of consensus, and so does `open` on a data
-directory that has one. From then on every change is an entry, which `Replication` writes to the disks of a majority,
+directory that has one. From then on every change is an entry, which `LogReplication` writes to the disks of a majority,
 and which `ReplicatedState` applies.
 """
 
@@ -31,7 +31,7 @@ from ...store.data_dir.metadata_store import Change, MetadataError, MetadataWrit
 from ..consensus.core import Raft
 from ..consensus.election import Ballot
 from ..consensus.log import Mark, RaftLog
-from ..consensus.membership import Members
+from ..consensus.membership import RaftMembers
 from ..consensus_store import first_write, found_on_disk
 from .command_codec import pack_command
 from .contract import NO_LOG, ConsensusStatus
@@ -39,7 +39,7 @@ from .digest import CompareDigest
 from .proposals import Proposals
 from .proposers import TABLE, Proposer
 from .replicated_state import ReplicatedState
-from .replication import TICK, Replication
+from .replication import TICK, LogReplication
 
 #: The result of a declaration of something that exists already.
 _NOTHING = Applied([], [])
@@ -101,7 +101,7 @@ class ConsensusLog:
         self._local = LocalLog(process, state, owner)
         self._replicated = ReplicatedState(state, lambda *what: owner.agreed.report(*what))
         self._proposals = Proposals(proposer, lambda: owner.agreed.complaint())
-        self.replication: Replication | None = None
+        self.replication: LogReplication | None = None
         #: Proposals that came before the disk was read or while the log was being begun; None at other times.
         self._held: list[tuple[Command, Answer, bool]] | None = []
         self._linked: set[str] = set()
@@ -139,7 +139,7 @@ class ConsensusLog:
             self._state.definitions.put(replace(node, number=node.number or 1))
             for feature in node.features:
                 self._state.definitions.put(EnabledFeature(feature))
-            members = Members((node.name,))
+            members = RaftMembers((node.name,))
             # The state as it is now is a snapshot, because nobody could get the entries that led to it.
             start = Mark(1, 1, members)
             written = LogWrite(LogStart(1, 1, members.packed()), (1, node.name), (), 1, None)
@@ -156,7 +156,7 @@ class ConsensusLog:
         self._held = []
         try:
             await self._local.settled()
-            members = Members(())
+            members = RaftMembers(())
             await self._write([], first_write(members))
             self._begin_replication(Ballot(0, None), RaftLog(Mark(0, 0, members)))
         finally:
@@ -179,7 +179,7 @@ class ConsensusLog:
     def _begin_replication(self, ballot: Ballot, entries: RaftLog) -> None:
         owner = self._owner
         raft = Raft(self._proposer[0], ballot, entries, partial(_draw, self._process))
-        self.replication = Replication(
+        self.replication = LogReplication(
             self._process,
             raft,
             self._local.store,
@@ -249,7 +249,7 @@ class ConsensusLog:
             # The traceback is removed, because its frames would keep the log and its files alive.
             return Outcome(None, error.with_traceback(None))
 
-    def _submit(self, replication: Replication, command: Command, answer: Answer, until_durable: bool) -> None:
+    def _submit(self, replication: LogReplication, command: Command, answer: Answer, until_durable: bool) -> None:
         if replication.is_failing and _adds(self._state, command):
             text = (
                 "metadata cannot be written: the disk accepts no writes. Nothing was changed. Free space on the disk "
@@ -290,7 +290,7 @@ class ConsensusLog:
         self.replication.pump()
 
     def timer_due(self) -> None:
-        """Handle a timer of the process that has fired. All its timers belong to `Replication`."""
+        """Handle a timer of the process that has fired. All its timers belong to `LogReplication`."""
         if self.replication is not None:
             self.replication.timer_due()
 
@@ -310,7 +310,7 @@ class ConsensusLog:
             self._resend(replication)
         self._led()
 
-    def _resend(self, replication: Replication) -> None:
+    def _resend(self, replication: LogReplication) -> None:
         now = self._process.now()
         replication.propose(self._proposals.sent_before(now + TICK, now))
 
@@ -338,7 +338,7 @@ class ConsensusLog:
     # -- other nodes ---
 
     def received(self, node: str, data: bytes) -> None:
-        """Handle a message of another node's `Replication`."""
+        """Handle a message of another node's `LogReplication`."""
         if self.replication is not None:
             self.replication.received(node, data)
 
@@ -355,11 +355,11 @@ class ConsensusLog:
             self.replication.link_down(node)
 
     async def barrier(self) -> int:
-        """See `Replication.barrier`; without a log everything is applied."""
+        """See `LogReplication.barrier`; without a log everything is applied."""
         return 0 if self.replication is None else await self.replication.barrier()
 
     def transfer(self, to: str | None) -> str:
-        """See `Replication.transfer`."""
+        """See `LogReplication.transfer`."""
         return "" if self.replication is None else self.replication.transfer(to)
 
     def rows(self) -> Iterator[Change]:

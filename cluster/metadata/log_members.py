@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from ...definitions.definitions import Definitions
 from ..consensus.core import Raft
-from ..consensus.leader import Refused
-from ..consensus.membership import Members
+from ..consensus.leader import ProposalRefused
+from ..consensus.membership import RaftMembers
 
 #: The maximum number of voters; further nodes follow the log without a vote.
 MOST_VOTERS = 7
@@ -36,11 +36,11 @@ class LogMembers:
         wanted = self._next()
         if wanted is None:
             return False
-        with suppress(Refused):  # another change is not committed yet
+        with suppress(ProposalRefused):  # another change is not committed yet
             self._raft.change_members(wanted)
         return True
 
-    def _next(self) -> Members | None:
+    def _next(self) -> RaftMembers | None:
         """The members after one step towards the table; None if there is nothing to do."""
         leading, members = self._raft.leading, self._raft.log.members
         assert leading is not None

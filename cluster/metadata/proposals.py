@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ...actors.metadata.log.log import Answer, Outcome, OutcomeUnknown
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
-from .command_codec import Batch, pack_batch
+from .command_codec import CommandBatch, pack_batch
 from .proposers import WINDOW, Proposer
 
 #: Commands of one batch, which every node applies in one turn, and bytes of commands in it.
@@ -95,7 +95,7 @@ class Proposals:
             if proposal is None:
                 continue
             if found and (serial != first + len(found) or len(found) == BATCH_COMMANDS or size > BATCH_BYTES):
-                yield pack_batch(Batch(*self._proposer, first, found))
+                yield pack_batch(CommandBatch(*self._proposer, first, found))
                 found, size = [], 0
             if not found:
                 first = serial
@@ -103,7 +103,7 @@ class Proposals:
             size += len(proposal.data)
             proposal.at = now
         if found:
-            yield pack_batch(Batch(*self._proposer, first, found))
+            yield pack_batch(CommandBatch(*self._proposer, first, found))
 
     # -- what becomes of them ---
 

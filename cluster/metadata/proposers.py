@@ -27,7 +27,7 @@ TABLE, KIND = "cluster", "proposer"
 Proposer = tuple[str, str]
 
 
-class _Run(NamedTuple):
+class _ProposerRun(NamedTuple):
     """What is known of the commands of one run.
 
     number    counts the runs of all nodes
@@ -44,20 +44,20 @@ class Proposers:
     """A part of the state that all nodes have alike."""
 
     def __init__(self) -> None:
-        self._runs: dict[Proposer, _Run] = {}
+        self._runs: dict[Proposer, _ProposerRun] = {}
 
     def take(self, proposer: Proposer, serial: int) -> bool:
         """Note that this command is applied now; False if it was before."""
-        number, highest, applied = self._runs.get(proposer) or _Run(self._next_number(), 0, _FULL)
+        number, highest, applied = self._runs.get(proposer) or _ProposerRun(self._next_number(), 0, _FULL)
         if serial > highest:
             risen = serial - highest
             applied = (applied << risen | 1) & _FULL if risen < WINDOW else 1
-            self._runs[proposer] = _Run(number, serial, applied)
+            self._runs[proposer] = _ProposerRun(number, serial, applied)
             return True
         bit = 1 << (highest - serial)
         if bit > _FULL or applied & bit:
             return False
-        self._runs[proposer] = _Run(number, highest, applied | bit)
+        self._runs[proposer] = _ProposerRun(number, highest, applied | bit)
         return True
 
     def _next_number(self) -> int:
@@ -83,7 +83,9 @@ class Proposers:
     def fill(self, rows: Iterable[Row]) -> None:
         """Replace everything by what a disk has."""
         self._runs = {
-            (key[1], key[2]): _Run(fields["number"], fields["highest"], int.from_bytes(fields["applied"], "big"))
+            (key[1], key[2]): _ProposerRun(
+                fields["number"], fields["highest"], int.from_bytes(fields["applied"], "big")
+            )
             for key, fields in rows
             if key[0] == KIND
         }

@@ -1,4 +1,4 @@
-"""`Replication`: drives the core of consensus: its clock, its disk, and what it sends and receives.
+"""`LogReplication`: drives the core of consensus: its clock, its disk, and what it sends and receives.
 
 It is the caller that `consensus/core` describes. One coroutine, the *writer*, takes what is to be written from the
 core, applies the entries that are committed, writes log and rows in one transaction, and sends the answers that had to
@@ -26,7 +26,7 @@ from ...runtime.signal import Signal
 from ...store.data_dir.log_tables import LogWrite
 from ...store.data_dir.metadata_store import Change, MetadataStore, MetadataWriteError
 from ..consensus.core import Raft, Ready
-from ..consensus.leader import HEARTBEAT_TICKS, Refused
+from ..consensus.leader import HEARTBEAT_TICKS, ProposalRefused
 from ..consensus.log import Mark
 from ..consensus.messages import Heartbeat, Snapshot
 from ..consensus_store import compaction, write_of
@@ -65,7 +65,7 @@ RETRY_SECONDS = 1.0
 CONSEQUENCE = "This node confirms no changes of metadata"
 
 
-class Replication:
+class LogReplication:
     """Belongs to `process`, a Metadata, whose `after_batch` calls `pump`.
 
     send        sends bytes to another node, or drops them if it is not linked
@@ -184,9 +184,9 @@ class Replication:
         for each in said:
             if isinstance(each, wire.Propose):
                 self.propose(each.batches)
-            elif isinstance(each, wire.Applied):
+            elif isinstance(each, wire.AppliedUpTo):
                 self._say_in_force(self._in_force.member_applied(node, each.index, self.applied))
-            elif isinstance(each, wire.InForce):
+            elif isinstance(each, wire.InForceUpTo):
                 self._in_force.reached(each.index)
             elif isinstance(each, wire.SnapshotPart):
                 self._part_arrived(node, each)
@@ -211,14 +211,14 @@ class Replication:
         for batch in batches:
             try:
                 self.raft.propose(batch)
-            except Refused:
+            except ProposalRefused:
                 return
 
     def link_up(self, node: str) -> None:
         """Note that messages to this node arrive from now on."""
         self._broken.discard(node)
         if node == self.raft.leader_name:
-            self._say(node, wire.Applied(self.applied))
+            self._say(node, wire.AppliedUpTo(self.applied))
 
     def link_down(self, node: str) -> None:
         """Note that the last messages to this node may be lost."""
@@ -232,7 +232,7 @@ class Replication:
         """See `Raft.transfer`; empty if no node can take the leadership over."""
         try:
             return self.raft.transfer(to)
-        except Refused as refusal:
+        except ProposalRefused as refusal:
             log.info("leadership stays where it is: %s", refusal)
             return ""
 
@@ -333,7 +333,7 @@ class Replication:
 
     def _say_in_force(self, nodes: Iterable[str]) -> None:
         for node in nodes:
-            self._say(node, wire.InForce(self._in_force.index))
+            self._say(node, wire.InForceUpTo(self._in_force.index))
 
     def pump(self) -> None:
         """Take from the core what it has to send and to write. Called when a turn ends."""
@@ -362,7 +362,7 @@ class Replication:
             log.info("%s leads the cluster's metadata in term %d", leader, led[1])
             self._in_force.leader_changed()
             if leader != self.raft.node:
-                self._say(leader, wire.Applied(self.applied))
+                self._say(leader, wire.AppliedUpTo(self.applied))
         self._report_leader()
 
     # -- the writer ---
@@ -436,7 +436,7 @@ class Replication:
         self._progressed.wake_all()
         leader = self.raft.leader_name
         if leader is not None and leader != self.raft.node:
-            self._say(leader, wire.Applied(self.applied))
+            self._say(leader, wire.AppliedUpTo(self.applied))
         self._say_in_force(self._in_force.find(self.applied))
         self.pump()
 

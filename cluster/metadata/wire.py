@@ -16,7 +16,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from ..consensus import messages
 from ..consensus.log import Entry, Mark
-from ..consensus.membership import Members
+from ..consensus.membership import RaftMembers
 
 VERSION = 1
 
@@ -34,13 +34,13 @@ class Propose(NamedTuple):
     batches: tuple[bytes, ...]
 
 
-class Applied(NamedTuple):
+class AppliedUpTo(NamedTuple):
     """To the leader: the sender has applied the log up to here."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index
 
 
-class InForce(NamedTuple):
+class InForceUpTo(NamedTuple):
     """From the leader: all members that run have applied the log up to here (CL-31)."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -64,7 +64,7 @@ class SnapshotTaken(NamedTuple):
 
 
 #: The messages between two nodes.
-Said = messages.ConsensusMessage | Propose | Applied | InForce | SnapshotPart | SnapshotTaken
+Said = messages.ConsensusMessage | Propose | AppliedUpTo | InForceUpTo | SnapshotPart | SnapshotTaken
 
 #: Checks a field that was unpacked, and returns its value.
 FieldReader = Callable[[Any], Any]
@@ -104,7 +104,7 @@ def _entries(value: Any) -> tuple[Entry, ...]:
 def _mark(value: Any) -> Mark:
     index, term, members = _array(value, 3)
     kinds = [tuple(map(_text, _array(kind))) for kind in _array(members, 3)]
-    return Mark(_number(index), _number(term), Members(*kinds))
+    return Mark(_number(index), _number(term), RaftMembers(*kinds))
 
 
 def _parts(value: Any) -> tuple[bytes, ...]:
@@ -135,8 +135,8 @@ MESSAGES: dict[int, Any] = {
     10: messages.Barrier,
     11: messages.BarrierAnswer,
     20: Propose,
-    21: Applied,
-    22: InForce,
+    21: AppliedUpTo,
+    22: InForceUpTo,
     23: SnapshotPart,
     24: SnapshotTaken,
 }

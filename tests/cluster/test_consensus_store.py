@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from warren.cluster.consensus.core import Raft, Role
+from warren.cluster.consensus.core import Raft, RaftRole
 from warren.cluster.consensus.log import COMMAND
-from warren.cluster.consensus.membership import Members
+from warren.cluster.consensus.membership import RaftMembers
 from warren.cluster.consensus.messages import Append, AppendAnswer, Heartbeat, Snapshot
 from warren.cluster.consensus_store import compaction, first_write, found_on_disk, write_of
 from warren.store.data_dir.metadata_store import Change, MetadataStore
@@ -15,7 +15,7 @@ from warren.store.data_dir.metadata_store import Change, MetadataStore
 class Node:
     """A core and its store; each command puts a row of its own name."""
 
-    def __init__(self, path: str, name: str, members: Members) -> None:
+    def __init__(self, path: str, name: str, members: RaftMembers) -> None:
         self.path, self.name = path, name
         store = MetadataStore(path)
         store.apply([], first_write(members))
@@ -54,7 +54,7 @@ def make(tmp_path):
     nodes = []
 
     def made(name: str, *voters: str) -> Node:
-        nodes.append(Node(str(tmp_path / name), name, Members(voters or (name,))))
+        nodes.append(Node(str(tmp_path / name), name, RaftMembers(voters or (name,))))
         return nodes[-1]
 
     yield made
@@ -97,7 +97,7 @@ def test_a_vote_is_remembered(make):
     node.write()
     node.kill()
     assert node.raft.ballot == (1, None)
-    assert node.raft.role is Role.FOLLOWER
+    assert node.raft.role is RaftRole.FOLLOWER
 
 
 def test_a_member_answers_for_what_is_on_its_disk(make):
@@ -125,7 +125,7 @@ def test_a_compacted_log_goes_on_after_a_kill(make):
     node.raft.propose(b"last")
     node.write()
     node.kill()
-    assert (node.raft.log.start.index, node.raft.log.last_index, node.raft.log.members) == (21, 32, Members(("a",)))
+    assert (node.raft.log.start.index, node.raft.log.last_index, node.raft.log.members) == (21, 32, RaftMembers(("a",)))
     assert len(node.rows()) == 31
 
 

@@ -197,7 +197,7 @@ class Parts(Codec):
         return tuple([codec.decode(item, incoming) for codec, item in zip(self._inner, value)])
 
 
-class Record(Codec):
+class RecordCodec(Codec):
     """A value of `made`, whose fields have these codecs, in the order of its constructor's arguments.
 
     `fields` returns the values of the fields; a NamedTuple is its own. Fields that the last `len(defaults)` codecs

@@ -185,7 +185,7 @@ class _Contents(Codec):
 CONTENTS: Codec = _Contents()
 
 
-class _Numbers(Codec):
+class _NumbersCodec(Codec):
     """Numbers of messages in order: first and last of a range, else a list of each."""
 
     def encode(self, value: Any, out: Outgoing) -> Any:
@@ -208,7 +208,7 @@ class _Numbers(Codec):
         return range(*value)
 
 
-NUMBERS: Codec = _Numbers()
+NUMBERS: Codec = _NumbersCodec()
 
 
 class _Id(Codec):
@@ -230,7 +230,7 @@ class _Id(Codec):
 MESSAGE_ID: Codec = _Id()
 
 
-class Column(Codec):
+class RunCodec(Codec):
     """A tuple with the fields of a run, whose contents and origins must be as many as each other.
 
     origins, contents   the places of these fields; `origins` is None if the run has one origin
@@ -261,7 +261,7 @@ class Column(Codec):
 
 
 #: `PublishEntry`, `AtMostOnceEntry`, `DeliveryRun` and `Delivery` of the contracts of queues and channels.
-PUBLISH_ENTRY = Column(ORIGINS, CONTENTS, INTEGER, INTEGER, BOOLEAN, MESSAGE_ID, origins=0, contents=1)
-AT_MOST_ONCE_ENTRY = Column(ORIGIN, CONTENTS, INTEGER, MESSAGE_ID, origins=None, contents=1)
-DELIVERY_RUN = Column(ORIGINS, BOOLEAN, Optional(NUMBERS), CONTENTS, origins=0, contents=3)
-DELIVERY = Column(ORIGINS, BOOLEAN, NUMBERS, CONTENTS, origins=0, contents=3, made=Delivery)
+PUBLISH_ENTRY = RunCodec(ORIGINS, CONTENTS, INTEGER, INTEGER, BOOLEAN, MESSAGE_ID, origins=0, contents=1)
+AT_MOST_ONCE_ENTRY = RunCodec(ORIGIN, CONTENTS, INTEGER, MESSAGE_ID, origins=None, contents=1)
+DELIVERY_RUN = RunCodec(ORIGINS, BOOLEAN, Optional(NUMBERS), CONTENTS, origins=0, contents=3)
+DELIVERY = RunCodec(ORIGINS, BOOLEAN, NUMBERS, CONTENTS, origins=0, contents=3, made=Delivery)

@@ -47,7 +47,7 @@ _head = struct.Struct(">II")
 Buffer = bytes | bytearray | memoryview
 
 
-class FrameError(Exception):
+class LinkFrameError(Exception):
     """Input that is no frame. The text says why, and shows the first bytes."""
 
 
@@ -105,24 +105,24 @@ def frame_head(header_type: int, header_size: int, body_size: int) -> bytes:
 
 
 def json_header(encoded: Buffer) -> dict[str, Any]:
-    """The header of a frame of type 0. Raises FrameError."""
+    """The header of a frame of type 0. Raises LinkFrameError."""
     try:
         header = json.loads(bytes(encoded))
     except (ValueError, RecursionError):
-        raise FrameError(f"the header is no JSON: {shown(encoded)}") from None
+        raise LinkFrameError(f"the header is no JSON: {shown(encoded)}") from None
     if type(header) is not dict:
-        raise FrameError(f"the header is no JSON object: {shown(encoded)}")
+        raise LinkFrameError(f"the header is no JSON object: {shown(encoded)}")
     return header
 
 
 def msgpack_header(encoded: Buffer) -> Header:
-    """The header of a frame of type 2. Raises FrameError."""
+    """The header of a frame of type 2. Raises LinkFrameError."""
     try:
         fields = msgpack.unpackb(encoded)
         code, _, _, opaque, flag, remark, ext = fields
     except Exception:
         # msgpack raises errors of a dozen kinds, among them ones of Python itself such as UnicodeDecodeError.
-        raise FrameError(f"the header is no array of seven values: {shown(encoded)}") from None
+        raise LinkFrameError(f"the header is no array of seven values: {shown(encoded)}") from None
     if (
         type(code) is not int
         or type(opaque) is not int
@@ -130,7 +130,7 @@ def msgpack_header(encoded: Buffer) -> Header:
         or type(ext) is not dict
         or not (remark is None or type(remark) is str)
     ):
-        raise FrameError(f"the header has a value of a wrong type: {shown(encoded)}")
+        raise LinkFrameError(f"the header has a value of a wrong type: {shown(encoded)}")
     return Header(code, opaque, flag, remark or "", ext)
 
 
@@ -139,7 +139,7 @@ def shown(data: Buffer) -> str:
     return bytes(data[:32]).hex(" ")
 
 
-class FrameReader:
+class LinkFrameReader:
     """Cuts input into frames: `feed` takes input, and `next` returns the next frame or None.
 
     `max_frame` is the most bytes that a frame may have. Input of a frame that is not complete is joined once.
@@ -168,7 +168,7 @@ class FrameReader:
             self._data, self._at, self._size = data, 0, len(data)
 
     def next(self) -> RawFrame | None:
-        """Raises FrameError for input that is no frame; the connection cannot go on then."""
+        """Raises LinkFrameError for input that is no frame; the connection cannot go on then."""
         if self._size < self._wanted:
             return None
         if self._behind:
@@ -179,12 +179,12 @@ class FrameReader:
         size, second = _head.unpack_from(data, at)
         header_type, header_size = second >> 24, second & 0xFF_FFFF
         if size + 4 > self.max_frame or header_size > MAX_HEADER or header_size + 4 > size:
-            raise FrameError(
+            raise LinkFrameError(
                 f"a frame of {size + 4} bytes with a header of {header_size}; at most {self.max_frame} and "
                 f"{MAX_HEADER} are allowed: {shown(data[at : at + 32])}"
             )
         if header_type not in (JSON_TYPE, MSGPACK_TYPE):
-            raise FrameError(f"a frame of type {header_type}: {shown(data[at : at + 32])}")
+            raise LinkFrameError(f"a frame of type {header_type}: {shown(data[at : at + 32])}")
         if self._size < size + 4:
             self._wanted = size + 4
             return None

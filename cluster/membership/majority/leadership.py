@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..contract import ToMembers
     from ..member_table import MemberTable
     from ..own_node import OwnNode
-    from ..peers import Peers
+    from ..peers import PeerLinks
     from .lease import Asker
 
 log = logging.getLogger("warren.members")
@@ -42,7 +42,7 @@ class Leadership:
     """Belongs to `process`. `asker` has this node's own lease."""
 
     def __init__(
-        self, process: Process, context: NodeContext, own: OwnNode, table: MemberTable, peers: Peers, asker: Asker
+        self, process: Process, context: NodeContext, own: OwnNode, table: MemberTable, peers: PeerLinks, asker: Asker
     ) -> None:
         self._process = process
         self._definitions = context.definitions

@@ -8,7 +8,7 @@
 While it is *stalled* the node answers nothing that only a majority may answer, and its clients notice a delay alone.
 When it is *paused* it accepts no clients and has closed those it had. When it has a lease again and the cluster still
 counts this run of it as up, it goes on where it was. If the cluster has declared it down, others have taken over, so it
-begins anew as another run of itself (`Action.RESTART`), at most once in `RESTART_SECONDS`.
+begins anew as another run of itself (`PauseAction.RESTART`), at most once in `RESTART_SECONDS`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ....seams import seam
 RESTART_SECONDS = 10.0
 
 
-class Stage(Enum):
+class PauseStage(Enum):
     """See the module."""
 
     RUNNING = "running"
@@ -30,7 +30,7 @@ class Stage(Enum):
     RESTARTING = "restarting"
 
 
-class Action(Enum):
+class PauseAction(Enum):
     """What the caller does because the stage has changed."""
 
     #: Close the listeners, and the connections of all clients.
@@ -45,30 +45,30 @@ class Pause:
     """One run of a node, from when it is up. `grace` is in seconds, `restarted_at` when it last was declared down."""
 
     def __init__(self, grace: float, restarted_at: float = float("-inf")) -> None:
-        self.stage = Stage.RUNNING
+        self.stage = PauseStage.RUNNING
         self._grace = grace
         self._restarted_at = restarted_at
         self._stalled_since = 0.0
 
     @seam("pause: what a node does without a lease")
-    def step(self, now: float, has_lease: bool, is_declared_down: bool) -> Action | None:
+    def step(self, now: float, has_lease: bool, is_declared_down: bool) -> PauseAction | None:
         """Decide what the node has to do now; None if it goes on as it is. The caller does it.
 
         Called at least with every heartbeat. If that is late, clients stay connected a little longer than `grace`
         allows. Nothing worse follows, because a node without a lease answers them nothing.
         """
-        if self.stage is Stage.RESTARTING:
+        if self.stage is PauseStage.RESTARTING:
             return None
         if is_declared_down and now - self._restarted_at >= RESTART_SECONDS:
-            self.stage = Stage.RESTARTING
-            return Action.RESTART
+            self.stage = PauseStage.RESTARTING
+            return PauseAction.RESTART
         if has_lease and not is_declared_down:
-            was_paused = self.stage is Stage.PAUSED
-            self.stage = Stage.RUNNING
-            return Action.RESUME if was_paused else None
-        if self.stage is Stage.RUNNING:
-            self.stage, self._stalled_since = Stage.STALLED, now
-        if self.stage is Stage.STALLED and now - self._stalled_since >= self._grace:
-            self.stage = Stage.PAUSED
-            return Action.PAUSE
+            was_paused = self.stage is PauseStage.PAUSED
+            self.stage = PauseStage.RUNNING
+            return PauseAction.RESUME if was_paused else None
+        if self.stage is PauseStage.RUNNING:
+            self.stage, self._stalled_since = PauseStage.STALLED, now
+        if self.stage is PauseStage.STALLED and now - self._stalled_since >= self._grace:
+            self.stage = PauseStage.PAUSED
+            return PauseAction.PAUSE
         return None

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ....actors.contracts.node import to_node
-from .pause import Action, Pause, Stage
+from .pause import Pause, PauseAction, PauseStage
 
 if TYPE_CHECKING:
     from ....actors.context.lease import Lease
@@ -55,7 +55,7 @@ class Serving:
     def begins(self) -> None:
         """Note that the node accepts clients from now on; suspend it if it is paused."""
         self._is_serving = True
-        if self._pause is not None and self._pause.stage is Stage.PAUSED:
+        if self._pause is not None and self._pause.stage is PauseStage.PAUSED:
             self._suspend()
 
     def step(self, now: float) -> None:
@@ -68,29 +68,29 @@ class Serving:
         self._starting.stage = pause.stage.value
         if pause.stage is not was:
             self._log_stage(pause.stage, was)
-        if action is Action.PAUSE and self._is_serving:
+        if action is PauseAction.PAUSE and self._is_serving:
             self._suspend()
-        elif action is Action.RESUME and self._is_serving:
+        elif action is PauseAction.RESUME and self._is_serving:
             self._process.send(self._node, to_node.resume("majority"))
-        elif action is Action.RESTART:
+        elif action is PauseAction.RESTART:
             self._process.send(self._node, to_node.begin_anew("the cluster has declared it down"))
 
     def _suspend(self) -> None:
         text = f"node '{self._own.name}' cannot reach a majority of its cluster"
         self._process.send(self._node, to_node.suspend("majority", text))
 
-    def _log_stage(self, stage: Stage, was: Stage) -> None:
+    def _log_stage(self, stage: PauseStage, was: PauseStage) -> None:
         name, missing = self._own.name, self._starting.missing()
         match stage:
-            case Stage.STALLED:
+            case PauseStage.STALLED:
                 log.warning("%s has no lease: %s", name, missing)
-            case Stage.PAUSED:
+            case PauseStage.PAUSED:
                 log.error(
                     "%s pauses and serves no clients, because it cannot reach a majority of its cluster: %s",
                     name,
                     missing,
                 )
-            case Stage.RUNNING:
+            case PauseStage.RUNNING:
                 log.info("%s belongs to the majority again, after it was %s", name, was.value)
-            case Stage.RESTARTING:
+            case PauseStage.RESTARTING:
                 pass

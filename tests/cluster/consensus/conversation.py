@@ -33,10 +33,10 @@ from collections.abc import Iterator
 
 from warren.cluster.consensus import messages as m
 from warren.cluster.consensus.log import COMMAND, EMPTY, MEMBERS, Entry
-from warren.cluster.consensus.membership import Members
+from warren.cluster.consensus.membership import RaftMembers
 from warren.tests.conversations import interpreted
 
-from .world import Refused, World
+from .world import ProposalRefused, World
 
 
 def played(text: str) -> str:
@@ -60,7 +60,7 @@ def _perform(worlds: list[World], told: list[str], words: list[str]) -> None:
     world = worlds[0]
     try:
         _COMMANDS[command](world, *rest)
-    except Refused as error:
+    except ProposalRefused as error:
         told.append(f"refused: {error}")
 
 
@@ -73,7 +73,7 @@ def _world(words: list[str], told: list[str]) -> World:
         else:
             groups[group].append(word)
     voters = sorted(groups["voters"] + groups["witnesses"])
-    members = Members(tuple(voters), tuple(groups["learners"]), tuple(groups["witnesses"]))
+    members = RaftMembers(tuple(voters), tuple(groups["learners"]), tuple(groups["witnesses"]))
     names = [*members.everyone, *groups["strangers"]]
     return World(
         members,
@@ -224,11 +224,11 @@ def _entry(entry: Entry) -> str:
     """index@term and what it is."""
     what = {EMPTY: "-", COMMAND: entry.data[:20].decode(errors="replace"), MEMBERS: ""}[entry.kind]
     if entry.kind == MEMBERS:
-        what = _members(Members.unpacked(entry.data))
+        what = _members(RaftMembers.unpacked(entry.data))
     return f"{entry.index}@{entry.term}({what})"
 
 
-def _members(members: Members) -> str:
+def _members(members: RaftMembers) -> str:
     parts = zip(("voters", "learners", "witnesses"), members)
     return " ".join(f"{kind} {','.join(names)}" for kind, names in parts if names) or "no members"
 

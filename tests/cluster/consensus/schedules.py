@@ -12,10 +12,10 @@ from unittest import mock
 
 from warren.cluster.consensus import leader
 from warren.cluster.consensus.election import HEARD_TICKS
-from warren.cluster.consensus.membership import Members
+from warren.cluster.consensus.membership import RaftMembers
 from warren.cluster.consensus.messages import PreVote, PreVoteAnswer, Vote, VoteAnswer
 
-from .world import Refused, Violation, World
+from .world import ProposalRefused, Violation, World
 
 #: Nodes of the worlds: voters, learners, witnesses, strangers. A witness is also a voter.
 WORLDS = [
@@ -44,7 +44,7 @@ class Schedule:
         self.story: list[str] = []
         self.told: Callable[[str], None] = self.story.append if is_told else lambda line: None
         self.world = World(
-            Members(voters, learners, witnesses),
+            RaftMembers(voters, learners, witnesses),
             lambda _, low, high: self.random.randint(low, high),
             self.told,
             strangers,
@@ -303,7 +303,7 @@ class Schedule:
     def _try(act: Callable[[], object]) -> None:
         try:
             act()
-        except Refused:
+        except ProposalRefused:
             pass
 
     # -- the end ---
@@ -319,7 +319,7 @@ class Schedule:
                 try:
                     index = world.propose(leader.name, b"the last")
                     break
-                except Refused:
+                except ProposalRefused:
                     pass
             world.heal(10)
         else:

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from .world import Members, Refused, World
+from .world import ProposalRefused, RaftMembers, World
 
 NAMES = ("a", "b", "c", "d")
 names = st.sampled_from(NAMES)
@@ -18,7 +18,9 @@ class Machine(RuleBasedStateMachine):
     @initialize(patience=st.permutations(range(4)), is_led=st.booleans())
     def begin(self, patience, is_led):
         self.world = World(
-            Members(NAMES[:3]), lambda name, low, high: min(low + patience[NAMES.index(name)], high), strangers=("d",)
+            RaftMembers(NAMES[:3]),
+            lambda name, low, high: min(low + patience[NAMES.index(name)], high),
+            strangers=("d",),
         )
         self.count = 0
         if is_led:
@@ -86,7 +88,11 @@ class Machine(RuleBasedStateMachine):
         self.count += 1
         self.asked(name, lambda: self.world.propose(name, b"c%d" % self.count))
 
-    @rule(name=names, other=names, change=st.sampled_from([Members.with_learner, Members.with_voter, Members.without]))
+    @rule(
+        name=names,
+        other=names,
+        change=st.sampled_from([RaftMembers.with_learner, RaftMembers.with_voter, RaftMembers.without]),
+    )
     def members_change(self, name, other, change):
         self.asked(name, lambda: self.world.change(name, lambda members: change(members, other)))
 
@@ -109,7 +115,7 @@ class Machine(RuleBasedStateMachine):
         if self.runs(name):
             try:
                 act()
-            except Refused:
+            except ProposalRefused:
                 pass
 
     def teardown(self):

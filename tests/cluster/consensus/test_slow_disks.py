@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from warren.cluster.consensus.membership import Members
+from warren.cluster.consensus.membership import RaftMembers
 
 from .world import World
 
@@ -36,7 +36,7 @@ def pass_time(world: World, ticks: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_survivors_elect_a_leader_though_each_write_takes_long(seed: int) -> None:
     random = Random(seed)
-    world = World(Members(("a", "b", "c")), lambda name, low, high: random.randint(low, high))
+    world = World(RaftMembers(("a", "b", "c")), lambda name, low, high: random.randint(low, high))
     pass_time(world, 400)
     leader = world.leader()
     assert leader is not None

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from warren.cluster.consensus.core import Raft, Ready, Role
+from warren.cluster.consensus.core import Raft, RaftRole, Ready
 from warren.cluster.consensus.election import HEARD_TICKS, Ballot
-from warren.cluster.consensus.leader import Refused
+from warren.cluster.consensus.leader import ProposalRefused
 from warren.cluster.consensus.log import COMMAND, Entry, Mark, RaftLog
-from warren.cluster.consensus.membership import Members
+from warren.cluster.consensus.membership import RaftMembers
 from warren.cluster.consensus.messages import ConsensusMessage, Snapshot, TimeoutNow
 
 #: Messages that a few nodes may cause without a tick.
@@ -74,7 +74,7 @@ class Node:
         #: What is being written.
         self.writing: Ready | None = None
         self.started = 0
-        self.role: tuple[Role, int] | None = None
+        self.role: tuple[RaftRole, int] | None = None
         #: The term of an election that its leader wanted.
         self.urged = 0
 
@@ -89,7 +89,7 @@ class World:
 
     def __init__(
         self,
-        members: Members,
+        members: RaftMembers,
         draw: Callable[[str, int, int], int],
         told: Callable[[str], None] = lambda line: None,
         strangers: tuple[str, ...] = (),
@@ -116,7 +116,7 @@ class World:
             self.nodes[name] = Node(name, Disk(Ballot(0, None), Mark(0, 0, members)))
         for name in strangers:
             # A node that is not a member yet has no log, and learns from it who the members are.
-            self.nodes[name] = Node(name, Disk(Ballot(0, None), Mark(0, 0, Members(()))))
+            self.nodes[name] = Node(name, Disk(Ballot(0, None), Mark(0, 0, RaftMembers(()))))
         for name in self.nodes:
             self.start(name)
 
@@ -161,7 +161,7 @@ class World:
         node = self.nodes[message.to]
         if node.raft is not None and (message.sender, message.to) not in self.cut:
             node.raft.step(message)
-            if isinstance(message, TimeoutNow) and node.raft.role is Role.CANDIDATE:
+            if isinstance(message, TimeoutNow) and node.raft.role is RaftRole.CANDIDATE:
                 node.urged = node.raft.term
             self.settle(node)
         else:
@@ -197,15 +197,15 @@ class World:
         return max(leading, key=lambda node: node.live.term, default=None)
 
     def propose(self, name: str, data: bytes) -> int:
-        """Raises Refused."""
+        """Raises ProposalRefused."""
         return self._on(name, lambda raft: raft.propose(data))
 
-    def change(self, name: str, change: Callable[[Members], Members]) -> int:
-        """Raises Refused."""
+    def change(self, name: str, change: Callable[[RaftMembers], RaftMembers]) -> int:
+        """Raises ProposalRefused."""
         return self._on(name, lambda raft: raft.change_members(change(raft.log.members)))
 
     def transfer(self, name: str, to: str | None = None) -> None:
-        """Raises Refused."""
+        """Raises ProposalRefused."""
         self._on(name, lambda raft: raft.transfer(to))
 
     def barrier(self, name: str, serial: int) -> None:
@@ -354,4 +354,4 @@ class World:
             raise Violation(text)
 
 
-__all__ = ["Disk", "Members", "Node", "Refused", "Violation", "World"]
+__all__ = ["Disk", "Node", "ProposalRefused", "RaftMembers", "Violation", "World"]

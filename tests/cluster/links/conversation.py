@@ -16,8 +16,8 @@ from __future__ import annotations
 import json
 import struct
 
-from warren.cluster.links.admission import LinkIdentity, Membership
-from warren.cluster.links.encoding.frames import FrameReader, json_header
+from warren.cluster.links.admission import ClusterMembership, LinkIdentity
+from warren.cluster.links.encoding.frames import LinkFrameReader, json_header
 from warren.cluster.links.greeting import Acceptor, Connector, derived_key
 from warren.tests.conversations import interpreted
 
@@ -55,7 +55,7 @@ class World:
                 (int(versions[0]), int(versions[1])),
                 frozenset(listed),
                 {"settings": {"net_ticktime": float(options["net_ticktime"])}} if "net_ticktime" in options else {},
-                Membership(
+                ClusterMembership(
                     options.get("cluster"),
                     {f"{member}@h": node_id for member, node_id in members.items()},
                     required=frozenset(word for word in options.get("required", "").split(",") if word),
@@ -132,7 +132,7 @@ class World:
 
 
 def parsed(data):
-    reader = FrameReader(100_000)
+    reader = LinkFrameReader(100_000)
     reader.feed(data)
     found = reader.next()
     return json_header(found.header), found.body

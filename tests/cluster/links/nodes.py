@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from thespian.actors import ActorSystem
 
 from warren import Settings
-from warren.cluster.links.admission import Membership
+from warren.cluster.links.admission import ClusterMembership
 from warren.cluster.links.contract import to_links
 from warren.cluster.links.encoding.codecs import ADDRESS, BOOLEAN, INTEGER, PLAIN, RAW_LIST, TEXT
 from warren.cluster.links.encoding.registry import Crossing, Registry
@@ -194,7 +194,7 @@ class Node:
         self.client.tell(self.links, to_links.set_peers({node.name: node.place for node in nodes}))
 
     def set_membership(self, **membership):
-        self.client.tell(self.links, to_links.set_membership(Membership(**membership)))
+        self.client.tell(self.links, to_links.set_membership(ClusterMembership(**membership)))
 
     def rows(self):
         return {row["node"]: row for row in self.client.ask(self.links, to_links.links(), WAIT)}

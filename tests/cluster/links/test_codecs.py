@@ -31,7 +31,7 @@ PLAIN = st.recursive(
     ),
     max_leaves=12,
 )
-ROW = c.Record(Row, c.TEXT, c.INTEGER, c.BYTES, defaults=(3, b"x"))
+ROW = c.RecordCodec(Row, c.TEXT, c.INTEGER, c.BYTES, defaults=(3, b"x"))
 ROWS = st.builds(Row, st.text(), INTEGERS, st.binary())
 
 #: By name: codec and values.

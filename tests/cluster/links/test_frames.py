@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from warren.cluster.links.encoding.frames import (
     HEAD,
     MAX_HEADER,
-    FrameError,
-    FrameReader,
     Header,
+    LinkFrameError,
+    LinkFrameReader,
     frame,
     frame_head,
     json_frame,
@@ -34,7 +34,7 @@ def frames_of(reader):
 
 def test_the_frame_of_the_specification():
     encoded = bytes.fromhex("0000000e 02000008 97 22 03 01 07 00 c0 80 6869")
-    reader = FrameReader(1_000)
+    reader = LinkFrameReader(1_000)
     reader.feed(encoded)
     found = reader.next()
     assert msgpack_header(found.header) == Header(34, 7, 0, "", {})
@@ -45,11 +45,11 @@ def test_the_frame_of_the_specification():
 @given(FRAMES, st.lists(st.integers(0, 1_500), max_size=8))
 def test_input_may_be_cut_anywhere(frames, cuts):
     stream = b"".join(frames)
-    whole = FrameReader(10_000)
+    whole = LinkFrameReader(10_000)
     whole.feed(stream)
     expected = frames_of(whole)
     assert len(expected) == len(frames) and whole.waiting == 0
-    reader, found, at = FrameReader(10_000), [], 0
+    reader, found, at = LinkFrameReader(10_000), [], 0
     for cut in [*sorted(cut for cut in cuts if cut < len(stream)), len(stream)]:
         reader.feed(stream[at:cut])
         found += frames_of(reader)
@@ -59,7 +59,7 @@ def test_input_may_be_cut_anywhere(frames, cuts):
 
 def test_byte_by_byte():
     stream = json_frame({"code": 1}) + msgpack_frame(3, 1) + frame(2, b"\x90", b"body")
-    reader, found = FrameReader(10_000), []
+    reader, found = LinkFrameReader(10_000), []
     for at in range(len(stream)):
         reader.feed(stream[at : at + 1])
         found += frames_of(reader)
@@ -69,16 +69,16 @@ def test_byte_by_byte():
 @given(st.binary(max_size=300), st.integers(8, 300))
 def test_any_bytes_are_frames_or_an_error(data, max_frame):
     """The reader never keeps more bytes than came in, nor waits for more than a frame may have."""
-    reader = FrameReader(max_frame)
+    reader = LinkFrameReader(max_frame)
     reader.feed(data)
     try:
         while (found := reader.next()) is not None:
             for decode in (json_header, msgpack_header):
                 try:
                     decode(found.header)
-                except FrameError:
+                except LinkFrameError:
                     pass
-    except FrameError:
+    except LinkFrameError:
         return
     assert reader.waiting < max(max_frame, HEAD)
 
@@ -96,21 +96,21 @@ def test_any_bytes_are_frames_or_an_error(data, max_frame):
 )
 def test_a_wrong_head_is_refused_at_once(head):
     """The error comes before the bytes that the head announces have arrived, and its text has the bytes of the head."""
-    reader = FrameReader(10_000)
+    reader = LinkFrameReader(10_000)
     reader.feed(head)
-    with pytest.raises(FrameError, match=head[:4].hex(" ")):
+    with pytest.raises(LinkFrameError, match=head[:4].hex(" ")):
         reader.next()
 
 
 @pytest.mark.parametrize("text", [b"[1]", b"{", b'"a"', b"\xff", b"[" * 30_000])
 def test_a_json_header_is_an_object(text):
-    with pytest.raises(FrameError, match="JSON"):
+    with pytest.raises(LinkFrameError, match="JSON"):
         json_header(text)
 
 
 def test_frames_before_a_fault_count():
-    reader = FrameReader(1_000)
+    reader = LinkFrameReader(1_000)
     reader.feed(msgpack_frame(3, 1) + b"GET / HTTP/1.1\r\n")
     assert reader.next() is not None
-    with pytest.raises(FrameError, match="47 45 54"):
+    with pytest.raises(LinkFrameError, match="47 45 54"):
         reader.next()

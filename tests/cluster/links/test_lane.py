@@ -1,9 +1,9 @@
-"""`Lane`: how much it reads from its socket at a time."""
+"""`LinkLane`: how much it reads from its socket at a time."""
 
 from __future__ import annotations
 
-from warren.cluster.links.encoding.frames import MAX_FRAME, FrameReader, frame
-from warren.cluster.links.lane import READ_SIZE, SMALL_READ, SMALL_READS, Lane
+from warren.cluster.links.encoding.frames import MAX_FRAME, LinkFrameReader, frame
+from warren.cluster.links.lane import READ_SIZE, SMALL_READ, SMALL_READS, LinkLane
 
 SMALL, LARGE = frame(2, b"h", b"x"), frame(2, b"h", b"x" * (2 * SMALL_READ))
 
@@ -26,7 +26,7 @@ class Socket:
 def sizes_of(*arriving):
     """The size of each read until all of this has come."""
     sock, frames = Socket(arriving), []
-    lane = Lane("data", 0, sock, FrameReader(MAX_FRAME), lambda lane, found: frames.append(found))
+    lane = LinkLane("data", 0, sock, LinkFrameReader(MAX_FRAME), lambda lane, found: frames.append(found))
     while sock.arriving:
         lane.read()
     assert len(frames) == len(arriving)

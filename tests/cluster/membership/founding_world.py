@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from warren.cluster.membership.founding import Found, Founding, Join, Report, Stop, Wait
+from warren.cluster.membership.founding import AskAgain, Found, Founding, Join, Report, Stop
 
 
 @dataclass
@@ -95,7 +95,7 @@ class World:
             case Stop(text):
                 self.stopped[node] = text
                 self.kill(node)
-            case Wait():
+            case AskAgain():
                 pass
 
     @property

@@ -4,7 +4,7 @@ import pytest
 
 from warren.cluster.consensus.core import Raft
 from warren.cluster.consensus.log import COMMAND, EMPTY, MEMBERS
-from warren.cluster.consensus.membership import Members
+from warren.cluster.consensus.membership import RaftMembers
 from warren.cluster.consensus_store import found_on_disk
 from warren.cluster.membership.force_boot import ForceBootError, force_boot, outlook, sole_voter
 from warren.cluster.membership.identity import Identity, read_identity, write_identity
@@ -13,7 +13,7 @@ from warren.store.data_dir.log_tables import LogStart, LogWrite
 from warren.store.data_dir.metadata_store import Change, MetadataStore
 from warren.store.disk.real_disk import RealDisk
 
-THREE = Members(("a", "b", "c"))
+THREE = RaftMembers(("a", "b", "c"))
 ENTRIES = [
     (1, 1, COMMAND, b"applied"),
     (2, 2, COMMAND, b"perhaps committed"),
@@ -44,7 +44,7 @@ def test_the_node_leads_alone_and_keeps_all_its_entries(directory):
     store = MetadataStore(DataDir(directory).metadata)
     ballot, log = found_on_disk(store.load_log())
     store.close()
-    assert (ballot.term, log.members, log.applied) == (6, Members(("c",)), 1)
+    assert (ballot.term, log.members, log.applied) == (6, RaftMembers(("c",)), 1)
     assert [(entry.kind, entry.data) for entry in log.between(2, 4)] == [
         (COMMAND, b"perhaps committed"),
         (EMPTY, b""),

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from warren.cluster.membership.founding import Found, Founding, Join, Report, Stop, Wait, hash_of
+from warren.cluster.membership.founding import AskAgain, Found, Founding, Join, Report, Stop, hash_of
 from warren.tests.planting import replaced
 
 from .founding_world import World
@@ -28,9 +28,9 @@ def test_a_node_without_a_list_founds_at_once():
 
 def test_the_lowest_name_founds_when_a_majority_has_promised():
     a = Founding("a", "a-id", LIST)
-    assert a.decide() == Wait("1 of 3 nodes agree that there is no cluster yet, and 2 are needed; missing b, c")
+    assert a.decide() == AskAgain("1 of 3 nodes agree that there is no cluster yet, and 2 are needed; missing b, c")
     a.heard(fresh("b"))
-    assert isinstance(a.decide(), Wait), "b has not promised yet"
+    assert isinstance(a.decide(), AskAgain), "b has not promised yet"
     a.heard(fresh("b", promised="a-id"))
     assert a.decide() == Found()
 
@@ -39,7 +39,7 @@ def test_others_wait_for_the_lowest_name():
     b = Founding("b", "b-id", LIST)
     for node in ("a", "c"):
         b.heard(fresh(node))
-    assert b.decide() == Wait("a has the lowest name of the list, and founds the cluster; it has not yet")
+    assert b.decide() == AskAgain("a has the lowest name of the list, and founds the cluster; it has not yet")
 
 
 def test_a_node_joins_whoever_has_a_cluster():
@@ -100,7 +100,7 @@ def test_a_node_that_is_not_in_its_list_only_joins():
     d = Founding("d", "d-id", LIST)
     for node in LIST:
         d.heard(fresh(node))
-    assert isinstance(d.decide(), Wait)
+    assert isinstance(d.decide(), AskAgain)
     d.heard(member("a", "X"))
     assert d.decide() == Join("a", "X")
 
@@ -109,7 +109,7 @@ def test_what_a_node_had_said_is_forgotten_with_its_link_except_for_its_promise(
     a = Founding("a", "a-id", LIST)
     a.heard(member("c", "X"))
     a.lost("c")
-    assert isinstance(a.decide(), Wait)
+    assert isinstance(a.decide(), AskAgain)
     a.heard(fresh("b", promised="a-id"))
     a.lost("b")
     assert a.decide() == Found()

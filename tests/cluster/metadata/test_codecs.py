@@ -45,10 +45,10 @@ from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from
 from warren.cluster.consensus import messages
 from warren.cluster.consensus.log import Entry, Mark
-from warren.cluster.consensus.membership import Members
+from warren.cluster.consensus.membership import RaftMembers
 from warren.cluster.metadata import command_codec, wire
 from warren.cluster.metadata.command_codec import (
-    Batch,
+    CommandBatch,
     UnknownCommand,
     pack_batch,
     pack_command,
@@ -275,7 +275,7 @@ def test_arguments_that_are_no_field_table_are_refused_before_anybody_gets_them(
 
 @given(st.text(), st.text(), st.integers(1, 2**60), st.lists(st.binary(max_size=5), max_size=3))
 def test_batches_come_back_as_they_were(node, incarnation, first, commands):
-    batch = Batch(node, incarnation, first, commands)
+    batch = CommandBatch(node, incarnation, first, commands)
     assert unpack_batch(pack_batch(batch)) == batch
 
 
@@ -283,7 +283,7 @@ def test_batches_come_back_as_they_were(node, incarnation, first, commands):
 
 NUMBERS = st.integers(0, 2**63)
 TEXTS = st.sampled_from(("a", "warren@b"))
-MARKS = st.builds(Mark, NUMBERS, NUMBERS, st.builds(Members, st.just(("a", "b")), st.just(("c",)), st.just(())))
+MARKS = st.builds(Mark, NUMBERS, NUMBERS, st.builds(RaftMembers, st.just(("a", "b")), st.just(("c",)), st.just(())))
 ENTRIES = st.lists(st.builds(Entry, NUMBERS, NUMBERS, st.integers(0, 2), st.binary(max_size=9)), max_size=3).map(tuple)
 PARTS = {"to": st.just("b"), "sender": st.just("a"), "mark": MARKS, "entries": ENTRIES}
 PARTS |= {"data": st.binary(max_size=9), "batches": st.lists(st.binary(max_size=9), max_size=3).map(tuple)}
@@ -335,7 +335,7 @@ def test_damaged_messages_are_messages_or_an_error(said, data):
     [
         (b"\x92\x02\x90", "version 2 of these messages is not known here"),
         (b"\x92\x01\x91\x63", "there is no message 99"),
-        (b"\x92\x01\x91\x15", "Applied has 1 fields, not 0"),
+        (b"\x92\x01\x91\x15", "AppliedUpTo has 1 fields, not 0"),
         (b"\x92\x01\x92\x15\xa1x", "a number was expected"),
         (b"\x92\x01\x92\x15\xff", "a number was expected that is not negative"),
         (b"\x80", "an array was expected"),

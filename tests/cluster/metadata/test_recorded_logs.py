@@ -29,7 +29,7 @@ from warren.actors.metadata.state.state import State
 from warren.amqp.fields import table_from
 from warren.cluster.consensus.log import COMMAND, EMPTY, Entry
 from warren.cluster.metadata import command_codec
-from warren.cluster.metadata.command_codec import Batch, pack_batch, pack_command, unpack_batch, unpack_command
+from warren.cluster.metadata.command_codec import CommandBatch, pack_batch, pack_command, unpack_batch, unpack_command
 from warren.cluster.metadata.digest import CompareDigest
 from warren.cluster.metadata.replicated_state import ReplicatedState
 from warren.definitions.records import (
@@ -176,7 +176,7 @@ HISTORY = (
 def entries() -> Iterator[Entry]:
     """`HISTORY` as this version writes it; the last command comes twice, as one that was sent again."""
     yield Entry(1, 1, EMPTY, b"")
-    batches = [Batch("warren@a", "a1", number, [pack_command(each)]) for number, each in enumerate(HISTORY, 1)]
+    batches = [CommandBatch("warren@a", "a1", number, [pack_command(each)]) for number, each in enumerate(HISTORY, 1)]
     for index, batch in enumerate([*batches, batches[-1]], 2):
         yield Entry(index, 1 if index < 5 else 2, COMMAND, pack_batch(batch))
 

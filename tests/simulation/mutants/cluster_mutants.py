@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from warren.cluster.consensus.messages import AppendAnswer
-from warren.cluster.membership.majority.pause import Action
+from warren.cluster.membership.majority.pause import PauseAction
 from warren.tests.planting import Bugs
 
 from .message_mutants import MUTANTS
@@ -75,7 +75,7 @@ def declared_down_at_once(has_ended: Any, self: Any, node: str, now: float) -> b
 def never_begins_anew(step: Any, self: Any, now: float, has_lease: bool, is_declared_down: bool) -> Any:
     """A node that was declared down goes on instead of beginning another run."""
     action = step(self, now, has_lease, False)
-    return None if action is Action.RESTART else action
+    return None if action is PauseAction.RESTART else action
 
 
 #: Bugs of a single node that schedules of clusters find too.

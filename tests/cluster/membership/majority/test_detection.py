@@ -1,7 +1,7 @@
 """Who is taken for lost, who is declared down and up, and what a node without a lease does."""
 
 from warren.cluster.membership.majority.failure_detector import FailureDetector
-from warren.cluster.membership.majority.pause import Action, Pause, Stage
+from warren.cluster.membership.majority.pause import Pause, PauseAction, PauseStage
 from warren.cluster.membership.majority.verdicts import Judgement, Verdicts
 
 # --- the failure detector ---
@@ -133,34 +133,34 @@ def test_a_short_loss_of_the_lease_stalls_and_closes_nothing():
     pause = Pause(5.0)
     assert pause.step(0.0, True, False) is None
     assert pause.step(1.0, False, False) is None
-    assert pause.stage is Stage.STALLED
+    assert pause.stage is PauseStage.STALLED
     assert pause.step(5.9, False, False) is None
     assert pause.step(5.95, True, False) is None
-    assert pause.stage is Stage.RUNNING
+    assert pause.stage is PauseStage.RUNNING
 
 
 def test_a_long_one_pauses_the_node_and_its_return_resumes_it():
     """CL-54, CL-55"""
     pause = Pause(5.0)
     pause.step(1.0, False, False)
-    assert pause.step(6.0, False, False) is Action.PAUSE
+    assert pause.step(6.0, False, False) is PauseAction.PAUSE
     assert pause.step(7.0, False, False) is None
-    assert pause.step(8.0, True, False) is Action.RESUME
+    assert pause.step(8.0, True, False) is PauseAction.RESUME
     assert pause.step(9.0, True, False) is None
 
 
 def test_a_node_that_was_declared_down_restarts_once():
     pause = Pause(5.0)
     pause.step(1.0, False, False)
-    assert pause.step(3.0, False, True) is Action.RESTART
+    assert pause.step(3.0, False, True) is PauseAction.RESTART
     assert pause.step(3.1, True, True) is None
-    assert pause.stage is Stage.RESTARTING
+    assert pause.stage is PauseStage.RESTARTING
 
 
 def test_a_node_restarts_at_most_once_in_ten_seconds():
     """CL-53: until then it has paused."""
     pause = Pause(5.0, restarted_at=0.0)
     assert pause.step(3.0, True, True) is None
-    assert pause.step(8.0, True, True) is Action.PAUSE
+    assert pause.step(8.0, True, True) is PauseAction.PAUSE
     assert pause.step(9.9, True, True) is None
-    assert pause.step(10.0, True, True) is Action.RESTART
+    assert pause.step(10.0, True, True) is PauseAction.RESTART
