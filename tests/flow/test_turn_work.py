@@ -223,3 +223,17 @@ def test_a_management_process_reads_many_queues_and_users(client, broker, turns)
     delete(channel)
     for number in range(400):
         broker.delete_user(f"u{number}")
+
+
+def test_a_queue_with_many_consumers_is_listed_and_deleted(client, broker, turns):
+    """An operator lists the consumers, the management process reads them, and the deletion cancels them."""
+    channel = client.channel()
+    channel.queue("q")
+    wanted = [f"c{number}" for number in range(4 * MANY)]
+    consumers = [m.BasicConsume(queue="q", consumer_tag=tag, nowait=True) for tag in wanted]
+    all_at_once(channel, consumers)
+    with NodeClient(Target(broker.settings.node_name, control_dir=broker.settings.control_dir), PATIENCE) as node:
+        for operation in ("list_consumers", "consumers"):
+            node.allow(PATIENCE)
+            assert [row["consumer_tag"] for row in node.rows(operation, vhost="/")] == wanted
+    channel.delete("q")

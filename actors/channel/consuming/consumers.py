@@ -353,13 +353,18 @@ class ChannelConsumers:
         if consumers:
             self._process.spawn(self._lose_queue(consumers, crashed))
 
-    async def _lose_queue(self, consumers: Sequence[ChannelConsumer], crashed: QueueRow | None) -> None:
+    async def _lose_queue(self, consumers: list[ChannelConsumer], crashed: QueueRow | None) -> None:
+        """Cancel these consumers, or have them consume again. Empties the list as it goes, because freeing 50,000
+        consumers at once takes 11 ms.
+        """
         again = []
-        for number, consumer in enumerate(consumers, 1):
-            if number % STEP == 0:
+        consumers.reverse()
+        while consumers:
+            if len(consumers) % STEP == 0:
                 await self._process.next_turn()
             if not self._is_running():
                 return
+            consumer = consumers.pop()
             if consumer.stage != "running" or not self._table.has(consumer):
                 continue
             if crashed is None and self.by_tag[consumer.tag] is not consumer:

@@ -234,8 +234,12 @@ async def list_consumers(operator: Operator, *, vhost: str, columns: list[str] |
     seen: ConsumerNames = set()
     for slice_ in _slices([row for row in _queue_rows(operator, vhost) if row.state == "running"]):
         asked = [operator.process.ask(row.address, to_queue.consumers_info(), timeout=ANSWER_SECONDS) for row in slice_]
-        answers = zip(slice_, await in_time(asked))
-        for part in _slices([items for row, answer in answers for items in logical_consumers(row, answer or (), seen)]):
+        answers = await in_time(asked)
+        found = [
+            items for row, answer in zip(slice_, answers) for items in logical_consumers(row, answer or (), seen)
+        ]
+        del asked, answers
+        for part in emptied(found):
             yield [_selected({**items, "channel_pid": pid(items["node"], items["channel"])}, chosen) for items in part]
             await operator.process.next_turn()
         await operator.process.next_turn()
@@ -305,13 +309,32 @@ def _slices(things: Sequence[Item]) -> Iterator[Sequence[Item]]:
     """The things in slices of `SLICE`; fewer if they have very many arguments."""
     start = work = 0
     for end, thing in enumerate(things, 1):
-        arguments = thing.get("arguments") if isinstance(thing, dict) else getattr(thing, "arguments", None)
-        work += 1 + len(arguments or ()) // ARGUMENTS_AS_ONE
+        work += _work(thing)
         if work >= SLICE:
             yield things[start:end]
             start, work = end, 0
     if start < len(things):
         yield things[start:]
+
+
+def emptied(things: list[Item]) -> Iterator[list[Item]]:
+    """As `_slices`, but the list loses each slice, so that it is freed after its use. To free 50,000 rows at once takes
+    8 ms.
+    """
+    things.reverse()
+    while things:
+        slice_: list[Item] = []
+        work = 0
+        while things and work < SLICE:
+            slice_.append(things.pop())
+            work += _work(slice_[-1])
+        yield slice_
+
+
+def _work(thing: object) -> int:
+    """How many things without arguments take as long as this one."""
+    arguments = thing.get("arguments") if isinstance(thing, dict) else getattr(thing, "arguments", None)
+    return 1 + len(arguments or ()) // ARGUMENTS_AS_ONE
 
 
 async def _selected_slices(

@@ -35,7 +35,7 @@ from ....statistics.activity import Feed
 from ..operating.features import feature_rows
 from ..plain_values import plain_table
 from ..registry import ANSWER_SECONDS, Operator, Rows, check_vhost, operation
-from .listings import SLICE, in_time
+from .listings import SLICE, emptied, in_time
 from .watching import log_files
 
 #: Rows of the routing table that are compared with the known ones in one turn.
@@ -334,13 +334,15 @@ async def consumers(operator: Operator, *, vhost: str | None = None, queue: str 
             operator.process.ask(row.address, to_queue.consumers_info(), timeout=ANSWER_SECONDS)
             for row in rows[start : start + SLICE]
         ]
-        for row, answer in zip(rows[start:], await in_time(asked)):
-            found = logical_consumers(row, answer or (), seen)
-            yield [
-                {**items, "queue_name": row.shard_of or row.name, "arguments": plain_table(items["arguments"])}
-                for items in found
-            ]
-            await operator.process.next_turn()
+        answers = await in_time(asked)
+        asked.clear()
+        for row in rows[start : start + SLICE]:
+            for part in emptied(logical_consumers(row, answers.pop(0) or (), seen)):
+                yield [
+                    {**items, "queue_name": row.shard_of or row.name, "arguments": plain_table(items["arguments"])}
+                    for items in part
+                ]
+                await operator.process.next_turn()
 
 
 @operation()
